@@ -1,0 +1,233 @@
+"""Plain values that travel along the data path of the trainer. No torch, no behaviour.
+
+``GenerateRequest -> Completion -> Candidate -> Group -> RolloutTree -> TrainingGroup -> UpdateStats``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, NamedTuple
+
+__all__ = [
+    "Candidate",
+    "Completion",
+    "FinishReason",
+    "GenerateRequest",
+    "Group",
+    "GroupKey",
+    "RolloutStatus",
+    "RolloutTree",
+    "SampledCompletion",
+    "Sampling",
+    "TrainingGroup",
+    "TreeOutcome",
+    "UpdateStats",
+]
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """How completions are drawn from the policy's next-token distribution."""
+
+    temperature: float = 1.0
+    """Divides the logits; 0 takes the most probable token (greedy)."""
+    top_p: float = 1.0
+    """Smallest set of tokens whose probability reaches this is kept; 1 keeps all."""
+    top_k: int = 0
+    """Number of most probable tokens that are kept; 0 keeps all."""
+    max_completion_tokens: int = 64
+    """A completion that reaches this many tokens ends with finish reason ``length``."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion, besides the tokenizer's end-of-sequence token."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerateRequest:
+    """One prompt and the number of completions wanted of it."""
+
+    prompt_ids: tuple[int, ...]
+    """Token ids of the prompt, special tokens included; at least one."""
+    num_candidates: int
+    """K: completions that share this prompt; at least 1."""
+    sampling: Sampling
+    """How to draw them."""
+    seed: int
+    """Decides the draws together with the weights; other requests of a call do not matter."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """What the policy wrote: exactly the tokens that were drawn."""
+
+    token_ids: tuple[int, ...]
+    """Sampled token ids, the end token included when one was sampled."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each sampled token in the distribution it was drawn from."""
+    text: str
+    """Decoded ``token_ids`` without special tokens, cut before a stop text."""
+    finish_reason: FinishReason
+    """``stop``: an end token or stop text was sampled; ``length``: the limit was reached."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One macro action of an agent and what it earned in its own fork of the environment."""
+
+    completion: Completion
+    """What was sampled."""
+    reward: float
+    """``alpha * team + local``: what is compared inside the group."""
+    team: float
+    """Team part of the reward."""
+    local: float
+    """Local part of the reward."""
+    parse_error: str | None = None
+    """Why the text could not be read as an action; None when it could."""
+    success: bool = False
+    """Whether the task is solved after this action."""
+    advantage: float | None = None
+    """Group-relative advantage; None before advantages are computed."""
+
+
+class GroupKey(NamedTuple):
+    """Identity of a comparison group: candidates are compared with equal keys only."""
+
+    episode: int
+    """Episode id, unique within a training step."""
+    node: int
+    """Position of the decision in the episode's play order, from 0."""
+    agent: str
+    """Agent name, ``<role>_<n>``."""
+    turn: int
+    """Turn of the environment, from 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """All candidates of one decision: same state, same agent, same prompt tokens."""
+
+    key: GroupKey
+    """Where the decision was taken."""
+    role: str
+    """Role of the agent."""
+    policy: str
+    """Name of the policy that was sampled."""
+    prompt_ids: tuple[int, ...]
+    """Prompt tokens that all candidates share."""
+    observation: str
+    """The prompt as text."""
+    candidates: tuple[Candidate, ...]
+    """The K candidates, in sampling order."""
+    chosen: int | None = None
+    """Index of the candidate the episode went on with; None when it went no further."""
+
+
+class RolloutStatus(StrEnum):
+    """How the rollout of an episode ended."""
+
+    OK = "ok"
+    GENERATION_FAILED = "generation_failed"
+    ENV_FAILED = "env_failed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeOutcome:
+    """State of the episode where the chosen path ends."""
+
+    success: bool
+    """The task was solved."""
+    terminated: bool
+    """The environment reached a terminal state."""
+    truncated: bool
+    """The turn limit ended the episode."""
+    returns: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Undiscounted sum of rewards on the chosen path, by agent."""
+    num_turns: int = 0
+    """Turns that were begun."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutTree:
+    """One episode: a path of decisions, each with K candidates of which one was played."""
+
+    episode: int
+    """Episode id, unique within a training step."""
+    env_seed: int
+    """Seed the environment was reset with."""
+    initial_state_hash: str
+    """Hash of the initial state: equal levels have equal hashes."""
+    nodes: tuple[Group, ...]
+    """Decisions in play order."""
+    outcome: TreeOutcome | None
+    """End of the chosen path; None when the rollout failed."""
+    status: RolloutStatus = RolloutStatus.OK
+    """Whether the rollout can be used."""
+    cause: str | None = None
+    """Why it failed; None when it did not."""
+
+
+class SampledCompletion(NamedTuple):
+    """One completion as the update sees it."""
+
+    token_ids: tuple[int, ...]
+    """Sampled token ids, never re-tokenised text."""
+    logprobs: tuple[float, ...]
+    """Log-probabilities at sampling time, one per token."""
+    advantage: float
+    """Advantage of every token of the completion."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingGroup:
+    """One prompt with its completions: the unit of training data."""
+
+    role: str
+    """Role that sampled the completions."""
+    prompt_ids: tuple[int, ...]
+    """Prompt tokens that all completions share."""
+    completions: tuple[SampledCompletion, ...]
+    """Completions with their advantages."""
+    temperature: float = 1.0
+    """Sampling temperature: ratios are taken in the distribution that was sampled."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateStats:
+    """What one call of ``Update.update`` did. Means are over the call's trained tokens."""
+
+    num_groups: int
+    """Groups that were trained on; 0 means that the update was skipped."""
+    num_completions: int = 0
+    """Completions that were trained on."""
+    num_tokens: int = 0
+    """Sampled tokens that carried a gradient."""
+    num_optimizer_steps: int = 0
+    """Optimizer steps taken."""
+    skipped: str | None = None
+    """Why nothing was done; None when the policy was updated."""
+    loss: float = 0.0
+    """Minimised loss, all terms included."""
+    policy_loss: float = 0.0
+    """Clipped surrogate part of the loss."""
+    entropy: float = 0.0
+    """Mean entropy of the next-token distribution in nats."""
+    ratio_mean: float = 1.0
+    """Mean importance ratio, new policy over sampling policy."""
+    ratio_max: float = 1.0
+    """Largest importance ratio."""
+    first_ratio_error: float = 0.0
+    """Largest ``abs(ratio - 1)`` before the first optimizer step: engine against trainer."""
+    clip_fraction: float = 0.0
+    """Share of tokens whose gradient was cut by the clip."""
+    kl: float = 0.0
+    """Mean estimated KL of the new policy to the reference; 0 without a reference."""
+    approx_kl: float = 0.0
+    """Mean k3 estimate of KL(sampling policy || new policy)."""
+    grad_norm: float = 0.0
+    """Mean gradient norm before clipping."""
+    learning_rate: float = 0.0
+    """Learning rate of the last optimizer step."""
