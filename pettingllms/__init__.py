@@ -1,0 +1,31 @@
+"""Forkable text environments for teams of LLM agents, in the PettingZoo AEC API.
+
+```python
+env = pettingllms.make("plan_path_v0")
+env.reset(seed=7)
+for agent in env.agent_iter():
+    observation, reward, terminated, truncated, info = env.last()
+    env.step(None if terminated or truncated else policy[agent](observation))
+```
+"""
+
+from pettingllms.env import ParseError, Snapshot, TextEnv, Transition, role_of
+from pettingllms.prompts import PromptTemplate
+from pettingllms.registry import EnvSpec, make, register, registered_ids, spec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EnvSpec",
+    "ParseError",
+    "PromptTemplate",
+    "Snapshot",
+    "TextEnv",
+    "Transition",
+    "__version__",
+    "make",
+    "register",
+    "registered_ids",
+    "role_of",
+    "spec",
+]

@@ -1,0 +1,479 @@
+"""`TextEnv`: the one shell around every environment's functional core."""
+
+from __future__ import annotations
+
+import json
+import operator
+import random
+import secrets
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
+from enum import Enum
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
+
+from pettingzoo import AECEnv
+
+from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
+from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.registry import EnvSpec
+from pettingllms.spaces import Observation, TextSpace
+
+StateT = TypeVar("StateT")
+
+OBSERVATION_MODES = ("full", "delta")
+MAX_TEXT_LENGTH = 1_000_000
+"""Greatest length of observations and actions, in characters."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_SPACE = TextSpace(MAX_TEXT_LENGTH)
+_DYNAMIC = (
+    "agents",
+    "agent_selection",
+    "rewards",
+    "terminations",
+    "truncations",
+    "infos",
+    "_cumulative_rewards",
+    "_state",
+    "_stage_state",
+    "_position",
+    "turn",
+    "episode_seed",
+)
+
+
+class Transition(NamedTuple):
+    """What one action did to the world."""
+
+    state: Any
+    """The new state."""
+    team: float = 0.0
+    """Team part of the reward: credited to every agent, times `alpha`."""
+    local: float = 0.0
+    """Local part of the reward: credited to the acting agent only."""
+    terminated: bool = False
+    """Whether the episode ends with this action (for all agents)."""
+    success: bool = False
+    """Whether the task is solved. A time-out is never a success."""
+    info: Mapping[str, Any] = _NOTHING
+    """Further facts for `infos` of the acting agent."""
+
+
+class ParseError(NamedTuple):
+    """A model text that could not be read. It is an outcome with a reward, never an exception."""
+
+    reason: str
+
+
+class Snapshot(NamedTuple):
+    """The whole dynamic state of an environment; see `TextEnv.snapshot`. Picklable."""
+
+    owner: tuple[str, tuple[str, ...], int]
+    values: tuple[Any, ...]
+
+
+def role_of(agent: str) -> str:
+    """Return the role of an agent: the part of its name before the number (`"planner_0"`)."""
+    return agent.rpartition("_")[0]
+
+
+def to_jsonable(value: Any) -> Any:
+    """Return a state value as JSON data; named tuples and dataclasses become objects.
+
+    Raises:
+        TypeError: If a part of the value is mutable or unknown, so that it cannot identify a state.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        names = getattr(cast(Any, value), "_fields", None)
+        parts = [to_jsonable(part) for part in cast(tuple[Any, ...], value)]
+        return parts if names is None else dict(zip(names, parts, strict=True))
+    if isinstance(value, frozenset):
+        return sorted((to_jsonable(part) for part in cast(frozenset[Any], value)), key=repr)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclass_fields(value)}
+    raise TypeError(
+        f"a state holds a {type(value).__name__}; allowed: None, bool, int, float, str, bytes, enums, "
+        "and tuples, frozensets and frozen dataclasses of these"
+    )
+
+
+class TextEnv(AECEnv[str, Observation, str | None], Generic[StateT]):
+    """A turn-based text game of a team of agents, in the PettingZoo AEC API.
+
+    A subclass keeps its rules in pure functions over one immutable state and supplies the hooks
+    `_generate`, `_fields`, `_parse`, `_act`, `_ansi` and `_reference`. This class does the rest:
+    agent order, turns, truncation, rewards, observations, seeding, forks and snapshots.
+
+    A turn is a sequence of stages. The agents of one stage act simultaneously: what they read shows
+    the world at the start of the stage. Agents of a later stage see what earlier stages did.
+
+    Rewards: when agent i acts, `rewards[i] = alpha * team + local` and every other agent gets
+    `alpha * team`; the parts stand in `infos[agent]["reward_parts"]`. All agents end in the same
+    step, with `terminations` (solved or failed) or `truncations` (`max_turns` turns played).
+
+    No attribute is ever changed in place, only replaced; therefore `fork()` is a shallow copy.
+
+    Args:
+        stages: Agent names, grouped by stage, in playing order: `(("tool_0",), ("planner_0",))`.
+            Names have the form `<role>_<number>` with a role of letters.
+        max_turns: Turns until truncation, at least 1.
+        alpha: Weight of the team reward, at least 0 (the paper's alpha; 1 by default).
+        observation_mode: `"full"`: every observation is a self-contained prompt; `"delta"`: from
+            the second turn on only what is new, for consumers that keep the chat history.
+        prompts: Role -> replacement of the role's prompt; see `pettingllms.prompts`.
+        render_mode: One of `metadata["render_modes"]`, or None.
+
+    Raises:
+        InvalidArgument: If an argument is out of its range.
+    """
+
+    metadata: dict[str, Any] = {"name": "text_env", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    reference_policies: ClassVar[tuple[str, ...]] = ()
+    """Names of the scripted policies that `reference_action` knows, for every role."""
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]]
+    """Role -> prompt template."""
+    prompt_fields: ClassVar[Mapping[str, str]]
+    """Placeholder -> its meaning; what `_fields` provides."""
+
+    spec: EnvSpec | None = None
+    """How `pettingllms.make` made this environment; None when it was constructed directly."""
+
+    def __init__(
+        self,
+        *,
+        stages: Sequence[Sequence[str]],
+        max_turns: int,
+        alpha: float = 1.0,
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__()
+        order = tuple(agent for stage in stages for agent in stage)
+        _check_arguments(order, max_turns, alpha, observation_mode)
+        render_modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in render_modes:
+            raise InvalidArgument("render_mode", render_mode, f"None or one of {render_modes}")
+        self.possible_agents = list(order)
+        self.max_turns = max_turns
+        self.alpha = float(alpha)
+        self.observation_mode = observation_mode
+        self.render_mode = render_mode
+        self.metadata = {**type(self).metadata, "is_parallelizable": len(stages) == 1}
+        roles = dict.fromkeys(map(role_of, order))
+        self.prompts = resolve_prompts(
+            {role: self.default_prompts[role] for role in roles}, prompts, self.prompt_fields
+        )
+        self.observation_spaces = dict.fromkeys(order, _SPACE)
+        self.action_spaces = dict.fromkeys(order, _SPACE)
+        self._order = order
+        self._opens_stage = _stage_openings(stages)
+        self.episode_seed: int | None = None
+
+    # Hooks of a subclass ------------------------------------------------------------------------
+
+    @abstractmethod
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:
+        """Return the initial state of an episode; `rng` is the only source of chance."""
+
+    @abstractmethod
+    def _fields(self, state: StateT, agent: str) -> Mapping[str, object]:
+        """Return the values of the placeholders in `prompt_fields` (a lazy mapping is welcome)."""
+
+    @abstractmethod
+    def _parse(self, agent: str, text: str) -> Any:
+        """Read an agent's text: an action value, or a `ParseError`. Never raises."""
+
+    @abstractmethod
+    def _act(self, state: StateT, agent: str, action: Any) -> Transition:
+        """Return what the parsed action (or `ParseError`) does to the state."""
+
+    @abstractmethod
+    def _ansi(self, state: StateT) -> str:
+        """Return the state as text for people."""
+
+    def _reference(self, state: StateT, agent: str, policy: str, rng: random.Random) -> str:
+        """Return the text that a reference policy answers in this state."""
+        raise NotImplementedError(f"{type(self).__name__} lists {policy!r} but does not play it")
+
+    def _rgb_array(self, state: StateT) -> Any:
+        """Return the state as an image, uint8 of shape [height, width, 3]."""
+        raise NotImplementedError(f"{type(self).__name__} lists 'rgb_array' but does not draw it")
+
+    def _state_json(self, state: StateT) -> Any:
+        """Return what identifies a state, as JSON data (the default: the whole value)."""
+        return to_jsonable(state)
+
+    # The AEC interface --------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Start a new episode.
+
+        Args:
+            seed: Non-negative seed of the level. None: an unpredictable one for the first episode,
+                afterwards one derived from the previous episode's. `episode_seed` tells which.
+            options: What this episode should be; each environment documents its own.
+
+        Raises:
+            InvalidArgument: If the seed is negative or an option is unusable.
+        """
+        self.episode_seed = (
+            _checked_seed(seed) if seed is not None else _next_seed(self.episode_seed)
+        )
+        state = self._generate(random.Random(self.episode_seed), options or _NOTHING)
+        order = self._order
+        self._state = self._stage_state = state
+        self._position = self.turn = 0
+        self.agents = list(order)
+        self.agent_selection = order[0]
+        self.rewards = dict.fromkeys(order, 0.0)
+        self._cumulative_rewards = dict.fromkeys(order, 0.0)
+        self.terminations = dict.fromkeys(order, False)
+        self.truncations = dict.fromkeys(order, False)
+        self.infos = {agent: _info(0.0, 0.0, None, False, 0) for agent in order}
+
+    def step(self, action: str | None) -> None:
+        """Let the selected agent act.
+
+        Args:
+            action: The agent's text; any text is legal. None exactly when the agent has ended.
+
+        Raises:
+            InvalidAction: If a live agent is given something else than a text, or an agent that has
+                ended something else than None.
+        """
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        if not isinstance(action, str):
+            raise InvalidAction(f"{agent} is live and must be given a text; got {action!r}")
+        parsed = self._parse(agent, action)
+        done = self._act(cast(StateT, self._state), agent, parsed)
+        self._state = done.state
+        self._credit(agent, parsed, done)
+        self._advance(done)
+
+    def _credit(self, agent: str, parsed: Any, done: Transition) -> None:
+        team = self.alpha * done.team
+        parse_error = parsed.reason if isinstance(parsed, ParseError) else None
+        turn, success, previous = self.turn, done.success, self.infos
+        rewards = dict.fromkeys(self._order, team)
+        infos: dict[str, dict[str, Any]] = {
+            other: {**info, "reward_parts": {"team": team, "local": 0.0}, "success": success}
+            for other, info in previous.items()
+        }
+        rewards[agent] = team + done.local
+        infos[agent] = _info(team, done.local, parse_error, success, turn)
+        infos[agent].update(done.info)
+        cumulative = {
+            other: total + rewards[other] for other, total in self._cumulative_rewards.items()
+        }
+        cumulative[agent] = rewards[agent]
+        self.rewards, self.infos, self._cumulative_rewards = rewards, infos, cumulative
+
+    def _advance(self, done: Transition) -> None:
+        order = self._order
+        position = self._position + 1
+        if position == len(order):
+            position = 0
+            self.turn += 1
+        self._position = position
+        self.agent_selection = order[position]
+        if self._opens_stage[position] or done.terminated:
+            self._stage_state = done.state
+        if done.terminated:
+            self.terminations = dict.fromkeys(order, True)
+        elif self.turn == self.max_turns:
+            self.truncations = dict.fromkeys(order, True)
+
+    def _was_dead_step(self, action: str | None) -> None:
+        agent = self.agent_selection
+        if action is not None:
+            raise InvalidAction(f"{agent} has ended and must be given None; got {action!r}")
+        for name in ("terminations", "truncations", "rewards", "_cumulative_rewards", "infos"):
+            setattr(self, name, {a: v for a, v in getattr(self, name).items() if a != agent})
+        self.agents = [other for other in self.agents if other != agent]
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        if self.agents:
+            self.agent_selection = self.agents[0]
+
+    def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, Any]:
+        """Return observation, reward since the agent's last action, terminated, truncated, info."""
+        agent = self.agent_selection
+        return (
+            self.observe(agent) if observe else None,
+            self._cumulative_rewards[agent],
+            self.terminations[agent],
+            self.truncations[agent],
+            self.infos[agent],
+        )
+
+    def observe(self, agent: str) -> Observation:
+        """Return what an agent reads now. Free of side effects; callable at any time after reset."""
+        system, user = self._prompt(agent)
+        return Observation(f"{system}\n\n{user}" if system else user)
+
+    def messages(self, agent: str) -> list[dict[str, str]]:
+        """Return the agent's observation as chat messages (system, if it has one, and user)."""
+        system, user = self._prompt(agent)
+        chat = [{"role": "system", "content": system}] if system else []
+        return [*chat, {"role": "user", "content": user}]
+
+    def _prompt(self, agent: str) -> tuple[str, str]:
+        template = self.prompts[role_of(agent)]
+        fields = self._fields(cast(StateT, self._stage_state), agent)
+        if self.observation_mode == "delta" and self.turn > 0:
+            return "", (template.update or template.user).format_map(fields)
+        return template.system.format_map(fields), template.user.format_map(fields)
+
+    def observation_space(self, agent: str) -> TextSpace:
+        """Return the space of texts (one object for all agents)."""
+        return cast(TextSpace, self.observation_spaces[agent])
+
+    def action_space(self, agent: str) -> TextSpace:
+        """Return the space of texts (one object for all agents)."""
+        return cast(TextSpace, self.action_spaces[agent])
+
+    def state(self) -> StateT:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the immutable state value (PettingZoo's global view; here a value, not an array)."""
+        return cast(StateT, self._state)
+
+    def render(self) -> Any:
+        """Return (`"ansi"`: text, `"rgb_array"`: image) or print (`"human"`) the present state.
+
+        Raises:
+            OrderError: If the environment was made without a `render_mode`.
+        """
+        if self.render_mode is None:
+            modes = self.metadata["render_modes"]
+            raise OrderError(
+                f"render needs a render_mode; pass render_mode= one of {modes} to make"
+            )
+        state = cast(StateT, self._state)
+        if self.render_mode == "rgb_array":
+            return self._rgb_array(state)
+        text = self._ansi(state)
+        if self.render_mode == "ansi":
+            return text
+        print(text)  # noqa: T201  rendering for people is printing
+        return None
+
+    # Branching ----------------------------------------------------------------------------------
+
+    def fork(self) -> Self:
+        """Return an independent environment in the same state; costs microseconds."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def snapshot(self) -> Snapshot:
+        """Return the whole dynamic state, for `restore`."""
+        self._require_reset("snapshot")
+        return Snapshot(self._owner(), tuple(getattr(self, name) for name in _DYNAMIC))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to the moment at which a snapshot was taken, in this or an equal environment.
+
+        Raises:
+            InvalidArgument: If the snapshot was taken from another kind of environment.
+        """
+        if snapshot.owner != self._owner():
+            raise InvalidArgument(
+                "snapshot", snapshot.owner, f"a snapshot of {self._owner()} (class, agents, turns)"
+            )
+        self.__dict__.update(zip(_DYNAMIC, snapshot.values, strict=True))
+
+    def state_hash(self) -> str:
+        """Return 32 hexadecimal digits that identify the state and the moment within the turn."""
+        self._require_reset("state_hash")
+        moment = [self._state_json(cast(StateT, self._state)), self.turn, self._position]
+        if self._stage_state is not self._state:
+            moment.append(self._state_json(cast(StateT, self._stage_state)))
+        text = json.dumps(moment, sort_keys=True, separators=(",", ":"))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def reference_action(self, agent: str, policy: str, rng: random.Random) -> str:
+        """Return the text that a scripted reference policy answers for an agent now.
+
+        Args:
+            agent: One of `possible_agents`.
+            policy: One of `reference_policies`.
+            rng: Source of chance of the policy.
+
+        Raises:
+            InvalidArgument: If the environment has no such reference policy or agent.
+        """
+        if policy not in self.reference_policies:
+            known = ", ".join(self.reference_policies) or "none"
+            hint = suggestion(policy, self.reference_policies)
+            raise InvalidArgument("reference policy", policy, known + hint)
+        if agent not in self._order:
+            raise InvalidArgument("agent", agent, ", ".join(self._order))
+        self._require_reset("reference_action")
+        return self._reference(cast(StateT, self._stage_state), agent, policy, rng)
+
+    def _owner(self) -> tuple[str, tuple[str, ...], int]:
+        return (type(self).__qualname__, self._order, self.max_turns)
+
+    def _require_reset(self, method: str) -> None:
+        if self.episode_seed is None:
+            raise OrderError(f"{method} was called before reset; call reset(seed=...) first")
+
+
+def _info(
+    team: float, local: float, parse_error: str | None, success: bool, turn: int
+) -> dict[str, Any]:
+    return {
+        "reward_parts": {"team": team, "local": local},
+        "parse_error": parse_error,
+        "success": success,
+        "turn": turn,
+    }
+
+
+def _check_arguments(
+    order: tuple[str, ...], max_turns: int, alpha: float, observation_mode: str
+) -> None:
+    well_named = all(role_of(a).isalpha() and a.rpartition("_")[2].isdecimal() for a in order)
+    if not order or not well_named or len(set(order)) != len(order):
+        raise InvalidArgument("stages", order, "different names of the form <role>_<number>")
+    if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
+        raise InvalidArgument("max_turns", max_turns, "a whole number of at least 1")
+    if not isinstance(alpha, int | float) or not 0 <= alpha < float("inf"):
+        raise InvalidArgument("alpha", alpha, "a finite number of at least 0")
+    if observation_mode not in OBSERVATION_MODES:
+        raise InvalidArgument(
+            "observation_mode", observation_mode, "one of " + ", ".join(OBSERVATION_MODES)
+        )
+
+
+def _stage_openings(stages: Sequence[Sequence[str]]) -> tuple[bool, ...]:
+    return tuple(index == 0 for stage in stages for index in range(len(stage)))
+
+
+def _checked_seed(seed: int) -> int:
+    try:
+        value = operator.index(seed)
+    except TypeError as error:
+        raise InvalidArgument("seed", seed, "None or a non-negative whole number") from error
+    if value < 0:
+        raise InvalidArgument("seed", seed, "None or a non-negative whole number")
+    return value
+
+
+def _next_seed(previous: int | None) -> int:
+    if previous is None:
+        return secrets.randbits(63)
+    digest = blake2b(str(previous).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1

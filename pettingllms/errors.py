@@ -1,0 +1,158 @@
+"""Every error that pettingllms raises on purpose.
+
+Model text is never an error: it is an outcome of the environment. These are for people and programs
+that call the library.
+
+```
+PettingLLMsError
+├── UnknownEnvironment (LookupError)      no environment of that id is installed
+├── EnvironmentNotLoadable (ImportError)  the id exists, its package cannot be imported
+├── InvalidArgument (ValueError)          an argument is out of its range or of the wrong kind
+│   └── LevelFormatError                  a level or puzzle text is ill-formed; has line and column
+├── UnreachableRequest (ValueError)       a level with these properties cannot be generated in bounds
+├── MissingDependency (ImportError)       an optional extra is needed
+├── InvalidAction (TypeError)             something that is not a text was passed to `step`
+├── OrderError (RuntimeError)             a method was called before `reset` or after the end
+├── TranscriptError (ValueError)          a transcript file cannot be read
+│   └── ReplayDivergence                  a recorded episode did not replay to the same states
+├── ConformanceError (AssertionError)     `check_env` found a broken promise
+└── SandboxError (RuntimeError)           the sandbox itself failed (never the program in it)
+```
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PettingLLMsError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UnknownEnvironment(PettingLLMsError, LookupError):
+    """No environment of that id is installed."""
+
+
+class EnvironmentNotLoadable(PettingLLMsError, ImportError):
+    """The id is known, but importing its entry point failed."""
+
+
+class InvalidArgument(PettingLLMsError, ValueError):
+    """An argument is out of its range or of the wrong kind.
+
+    Args:
+        argument: Name of the argument.
+        got: The value that was given.
+        allowed: What is allowed, as the end of the sentence "allowed: ...".
+        fix: What to do about it; left out of the message when empty.
+    """
+
+    def __init__(self, argument: str, got: object, allowed: str, fix: str = "") -> None:
+        self.argument = argument
+        message = f"invalid {argument}: got {got!r}; allowed: {allowed}"
+        super().__init__(f"{message}. {fix}" if fix else message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
+
+
+class LevelFormatError(InvalidArgument):
+    """A level or puzzle text is ill-formed.
+
+    Args:
+        problem: What is wrong.
+        line: 1-based line number, or 0 when the text as a whole is wrong.
+        column: 1-based column number, or 0 when the line as a whole is wrong.
+        allowed: What a well-formed text has.
+    """
+
+    def __init__(self, problem: str, line: int = 0, column: int = 0, allowed: str = "") -> None:
+        self.argument = "level"
+        self.line = line
+        self.column = column
+        place = f" (line {line}" + (f", column {column})" if column else ")") if line else ""
+        message = f"invalid level: {problem}{place}"
+        Exception.__init__(self, f"{message}; allowed: {allowed}" if allowed else message)
+
+
+class UnreachableRequest(PettingLLMsError, ValueError):
+    """No level with the requested properties could be generated within the documented bound."""
+
+
+class MissingDependency(PettingLLMsError, ImportError):
+    """A feature needs an optional extra that is not installed.
+
+    Args:
+        feature: What was asked for.
+        package: The distribution that is missing.
+        extra: The extra of pettingllms that brings it.
+    """
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        self.feature = feature
+        super().__init__(
+            f"{feature} needs the package {package!r}, which is not installed. "
+            f'Install it with: pip install "pettingllms[{extra}]"'
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
+
+
+class InvalidAction(PettingLLMsError, TypeError):
+    """Something that is not a text was passed to `step`, or None for a live agent."""
+
+
+class OrderError(PettingLLMsError, RuntimeError):
+    """A method was called at a moment at which it has no meaning (before `reset`, after the end)."""
+
+
+class TranscriptError(PettingLLMsError, ValueError):
+    """A transcript file is truncated, of another version, or not a transcript."""
+
+
+class ReplayDivergence(TranscriptError):
+    """A recorded episode did not replay to the same states and rewards.
+
+    Args:
+        step: 0-based index of the first step that differs; -1 for the initial state.
+        field: What differs ("observation", "state_hash", "rewards", ...).
+        recorded: The recorded value.
+        replayed: The value of the replay.
+    """
+
+    def __init__(self, step: int, field: str, recorded: object, replayed: object) -> None:
+        self.step = step
+        self.field = field
+        super().__init__(
+            f"the replay diverged at step {step} in {field!r}: recorded {recorded!r}, "
+            f"replayed {replayed!r}. The environment's version or arguments differ from the recording."
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
+
+
+class ConformanceError(PettingLLMsError, AssertionError):
+    """`pettingllms.testing.check_env` found a promise of the contract that does not hold."""
+
+
+class SandboxError(PettingLLMsError, RuntimeError):
+    """The sandbox itself failed or cannot offer the requested isolation."""
+
+
+def _rebuild(
+    kind: type[PettingLLMsError], args: tuple[object, ...], attributes: dict[str, object]
+) -> PettingLLMsError:
+    """Rebuild an error whose constructor takes other arguments than its message (for pickle)."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return `'; did you mean "x"?'` for the known word nearest to `word`, or an empty string."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f'; did you mean "{near[0]}"?' if near else ""

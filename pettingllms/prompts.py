@@ -1,0 +1,87 @@
+"""Prompt templates: what an agent is told, replaceable per role."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pettingllms.errors import InvalidArgument, suggestion
+
+
+class PromptTemplate(NamedTuple):
+    """The texts that one role reads, with `str.format` placeholders such as `{board}`.
+
+    An environment documents its placeholders in `prompt_fields`. A literal brace is doubled.
+    """
+
+    system: str
+    """Who the agent is and what the rules are; the system message of a chat."""
+    user: str
+    """The present situation; the user message of a chat."""
+    update: str = ""
+    """What is new since the agent's last turn (`observation_mode="delta"`); empty: same as `user`."""
+
+
+def resolve_prompts(
+    defaults: Mapping[str, PromptTemplate],
+    replacements: Mapping[str, Any] | None,
+    fields: Mapping[str, str],
+) -> dict[str, PromptTemplate]:
+    """Return the template of every role, with the user's replacements checked.
+
+    Args:
+        defaults: Role -> template of the environment.
+        replacements: Role -> `PromptTemplate`, or a mapping with some of the keys `system`, `user`
+            and `update`; keys that are left out keep the environment's text (a replaced `user`
+            without an `update` is its own update).
+        fields: Placeholder -> meaning, as documented by the environment.
+
+    Raises:
+        InvalidArgument: For an unknown role, key or placeholder, or an unbalanced brace.
+    """
+    resolved = dict(defaults)
+    for role, replacement in (replacements or {}).items():
+        if role not in defaults:
+            raise InvalidArgument(
+                f"prompts[{role!r}]",
+                role,
+                "the roles of this team: " + ", ".join(defaults) + suggestion(role, defaults),
+            )
+        resolved[role] = _replace(role, defaults[role], replacement)
+    for role, template in resolved.items():
+        for part, text in zip(template._fields, template, strict=True):
+            _check_placeholders(f"prompts[{role!r}].{part}", text, fields)
+    return resolved
+
+
+def _replace(role: str, default: PromptTemplate, replacement: Any) -> PromptTemplate:
+    if isinstance(replacement, PromptTemplate):
+        return replacement
+    parts = PromptTemplate._fields
+    if not isinstance(replacement, Mapping) or not set(replacement) <= set(parts):
+        raise InvalidArgument(
+            f"prompts[{role!r}]",
+            replacement,
+            "a PromptTemplate or a mapping with keys from " + ", ".join(parts),
+        )
+    given: dict[str, str] = {str(key): str(value) for key, value in replacement.items()}
+    if "user" in given:
+        given.setdefault("update", "")
+    return default._replace(**given)
+
+
+def _check_placeholders(where: str, text: str, fields: Mapping[str, str]) -> None:
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        raise InvalidArgument(
+            where, text, "text with balanced braces", f"{error}; write a literal brace twice."
+        ) from error
+    for name in names:
+        if name not in fields:
+            raise InvalidArgument(
+                where,
+                "{" + name + "}",
+                "the placeholders " + ", ".join(fields) + suggestion(name, fields),
+            )

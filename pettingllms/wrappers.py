@@ -1,0 +1,115 @@
+"""Politeness around the raw environment: wrong use is told in clear words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper
+
+from pettingllms.env import Snapshot, TextEnv
+from pettingllms.errors import InvalidArgument, OrderError
+from pettingllms.spaces import Observation, TextSpace
+
+StateT = TypeVar("StateT")
+
+
+class ChecksWrapper(OrderEnforcingWrapper[str, Observation, str | None], Generic[StateT]):
+    """A `TextEnv` that refuses calls at the wrong moment and unknown agents, and says why.
+
+    It adds to PettingZoo's order checks those of `fork`, `snapshot`, `restore` and `messages`, and
+    keeps forks wrapped. `unwrapped` is the raw environment.
+
+    Args:
+        env: The raw environment.
+    """
+
+    def __init__(self, env: TextEnv[StateT]) -> None:
+        super().__init__(env)
+        self.env: TextEnv[StateT] = env
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Start a new episode; see `TextEnv.reset`."""
+        self.env.reset(seed=seed, options=options)
+        self._has_reset = self._has_updated = True
+
+    def step(self, action: str | None) -> None:
+        """Let the selected agent act; see `TextEnv.step`.
+
+        Raises:
+            OrderError: Before `reset`, and when no agent is left.
+        """
+        self._require("step")
+        if not self.env.agents:
+            raise OrderError("step was called after the last agent had left; call reset first")
+        self.env.step(action)
+        self._has_updated = True
+
+    def observe(self, agent: str) -> Observation:
+        """Return what an agent reads now; see `TextEnv.observe`."""
+        self._require("observe")
+        self._check_agent(agent)
+        return self.env.observe(agent)
+
+    def last(self, observe: bool = True) -> Any:
+        """Return observation, reward, terminated, truncated, info of the selected agent."""
+        self._require("last")
+        return self.env.last(observe)
+
+    def messages(self, agent: str) -> list[dict[str, str]]:
+        """Return the agent's observation as chat messages; see `TextEnv.messages`."""
+        self._require("messages")
+        self._check_agent(agent)
+        return self.env.messages(agent)
+
+    def state(self) -> StateT:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the immutable state value."""
+        self._require("state")
+        return self.env.state()
+
+    def render(self) -> Any:
+        """Render the present state; see `TextEnv.render`."""
+        self._require("render")
+        return self.env.render()
+
+    def fork(self) -> ChecksWrapper[StateT]:
+        """Return an independent, equally wrapped environment in the same state."""
+        self._require("fork")
+        twin: ChecksWrapper[StateT] = type(self)(self.env.fork())
+        twin._has_reset, twin._has_updated = self._has_reset, True
+        return twin
+
+    def snapshot(self) -> Snapshot:
+        """Return the whole dynamic state; see `TextEnv.snapshot`."""
+        return self.env.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to the moment of a snapshot; see `TextEnv.restore`."""
+        self.env.restore(snapshot)
+        self._has_reset = self._has_updated = True
+
+    def reference_action(self, agent: str, policy: str, rng: random.Random) -> str:
+        """Return what a scripted reference policy answers; see `TextEnv.reference_action`."""
+        return self.env.reference_action(agent, policy, rng)
+
+    def observation_space(self, agent: str) -> TextSpace:
+        """Return the space of texts (one object for all agents)."""
+        self._check_agent(agent)
+        return self.env.observation_space(agent)
+
+    def action_space(self, agent: str) -> TextSpace:
+        """Return the space of texts (one object for all agents)."""
+        self._check_agent(agent)
+        return self.env.action_space(agent)
+
+    def _check_agent(self, agent: str) -> None:
+        if agent not in self.env.possible_agents:
+            raise InvalidArgument("agent", agent, ", ".join(self.env.possible_agents))
+
+    def _require(self, method: str) -> None:
+        if not self._has_reset:
+            raise OrderError(f"{method} was called before reset; call reset(seed=...) first")
+
+    def __str__(self) -> str:
+        return str(cast(object, self.env))

@@ -1,0 +1,64 @@
+"""Options and fixtures of the whole suite."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--update-transcripts",
+        action="store_true",
+        help="write the golden transcripts anew instead of comparing with them",
+    )
+
+
+@pytest.fixture
+def repository():
+    """The root folder of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture
+def shared_data():
+    """Return a function from a file name to the path of a real data sample, or skip."""
+    default = REPOSITORY.parent / "shared" / "data"
+    folder = Path(os.environ.get("PETTINGLLMS_SHARED_DATA", default))
+
+    def path(name):
+        found = folder / name
+        if not found.exists():
+            pytest.skip(f"the data sample {name} is not here; set PETTINGLLMS_SHARED_DATA")
+        return found
+
+    return path
+
+
+@pytest.fixture
+def golden(request, repository):
+    """Return a function that compares a text with a golden transcript, or writes it."""
+    folder = repository / "tests" / "envs" / "transcripts"
+
+    def check(name, text):
+        path = folder / f"{name}.txt"
+        if request.config.getoption("--update-transcripts"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"{path} is missing; run pytest --update-transcripts"
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def global_rngs_untouched():
+    """No test and nothing under test may touch the global generators."""
+    before, numpy_before = random.getstate(), np.random.get_state()[1].tolist()
+    yield
+    assert random.getstate() == before, "the global `random` state was changed"
+    assert np.random.get_state()[1].tolist() == numpy_before, "numpy's global state was changed"
