@@ -102,8 +102,8 @@ def to_jsonable(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclass_fields(value)}
     raise TypeError(
-        f"a state holds a {type(value).__name__}; allowed: None, bool, int, float, str, bytes, enums, "
-        "and tuples, frozensets and frozen dataclasses of these"
+        f"a state holds a {type(value).__name__}; allowed: None, bool, int, float, str, bytes, "
+        "enums, and tuples, frozensets and frozen dataclasses of these"
     )
 
 
@@ -222,7 +222,8 @@ class TextEnv(AECEnv[str, Observation, str | None], Generic[StateT]):
         Args:
             seed: Non-negative seed of the level. None: an unpredictable one for the first episode,
                 afterwards one derived from the previous episode's. `episode_seed` tells which.
-            options: What this episode should be; each environment documents its own.
+            options: What this episode should be; each environment documents its own keys. Other
+                keys are ignored, as PettingZoo's conformance tests demand.
 
         Raises:
             InvalidArgument: If the seed is negative or an option is unusable.
@@ -320,7 +321,7 @@ class TextEnv(AECEnv[str, Observation, str | None], Generic[StateT]):
         )
 
     def observe(self, agent: str) -> Observation:
-        """Return what an agent reads now. Free of side effects; callable at any time after reset."""
+        """Return what an agent reads now. No side effects; callable at any time after reset."""
         system, user = self._prompt(agent)
         return Observation(f"{system}\n\n{user}" if system else user)
 
@@ -346,7 +347,7 @@ class TextEnv(AECEnv[str, Observation, str | None], Generic[StateT]):
         return cast(TextSpace, self.action_spaces[agent])
 
     def state(self) -> StateT:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the immutable state value (PettingZoo's global view; here a value, not an array)."""
+        """Return the immutable state value (PettingZoo's global view, as a value)."""
         return cast(StateT, self._state)
 
     def render(self) -> Any:

@@ -8,8 +8,8 @@ PettingLLMsError
 ├── UnknownEnvironment (LookupError)      no environment of that id is installed
 ├── EnvironmentNotLoadable (ImportError)  the id exists, its package cannot be imported
 ├── InvalidArgument (ValueError)          an argument is out of its range or of the wrong kind
-│   └── LevelFormatError                  a level or puzzle text is ill-formed; has line and column
-├── UnreachableRequest (ValueError)       a level with these properties cannot be generated in bounds
+│   └── LevelFormatError                  a level text is ill-formed; has line and column
+├── UnreachableRequest (ValueError)       no level with these properties in bounds
 ├── MissingDependency (ImportError)       an optional extra is needed
 ├── InvalidAction (TypeError)             something that is not a text was passed to `step`
 ├── OrderError (RuntimeError)             a method was called before `reset` or after the end
@@ -105,7 +105,7 @@ class InvalidAction(PettingLLMsError, TypeError):
 
 
 class OrderError(PettingLLMsError, RuntimeError):
-    """A method was called at a moment at which it has no meaning (before `reset`, after the end)."""
+    """A method was called before `reset` or after the end."""
 
 
 class TranscriptError(PettingLLMsError, ValueError):
@@ -127,7 +127,7 @@ class ReplayDivergence(TranscriptError):
         self.field = field
         super().__init__(
             f"the replay diverged at step {step} in {field!r}: recorded {recorded!r}, "
-            f"replayed {replayed!r}. The environment's version or arguments differ from the recording."
+            f"replayed {replayed!r}. The environment's version or arguments are not the recorded ones."
         )
 
     def __reduce__(self) -> tuple[object, ...]:

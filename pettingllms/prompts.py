@@ -20,7 +20,7 @@ class PromptTemplate(NamedTuple):
     user: str
     """The present situation; the user message of a chat."""
     update: str = ""
-    """What is new since the agent's last turn (`observation_mode="delta"`); empty: same as `user`."""
+    """What is new since the agent's last turn (delta mode); empty: same as `user`."""
 
 
 def resolve_prompts(

@@ -112,7 +112,7 @@ def spec(id: str) -> EnvSpec:
     known = registered_ids()
     if not known:
         raise UnknownEnvironment(
-            f"no environment {id!r}: none is installed. In a checkout, run `pip install -e .` first; "
+            f"no environment {id!r}: none is installed. In a checkout, run `pip install -e .`; "
             "environments are found through the metadata of installed packages."
         )
     raise UnknownEnvironment(

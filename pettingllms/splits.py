@@ -18,8 +18,8 @@ def split_of(canonical: bytes) -> str:
             symmetry (rotations, reflections, relabellings).
 
     Returns:
-        `"train"` (80 %), `"validation"` (10 %) or `"test"` (10 %), by a hash of the content, so that
-        a level can never be in two splits.
+        `"train"` (80 %), `"validation"` (10 %) or `"test"` (10 %), by a hash of the content, so
+        that a level can never be in two splits.
     """
     bucket = int.from_bytes(blake2b(canonical, digest_size=8).digest()) % 10
     if bucket < 8:
