@@ -1,0 +1,1 @@
+"""The environments of pettingllms, one folder each; made with `pettingllms.make(id)`."""

@@ -1,0 +1,259 @@
+"""Grids of square cells: moves, bit-boards, distances, symmetries, level texts, answers.
+
+A grid of `rows` x `cols` cells is numbered row by row with `stride = cols + 1`: cell (row, col) has
+the number `row * stride + col`. The extra column at the end of each row is never free, so that a
+step to the left of column 0 or to the right of the last column ends on it, and no step ever wraps
+into another row. A *bit-board* is an int whose bit `cell` says something about that cell; the same
+numbers index the text of the grid when its rows are joined with line breaks.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+from pettingllms.errors import LevelFormatError
+
+MOVES = "UDLR"
+"""The moves: up (row - 1), down (row + 1), left (column - 1), right (column + 1)."""
+
+OFFSETS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
+"""Move -> (change of the row, change of the column)."""
+
+OPPOSITE = {"U": "D", "D": "U", "L": "R", "R": "L"}
+"""Move -> the move that undoes it."""
+
+UNREACHABLE = -1
+"""The distance of a cell that cannot be reached."""
+
+_WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
+_MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
+_SEQUENCE = rf"""(?:["'`]?{_MOVE}["'`]?(?=[\s,;\]]|$)[\s,;]*+)"""
+_LIST = re.compile(rf"\[\s*+{_SEQUENCE}*+\]")
+_BARE = re.compile(rf"\s*+{_SEQUENCE}++", re.MULTILINE)
+_MOVE_WORD = re.compile(r"[A-Za-z]+")
+
+
+def deltas(stride: int) -> dict[str, int]:
+    """Return move -> change of the cell number."""
+    return {"U": -stride, "D": stride, "L": -1, "R": 1}
+
+
+# ---- bit-boards
+
+
+def bits_of(rows: Sequence[str], symbols: str) -> int:
+    """Return the bit-board of the cells of equally long `rows` that hold one of `symbols`."""
+    text = "\n".join(rows)
+    return sum(1 << cell for cell, symbol in enumerate(text) if symbol in symbols)
+
+
+def cells_of(bits: int) -> list[int]:
+    """Return the numbers of the set bits, in increasing order."""
+    cells: list[int] = []
+    while bits:
+        lowest = bits & -bits
+        cells.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return cells
+
+
+def neighbours(bits: int, stride: int) -> int:
+    """Return all cells one move away from `bits`, off-board ones included (mask with `& free`)."""
+    return bits << stride | bits >> stride | bits << 1 | bits >> 1
+
+
+def layers(free: int, source: int, stride: int) -> Iterator[int]:
+    """Yield the bit-boards of the cells at distance 0, 1, 2, ... from the cells `source`.
+
+    Args:
+        free: Bit-board of the cells that can be entered.
+        source: Bit-board of the cells to start from.
+        stride: `cols + 1`.
+    """
+    rest = free & ~source
+    while source:
+        yield source
+        source = (source << stride | source >> stride | source << 1 | source >> 1) & rest
+        rest ^= source
+
+
+def flood(free: int, source: int, stride: int) -> int:
+    """Return the bit-board of all cells that can be reached from `source` (which is included)."""
+    reached = source
+    for layer in layers(free, source, stride):
+        reached |= layer
+    return reached
+
+
+def distances(free: int, source: int, stride: int, num_cells: int) -> list[int]:
+    """Return the number of moves from `source` to every cell, `UNREACHABLE` where there is no way.
+
+    Args:
+        free: Bit-board of the cells that can be entered.
+        source: Bit-board of the cells to start from.
+        stride: `cols + 1`.
+        num_cells: `rows * stride`, the length of the returned list.
+    """
+    table = [UNREACHABLE] * num_cells
+    for distance, layer in enumerate(layers(free, source, stride)):
+        for cell in cells_of(layer):
+            table[cell] = distance
+    return table
+
+
+def board_mask(rows: int, cols: int) -> int:
+    """Return the bit-board of all cells of the board."""
+    row = (1 << cols) - 1
+    return sum(row << start for start in range(0, rows * (cols + 1), cols + 1))
+
+
+def random_bits(rng: random.Random, probability: float, num_bits: int) -> int:
+    """Return `num_bits` independent bits that are 1 with `probability` (to within 2**-17).
+
+    The binary digits of the probability decide, from the last to the first, whether random bits are
+    joined with "or" (digit 1) or "and" (digit 0): at most 16 draws for a whole board.
+    """
+    scaled = round(probability * 65536)
+    if scaled >= 65536:
+        return (1 << num_bits) - 1
+    bits = 0
+    for digit in f"{scaled:016b}".rstrip("0")[::-1]:
+        draw = rng.getrandbits(num_bits)
+        bits = bits | draw if digit == "1" else bits & draw
+    return bits
+
+
+def random_cell(rng: random.Random, bits: int) -> int:
+    """Return a uniformly random set bit of a bit-board that is not empty."""
+    length = bits.bit_length()
+    for _ in range(8):
+        cell = int(rng.random() * length)
+        if bits >> cell & 1:
+            return cell
+    return rng.choice(cells_of(bits))
+
+
+# ---- symmetries
+
+
+def canonical(rows: Sequence[str]) -> str:
+    """Return the same text for all rotations and reflections of a grid, and for no other grid.
+
+    Args:
+        rows: Equally long rows. A grid that is higher than wide is laid on its side, so that the
+            form of a rectangle is that of its eight images too.
+    """
+    if len(rows) > len(rows[0]):
+        rows = ["".join(column) for column in zip(*rows, strict=True)]
+    forms = ["".join(rows), "".join(rows[::-1])]
+    if len(rows) == len(rows[0]):
+        flat, side = forms[0], len(rows)
+        columns = [flat[start::side] for start in range(side)]
+        forms += ["".join(columns), "".join(columns[::-1])]
+    # A text read backwards is the grid turned by 180 degrees.
+    smallest = min(forms + [form[::-1] for form in forms])
+    return f"{len(rows)}x{len(rows[0])}:{smallest}"
+
+
+@cache
+def symmetries(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
+    """Return the cell permutations that map a board onto a board of the same shape.
+
+    Returns:
+        Eight permutations for a square, four for another rectangle, the identity first. Each lists,
+        for the cells in row-major order *without* the extra column (`row * cols + col`), the cell
+        whose content moves there.
+    """
+    grid = [[row * cols + col for col in range(cols)] for row in range(rows)]
+    images: list[tuple[int, ...]] = []
+    for turned in (grid, [list(column) for column in zip(*grid, strict=True)]):
+        for image in (turned, turned[::-1]):
+            if len(image) == rows:
+                for form in (image, [row[::-1] for row in image]):
+                    images.append(tuple(cell for row in form for cell in row))
+    return tuple(dict.fromkeys(images))
+
+
+# ---- texts
+
+
+def parse_rows(text: str, *, symbols: str, pad: str = "") -> list[str]:
+    """Read the rows of one grid, strictly.
+
+    Args:
+        text: The rows, one per line; blank lines before and after them are dropped.
+        symbols: The characters that may occur.
+        pad: Fill shorter rows with this character on the right; if empty, all rows must be equally
+            long.
+
+    Returns:
+        The rows, all of one length; at least one, none of length 0.
+
+    Raises:
+        LevelFormatError: For an unknown symbol, a blank line between rows, unequal rows or no rows;
+            it names the line and the column in `text`, counted from 1.
+    """
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    filled = [number for number, line in enumerate(lines) if line.strip()]
+    if not filled:
+        raise LevelFormatError("the text has no rows", allowed=f"rows of the symbols {symbols!r}")
+    first, last = filled[0], filled[-1]
+    rows = lines[first : last + 1]
+    for number, row in enumerate(rows, first + 1):
+        if not row.strip():
+            raise LevelFormatError("a blank line between rows", number, allowed="one block of rows")
+        for column, symbol in enumerate(row, 1):
+            if symbol not in symbols:
+                problem = f"unknown symbol {symbol!r}"
+                raise LevelFormatError(problem, number, column, f"the symbols {symbols!r}")
+    width = max(map(len, rows)) if pad else len(rows[0])
+    for number, row in enumerate(rows, first + 1):
+        if not pad and len(row) != width:
+            problem = f"this row has {len(row)} cells, the first row has {width}"
+            column = min(len(row), width) + 1
+            raise LevelFormatError(problem, number, column, "rows of equal length")
+    return [row.ljust(width, pad) if pad else row for row in rows]
+
+
+def find_symbols(rows: Iterable[str], symbols: str) -> list[tuple[int, int]]:
+    """Return the 0-based (row, column) of every cell that holds one of `symbols`, row by row."""
+    return [
+        (row, col)
+        for row, line in enumerate(rows)
+        for col, symbol in enumerate(line)
+        if symbol in symbols
+    ]
+
+
+def read_moves(text: str) -> str | None:
+    """Read a list of moves from what a model wrote, liberally.
+
+    The last list in brackets is the answer (`#### ["U", "R"]`, `[u, right]`, `[]`). Without one, it is
+    what follows the last `####` on its line (`#### U, R`), or else the whole text, if that holds moves
+    and nothing else. Moves are the letters U D L R or the words up, down, left, right in any case,
+    quoted or not, divided by commas or spaces; capital letters may be joined (`UUR`).
+
+    Returns:
+        The moves as a text of the letters U D L R (empty for an empty list), or None if no list was
+        found. Takes time linear in the length of the text, and never raises.
+    """
+    answer: re.Match[str] | None = None
+    for found in _LIST.finditer(text):
+        answer = found
+    if answer is None:
+        mark = text.rfind("####")
+        start = mark + 4 if mark >= 0 else 0
+        end = text.find("\n", start) if mark >= 0 else -1
+        answer = _BARE.fullmatch(text, start, len(text) if end < 0 else end)
+    if answer is None:
+        return None
+    words = _MOVE_WORD.findall(answer.group())
+    return "".join(_WORDS.get(word.lower()) or word.upper() for word in words)
+
+
+def moves_json(moves: str) -> str:
+    """Return the JSON list of moves that prompts ask for: `UR` gives `["U","R"]`."""
+    return "[" + ",".join(f'"{move}"' for move in moves) + "]"
