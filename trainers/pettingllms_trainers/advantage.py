@@ -1,0 +1,126 @@
+"""Advantages: how much better than its peers a candidate was. Pure Python, no torch.
+
+An ``Estimator`` says who is compared with whom (``grouping``), by what (``credit``), and how
+(``baseline``, ``norm``). The functions below it are the arithmetic of one comparison group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "Baseline",
+    "Credit",
+    "Estimator",
+    "Grouping",
+    "Norm",
+    "at_grpo",
+    "has_signal",
+    "leave_one_out",
+    "suffix_sums",
+]
+
+Grouping = Literal["at_grpo", "agent_turn", "agent", "turn", "trajectory", "none"]
+Credit = Literal["step", "return_to_go", "episode"]
+Baseline = Literal["mean", "leave_one_out"]
+Norm = Literal["std", "none"]
+
+# Rewards are sums of a few floats: a spread below this is rounding, and dividing by it is noise.
+_RELATIVE_TOLERANCE = 1e-9
+
+
+def has_signal(rewards: Sequence[float]) -> bool:
+    """Return whether the rewards of a group differ by more than rounding.
+
+    Args:
+        rewards: [K] rewards of the group.
+    """
+    if not rewards:
+        return False
+    low, high = min(rewards), max(rewards)
+    return high - low > _RELATIVE_TOLERANCE * max(1.0, abs(low), abs(high))
+
+
+def at_grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
+    """Return ``(r - mean) / norm`` of one group; all zero when the rewards are equal.
+
+    Args:
+        rewards: [K] rewards of candidates of one prompt.
+        norm: ``std`` divides by the population standard deviation (GRPO), ``none`` by 1.
+
+    Returns:
+        [K] advantages in the order of ``rewards``; they sum to 0 up to rounding.
+
+    Source:
+        Stronger-MAS (arXiv 2510.11062), algorithm 1, with GRPO's normalisation (arXiv
+        2402.03300, eq. 3); ``norm="none"`` is Dr. GRPO (arXiv 2503.20783). Changed: no epsilon
+        in the divisor, because groups without spread give exact zeros instead.
+    """
+    if not has_signal(rewards):
+        return [0.0] * len(rewards)
+    mean = math.fsum(rewards) / len(rewards)
+    centred = [reward - mean for reward in rewards]
+    if norm == "none":
+        return centred
+    std = math.sqrt(math.fsum(value * value for value in centred) / len(centred))
+    return [value / std for value in centred]
+
+
+def leave_one_out(rewards: Sequence[float], *, norm: Norm = "none") -> list[float]:
+    """Return each reward minus the mean of the *other* rewards of the group.
+
+    Args:
+        rewards: [K] rewards of candidates of one prompt.
+        norm: ``std`` divides by the population standard deviation of the group.
+
+    Returns:
+        [K] advantages in the order of ``rewards``; they sum to 0 up to rounding.
+
+    Source:
+        RLOO (arXiv 2402.14740, eq. 8); the optional division is ours.
+    """
+    num = len(rewards)
+    # r_i - (S - r_i) / (K - 1) is the centred reward times K / (K - 1).
+    return [value * num / (num - 1) if num > 1 else 0.0 for value in at_grpo(rewards, norm=norm)]
+
+
+def suffix_sums(rewards: Sequence[float]) -> list[float]:
+    """Return the undiscounted sum of each reward and all later ones.
+
+    Args:
+        rewards: [N] rewards along one trajectory, in play order.
+
+    Returns:
+        [N] returns-to-go; the first is the return of the trajectory.
+    """
+    return [math.fsum(rewards[index:]) for index in range(len(rewards))]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimator:
+    """A way to turn the rewards of a batch of rollouts into advantages.
+
+    Source:
+        The default is AT-GRPO (arXiv 2510.11062): candidates of one prompt, compared by the
+        reward of their own step. The other groupings are the ablations of that paper; they
+        compare answers to different prompts.
+    """
+
+    grouping: Grouping = "at_grpo"
+    """Who is compared: ``at_grpo`` one prompt; ``agent_turn``, ``agent`` and ``turn`` what
+    shares these within one level; ``trajectory`` whole episodes of one level; ``none`` all."""
+    credit: Credit = "step"
+    """By what: reward of the own step, return from there on, or return of the episode."""
+    baseline: Baseline = "mean"
+    """What is subtracted: the group's mean, or the mean of the others."""
+    norm: Norm = "std"
+    """What divides: the group's standard deviation, or nothing."""
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        """Return the advantages of one comparison group, in the order of ``rewards``."""
+        if self.baseline == "leave_one_out":
+            return leave_one_out(rewards, norm=self.norm)
+        return at_grpo(rewards, norm=self.norm)

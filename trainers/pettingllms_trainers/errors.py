@@ -1,0 +1,49 @@
+"""Errors of the trainer.
+
+::
+
+    PettingLLMsError
+    +-- TrainerError
+        +-- ConfigError(ValueError)        the run file or a flag is wrong
+        +-- OutputDirError(ValueError)     the output directory cannot be used
+        +-- CheckpointError(ValueError)    a checkpoint is damaged or of another run
+        +-- GroupError(ValueError)         candidates that must not be compared
+        +-- RolloutError(RuntimeError)     too many rollouts failed
+"""
+
+from __future__ import annotations
+
+from pettingllms.errors import PettingLLMsError
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "GroupError",
+    "OutputDirError",
+    "RolloutError",
+    "TrainerError",
+]
+
+
+class TrainerError(PettingLLMsError):
+    """Base of all errors of the trainer."""
+
+
+class ConfigError(TrainerError, ValueError):
+    """A run file or a command-line flag is wrong."""
+
+
+class OutputDirError(TrainerError, ValueError):
+    """The output directory of a run cannot be used."""
+
+
+class CheckpointError(TrainerError, ValueError):
+    """A checkpoint is damaged or belongs to another run."""
+
+
+class GroupError(TrainerError, ValueError):
+    """Candidates of different prompts, or the same ones twice, were put into one group."""
+
+
+class RolloutError(TrainerError, RuntimeError):
+    """More rollouts failed than the run allows."""

@@ -1,0 +1,39 @@
+"""Failed rollouts are data, not a crash: counted, told once, and too many stop the run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from pettingllms_trainers.errors import RolloutError
+
+__all__ = ["FailureLog"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class FailureLog:
+    """Failures of rollouts: counted per call, each cause told once per run."""
+
+    max_failed_fraction: float = 0.0
+    """Share of the trees, or of the candidates, of one call that may fail."""
+    _told: set[str] = field(default_factory=set[str])
+
+    def tell(self, cause: str, error: Exception | None = None) -> None:
+        """Log a cause, unless it has been logged before."""
+        if cause not in self._told:
+            self._told.add(cause)
+            logger.warning("a rollout failed and is left out: %s", cause, exc_info=error)
+
+    def check(self, num_failed: int, num_all: int, what: str, cause: str) -> None:
+        """Stop the run when too much failed.
+
+        Raises:
+            RolloutError: More than the allowed share failed; carries the cause.
+        """
+        if num_failed > self.max_failed_fraction * num_all:
+            raise RolloutError(
+                f"{num_failed} of {num_all} {what} failed, more than the allowed share of "
+                f"{self.max_failed_fraction:g} (rollout.max_failed_fraction). Cause: {cause}"
+            )

@@ -1,0 +1,146 @@
+"""The two seams of the trainer, ``Generate`` and ``Update``, and who plays which role."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
+
+__all__ = ["Batcher", "Encode", "Generate", "Policy", "PolicyPool", "Update"]
+
+Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
+"""Chat messages to prompt token ids, the generation prompt included."""
+
+
+class Generate(Protocol):
+    """An engine that samples completions from a policy's present weights."""
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        """Return the completions of each request, in order.
+
+        A request's result depends on the request and the weights only, up to float rounding. A
+        completion that could not be made is left out; an engine that cannot go on raises.
+        """
+        ...
+
+
+class Update(Protocol):
+    """The owner of a policy's weights."""
+
+    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        """Train on the groups of one step; sampling afterwards uses the new weights."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that an exact resume needs: tensors, numbers, texts, lists and dicts."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on exactly where ``state_dict`` was taken."""
+        ...
+
+    def save_pretrained(self, directory: Path) -> None:
+        """Write weights and tokenizer as an ordinary Hugging Face directory."""
+        ...
+
+
+class Batcher:
+    """Joins requests of concurrent coroutines into one engine call.
+
+    The call starts once every coroutine that can run has asked, so batches are as big as they can
+    be and depend on nothing but the order in which the coroutines were started.
+    """
+
+    def __init__(self, engine: Generate) -> None:
+        self._engine = engine
+        self._requests: list[GenerateRequest] = []
+        self._flight: asyncio.Task[list[list[Completion]]] | None = None
+
+    async def sample(self, request: GenerateRequest) -> list[Completion]:
+        """Return the completions of one request; raises what the engine raises."""
+        index = len(self._requests)
+        self._requests.append(request)
+        if self._flight is None:
+            # A new task runs after all coroutines that are ready now: they join this flight.
+            self._flight = asyncio.get_running_loop().create_task(self._fly())
+        return (await asyncio.shield(self._flight))[index]
+
+    async def _fly(self) -> list[list[Completion]]:
+        requests, self._requests, self._flight = self._requests, [], None
+        completions = await self._engine.generate(requests)
+        if len(completions) != len(requests):
+            raise RuntimeError(
+                f"the engine answered {len(requests)} requests with {len(completions)} results"
+            )
+        return completions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """One set of weights: how it reads, writes and learns."""
+
+    name: str
+    """Name in the run file."""
+    encode: Encode
+    """Its tokenizer's chat template."""
+    batcher: Batcher
+    """Its engine, behind the joining of requests."""
+    updater: Update | None
+    """None for a frozen policy."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyPool:
+    """Which policy plays which role; roles that name one policy share it."""
+
+    policies: Mapping[str, Policy]
+    """Policies by name."""
+    roles: Mapping[str, str]
+    """Role to policy name."""
+
+    def for_role(self, role: str) -> Policy:
+        """Return the policy that plays a role."""
+        return self.policies[self.roles[role]]
+
+    def updaters(self) -> dict[str, Update]:
+        """Return the trainable policies by name."""
+        return {
+            name: policy.updater
+            for name, policy in self.policies.items()
+            if policy.updater is not None
+        }
+
+    def swapped(self) -> PolicyPool | None:
+        """Return a pool in which every role is played by the next role's policy.
+
+        None when all roles share one policy: then there is nothing to swap.
+        """
+        names = list(self.roles.values())
+        if len(set(names)) < 2:
+            return None
+        moved = dict(zip(self.roles, [*names[1:], names[0]], strict=True))
+        return replace(self, roles=moved)
+
+    def check_roles(self, roles: Iterable[str]) -> None:
+        """Check that exactly the roles of an environment have a policy.
+
+        Raises:
+            ConfigError: A role has no policy, or a role does not exist.
+        """
+        wanted = list(dict.fromkeys(roles))
+        missing = [role for role in wanted if role not in self.roles]
+        unknown = [role for role in self.roles if role not in wanted]
+        if not missing and not unknown:
+            return
+        problems = [f"role {role!r} has no policy" for role in missing]
+        problems += [f"role {role!r} does not exist in this environment" for role in unknown]
+        raise ConfigError(
+            f"[roles]: {'; '.join(problems)}. Roles of the team: {', '.join(wanted)}; policies: "
+            f"{', '.join(self.policies)}. Give every role one line: {wanted[0]} = "
+            f'"{next(iter(self.policies), "NAME")}"'
+        )
