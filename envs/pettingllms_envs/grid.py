@@ -47,7 +47,8 @@ def deltas(stride: int) -> dict[str, int]:
 def bits_of(rows: Sequence[str], symbols: str) -> int:
     """Return the bit-board of the cells of equally long `rows` that hold one of `symbols`."""
     text = "\n".join(rows)
-    return sum(1 << cell for cell, symbol in enumerate(text) if symbol in symbols)
+    digits = {ord(symbol): "1" if symbol in symbols else "0" for symbol in set(text)}
+    return int(text[::-1].translate(digits), 2)
 
 
 def cells_of(bits: int) -> list[int]:
@@ -231,10 +232,10 @@ def find_symbols(rows: Iterable[str], symbols: str) -> list[tuple[int, int]]:
 def read_moves(text: str) -> str | None:
     """Read a list of moves from what a model wrote, liberally.
 
-    The last list in brackets is the answer (`#### ["U", "R"]`, `[u, right]`, `[]`). Without one, it is
-    what follows the last `####` on its line (`#### U, R`), or else the whole text, if that holds moves
-    and nothing else. Moves are the letters U D L R or the words up, down, left, right in any case,
-    quoted or not, divided by commas or spaces; capital letters may be joined (`UUR`).
+    The last list in brackets is the answer (`#### ["U", "R"]`, `[u, right]`, `[]`). Without one, it
+    is what follows the last `####` on its line (`#### U, R`), or else the whole text, if that holds
+    moves and nothing else. Moves are the letters U D L R or the words up, down, left, right in any
+    case, quoted or not, divided by commas or spaces; capital letters may be joined (`UUR`).
 
     Returns:
         The moves as a text of the letters U D L R (empty for an empty list), or None if no list was

@@ -1,0 +1,122 @@
+"""Levels from a random generator, each with its certificate, and nothing outside its split."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from typing import NamedTuple
+
+from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.splits import check_split, split_of
+from pettingllms_envs.grid import board_mask, layers, random_bits, random_cell
+from pettingllms_envs.plan_path.rules import FREE, WALL, Level, canonical_form
+
+MIN_SIZE, MAX_SIZE = 4, 64
+MIN_MOVES = 4
+"""Default of `min_moves`: shorter levels are solved by luck."""
+
+_ATTEMPT_CELLS = 2_000_000
+_MIN_ATTEMPTS = 2_000
+
+
+class Request(NamedTuple):
+    """The properties of the levels to generate; `checked` says which are possible."""
+
+    rows: int
+    cols: int
+    obstacle_ratio: float
+    min_moves: int
+    max_moves: int
+    split: str | None
+
+    def checked(self) -> Request:
+        """Return the request itself.
+
+        Raises:
+            InvalidArgument: If a value is out of its range or of the wrong kind.
+            UnreachableRequest: If the values contradict one another.
+        """
+        for name in ("rows", "cols"):
+            _check_int(name, getattr(self, name), MIN_SIZE, MAX_SIZE)
+        ratio = self.obstacle_ratio
+        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 0.9:
+            raise InvalidArgument("obstacle_ratio", ratio, "a number from 0 to 0.9")
+        _check_int("min_moves", self.min_moves, 1)
+        _check_int("max_moves", self.max_moves, 1)
+        if self.split is not None:
+            check_split(self.split)
+        longest = self.rows * self.cols - 1
+        if self.min_moves > self.max_moves:
+            raise UnreachableRequest(
+                f"no level has at least min_moves={self.min_moves} and at most "
+                f"max_moves={self.max_moves} moves; lower the first or raise the second"
+            )
+        if self.min_moves > longest:
+            raise UnreachableRequest(
+                f"no path on {self.rows}x{self.cols} cells has min_moves={self.min_moves} moves; "
+                f"at most {longest} are possible"
+            )
+        return self
+
+
+def generate(rng: random.Random, request: Request) -> Level:
+    """Return a random level with the requested properties.
+
+    Every cell is a wall with probability `obstacle_ratio`; the goal is a random free cell, the start
+    a random cell whose distance to the goal lies in the requested range. The certificate is the
+    breadth-first search from the goal that found the start: its depth is the exact length of a
+    shortest path.
+
+    Args:
+        rng: The only source of chance.
+        request: A checked request.
+
+    Raises:
+        UnreachableRequest: If 2,000 boards (20,000 of size 10x10) held no such level.
+    """
+    rows, cols, ratio, min_moves, max_moves, split = request
+    stride, board = cols + 1, _board(rows, cols)
+    attempts = max(_MIN_ATTEMPTS, _ATTEMPT_CELLS // (rows * cols))
+    for _ in range(attempts):
+        free = random_bits(rng, 1.0 - ratio, rows * stride) & board
+        if not free:
+            continue
+        goal = random_cell(rng, free)
+        rings: list[int] = []
+        starts = 0
+        for distance, ring in enumerate(layers(free, 1 << goal, stride)):
+            if distance > max_moves:
+                break
+            if distance >= min_moves:
+                rings.append(ring)
+                starts |= ring
+        if not starts:
+            continue
+        start = random_cell(rng, starts)
+        shortest = min_moves + next(i for i, ring in enumerate(rings) if ring >> start & 1)
+        level = Level(rows, cols, _cells(free, rows, cols), start, goal, shortest)
+        if split is None or split_of(canonical_form(level)) == split:
+            return level
+    raise UnreachableRequest(
+        f"{attempts} random boards held no level with rows={rows}, cols={cols}, "
+        f"obstacle_ratio={ratio}, min_moves={min_moves}, max_moves={max_moves}, split={split!r}; "
+        "lower min_moves, raise max_moves, or choose another obstacle_ratio"
+    )
+
+
+@lru_cache(maxsize=64)
+def _board(rows: int, cols: int) -> int:
+    return board_mask(rows, cols)
+
+
+def _cells(free: int, rows: int, cols: int) -> str:
+    stride = cols + 1
+    flat = f"{free:0{rows * stride}b}"[::-1].replace("0", WALL).replace("1", FREE)
+    return "\n".join([flat[at : at + cols] for at in range(0, rows * stride, stride)])
+
+
+def _check_int(name: str, value: object, low: int, high: int | None = None) -> None:
+    in_range = isinstance(value, int) and value >= low and (high is None or value <= high)
+    if isinstance(value, bool) or not in_range:
+        bound = f"from {low} to {high}" if high is not None else f"of at least {low}"
+        raise InvalidArgument(name, value, f"a whole number {bound}")

@@ -1,0 +1,142 @@
+"""The rules: a level, the state of an episode, and what moves do. No text, no reward."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from pettingllms_envs.grid import UNREACHABLE, bits_of, canonical, deltas, distances
+
+WALL, FREE = "#", "."
+
+
+class Level(NamedTuple):
+    """A board with a start and a goal. Cells are numbered as `pettingllms_envs.grid` says."""
+
+    rows: int
+    cols: int
+    cells: str
+    """`rows` rows of `cols` symbols (`#` wall, `.` free), joined with line breaks."""
+    start: int
+    """Number of the cell on which the player starts."""
+    goal: int
+    """Number of the goal's cell."""
+    shortest: int
+    """Length of a shortest path from start to goal, in moves."""
+
+    @property
+    def stride(self) -> int:
+        """The difference between the numbers of a cell and the cell below it."""
+        return self.cols + 1
+
+    def cell(self, row: int, col: int) -> int:
+        """Return the number of a cell."""
+        return row * (self.cols + 1) + col
+
+    def is_free(self, row: int, col: int) -> bool:
+        """Return whether there is such a cell and the player may stand on it."""
+        inside = 0 <= row < self.rows and 0 <= col < self.cols
+        return inside and self.cells[self.cell(row, col)] == FREE
+
+
+class PlanPathState(NamedTuple):
+    """The state of an episode."""
+
+    level: Level
+    position: int
+    """Number of the player's cell."""
+    moves_used: int = 0
+    """Moves executed so far; illegal moves do not count."""
+    promised: int = -1
+    """Where this turn's proposal would lead; -1 if there is none."""
+    call: str = ""
+    """The tool call of this turn."""
+    result: str = ""
+    """What the tool call returned."""
+    proposal: str = ""
+    """The moves proposed this turn, as letters."""
+
+
+class Maze:
+    """The tables that make steps on one level quick; derived from the level alone.
+
+    Attributes:
+        level: The level.
+        free: Bit-board of the cells that can be entered.
+        delta: Move -> change of the cell number.
+        to_goal: Length (rows + 1) * stride: moves from each cell to the goal, `UNREACHABLE` for
+            walls, for cells that are cut off, and for the guards beyond the board. A step beyond
+            the top row has a negative number and so reads the guard row at the end.
+    """
+
+    __slots__ = ("delta", "free", "level", "to_goal")
+
+    def __init__(self, level: Level) -> None:
+        stride = level.stride
+        self.level = level
+        self.delta = deltas(stride)
+        self.free = bits_of(level.cells.split("\n"), FREE)
+        table = distances(self.free, 1 << level.goal, stride, (level.rows + 1) * stride)
+        self.to_goal = array("h", table)
+
+    def step(self, position: int, move: str) -> int:
+        """Return the cell after one move; an illegal move leads nowhere."""
+        target = position + self.delta[move]
+        return position if self.to_goal[target] == UNREACHABLE else target
+
+    def is_open(self, position: int, move: str) -> bool:
+        """Return whether a move from a cell of the player's region is legal."""
+        return self.to_goal[position + self.delta[move]] != UNREACHABLE
+
+
+class Walk(NamedTuple):
+    """What a list of moves did."""
+
+    position: int
+    """The cell at the end."""
+    executed: str
+    """The legal moves, in order."""
+    illegal: int
+    """The number of moves that led into a wall or off the board."""
+
+
+@lru_cache(maxsize=512)
+def maze_of(level: Level) -> Maze:
+    """Return the tables of a level."""
+    return Maze(level)
+
+
+def walk(maze: Maze, position: int, moves: Iterable[str]) -> Walk:
+    """Execute moves in order until the player stands on the goal.
+
+    Args:
+        maze: The level's tables.
+        position: A cell from which the goal can be reached.
+        moves: Letters of U D L R. An illegal move leaves the player where it is.
+    """
+    goal, delta, to_goal = maze.level.goal, maze.delta, maze.to_goal
+    executed, illegal = "", 0
+    for move in moves:
+        if position == goal:
+            break
+        target = position + delta[move]
+        if to_goal[target] == UNREACHABLE:
+            illegal += 1
+        else:
+            position = target
+            executed += move
+    return Walk(position, executed, illegal)
+
+
+def canonical_form(level: Level) -> bytes:
+    """Return what identifies the content of a level.
+
+    It is equal for all rotations and reflections of a level, and for the level walked backwards
+    (start and goal exchanged), so that a split never holds the way back of another split's level.
+    """
+    first, second = sorted((level.start, level.goal))
+    cells = level.cells
+    marked = f"{cells[:first]}*{cells[first + 1 : second]}*{cells[second + 1 :]}"
+    return canonical(marked.split("\n")).encode()
