@@ -9,11 +9,14 @@ for agent in env.agent_iter():
 ```
 """
 
+from pettingllms.adapters.registries import announce as _announce
 from pettingllms.env import ParseError, Snapshot, TextEnv, Transition, role_of
 from pettingllms.prompts import PromptTemplate
 from pettingllms.registry import EnvSpec, make, register, registered_ids, spec
 
 __version__ = "0.1.0"
+
+_announce(registered_ids())
 
 __all__ = [
     "EnvSpec",

@@ -29,7 +29,6 @@ MAX_TEXT_LENGTH = 1_000_000
 """Greatest length of observations and actions, in characters."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_SPACE = TextSpace(MAX_TEXT_LENGTH)
 _DYNAMIC = (
     "agents",
     "agent_selection",
@@ -107,7 +106,7 @@ def to_jsonable(value: Any) -> Any:
     )
 
 
-class TextEnv(AECEnv[str, Observation, str | None], Generic[StateT]):
+class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     """A turn-based text game of a team of agents, in the PettingZoo AEC API.
 
     A subclass keeps its rules in pure functions over one immutable state and supplies the hooks
@@ -174,8 +173,9 @@ class TextEnv(AECEnv[str, Observation, str | None], Generic[StateT]):
         self.prompts = resolve_prompts(
             {role: self.default_prompts[role] for role in roles}, prompts, self.prompt_fields
         )
-        self.observation_spaces = dict.fromkeys(order, _SPACE)
-        self.action_spaces = dict.fromkeys(order, _SPACE)
+        space = TextSpace(MAX_TEXT_LENGTH)
+        self.observation_spaces = {agent: space for agent in order}
+        self.action_spaces = {agent: space for agent in order}
         self._order = order
         self._opens_stage = _stage_openings(stages)
         self.episode_seed: int | None = None

@@ -127,7 +127,7 @@ class ReplayDivergence(TranscriptError):
         self.field = field
         super().__init__(
             f"the replay diverged at step {step} in {field!r}: recorded {recorded!r}, "
-            f"replayed {replayed!r}. The environment's version or arguments are not the recorded ones."
+            f"replayed {replayed!r}. Its version or arguments are not the recorded ones."
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from pettingllms.spaces import Observation, TextSpace
 StateT = TypeVar("StateT")
 
 
-class ChecksWrapper(OrderEnforcingWrapper[str, Observation, str | None], Generic[StateT]):
+class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]):
     """A `TextEnv` that refuses calls at the wrong moment and unknown agents, and says why.
 
     It adds to PettingZoo's order checks those of `fork`, `snapshot`, `restore` and `messages`, and

@@ -1,0 +1,146 @@
+"""One role of a team as a Gymnasium environment; the other agents are played by given policies."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import gymnasium
+
+from pettingllms.env import TextEnv, role_of
+from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.registry import make, spec
+from pettingllms.spaces import Observation
+
+Partner = str | Callable[[str], str]
+"""How another agent is played: the name of a reference policy, or observation -> text."""
+
+
+class SingleAgentView(gymnasium.Env[str, str]):
+    """A Gymnasium environment in which one agent acts and its team-mates are scripted.
+
+    An episode is the same as in the AEC environment. `step` plays the agent's text, then lets the
+    team-mates act until it is the agent's turn again or the episode has ended; the reward is the
+    agent's reward over that span.
+
+    Use `shared_memory=False` with `gymnasium.vector.AsyncVectorEnv`: its default silently turns
+    text observations into blanks.
+
+    Args:
+        env: A raw or wrapped environment.
+        agent: The agent to be played; may be left out when the team has one agent.
+        partners: Agent or role -> how it is played, for all other agents.
+
+    Raises:
+        InvalidArgument: If an agent is unknown or a team-mate has no partner.
+    """
+
+    metadata: dict[str, Any]
+
+    def __init__(
+        self, env: Any, agent: str | None = None, partners: Mapping[str, Partner] | None = None
+    ) -> None:
+        raw = cast(TextEnv[Any], env.unwrapped)
+        agents = raw.possible_agents
+        if agent is None and len(agents) == 1:
+            agent = agents[0]
+        if agent not in agents:
+            raise InvalidArgument(
+                "agent", agent, ", ".join(agents) + suggestion(str(agent), agents)
+            )
+        self.env = raw
+        self.agent = agent
+        self.metadata = raw.metadata
+        self.render_mode = raw.render_mode
+        self.observation_space = raw.observation_space(agent)
+        self.action_space = raw.action_space(agent)
+        self._partners = {
+            other: self._partner(other, partners or {}) for other in agents if other != agent
+        }
+        self._rng = random.Random(0)
+
+    def _partner(self, agent: str, partners: Mapping[str, Partner]) -> Partner:
+        partner = partners.get(agent, partners.get(role_of(agent)))
+        if partner is None or (
+            isinstance(partner, str) and partner not in self.env.reference_policies
+        ):
+            known = ", ".join(map(repr, self.env.reference_policies)) or "none"
+            raise InvalidArgument(
+                f"partners[{agent!r}]",
+                partner,
+                f"a function from observation to text, or a reference policy ({known})",
+            )
+        return partner
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start a new episode; return the agent's first observation and info."""
+        self.env.reset(seed=seed, options=options)
+        self._rng = random.Random(self.env.episode_seed)
+        self._play_partners()
+        return self.env.observe(self.agent), self.env.infos[self.agent]
+
+    def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play the agent's text; return observation, reward, terminated, truncated, info."""
+        env, agent = self.env, self.agent
+        env.step(action)
+        reward = env.rewards[agent] + self._play_partners()
+        return (
+            env.observe(agent),
+            reward,
+            env.terminations[agent],
+            env.truncations[agent],
+            env.infos[agent],
+        )
+
+    def _play_partners(self) -> float:
+        """Let team-mates act until the agent is selected or all has ended; return its reward."""
+        env, reward = self.env, 0.0
+        while env.agent_selection != self.agent:
+            other = env.agent_selection
+            if env.terminations[other] or env.truncations[other]:
+                break
+            partner = self._partners[other]
+            if isinstance(partner, str):
+                env.step(env.reference_action(other, partner, self._rng))
+            else:
+                env.step(partner(env.observe(other)))
+            reward += env.rewards[self.agent]
+        return reward
+
+    def render(self) -> Any:
+        """Render the present state in the environment's render mode."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+def make_single(
+    env_id: str,
+    agent: str | None = None,
+    partners: Mapping[str, Partner] | None = None,
+    **kwargs: Any,
+) -> SingleAgentView:
+    """Make the Gymnasium view of an environment; the entry point of `gymnasium.make`.
+
+    Args:
+        env_id: Id of the environment, such as `"plan_path_v0"`.
+        agent: The agent to be played. Left out: the one agent of `team="single"`.
+        partners: Agent or role -> how the others are played.
+        **kwargs: Arguments of the environment.
+    """
+    has_teams = "team" in inspect.signature(spec(env_id).load()).parameters
+    if agent is None and has_teams:
+        kwargs.setdefault("team", "single")
+    return SingleAgentView(make(env_id, checks=False, **kwargs), agent, partners)
+
+
+def gymnasium_id(env_id: str) -> str:
+    """Return the Gymnasium id of one of our ids: `plan_path_v0` -> `pettingllms/PlanPath-v0`."""
+    name, _, version = env_id.rpartition("_v")
+    return f"pettingllms/{''.join(part.capitalize() for part in name.split('_'))}-v{version}"

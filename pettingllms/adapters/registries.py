@@ -1,0 +1,37 @@
+"""Our ids in the registries of Gymnasium and PettingZoo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import pettingzoo
+
+from pettingllms.adapters.gymnasium import gymnasium_id
+from pettingllms.registry import make
+
+
+def announce(ids: Iterable[str]) -> None:
+    """Register environments with Gymnasium (single-agent view) and with PettingZoo.
+
+    PettingZoo has a registry since 1.27; with older releases only Gymnasium's is used.
+
+    Args:
+        ids: Our ids. Those that are registered already are left as they are.
+    """
+    zoo: Any = pettingzoo
+    for env_id in ids:
+        name = gymnasium_id(env_id)
+        if name not in gymnasium.registry:
+            gymnasium.register(
+                name,
+                entry_point="pettingllms.adapters.gymnasium:make_single",
+                disable_env_checker=True,
+                kwargs={"env_id": env_id},
+            )
+        if hasattr(zoo, "aec_registry"):
+            zoo_id = "pettingllms/" + env_id.replace("_v", "-v")
+            if zoo_id not in zoo.aec_registry:
+                zoo.register("aec", zoo_id, partial(make, env_id))

@@ -1,0 +1,89 @@
+"""An environment's class docstring is its web page; is it complete and true?"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+from typing import Any, cast
+
+from pettingllms.env import role_of
+from pettingllms.errors import ConformanceError
+from pettingllms.testing.play import AnyEnv, mixed_player, play, reference_player
+
+SECTIONS = (
+    "Task",
+    "Agents and roles",
+    "Observation",
+    "Action",
+    "Reward",
+    "Termination",
+    "Info keys",
+    "Arguments",
+    "Example",
+    "Version history",
+    "Source",
+)
+"""Headings of the class docstring, in this order."""
+
+_COMMON_INFO = {"reward_parts", "parse_error", "success", "turn"}
+_KEY = re.compile(r"^\s*[-*]\s+`(\w+)`", re.MULTILINE)
+
+
+def sections_of(docstring: str) -> dict[str, str]:
+    """Return heading -> text of a class docstring with the fixed sections.
+
+    A heading is a line of its own that starts with `## `.
+    """
+    parts = re.split(r"^## (.+)$", inspect.cleandoc(docstring), flags=re.MULTILINE)
+    return {name.strip(): text for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def check_documentation(env: AnyEnv) -> None:
+    """Prove that the class docstring says what the environment does.
+
+    Args:
+        env: A raw environment. Its class docstring must have the headings of `SECTIONS`; list every
+            info key and every argument as "- `name`: ..."; and name every role of the team.
+
+    Raises:
+        ConformanceError: If something is missing, unknown or untrue.
+    """
+    sections = sections_of(type(env).__doc__ or "")
+    if tuple(sections) != SECTIONS:
+        raise ConformanceError(
+            f"the docstring of {type(env).__name__} has the sections {tuple(sections)}; "
+            f"it needs {SECTIONS}, each as a line `## <name>`"
+        )
+    for role in dict.fromkeys(map(role_of, env.possible_agents)):
+        if role not in sections["Agents and roles"]:
+            raise ConformanceError(f"the role {role!r} is not described in 'Agents and roles'")
+    _same("argument", set(_KEY.findall(sections["Arguments"])), _arguments(env))
+    documented = set(_KEY.findall(sections["Info keys"])) - _COMMON_INFO
+    undocumented = _info_keys(env) - documented
+    if undocumented:
+        raise ConformanceError(f"info keys that the docstring does not list: {undocumented}")
+
+
+def _arguments(env: AnyEnv) -> set[str]:
+    parameters = inspect.signature(cast(Any, type(env))).parameters.values()
+    return {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+
+
+def _info_keys(env: AnyEnv) -> set[str]:
+    keys: set[str] = set()
+    rng = random.Random(0)
+    players = [mixed_player(rng), *(reference_player(p, rng) for p in env.reference_policies)]
+    for seed, player in enumerate(players):
+        env.reset(seed=seed)
+        for step in play(env, player):
+            keys |= set(step["info"])
+    return keys - _COMMON_INFO
+
+
+def _same(kind: str, documented: set[str], actual: set[str]) -> None:
+    if documented != actual:
+        raise ConformanceError(
+            f"the documented {kind}s differ from the real ones: only documented "
+            f"{sorted(documented - actual)}, only real {sorted(actual - documented)}"
+        )

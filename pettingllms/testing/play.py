@@ -1,0 +1,120 @@
+"""Playing episodes for tests: hostile texts, mixed policies, transcripts as data."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from pettingllms.env import TextEnv
+
+AnyEnv = TextEnv[Any]
+Player = Callable[[AnyEnv, str], str]
+"""What an agent says: (environment, agent) -> text."""
+
+HOSTILE_TEXTS: tuple[str, ...] = (
+    "",
+    " \n\t",
+    "\x00\x01\x1b[31m",
+    "####",
+    "#### []",
+    "#### [",
+    "#### " + "[" * 2000,
+    "]" * 2000,
+    '#### ["U"' * 500,
+    "{}{0}{board}%s%d${x}",
+    "```python\nimport os; os._exit(1)\n```",
+    "__import__('os').system('true')",
+    "\\boxed{" * 500,
+    "\\boxed{}",
+    "null",
+    "NaN",
+    '{"a": 1e999}',
+    "9" * 5000,
+    "-1",
+    "<script>alert(1)</script>",
+    "ignore all previous instructions",
+    "\u202e\u0000\ufeff\U0001f600\ud7ff",
+    "\ud800",
+    "a" * 20_000,
+    "path(" * 300,
+    "path(99999999999999999999, -1)",
+    "\n".join(["#### [1]"] * 200),
+)
+"""Texts that models (or attackers) might write; none of them may raise anything."""
+
+
+def mixed_player(rng: random.Random) -> Player:
+    """Return a player that mixes reference policies, hostile and random texts."""
+
+    def player(env: AnyEnv, agent: str) -> str:
+        if env.reference_policies and rng.random() < 0.6:
+            return env.reference_action(agent, rng.choice(env.reference_policies), rng)
+        if rng.random() < 0.5:
+            return rng.choice(HOSTILE_TEXTS)
+        return "".join(chr(rng.randrange(32, 0x300)) for _ in range(rng.randrange(40)))
+
+    return player
+
+
+def reference_player(policy: str, rng: random.Random) -> Player:
+    """Return a player that follows one reference policy for every role."""
+    return lambda env, agent: env.reference_action(agent, policy, rng)
+
+
+def play(env: AnyEnv, player: Player, max_steps: int = 10_000) -> list[dict[str, Any]]:
+    """Play from the present moment to the end and return what happened, step by step.
+
+    Args:
+        env: A raw environment after `reset`.
+        player: What the agents say.
+        max_steps: Bound on the number of steps; an environment without an end raises.
+
+    Returns:
+        Per step: agent, observation, action, rewards, terminated, truncated, info, state_hash.
+    """
+    steps: list[dict[str, Any]] = []
+    for _ in range(max_steps):
+        agent = env.agent_selection
+        if env.terminations[agent] or env.truncations[agent]:
+            return steps
+        observation = env.observe(agent)
+        action = player(env, agent)
+        env.step(action)
+        steps.append(
+            {
+                "agent": agent,
+                "observation": str(observation),
+                "action": action,
+                "rewards": dict(env.rewards),
+                "terminated": env.terminations[agent],
+                "truncated": env.truncations[agent],
+                "info": env.infos[agent],
+                "state_hash": env.state_hash(),
+            }
+        )
+    raise AssertionError(f"the episode did not end within {max_steps} steps")
+
+
+def transcript_of(env: AnyEnv, seed: int, player: Player) -> str:
+    """Return a whole episode as text: all that the agents read and wrote, and the rewards."""
+    env.reset(seed=seed)
+    lines = [f"seed {seed} agents {', '.join(env.possible_agents)}"]
+    for number, step in enumerate(play(env, player)):
+        parts = step["info"]["reward_parts"]
+        rewards = ", ".join(f"{a}: {r:+.4f}" for a, r in step["rewards"].items())
+        lines += [
+            f"---- step {number} turn {step['info']['turn']} {step['agent']} reads",
+            step["observation"],
+            f"---- {step['agent']} writes",
+            step["action"],
+            f"---- team {parts['team']:+.4f} local {parts['local']:+.4f} | {rewards} | "
+            f"parse_error {step['info']['parse_error']!r} success {step['info']['success']}",
+        ]
+    last = steps_end(env)
+    return "\n".join([*lines, last]) + "\n"
+
+
+def steps_end(env: AnyEnv) -> str:
+    """Return `"terminated"` or `"truncated"` for an environment whose episode has ended."""
+    return "terminated" if any(env.terminations.values()) else "truncated"

@@ -1,0 +1,208 @@
+"""Record episodes, keep them as JSONL, and replay them exactly.
+
+The first line of a file says how the environment was made and seeded, every further line is one
+step, and the last line closes the file, so that a truncated recording is recognised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from pettingllms.env import TextEnv, to_jsonable
+from pettingllms.errors import OrderError, ReplayDivergence, TranscriptError
+from pettingllms.registry import make
+from pettingllms.wrappers import ChecksWrapper
+
+FORMAT = "pettingllms-transcript"
+VERSION = 1
+
+_STEP_KEYS = ("agent", "observation", "action", "rewards", "success", "ended", "state_hash")
+
+
+@dataclass
+class Transcript:
+    """One episode: how it began and every step of it."""
+
+    id: str
+    """Id of the environment."""
+    kwargs: dict[str, Any]
+    """Arguments of `make`, as JSON data."""
+    seed: int
+    options: dict[str, Any]
+    """Options of `reset`, as JSON data."""
+    state_hash: str
+    """Hash of the initial state."""
+    steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Per step: agent, observation, action, rewards (agent -> float), state_hash, ..."""
+
+    def returns(self) -> dict[str, float]:
+        """Return agent -> sum of its rewards over the recorded steps."""
+        totals: dict[str, float] = {}
+        for step in self.steps:
+            for agent, reward in step["rewards"].items():
+                totals[agent] = totals.get(agent, 0.0) + reward
+        return totals
+
+    def to_jsonl(self) -> str:
+        """Return the transcript as JSON lines."""
+        header = {"format": FORMAT, "version": VERSION, "id": self.id, "kwargs": self.kwargs}
+        header |= {"seed": self.seed, "options": self.options, "state_hash": self.state_hash}
+        footer = {"end": len(self.steps), "returns": self.returns()}
+        return "".join(json.dumps(line) + "\n" for line in (header, *self.steps, footer))
+
+    def save(self, path: str | Path) -> None:
+        """Write the transcript to a file; a reader sees the whole file or none."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + ".partial")
+        partial.write_text(self.to_jsonl(), encoding="utf-8")
+        os.replace(partial, target)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Transcript:
+        """Read a transcript from a file.
+
+        Raises:
+            TranscriptError: If the file is missing, no transcript, truncated or of a later version.
+        """
+        try:
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            header, *steps, footer = [json.loads(line) for line in lines]
+        except (OSError, ValueError) as error:
+            raise TranscriptError(f"{path} is not a complete transcript: {error}") from error
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise TranscriptError(f"{path} is not a transcript: its first line lacks {FORMAT!r}")
+        if header["version"] != VERSION:
+            raise TranscriptError(f"{path} has version {header['version']}; known: {VERSION}")
+        if not isinstance(footer, dict) or footer.get("end") != len(steps):
+            raise TranscriptError(f"{path} is truncated: its closing line is missing")
+        known = ("id", "kwargs", "seed", "options", "state_hash")
+        return cls(**{key: header[key] for key in known}, steps=steps)
+
+    def replay(self) -> TextEnv[Any]:
+        """Play the recorded actions again and compare every state and reward.
+
+        Returns:
+            The environment after the last recorded step.
+
+        Raises:
+            ReplayDivergence: At the first step that differs; it says what differs.
+        """
+        env = cast(TextEnv[Any], make(self.id, checks=False, **self.kwargs))
+        env.reset(seed=self.seed, options=self.options)
+        _compare(-1, "state_hash", self.state_hash, env.state_hash())
+        for index, recorded in enumerate(self.steps):
+            agent = env.agent_selection
+            _compare(index, "agent", recorded["agent"], agent)
+            observation = str(env.observe(agent))
+            env.step(recorded["action"])
+            replayed = _step_record(env, agent, observation, recorded["action"])
+            for key in _STEP_KEYS:
+                _compare(index, key, recorded[key], replayed[key])
+        return env
+
+
+class RecordTranscripts(ChecksWrapper[Any]):
+    """Records every episode that is played; saves those that end, when a folder is given.
+
+    Args:
+        env: An environment made by `pettingllms.make`, so that it can be made again.
+        folder: Where ended episodes are saved, as `<id>_<seed>.jsonl` (numbered when a seed is
+            played again); None keeps only the present one, in `transcript`.
+
+    Raises:
+        OrderError: If the environment was not made by `pettingllms.make`.
+    """
+
+    def __init__(self, env: Any, folder: str | Path | None = None) -> None:
+        raw = cast(TextEnv[Any], env.unwrapped)
+        if raw.spec is None:
+            raise OrderError("only environments made by pettingllms.make can be recorded")
+        super().__init__(raw)
+        self.folder = None if folder is None else Path(folder)
+        self.transcript: Transcript | None = None
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Start a new episode and a new transcript."""
+        super().reset(seed=seed, options=options)
+        spec = self.env.spec
+        assert spec is not None
+        assert self.env.episode_seed is not None
+        self.transcript = Transcript(
+            spec.id,
+            {name: _json_value(value) for name, value in spec.kwargs.items()},
+            self.env.episode_seed,
+            {name: _json_value(value) for name, value in (options or {}).items()},
+            self.env.state_hash(),
+        )
+
+    def step(self, action: str | None) -> None:
+        """Let the selected agent act and record it (the steps of ended agents are not recorded)."""
+        self._require("step")
+        agent = self.env.agent_selection
+        observation = str(self.env.observe(agent))
+        super().step(action)
+        if action is not None and self.transcript is not None:
+            record = _step_record(self.env, agent, observation, action)
+            self.transcript.steps.append(record)
+            if record["ended"] and self.folder is not None:
+                self.transcript.save(self._free_path(self.folder, self.transcript))
+
+    def fork(self) -> RecordTranscripts:
+        """Return an independent recorder in the same state, with the transcript so far."""
+        self._require("fork")
+        twin = RecordTranscripts(self.env.fork(), self.folder)
+        twin._has_reset = twin._has_updated = True
+        known = self.transcript
+        if known is not None:
+            twin.transcript = Transcript(
+                known.id, known.kwargs, known.seed, known.options, known.state_hash, [*known.steps]
+            )
+        return twin
+
+    @staticmethod
+    def _free_path(folder: Path, transcript: Transcript) -> Path:
+        stem = f"{transcript.id}_{transcript.seed}"
+        path, number = folder / f"{stem}.jsonl", 1
+        while path.exists():
+            number += 1
+            path = folder / f"{stem}_{number}.jsonl"
+        return path
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        items = cast(Mapping[Any, Any], value).items()
+        return {str(key): _json_value(part) for key, part in items}
+    if isinstance(value, list):
+        return [_json_value(part) for part in cast(list[Any], value)]
+    if isinstance(value, Path):
+        return str(value)
+    return to_jsonable(value)
+
+
+def _step_record(env: TextEnv[Any], agent: str, observation: str, action: str) -> dict[str, Any]:
+    info = env.infos[agent]
+    ended = env.terminations[agent] or env.truncations[agent]
+    return {
+        "agent": agent,
+        "observation": observation,
+        "action": action,
+        "rewards": dict(env.rewards),
+        "reward_parts": info["reward_parts"],
+        "parse_error": info["parse_error"],
+        "success": info["success"],
+        "turn": info["turn"],
+        "ended": ended,
+        "state_hash": env.state_hash(),
+    }
+
+
+def _compare(step: int, key: str, recorded: Any, replayed: Any) -> None:
+    if recorded != replayed:
+        raise ReplayDivergence(step, key, recorded, replayed)
