@@ -1,0 +1,147 @@
+"""A two-agent toy environment and a scripted engine: what stands in for a game and a model."""
+
+import asyncio
+from typing import ClassVar, NamedTuple
+
+import pytest
+
+import pettingllms
+from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
+from pettingllms_trainers.failures import FailureLog
+from pettingllms_trainers.policy import Batcher, Policy, PolicyPool
+from pettingllms_trainers.rollout import EpisodeSpec, RolloutSettings, play_episodes
+from pettingllms_trainers.types import Completion, Sampling
+
+
+class EchoState(NamedTuple):
+    base: int
+    called: int | None = None
+    results: tuple[int, ...] = ()
+
+
+class EchoEnv(TextEnv):
+    """`caller_0` calls a number, `echo_0` reads it and answers one, T turns.
+
+    The reward of the echo is its number, the caller's is a tenth of its own; team gets 1 when both
+    are equal. A turn's result is the sum of both and `base`.
+    """
+
+    reference_policies = ("two", "parrot")
+    prompt_fields: ClassVar = {
+        "agent": "name",
+        "called": "of this turn",
+        "results": "of earlier turns",
+    }
+    default_prompts: ClassVar = {
+        role: PromptTemplate(f"You are the {role}.", "called={called} results={results}")
+        for role in ("caller", "echo")
+    }
+
+    def __init__(self, max_turns=3, split="train", crash_on="", **kwargs):
+        super().__init__(stages=(("caller_0",), ("echo_0",)), max_turns=max_turns, **kwargs)
+        self.split, self.crash_on = split, crash_on
+
+    def _generate(self, rng, options):
+        return EchoState(rng.randrange(10**6) * 2 + (self.split == "test"))
+
+    def _fields(self, state, agent):
+        return {"agent": agent, "called": state.called, "results": list(state.results)}
+
+    def _parse(self, agent, text):
+        return int(text) if text.strip("-").isdecimal() else ParseError("not a number")
+
+    def _act(self, state, agent, action):
+        if self.crash_on and str(action) == self.crash_on:
+            raise ZeroDivisionError("the toy crashed")
+        if isinstance(action, ParseError):
+            return Transition(state, local=-1.0)
+        if agent == "caller_0":
+            return Transition(state._replace(called=action), local=action / 10)
+        result = state.base + (state.called or 0) + action
+        after = EchoState(state.base, None, (*state.results, result))
+        is_solved = action == 99
+        return Transition(after, float(action == state.called), action, is_solved, is_solved)
+
+    def _ansi(self, state):
+        return repr(state)
+
+    def _reference(self, state, agent, policy, rng):
+        return "2" if policy == "two" or state.called is None else str(state.called)
+
+
+class ScriptedEngine:
+    """Writes what `script(prompt text, candidate index, seed)` returns; one token per byte."""
+
+    def __init__(self, script):
+        self.script = script
+        self.calls = []
+
+    async def generate(self, requests):
+        self.calls.append(list(requests))
+        await asyncio.sleep(0)
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request):
+        prompt = bytes(request.prompt_ids).decode()
+        texts = [self.script(prompt, k, request.seed) for k in range(request.num_candidates)]
+        return [completion_of(text) for text in texts if text is not None]
+
+
+def completion_of(text):
+    token_ids = (*text.encode(), 0)
+    return Completion(
+        token_ids=token_ids, logprobs=(-0.5,) * len(token_ids), text=text, finish_reason="stop"
+    )
+
+
+def encode(messages):
+    return tuple("\n".join(message["content"] for message in messages).encode())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def echo_env_id():
+    """The toy environment, registered as anybody's would be."""
+    pettingllms.register("toy_echo_v0", EchoEnv)
+    return "toy_echo_v0"
+
+
+@pytest.fixture(scope="session")
+def echo_env(echo_env_id):
+    """Return a factory of toy environments."""
+    return lambda **kwargs: pettingllms.make(echo_env_id, checks=False, **kwargs)
+
+
+@pytest.fixture(scope="session")
+def scripted_pool():
+    """Return a function from scripts (one shared, or one per role) to a pool and its engines."""
+
+    def build(script=None, **scripts):
+        scripts = scripts or {"shared": script}
+        engines = {name: ScriptedEngine(script) for name, script in scripts.items()}
+        policies = {
+            name: Policy(name=name, encode=encode, batcher=Batcher(engine), updater=None)
+            for name, engine in engines.items()
+        }
+        first = next(iter(scripts))
+        roles = {role: role if role in scripts else first for role in ("caller", "echo")}
+        return PolicyPool(policies=policies, roles=roles), engines
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def play():
+    """Return a function that plays seeds and gives their trees."""
+
+    def run(env, pool, *, seeds=(7,), num_candidates=3, allowed=0.0, **settings):
+        specs = [EpisodeSpec(index, seed, 1000 + seed) for index, seed in enumerate(seeds)]
+        rollout = RolloutSettings(num_candidates=num_candidates, sampling=Sampling(), **settings)
+        return asyncio.run(play_episodes(env, pool, specs, rollout, FailureLog(allowed)))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def replies():
+    """Return a function from a text to the completion whose tokens are its bytes and an end."""
+    return completion_of
