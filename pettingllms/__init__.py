@@ -10,9 +10,11 @@ for agent in env.agent_iter():
 """
 
 from pettingllms.adapters.registries import announce as _announce
-from pettingllms.env import ParseError, Snapshot, TextEnv, Transition, role_of
+from pettingllms.env import TextEnv
 from pettingllms.prompts import PromptTemplate
 from pettingllms.registry import EnvSpec, make, register, registered_ids, spec
+from pettingllms.state import Snapshot
+from pettingllms.transition import ParseError, Transition, role_of
 
 __version__ = "0.1.0"
 

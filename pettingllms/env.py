@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import operator
 import random
-import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import fields as dataclass_fields
-from dataclasses import is_dataclass
-from enum import Enum
-from hashlib import blake2b
-from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from pettingzoo import AECEnv
 
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
-from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.prompts import PreparedTemplate, PromptTemplate, resolve_prompts
 from pettingllms.registry import EnvSpec
+from pettingllms.seeding import checked_seed, next_seed
 from pettingllms.spaces import Observation, TextSpace
+from pettingllms.state import Snapshot, digest, to_jsonable
+from pettingllms.transition import NOTHING, ParseError, Transition, role_of
 
 StateT = TypeVar("StateT")
 
@@ -28,7 +23,6 @@ OBSERVATION_MODES = ("full", "delta")
 MAX_TEXT_LENGTH = 1_000_000
 """Greatest length of observations and actions, in characters."""
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _DYNAMIC = (
     "agents",
     "agent_selection",
@@ -45,67 +39,6 @@ _DYNAMIC = (
 )
 
 
-class Transition(NamedTuple):
-    """What one action did to the world."""
-
-    state: Any
-    """The new state."""
-    team: float = 0.0
-    """Team part of the reward: credited to every agent, times `alpha`."""
-    local: float = 0.0
-    """Local part of the reward: credited to the acting agent only."""
-    terminated: bool = False
-    """Whether the episode ends with this action (for all agents)."""
-    success: bool = False
-    """Whether the task is solved. A time-out is never a success."""
-    info: Mapping[str, Any] = _NOTHING
-    """Further facts for `infos` of the acting agent."""
-
-
-class ParseError(NamedTuple):
-    """A model text that could not be read. It is an outcome with a reward, never an exception."""
-
-    reason: str
-
-
-class Snapshot(NamedTuple):
-    """The whole dynamic state of an environment; see `TextEnv.snapshot`. Picklable."""
-
-    owner: tuple[str, tuple[str, ...], int]
-    values: tuple[Any, ...]
-
-
-def role_of(agent: str) -> str:
-    """Return the role of an agent: the part of its name before the number (`"planner_0"`)."""
-    return agent.rpartition("_")[0]
-
-
-def to_jsonable(value: Any) -> Any:
-    """Return a state value as JSON data; named tuples and dataclasses become objects.
-
-    Raises:
-        TypeError: If a part of the value is mutable or unknown, so that it cannot identify a state.
-    """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, tuple):
-        names = getattr(cast(Any, value), "_fields", None)
-        parts = [to_jsonable(part) for part in cast(tuple[Any, ...], value)]
-        return parts if names is None else dict(zip(names, parts, strict=True))
-    if isinstance(value, frozenset):
-        return sorted((to_jsonable(part) for part in cast(frozenset[Any], value)), key=repr)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclass_fields(value)}
-    raise TypeError(
-        f"a state holds a {type(value).__name__}; allowed: None, bool, int, float, str, bytes, "
-        "enums, and tuples, frozensets and frozen dataclasses of these"
-    )
-
-
 class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     """A turn-based text game of a team of agents, in the PettingZoo AEC API.
 
@@ -117,8 +50,10 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     the world at the start of the stage. Agents of a later stage see what earlier stages did.
 
     Rewards: when agent i acts, `rewards[i] = alpha * team + local` and every other agent gets
-    `alpha * team`; the parts stand in `infos[agent]["reward_parts"]`. All agents end in the same
-    step, with `terminations` (solved or failed) or `truncations` (`max_turns` turns played).
+    `alpha * team`. `infos[i]` tells of agent i's last action: `reward_parts` (the two summands),
+    `parse_error`, `turn`, and `success`, which is set for all when the episode ends.
+    All agents end in the same step, with `terminations` (solved or failed) or `truncations`
+    (`max_turns` turns played).
 
     No attribute is ever changed in place, only replaced; therefore `fork()` is a shallow copy.
 
@@ -143,6 +78,10 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     """Role -> prompt template."""
     prompt_fields: ClassVar[Mapping[str, str]]
     """Placeholder -> its meaning; what `_fields` provides."""
+
+    _state: StateT
+    _stage_state: StateT
+    """The state at the start of the running stage: what observations show."""
 
     spec: EnvSpec | None = None
     """How `pettingllms.make` made this environment; None when it was constructed directly."""
@@ -173,6 +112,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         self.prompts = resolve_prompts(
             {role: self.default_prompts[role] for role in roles}, prompts, self.prompt_fields
         )
+        self._templates = {agent: PreparedTemplate(self.prompts[role_of(agent)]) for agent in order}
         space = TextSpace(MAX_TEXT_LENGTH)
         self.observation_spaces = {agent: space for agent in order}
         self.action_spaces = {agent: space for agent in order}
@@ -228,10 +168,8 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         Raises:
             InvalidArgument: If the seed is negative or an option is unusable.
         """
-        self.episode_seed = (
-            _checked_seed(seed) if seed is not None else _next_seed(self.episode_seed)
-        )
-        state = self._generate(random.Random(self.episode_seed), options or _NOTHING)
+        self.episode_seed = checked_seed(seed) if seed is not None else next_seed(self.episode_seed)
+        state = self._generate(random.Random(self.episode_seed), options or NOTHING)
         order = self._order
         self._state = self._stage_state = state
         self._position = self.turn = 0
@@ -260,43 +198,40 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         if not isinstance(action, str):
             raise InvalidAction(f"{agent} is live and must be given a text; got {action!r}")
         parsed = self._parse(agent, action)
-        done = self._act(cast(StateT, self._state), agent, parsed)
-        self._state = done.state
+        done = self._act(self._state, agent, parsed)
         self._credit(agent, parsed, done)
         self._advance(done)
 
     def _credit(self, agent: str, parsed: Any, done: Transition) -> None:
         team = self.alpha * done.team
+        reward = team + done.local
         parse_error = parsed.reason if isinstance(parsed, ParseError) else None
-        turn, success, previous = self.turn, done.success, self.infos
-        rewards = dict.fromkeys(self._order, team)
-        infos: dict[str, dict[str, Any]] = {
-            other: {**info, "reward_parts": {"team": team, "local": 0.0}, "success": success}
-            for other, info in previous.items()
-        }
-        rewards[agent] = team + done.local
-        infos[agent] = _info(team, done.local, parse_error, success, turn)
-        infos[agent].update(done.info)
-        cumulative = {
-            other: total + rewards[other] for other, total in self._cumulative_rewards.items()
-        }
-        cumulative[agent] = rewards[agent]
-        self.rewards, self.infos, self._cumulative_rewards = rewards, infos, cumulative
+        info = _info(team, done.local, parse_error, done.success, self.turn)
+        info.update(done.info)
+        infos, cumulative = self.infos, self._cumulative_rewards
+        if done.terminated:
+            infos = {other: {**known, "success": done.success} for other, known in infos.items()}
+        if team:
+            cumulative = {other: total + team for other, total in cumulative.items()}
+        self.infos = {**infos, agent: info}
+        self._cumulative_rewards = {**cumulative, agent: reward}
+        self.rewards = dict.fromkeys(self._order, team)
+        self.rewards[agent] = reward
 
     def _advance(self, done: Transition) -> None:
-        order = self._order
         position = self._position + 1
-        if position == len(order):
+        if position == len(self._order):
             position = 0
             self.turn += 1
+        self._state = done.state
         self._position = position
-        self.agent_selection = order[position]
+        self.agent_selection = self._order[position]
         if self._opens_stage[position] or done.terminated:
             self._stage_state = done.state
         if done.terminated:
-            self.terminations = dict.fromkeys(order, True)
+            self.terminations = dict.fromkeys(self._order, True)
         elif self.turn == self.max_turns:
-            self.truncations = dict.fromkeys(order, True)
+            self.truncations = dict.fromkeys(self._order, True)
 
     def _was_dead_step(self, action: str | None) -> None:
         agent = self.agent_selection
@@ -332,11 +267,14 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         return [*chat, {"role": "user", "content": user}]
 
     def _prompt(self, agent: str) -> tuple[str, str]:
-        template = self.prompts[role_of(agent)]
-        fields = self._fields(cast(StateT, self._stage_state), agent)
-        if self.observation_mode == "delta" and self.turn > 0:
-            return "", (template.update or template.user).format_map(fields)
-        return template.system.format_map(fields), template.user.format_map(fields)
+        template = self._templates[agent]
+        fields = self._fields(self._stage_state, agent)
+        if self.turn and self.observation_mode == "delta":
+            return "", template.update.format_map(fields)
+        system = template.constant_system
+        if system is None:
+            system = template.system.format_map(fields)
+        return system, template.user.format_map(fields)
 
     def observation_space(self, agent: str) -> TextSpace:
         """Return the space of texts (one object for all agents)."""
@@ -348,7 +286,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
 
     def state(self) -> StateT:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the immutable state value (PettingZoo's global view, as a value)."""
-        return cast(StateT, self._state)
+        return self._state
 
     def render(self) -> Any:
         """Return (`"ansi"`: text, `"rgb_array"`: image) or print (`"human"`) the present state.
@@ -361,7 +299,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
             raise OrderError(
                 f"render needs a render_mode; pass render_mode= one of {modes} to make"
             )
-        state = cast(StateT, self._state)
+        state = self._state
         if self.render_mode == "rgb_array":
             return self._rgb_array(state)
         text = self._ansi(state)
@@ -398,11 +336,10 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     def state_hash(self) -> str:
         """Return 32 hexadecimal digits that identify the state and the moment within the turn."""
         self._require_reset("state_hash")
-        moment = [self._state_json(cast(StateT, self._state)), self.turn, self._position]
+        moment = [self._state_json(self._state), self.turn, self._position]
         if self._stage_state is not self._state:
-            moment.append(self._state_json(cast(StateT, self._stage_state)))
-        text = json.dumps(moment, sort_keys=True, separators=(",", ":"))
-        return blake2b(text.encode(), digest_size=16).hexdigest()
+            moment.append(self._state_json(self._stage_state))
+        return digest(moment)
 
     def reference_action(self, agent: str, policy: str, rng: random.Random) -> str:
         """Return the text that a scripted reference policy answers for an agent now.
@@ -422,7 +359,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         if agent not in self._order:
             raise InvalidArgument("agent", agent, ", ".join(self._order))
         self._require_reset("reference_action")
-        return self._reference(cast(StateT, self._stage_state), agent, policy, rng)
+        return self._reference(self._stage_state, agent, policy, rng)
 
     def _owner(self) -> tuple[str, tuple[str, ...], int]:
         return (type(self).__qualname__, self._order, self.max_turns)
@@ -461,20 +398,3 @@ def _check_arguments(
 
 def _stage_openings(stages: Sequence[Sequence[str]]) -> tuple[bool, ...]:
     return tuple(index == 0 for stage in stages for index in range(len(stage)))
-
-
-def _checked_seed(seed: int) -> int:
-    try:
-        value = operator.index(seed)
-    except TypeError as error:
-        raise InvalidArgument("seed", seed, "None or a non-negative whole number") from error
-    if value < 0:
-        raise InvalidArgument("seed", seed, "None or a non-negative whole number")
-    return value
-
-
-def _next_seed(previous: int | None) -> int:
-    if previous is None:
-        return secrets.randbits(63)
-    digest = blake2b(str(previous).encode(), digest_size=8).digest()
-    return int.from_bytes(digest) >> 1

@@ -23,6 +23,20 @@ class PromptTemplate(NamedTuple):
     """What is new since the agent's last turn (delta mode); empty: same as `user`."""
 
 
+class PreparedTemplate:
+    """A prompt template prepared for formatting: a system text without placeholders is ready."""
+
+    __slots__ = ("constant_system", "system", "update", "user")
+
+    def __init__(self, prompt: PromptTemplate) -> None:
+        self.system, self.user = prompt.system, prompt.user
+        self.update = prompt.update or prompt.user
+        has_fields = any(
+            name is not None for _, name, _, _ in string.Formatter().parse(self.system)
+        )
+        self.constant_system = None if has_fields else self.system.format()
+
+
 def resolve_prompts(
     defaults: Mapping[str, PromptTemplate],
     replacements: Mapping[str, Any] | None,

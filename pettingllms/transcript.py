@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pettingllms.env import TextEnv, to_jsonable
+from pettingllms.env import TextEnv
 from pettingllms.errors import OrderError, ReplayDivergence, TranscriptError
 from pettingllms.registry import make
+from pettingllms.state import to_jsonable
 from pettingllms.wrappers import ChecksWrapper
 
 FORMAT = "pettingllms-transcript"

@@ -1,0 +1,32 @@
+"""Seeds of episodes: checked, and derived from one another."""
+
+from __future__ import annotations
+
+import operator
+import secrets
+from hashlib import blake2b
+
+from pettingllms.errors import InvalidArgument
+
+
+def checked_seed(seed: int) -> int:
+    """Return a seed as a plain int.
+
+    Raises:
+        InvalidArgument: If it is not a non-negative whole number.
+    """
+    try:
+        value = operator.index(seed)
+    except TypeError as error:
+        raise InvalidArgument("seed", seed, "None or a non-negative whole number") from error
+    if value < 0:
+        raise InvalidArgument("seed", seed, "None or a non-negative whole number")
+    return value
+
+
+def next_seed(previous: int | None) -> int:
+    """Return the seed after `previous` in the chain of unseeded resets; a random one for None."""
+    if previous is None:
+        return secrets.randbits(63)
+    digest = blake2b(str(previous).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1

@@ -1,0 +1,49 @@
+"""States as data: JSON form, identity, snapshots."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
+from enum import Enum
+from hashlib import blake2b
+from typing import Any, NamedTuple, cast
+
+
+class Snapshot(NamedTuple):
+    """The whole dynamic state of an environment; see `TextEnv.snapshot`. Picklable."""
+
+    owner: tuple[str, tuple[str, ...], int]
+    values: tuple[Any, ...]
+
+
+def to_jsonable(value: Any) -> Any:
+    """Return a state value as JSON data; named tuples and dataclasses become objects.
+
+    Raises:
+        TypeError: If a part of the value is mutable or unknown, so that it cannot identify a state.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        names = getattr(cast(Any, value), "_fields", None)
+        parts = [to_jsonable(part) for part in cast(tuple[Any, ...], value)]
+        return parts if names is None else dict(zip(names, parts, strict=True))
+    if isinstance(value, frozenset):
+        return sorted((to_jsonable(part) for part in cast(frozenset[Any], value)), key=repr)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclass_fields(value)}
+    raise TypeError(
+        f"a state holds a {type(value).__name__}; allowed: None, bool, int, float, str, bytes, "
+        "enums, and tuples, frozensets and frozen dataclasses of these"
+    )
+
+
+def digest(value: Any) -> str:
+    """Return 32 hexadecimal digits that identify JSON data, the same in every process."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
