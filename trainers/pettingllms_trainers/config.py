@@ -17,6 +17,7 @@ __all__ = [
     "AdvantageConfig",
     "CheckpointConfig",
     "Config",
+    "EngineConfig",
     "EnvConfig",
     "EvaluationConfig",
     "LoggingConfig",
@@ -109,12 +110,21 @@ class LossConfig(_Section):
     """Ratios below 1 - clip_low give no further gradient."""
     clip_high: float = Field(0.2, gt=0)
     """Ratios above 1 + clip_high give no further gradient."""
-    aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
-    """Whether all tokens of a mini-batch weigh the same, or all completions."""
+    aggregation: Literal["token_mean", "sequence_mean", "length_free"] = "token_mean"
+    """token_mean: all tokens of a mini-batch weigh the same; sequence_mean: all completions do;
+    length_free: sum over a completion's tokens, divided by a constant (Dr. GRPO)."""
     entropy_coefficient: float = Field(0.0, ge=0)
     """Weight of the entropy bonus."""
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the KL penalty to the policy at the start of training."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of that KL from one sampled token: log-ratio, half its square, or the unbiased one
+    that is never negative."""
+    old_logprobs: Literal["engine", "recompute"] = "engine"
+    """Denominator of the ratio: what the engine reported, or a forward pass before the update."""
+    importance_cap: float = Field(0.0, ge=0)
+    """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
+    most this; 0: off. Needs old_logprobs = "recompute"."""
 
 
 class OptimizerConfig(_Section):
@@ -138,6 +148,22 @@ class OptimizerConfig(_Section):
     """Groups per optimizer step; 0: all groups of the train step at once."""
     tokens_per_microbatch: int = Field(16384, ge=1)
     """Tokens that are in memory at once; does not change the result."""
+    packing: bool = True
+    """Whether a group's prompt is computed once for all its completions; same result."""
+    gradient_checkpointing: bool = False
+    """Whether activations are recomputed in the backward pass: less memory, more time."""
+
+
+class EngineConfig(_Section):
+    """How the in-process `transformers` engine generates."""
+
+    attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
+    """shared_prefix: candidates attend one copy of their prompt; expanded: plain decoding, for
+    models whose attention cannot be replaced (needs optimizer.packing = false)."""
+    tokens_per_batch: int = Field(65536, ge=1)
+    """Prompt and completion tokens that are held at once; does not change the result."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the model in generation and training; weights are kept in float32."""
 
 
 class WarmStartConfig(_Section):
@@ -218,6 +244,7 @@ class Config(_Section):
     advantage: AdvantageConfig = AdvantageConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
+    engine: EngineConfig = EngineConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -246,6 +273,14 @@ class Config(_Section):
                     f"warm_start.demonstrators names the role {role!r}; roles: "
                     f"{', '.join(self.roles)}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Config:
+        if self.loss.importance_cap and self.loss.old_logprobs != "recompute":
+            raise ValueError('loss.importance_cap needs loss.old_logprobs = "recompute"')
+        if self.engine.attention == "expanded" and self.optimizer.packing:
+            raise ValueError('engine.attention = "expanded" needs optimizer.packing = false')
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,214 @@
+"""Attention over shared prompts for any `transformers` model of the attention interface.
+
+A model is always called with one flat row of tokens ``[1, N]`` and a *layout*: the object that says
+which tokens see which. The layout travels as a keyword argument of `forward` down to the attention
+function registered here, so all other layers of the model work on exactly the N real tokens, without
+padding. `PrefillLayout` and `DecodeLayout` generate, `PackedLayout` trains. Without a layout the
+function is PyTorch's scaled dot product attention, and the model is an ordinary one.
+
+Legend: N tokens, R rows, L row length, B prompts, C completions, P prompt length, T completion length,
+H query heads, J key-value heads, G = H / J, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from pettingllms.errors import InvalidArgument
+
+__all__ = ["ATTENTION", "Layout", "Ragged", "causal_attention", "flat_forward", "use_layouts"]
+
+ATTENTION = "pettingllms_layout"
+"""Name of the attention function in the registry of `transformers`."""
+
+_CONTEXT_DEPENDENT_ROPE = ("dynamic", "longrope")
+
+
+class Layout(Protocol):
+    """Which of the N flat tokens of a forward call attend which."""
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
+    ) -> Tensor:
+        """Return the attention output ``[N, H, D]`` of one layer.
+
+        Args:
+            layer: Index of the layer.
+            query: ``[N, H, D]``, already scaled.
+            key: ``[N, J, D]``.
+            value: ``[N, J, D]``.
+            window: Number of positions a token sees, itself included; None for all.
+        """
+        ...
+
+
+class Ragged:
+    """Rows of different lengths, stored one after the other, seen as a padded rectangle.
+
+    Args:
+        lengths: ``[R]`` number of items of each row, all at least 1.
+        device: Where the index tensors live.
+    """
+
+    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
+        self.num_rows, self.length, self.total = len(lengths), max(lengths), sum(lengths)
+        self.is_regular = self.total == self.num_rows * self.length
+        self.lengths = torch.tensor(lengths, device=device)
+        slots = torch.arange(self.length, device=device)
+        self.valid = slots < self.lengths[:, None]
+        """``[R, L]``: which slots hold an item."""
+        self._slots = self.valid.flatten().nonzero().squeeze(1)
+        starts = self.lengths.cumsum(0) - self.lengths
+        self._sources = (starts[:, None] + slots).where(self.valid, starts[:, None]).flatten()
+
+    def pad(self, items: Tensor) -> Tensor:
+        """Return ``[R, L, ...]`` of ``[N, ...]``; free slots repeat the first item of their row."""
+        if not self.is_regular:
+            items = items.index_select(0, self._sources)
+        return items.reshape(self.num_rows, self.length, *items.shape[1:])
+
+    def unpad(self, rows: Tensor) -> Tensor:
+        """Return the items ``[N, ...]`` of ``[R, L, ...]``: the inverse of `pad`."""
+        items = rows.flatten(0, 1)
+        return items if self.is_regular else items.index_select(0, self._slots)
+
+
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
+    """Return causal attention inside each row, ``[R, L, H, D]``, of right-padded rows.
+
+    Args:
+        query: ``[R, L, H, D]``, already scaled.
+        key: ``[R, L, J, D]``.
+        value: ``[R, L, J, D]``.
+        window: Number of positions a token sees, itself included; None for all.
+    """
+    length = query.shape[1]
+    mask = None
+    if window is not None and window < length:
+        distance = torch.arange(length, device=query.device)
+        distance = distance[:, None] - distance
+        mask = (distance >= 0) & (distance < window)
+    output = F.scaled_dot_product_attention(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=1.0,
+        enable_gqa=query.shape[2] != key.shape[2],
+    )
+    return output.transpose(1, 2)
+
+
+def layout_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    layout: Layout | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend as the layout says; without one, as scaled dot product attention does.
+
+    Args:
+        module: The attention module of the model; has ``layer_idx``.
+        query: ``[1, H, N, D]`` with a layout, else ``[B, H, L, D]``.
+        key: ``[1, J, N, D]``.
+        value: ``[1, J, N, D]``.
+        attention_mask: Ignored with a layout.
+        scaling: Factor of the scores; None for ``1 / sqrt(D)``.
+        dropout: Dropout of the weights; must be 0 with a layout.
+        layout: Which tokens see which.
+        sliding_window: Number of positions a token sees; None for all.
+        **kwargs: What the model passes besides; changes of the scores are refused with a layout.
+
+    Raises:
+        InvalidArgument: The model changes the scores in a way that layouts do not know.
+    """
+    if layout is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout, scaling, **kwargs
+        )
+    changes = [name for name in ("softcap", "s_aux", "position_bias", "alibi") if kwargs.get(name)]
+    if changes or dropout:
+        raise InvalidArgument(
+            "attention", changes or "dropout > 0", "plain softmax attention without dropout",
+            'set the attention of the engine to "expanded" and train without packing',
+        )  # fmt: skip
+    scaled = query[0].transpose(0, 1) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
+    layer = module.layer_idx
+    return layout.attend(layer, scaled, keys, values, sliding_window)[None], None
+
+
+def use_layouts(model: PreTrainedModel) -> None:
+    """Make the model accept layouts; its ordinary `forward` and `generate` keep working.
+
+    Raises:
+        InvalidArgument: The model's attention cannot be replaced, or its output depends on more than
+            the tokens that a layout shows.
+    """
+    reason = _unsupported(model)
+    if reason is not None:
+        raise InvalidArgument(
+            "attention", type(model).__name__, f"a model whose attention is replaceable ({reason})",
+            'set the attention of the engine to "expanded" and train without packing',
+        )  # fmt: skip
+    AttentionInterface.register(ATTENTION, layout_attention)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+    model.set_attn_implementation(ATTENTION)
+
+
+def _unsupported(model: PreTrainedModel) -> str | None:
+    """Return why layouts would be wrong for this model; None when they are right."""
+    config = model.config.get_text_config()
+    if not getattr(model, "_supports_attention_backend", False):
+        return "it does not use the attention interface of transformers"
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds - {"full_attention", "sliding_attention"}:
+        return f"layers of kind {sorted(kinds)} keep a state that is not keys and values"
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in _CONTEXT_DEPENDENT_ROPE:
+        return f"rope type {rope['rope_type']} depends on the longest sequence of the batch"
+    return None
+
+
+def flat_forward(
+    model: PreTrainedModel,
+    token_ids: Tensor,
+    positions: Tensor,
+    layout: Layout,
+    keep: Tensor | None,
+) -> Tensor:
+    """Return the logits ``[M, V]`` of the kept tokens of one flat row.
+
+    Args:
+        model: Prepared by `use_layouts`.
+        token_ids: ``[N]``.
+        positions: ``[N]`` position of each token in its own sequence.
+        layout: Which tokens see which.
+        keep: ``[M]`` indices of the tokens whose logits are wanted, repeats allowed; None for all.
+    """
+    # A mask of four dimensions is taken by transformers as ready, so none is built; layouts ignore it.
+    no_mask = token_ids.new_empty((1, 1, 1, 1), dtype=torch.bool)
+    output = model(
+        input_ids=token_ids[None],
+        position_ids=positions[None],
+        attention_mask=no_mask,
+        use_cache=False,
+        logits_to_keep=0 if keep is None else keep,
+        layout=layout,
+    )
+    return output.logits[0]

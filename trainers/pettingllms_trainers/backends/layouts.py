@@ -1,0 +1,287 @@
+"""Who sees whom: prompts alone, one decoding step of many completions, or packed training data.
+
+In all three the candidates of a group share the keys and values of their prompt: those are computed
+once and never copied per candidate while decoding. Legend: see `attention`.
+
+Source: Juravsky et al. 2024 (Hydragen, arXiv 2402.05099), section 3: attention over a shared prefix
+and over the own suffix are computed apart and merged by their log-sum-exp. Changed: ragged groups,
+rows that join and leave, and the same split for training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pettingllms_trainers.backends.attention import Ragged, causal_attention
+
+__all__ = ["DecodeLayout", "PackedLayout", "PrefillLayout"]
+
+_CAPACITY_STEP = 32
+
+
+class PrefillLayout:
+    """Prompts one after the other; each token sees its own prompt up to itself. Keeps what it saw.
+
+    Args:
+        lengths: ``[B]`` prompt lengths, all at least 1.
+        device: Device of the model.
+    """
+
+    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
+        self.rows = Ragged(lengths, device)
+        self.keys: dict[int, Tensor] = {}
+        """Layer -> ``[B, J, P, D]``."""
+        self.values: dict[int, Tensor] = {}
+        """Layer -> ``[B, J, P, D]``."""
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
+    ) -> Tensor:
+        """See `Layout.attend`."""
+        keys, values = self.rows.pad(key), self.rows.pad(value)
+        self.keys[layer] = keys.transpose(1, 2).contiguous()
+        self.values[layer] = values.transpose(1, 2).contiguous()
+        return self.rows.unpad(causal_attention(self.rows.pad(query), keys, values, window))
+
+
+@dataclass(slots=True)
+class _LayerCache:
+    prompt_keys: Tensor
+    """[B, J, P, D]."""
+    prompt_values: Tensor
+    keys: Tensor
+    """[N, J, capacity, D]: slot s holds what the row wrote in step s of the batch."""
+    values: Tensor
+
+
+class DecodeLayout:
+    """One new token for each of N live completions; rows join and leave between steps.
+
+    All rows write to the same slot, `cursor`; a row that joined late sees nothing before its `start`.
+
+    Args:
+        device: Device of the model.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.num_rows = 0
+        self.cursor = -1
+        """Slot that the present step writes."""
+        self.starts = torch.zeros(0, dtype=torch.long, device=device)
+        """``[N]`` first slot of each row."""
+        self._counts: list[int] = []
+        self._prompt_lengths: list[int] = []
+        self._layers: dict[int, _LayerCache] = {}
+        self._arrange()
+
+    def add(self, prefill: PrefillLayout, counts: Sequence[int]) -> None:
+        """Append `counts[b]` rows for each prompt b of a finished prefill."""
+        num_new, lengths = sum(counts), prefill.rows.lengths.tolist()
+        for layer, keys in prefill.keys.items():
+            self._layers[layer] = self._joined(layer, keys, prefill.values[layer], num_new)
+        self.starts = torch.cat([self.starts, self.starts.new_full((num_new,), self.cursor + 1)])
+        self._counts += counts
+        self._prompt_lengths += lengths
+        self._arrange()
+
+    def _joined(self, layer: int, keys: Tensor, values: Tensor, num_new: int) -> _LayerCache:
+        old = self._layers.get(layer)
+        if old is None:
+            empty = keys.new_zeros(num_new, keys.shape[1], _CAPACITY_STEP, keys.shape[3])
+            return _LayerCache(keys, values, empty, torch.zeros_like(empty[..., : values.shape[3]]))
+        length = max(keys.shape[2], old.prompt_keys.shape[2])
+        own = old.keys.new_zeros(num_new, *old.keys.shape[1:])
+        own_values = old.values.new_zeros(num_new, *old.values.shape[1:])
+        return _LayerCache(
+            torch.cat([_lengthened(old.prompt_keys, length), _lengthened(keys, length)]),
+            torch.cat([_lengthened(old.prompt_values, length), _lengthened(values, length)]),
+            torch.cat([old.keys, own]),
+            torch.cat([old.values, own_values]),
+        )
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these (ascending indices), and the prompts and slots nobody needs."""
+        owners = torch.repeat_interleave(torch.tensor(self._counts))
+        counts = torch.bincount(owners[rows.cpu()], minlength=len(self._counts)).tolist()
+        prompts = [index for index, count in enumerate(counts) if count]
+        self._prompt_lengths = [self._prompt_lengths[index] for index in prompts]
+        self._counts = [counts[index] for index in prompts]
+        self.starts = self.starts[rows]
+        first = int(self.starts.min()) if len(rows) else self.cursor + 1
+        length = max(self._prompt_lengths, default=0)
+        index = torch.tensor(prompts, dtype=torch.long, device=self.device)
+        for cache in self._layers.values():
+            cache.prompt_keys = cache.prompt_keys[:, :, :length].index_select(0, index)
+            cache.prompt_values = cache.prompt_values[:, :, :length].index_select(0, index)
+            cache.keys = cache.keys[:, :, first:].index_select(0, rows)
+            cache.values = cache.values[:, :, first:].index_select(0, rows)
+        self.cursor -= first
+        self.starts = self.starts - first
+        if not len(rows):
+            self._layers.clear()
+        self._arrange()
+
+    def advance(self) -> None:
+        """Open the slot of the next step."""
+        self.cursor += 1
+        for cache in self._layers.values():
+            if self.cursor >= cache.keys.shape[2]:
+                capacity = max(2 * self.cursor, _CAPACITY_STEP)
+                cache.keys = _lengthened(cache.keys, capacity)
+                cache.values = _lengthened(cache.values, capacity)
+        self._windows = {}
+
+    def _arrange(self) -> None:
+        """Recompute what depends on which rows are there."""
+        self.num_rows = sum(self._counts)
+        self._windows: dict[int | None, tuple[Tensor | None, Tensor | None]] = {}
+        if self.num_rows:
+            self._rows = Ragged(self._counts, self.device)
+            self._prompts = Ragged(self._prompt_lengths, self.device)
+            self._aligned = bool((self.starts == self.starts[0]).all()) and self.starts[0] == 0
+
+    def _masks(self, window: int | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return which prompt slots ``[B, 1, K, 1, P]`` and own slots ``[N, 1, 1, T]`` are hidden."""
+        if window not in self._windows:
+            ages = self.cursor - torch.arange(self.cursor + 1, device=self.device)
+            own = None
+            if not self._aligned:
+                own = (self.cursor - self.starts)[:, None] < ages
+            prompt = None if self._prompts.is_regular else ~self._prompts.valid[:, None]
+            if window is not None:
+                hidden = (ages >= window)[None]
+                own = hidden if own is None else own | hidden
+                age = self._rows.pad(self.cursor - self.starts)[:, :, None]
+                slots = torch.arange(self._prompts.length, device=self.device)
+                far = age + self._prompts.lengths[:, None, None] - slots >= window
+                prompt = far if prompt is None else prompt | far
+            self._windows[window] = (
+                None if prompt is None else prompt[:, None, :, None],
+                None if own is None else own[:, None, None],
+            )
+        return self._windows[window]
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
+    ) -> Tensor:
+        """See `Layout.attend`."""
+        cache, rows = self._layers[layer], self._rows
+        cache.keys[:, :, self.cursor] = key
+        cache.values[:, :, self.cursor] = value
+        prompt_mask, own_mask = self._masks(window)
+        num_keys, num_used = key.shape[1], self.cursor + 1
+        own = _partial(
+            query.unflatten(1, (num_keys, -1)),
+            cache.keys[:, :, :num_used],
+            cache.values[:, :, :num_used],
+            own_mask,
+        )
+        grouped = rows.pad(query).unflatten(2, (num_keys, -1)).transpose(1, 2)
+        prompt = _partial(grouped, cache.prompt_keys, cache.prompt_values, prompt_mask)
+        prompt = tuple(rows.unpad(part.transpose(1, 2)) for part in prompt)
+        return _merge(own, prompt).flatten(1, 2)
+
+
+def _lengthened(cache: Tensor, length: int) -> Tensor:
+    """Return ``[R, J, length, D]`` with zeros after what `cache` holds."""
+    return F.pad(cache, (0, 0, 0, length - cache.shape[2]))
+
+
+_Partial = tuple[Tensor, ...]
+"""Sum of weighted values [..., D], largest score [..., 1], sum of weights [..., 1]."""
+
+
+def _partial(query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> _Partial:
+    """Return attention over these keys only, not yet normalised.
+
+    Args:
+        query: ``[B, J, ..., D]``, scaled; the dimensions between share keys and values.
+        keys: ``[B, J, P, D]``.
+        values: ``[B, J, P, D]``.
+        hidden: True where a key must not be seen; None when all are seen.
+    """
+    inner = query.shape[2:-1]
+    scores = query.flatten(2, -2) @ keys.transpose(-1, -2)
+    scores = scores.unflatten(2, inner).float()
+    if hidden is not None:
+        # The least finite number, not -inf: a row that sees no key of this part must not give NaN.
+        scores = scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
+    top = scores.amax(-1, keepdim=True)
+    weights = scores.sub_(top).exp_()
+    output = weights.to(values.dtype).flatten(2, -2) @ values
+    return output.unflatten(2, inner), top, weights.sum(-1, keepdim=True)
+
+
+def _merge(own: _Partial, prompt: _Partial) -> Tensor:
+    """Return the attention output over both parts together."""
+    (own_sum, own_top, own_weight), (prompt_sum, prompt_top, prompt_weight) = own, prompt
+    own_share = torch.exp(own_top - torch.maximum(own_top, prompt_top))
+    prompt_share = torch.exp(prompt_top - torch.maximum(own_top, prompt_top))
+    total = own_weight * own_share + prompt_weight * prompt_share
+    merged = own_sum * (own_share / total) + prompt_sum * (prompt_share / total)
+    return merged.to(own_sum.dtype)
+
+
+class PackedLayout:
+    """All prompts one after the other, then all completions; a completion sees its prompt and itself.
+
+    Args:
+        prompt_lengths: ``[B]``, all at least 1.
+        completion_lengths: ``[C]``, all at least 1; may be empty.
+        owners: ``[C]`` index of the prompt of each completion.
+        device: Device of the model.
+    """
+
+    def __init__(
+        self,
+        prompt_lengths: Sequence[int],
+        completion_lengths: Sequence[int],
+        owners: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        self.prompts = Ragged(prompt_lengths, device)
+        self.completions = Ragged(completion_lengths, device) if completion_lengths else None
+        self._owners = torch.tensor(owners, dtype=torch.long, device=device)
+        self._masks: dict[int | None, Tensor] = {}
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
+    ) -> Tensor:
+        """See `Layout.attend`."""
+        prompts, completions, split = self.prompts, self.completions, self.prompts.total
+        keys, values = prompts.pad(key[:split]), prompts.pad(value[:split])
+        seen = prompts.unpad(causal_attention(prompts.pad(query[:split]), keys, values, window))
+        if completions is None:
+            return seen
+        own_keys, own_values = completions.pad(key[split:]), completions.pad(value[split:])
+        output = F.scaled_dot_product_attention(
+            completions.pad(query[split:]).transpose(1, 2),
+            torch.cat([keys[self._owners], own_keys], 1).transpose(1, 2),
+            torch.cat([values[self._owners], own_values], 1).transpose(1, 2),
+            attn_mask=self._mask(completions, window),
+            scale=1.0,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return torch.cat([seen, completions.unpad(output.transpose(1, 2))])
+
+    def _mask(self, completions: Ragged, window: int | None) -> Tensor:
+        """Return ``[C, 1, T, P + T]``: True where a completion token sees a prompt or own token."""
+        if window not in self._masks:
+            lengths = self.prompts.lengths[self._owners][:, None, None]
+            slots = torch.arange(completions.length, device=self._owners.device)
+            prompt_slots = torch.arange(self.prompts.length, device=self._owners.device)
+            from_prompt = lengths + slots[:, None] - prompt_slots
+            from_own = (slots[:, None] - slots).expand(len(lengths), -1, -1)
+            see_prompt = (prompt_slots < lengths).expand_as(from_prompt)
+            see_own = from_own >= 0
+            if window is not None:
+                see_prompt = see_prompt & (from_prompt < window)
+                see_own = see_own & (from_own < window)
+            self._masks[window] = torch.cat([see_prompt, see_own], -1)[:, None]
+        return self._masks[window]

@@ -1,0 +1,129 @@
+"""Next tokens from logits: one uniform number per row and step, inverted through the distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from pettingllms.errors import InvalidArgument
+from torch import Tensor
+
+from pettingllms_trainers.types import GenerateRequest, Sampling
+
+__all__ = ["RowSampling", "Sampled", "check_sampling", "uniforms"]
+
+
+class Sampled(NamedTuple):
+    """One token for each row."""
+
+    token_ids: Tensor
+    """``[N]``."""
+    logprobs: Tensor
+    """``[N]`` in the distribution that was sampled from."""
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Raise `InvalidArgument` if a value is out of its range."""
+    rules = (
+        ("temperature", sampling.temperature, sampling.temperature >= 0, "0 (greedy) or more"),
+        ("top_p", sampling.top_p, 0 < sampling.top_p <= 1, "above 0 and at most 1"),
+        ("top_k", sampling.top_k, sampling.top_k >= 0, "0 (off) or more"),
+        (
+            "max_completion_tokens",
+            sampling.max_completion_tokens,
+            sampling.max_completion_tokens >= 1,
+            "1 or more",
+        ),
+        ("stop", sampling.stop, all(sampling.stop), "texts that are not empty"),
+    )
+    for name, got, holds, allowed in rules:
+        if not holds:
+            raise InvalidArgument(name, got, allowed, f"change `{name}` of the sampling settings")
+
+
+def uniforms(request: GenerateRequest) -> Tensor:
+    """Return the draws of a request: ``[K, max_completion_tokens]`` numbers in [0, 1).
+
+    They depend on the seed alone, so a request gives the same completions whatever it is batched with.
+    """
+    generator = np.random.default_rng(request.seed & (2**64 - 1))
+    shape = (request.sampling.max_completion_tokens, request.num_candidates)
+    return torch.from_numpy(generator.random(shape, dtype=np.float32)).T
+
+
+class RowSampling:
+    """Sampling settings of N rows, as tensors.
+
+    Args:
+        settings: ``[N]`` one for each row.
+        device: Where the logits live.
+    """
+
+    def __init__(self, settings: Sequence[Sampling], device: torch.device) -> None:
+        temperatures = [setting.temperature or 1.0 for setting in settings]
+        self._temperature = None
+        if any(value != 1.0 for value in temperatures):
+            self._temperature = torch.tensor(temperatures, device=device)[:, None]
+        self._is_greedy = None
+        if any(setting.temperature == 0 for setting in settings):
+            self._is_greedy = torch.tensor([s.temperature == 0 for s in settings], device=device)
+        self._top_k = self._top_p = None
+        if any(setting.top_k for setting in settings):
+            self._top_k = torch.tensor([s.top_k for s in settings], device=device)[:, None]
+        if any(setting.top_p < 1 for setting in settings):
+            self._top_p = torch.tensor([s.top_p for s in settings], device=device)[:, None]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these."""
+        for name in ("_temperature", "_is_greedy", "_top_k", "_top_p"):
+            values: Tensor | None = getattr(self, name)
+            if values is not None:
+                setattr(self, name, values[rows])
+
+    def sample(self, logits: Tensor, draws: Tensor) -> Sampled:
+        """Return a token for each row.
+
+        Greedy rows take the most probable token, and its log-probability at temperature 1.
+
+        Args:
+            logits: ``[N, V]``, any floating dtype.
+            draws: ``[N]`` numbers in [0, 1).
+        """
+        logits = self._processed(logits.float())
+        top, best = logits.max(-1, keepdim=True)
+        cumulative = (logits - top).exp_().cumsum_(-1)
+        total = cumulative[:, -1:]
+        # right=True finds the first entry above the target: a token of probability 0 adds nothing to
+        # the sum, so it is never the first. The clamp is for a product rounded up to the total.
+        target = torch.minimum(draws[:, None] * total, total * (1 - 2**-23))
+        tokens = torch.searchsorted(cumulative, target, right=True)
+        if self._top_k is not None or self._top_p is not None:
+            # A parallel sum may rise by a rounding error where a token is excluded.
+            tokens = torch.where(logits.gather(1, tokens).isneginf(), best, tokens)
+        if self._is_greedy is not None:
+            tokens = torch.where(self._is_greedy[:, None], best, tokens)
+        logprobs = logits.gather(1, tokens) - top - total.log()
+        return Sampled(tokens.squeeze(1), logprobs.squeeze(1))
+
+    def _processed(self, logits: Tensor) -> Tensor:
+        """Return logits after temperature, then top-k, then top-p; excluded tokens have -inf."""
+        if self._temperature is not None:
+            logits = logits / self._temperature
+        if self._top_k is None and self._top_p is None:
+            return logits
+        ordered, order = logits.sort(-1, descending=True, stable=True)
+        excluded = torch.zeros_like(ordered, dtype=torch.bool)
+        if self._top_k is not None:
+            ranks = torch.arange(logits.shape[1], device=logits.device)
+            excluded |= (ranks >= self._top_k) & (self._top_k > 0)
+            ordered = ordered.masked_fill(excluded, -torch.inf)
+        if self._top_p is not None:
+            probabilities = ordered.softmax(-1)
+            before = probabilities.cumsum(-1) - probabilities
+            excluded |= (before >= self._top_p) & (self._top_p < 1)
+            excluded[:, 0] = False
+        return logits.masked_fill(
+            torch.zeros_like(excluded).scatter(1, order, excluded), -torch.inf
+        )
