@@ -1,7 +1,7 @@
 """Advantages: how much better than its peers a candidate was. Pure Python, no torch.
 
-An ``Estimator`` says who is compared with whom (``grouping``), by what (``credit``), and how
-(``baseline``, ``norm``). The functions below it are the arithmetic of one comparison group.
+An `Estimator` says who is compared with whom (`grouping`), by what (`credit`), and how
+(`baseline`, `norm`). The functions below it are the arithmetic of one comparison group.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ def has_signal(rewards: Sequence[float]) -> bool:
 
 
 def at_grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
-    """Return ``(r - mean) / norm`` of one group; all zero when the rewards are equal.
+    """Return `(r - mean) / norm` of one group; all zero when the rewards are equal.
 
     Args:
         rewards: [K] rewards of candidates of one prompt.
-        norm: ``std`` divides by the population standard deviation (GRPO), ``none`` by 1.
+        norm: `std` divides by the population standard deviation (GRPO), `none` by 1.
 
     Returns:
-        [K] advantages in the order of ``rewards``; they sum to 0 up to rounding.
+        [K] advantages in the order of `rewards`; they sum to 0 up to rounding.
 
     Source:
         Stronger-MAS (arXiv 2510.11062), algorithm 1, with GRPO's normalisation (arXiv
-        2402.03300, eq. 3); ``norm="none"`` is Dr. GRPO (arXiv 2503.20783). Changed: no epsilon
+        2402.03300, eq. 3); `norm="none"` is Dr. GRPO (arXiv 2503.20783). Changed: no epsilon
         in the divisor, because groups without spread give exact zeros instead.
     """
     if not has_signal(rewards):
@@ -74,10 +74,10 @@ def leave_one_out(rewards: Sequence[float], *, norm: Norm = "none") -> list[floa
 
     Args:
         rewards: [K] rewards of candidates of one prompt.
-        norm: ``std`` divides by the population standard deviation of the group.
+        norm: `std` divides by the population standard deviation of the group.
 
     Returns:
-        [K] advantages in the order of ``rewards``; they sum to 0 up to rounding.
+        [K] advantages in the order of `rewards`; they sum to 0 up to rounding.
 
     Source:
         RLOO (arXiv 2402.14740, eq. 8); the optional division is ours.
@@ -110,8 +110,8 @@ class Estimator:
     """
 
     grouping: Grouping = "at_grpo"
-    """Who is compared: ``at_grpo`` one prompt; ``agent_turn``, ``agent`` and ``turn`` what
-    shares these within one level; ``trajectory`` whole episodes of one level; ``none`` all."""
+    """Who is compared: `at_grpo` one prompt; `agent_turn`, `agent` and `turn` what
+    shares these within one level; `trajectory` whole episodes of one level; `none` all."""
     credit: Credit = "step"
     """By what: reward of the own step, return from there on, or return of the episode."""
     baseline: Baseline = "mean"
@@ -120,7 +120,7 @@ class Estimator:
     """What divides: the group's standard deviation, or nothing."""
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
-        """Return the advantages of one comparison group, in the order of ``rewards``."""
+        """Return the advantages of one comparison group, in the order of `rewards`."""
         if self.baseline == "leave_one_out":
             return leave_one_out(rewards, norm=self.norm)
         return at_grpo(rewards, norm=self.norm)

@@ -31,7 +31,7 @@ class ScoredGroups:
     num_groups: Mapping[str, int]
     """Decisions collected, by role."""
     num_used: Mapping[str, int]
-    """Decisions kept in ``groups``, by role."""
+    """Decisions kept in `groups`, by role."""
 
 
 class _Member(NamedTuple):
@@ -45,7 +45,7 @@ def collect_groups(trees: Sequence[RolloutTree]) -> list[tuple[RolloutTree, Grou
     """Return the decisions of all usable trees with their tree, in play order.
 
     Args:
-        trees: Rollouts; those whose status is not ``ok`` are left out.
+        trees: Rollouts; those whose status is not `ok` are left out.
 
     Raises:
         GroupError: Two decisions have one key: they are compared as one prompt's candidates,
@@ -80,7 +80,7 @@ def score_groups(trees: Sequence[RolloutTree], estimator: Estimator) -> ScoredGr
     """Return all decisions with advantages; comparison groups of equal rewards are dropped.
 
     Args:
-        trees: Rollouts of one training step. Trees of equal ``env_seed`` are trajectories of
+        trees: Rollouts of one training step. Trees of equal `env_seed` are trajectories of
             one level.
         estimator: Who is compared with whom, by what.
 

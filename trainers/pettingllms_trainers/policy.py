@@ -1,4 +1,4 @@
-"""The two seams of the trainer, ``Generate`` and ``Update``, and who plays which role."""
+"""The two seams of the trainer, `Generate` and `Update`, and who plays which role."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Update(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on exactly where ``state_dict`` was taken."""
+        """Go on exactly where `state_dict` was taken."""
         ...
 
     def save_pretrained(self, directory: Path) -> None:

@@ -53,7 +53,7 @@ class RolloutSettings:
     advance: Advance = "greedy"
     """Which candidate the episode goes on with."""
     advance_temperature: float = 1.0
-    """Divides the rewards of ``softmax``; in units of reward, above 0."""
+    """Divides the rewards of `softmax`; in units of reward, above 0."""
 
 
 class EpisodeSpec(NamedTuple):
@@ -70,7 +70,7 @@ class EpisodeSpec(NamedTuple):
 def episode_specs(
     *, seed: int, step: int, first_level: int, num_levels: int, num_trajectories: int = 1
 ) -> list[EpisodeSpec]:
-    """Return ``num_trajectories`` episodes of each level of a train step.
+    """Return `num_trajectories` episodes of each level of a train step.
 
     Args:
         seed: Seed of the run.
@@ -130,9 +130,9 @@ def choose(
 
     Args:
         rewards: [K] rewards of the candidates, at least one.
-        advance: ``greedy``: the best, the lowest index among equals; ``random``: any;
-            ``softmax``: with probability proportional to ``exp(reward / temperature)``.
-        temperature: Of ``softmax``, above 0.
+        advance: `greedy`: the best, the lowest index among equals; `random`: any;
+            `softmax`: with probability proportional to `exp(reward / temperature)`.
+        temperature: Of `softmax`, above 0.
         rng: Source of chance.
     """
     if advance == "greedy":
