@@ -1,0 +1,74 @@
+# make train   install what is needed, then teach a team of agents (the embedded default)
+# make test    install what is needed, then run all tests
+# make check   formatting, lint, types, import contracts
+# Repeated calls reuse what is there. Variables, settable on the command line:
+PYTHON ?= python3
+VENV ?= .venv
+# The torch build. TORCH_INDEX is an extra package index, such as PyTorch's index of CPU wheels.
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+# pip, or uv when it is installed
+INSTALLER ?= pip
+CONFIG ?= trainers/configs/default.toml
+RUN ?= runs/$(basename $(notdir $(CONFIG)))-$(shell date +%Y%m%d-%H%M%S)
+ARGS ?=
+PYTEST_WORKERS ?= 2
+
+BIN := $(VENV)/bin
+METADATA := pyproject.toml trainers/pyproject.toml constraints.txt
+ifeq ($(INSTALLER),uv)
+INSTALL := uv pip install --quiet --python $(BIN)/python -c constraints.txt
+else
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+endif
+EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+.PHONY: train test check format transcripts build clean
+
+train: $(VENV)/.train
+	OMP_NUM_THREADS=1 $(BIN)/pettingllms-train $(CONFIG) --output-dir $(RUN) $(ARGS)
+
+test: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadscope $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/pyright -p trainers
+	PYTHONPATH=envs:trainers $(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+transcripts: $(VENV)/.dev
+	$(BIN)/python -m pytest -q tests/envs --update-transcripts
+
+build: $(VENV)/.dev
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir dist trainers
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.created:
+	@echo "== creating the virtual environment $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.created
+	@echo "== installing $(TORCH) (choose another build with TORCH= and TORCH_INDEX=)"
+	$(INSTALL) $(EXTRA_INDEX) "$(TORCH)"
+	@touch $@
+
+$(VENV)/.train: $(VENV)/.torch $(METADATA)
+	@echo "== installing pettingllms and pettingllms-trainers"
+	$(INSTALL) -e . -e trainers
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.train
+	@echo "== installing the extras and the development tools"
+	$(INSTALL) --group dev -e ".[math,data,render]" -e "trainers[tensorboard]"
+	@touch $@

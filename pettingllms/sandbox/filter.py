@@ -1,0 +1,204 @@
+"""The seccomp allow-list: what a program in the jail may ask of the kernel.
+
+The rule in one line: no fork, no exec, no socket, no open for writing, no signal to others, no new
+namespaces. Fair programs need none of these, whole families of attacks do, and a jail that can only
+ever be one process is ended by one SIGKILL. Calls that no fair program makes kill (status
+`violation`); the others return an error that Python turns into an ordinary exception.
+
+The program is an interval tree over the call number, built once in the parent.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from typing import Final, NamedTuple
+
+from pettingllms.sandbox.syscalls import audit_arch, syscall_numbers
+
+_ALLOW: Final = 0x7FFF0000
+_KILL: Final = 0x80000000
+_LOAD, _JUMP, _JUMP_EQ, _JUMP_GE, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x54, 0x06
+_X32_BIT = 0x40000000
+
+SELF_PID: Final = 0x5E1F0000
+"""Stands for the pid of the jailed process; the child puts its own pid in before it loads."""
+
+
+def _error(number: int) -> int:
+    return 0x00050000 | number
+
+
+class _Test(NamedTuple):
+    """`(argument & mask) in values`, on the low or the high half of an argument."""
+
+    argument: int
+    values: tuple[int, ...]
+    mask: int = 0xFFFFFFFF
+    high: bool = False
+
+
+class _Rule(NamedTuple):
+    """Allow if all tests hold, else `otherwise`."""
+
+    tests: tuple[_Test, ...]
+    otherwise: int
+
+
+class FilterProgram(NamedTuple):
+    """A BPF program and where the pid of the jailed process goes into it."""
+
+    code: bytes
+    pid_offsets: tuple[int, ...]
+
+
+_Action = int | _Rule
+
+_ALLOWED = """
+read write close lseek mmap mprotect munmap mremap madvise brk msync mincore pread64 pwrite64 readv
+writev preadv pwritev rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait
+rt_sigsuspend sigaltstack restart_syscall pause pipe pipe2 dup dup2 dup3 select pselect6 poll ppoll
+epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd2 sched_yield
+nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time getitimer setitimer alarm
+getpid gettid getppid getuid geteuid getgid getegid getresuid getresgid getgroups getpgrp getpgid
+getsid getrusage times getrlimit setrlimit sched_getaffinity getcpu sched_getscheduler
+sched_getparam sched_get_priority_max sched_get_priority_min getpriority exit exit_group futex
+futex_waitv set_tid_address set_robust_list rseq membarrier getrandom uname umask getdents64 fstat
+close_range getcwd capget getsockname shutdown getsockopt
+""".split()
+
+_KILLED = """
+execve execveat ptrace process_vm_readv process_vm_writev process_madvise mount umount2 pivot_root
+chroot move_mount open_tree fsopen fsmount fsconfig fspick mount_setattr bpf perf_event_open
+userfaultfd io_uring_setup io_uring_enter io_uring_register add_key request_key keyctl init_module
+finit_module delete_module kexec_load kexec_file_load unshare setns reboot swapon swapoff acct iopl
+ioperm modify_ldt pidfd_getfd pidfd_send_signal kcmp open_by_handle_at quotactl settimeofday
+clock_settime sethostname setdomainname
+""".split()
+
+_OPEN_FOR_WRITING = 0o3 | 0o100 | 0o1000 | 0o2000 | 0o20000000
+_AT_EMPTY_PATH = 0x1000
+_CLONE_VM, _CLONE_THREAD = 0x100, 0x10000
+# NEWTIME, VFORK, PTRACE, PARENT, NEWNS, UNTRACED, NEWCGROUP .. NEWNET
+_CLONE_FORBIDDEN = 0x80 | 0x4000 | 0x2000 | 0x8000 | 0x20000 | 0x800000 | 0x7E000000
+_FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030)  # DUPFD, GETFD, SETFD, GETFL, SETFL, DUPFD_CLOEXEC
+_IOCTL_COMMANDS = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451, 0x541B)
+_PRCTL_NAME = (15, 16)
+_MSG_DONTWAIT, _MSG_NOSIGNAL = 0x40, 0x4000
+_AF_UNIX, _SOCK_STREAM = 1, 1
+
+
+def _rules(may_read_files: bool) -> dict[str, _Action]:
+    """The calls whose arguments decide."""
+    denied = _error(errno.EPERM)
+    absent = _error(errno.ENOENT)
+    unimplemented = _error(errno.ENOSYS)
+    read_only = (0,), _OPEN_FOR_WRITING
+    # Landlock does not govern stat, so a path may not be looked up at all, only an open file.
+    open_file_only = (_AT_EMPTY_PATH,), _AT_EMPTY_PATH
+    open_rules: dict[str, _Action] = {"open": denied, "openat": denied}
+    if may_read_files:
+        open_rules = {
+            "open": _Rule((_Test(1, *read_only),), denied),
+            "openat": _Rule((_Test(2, *read_only),), denied),
+        }
+    threads = (_CLONE_VM | _CLONE_THREAD,), _CLONE_VM | _CLONE_THREAD | _CLONE_FORBIDDEN
+    # A connected pair of streams is what an asyncio loop wakes itself with. No address can be
+    # given and no out-of-band data sent, so it reaches nothing outside and little of the kernel.
+    plain_flags = (0,), ~(_MSG_DONTWAIT | _MSG_NOSIGNAL) & 0xFFFFFFFF
+    no_address = (_Test(4, (0,)), _Test(4, (0,), high=True))
+    return {
+        **open_rules,
+        "newfstatat": _Rule((_Test(3, *open_file_only),), absent),
+        "statx": _Rule((_Test(2, *open_file_only),), absent),
+        **dict.fromkeys(("stat", "lstat", "access", "faccessat", "faccessat2"), absent),
+        **dict.fromkeys(("readlink", "readlinkat"), absent),
+        **dict.fromkeys(("clone3", "openat2"), unimplemented),
+        "clone": _Rule((_Test(0, *threads),), denied),
+        "prctl": _Rule((_Test(0, _PRCTL_NAME),), denied),
+        "ioctl": _Rule((_Test(1, _IOCTL_COMMANDS),), _error(errno.ENOTTY)),
+        "fcntl": _Rule((_Test(1, _FCNTL_COMMANDS),), denied),
+        "prlimit64": _Rule((_Test(0, (0, SELF_PID)),), denied),
+        "kill": _Rule((_Test(0, (SELF_PID,)),), denied),
+        "tgkill": _Rule((_Test(0, (SELF_PID,)),), denied),
+        "socketpair": _Rule((_Test(0, (_AF_UNIX,)), _Test(1, (_SOCK_STREAM,), 0xF)), denied),
+        "sendto": _Rule((_Test(3, *plain_flags), *no_address), denied),
+        "recvfrom": _Rule((_Test(3, *plain_flags),), denied),
+    }
+
+
+def _actions(may_read_files: bool) -> dict[int, _Action]:
+    by_name: dict[str, _Action] = {
+        **dict.fromkeys(_ALLOWED, _ALLOW),
+        **dict.fromkeys(_KILLED, _KILL),
+        **_rules(may_read_files),
+    }
+    numbers = syscall_numbers()
+    return {numbers[name]: action for name, action in by_name.items() if name in numbers}
+
+
+_Instruction = tuple[int, int, int, int]
+
+
+def _leaf(action: _Action) -> list[_Instruction]:
+    if isinstance(action, int):
+        return [(_RETURN, 0, 0, action)]
+    code: list[_Instruction] = []
+    for test in action.tests:
+        code.append((_LOAD, 0, 0, 16 + 8 * test.argument + (4 if test.high else 0)))
+        if test.mask != 0xFFFFFFFF:
+            code.append((_AND, 0, 0, test.mask))
+        for index, value in enumerate(test.values):
+            # A match skips the remaining values and the refusal after them.
+            code.append((_JUMP_EQ, len(test.values) - index, 0, value))
+        code.append((_RETURN, 0, 0, action.otherwise))
+    code.append((_RETURN, 0, 0, _ALLOW))
+    return code
+
+
+def _tree(intervals: list[tuple[int, _Action]]) -> list[_Instruction]:
+    if len(intervals) == 1:
+        return _leaf(intervals[0][1])
+    middle = len(intervals) // 2
+    left, right = _tree(intervals[:middle]), _tree(intervals[middle:])
+    # Conditional jumps reach 255 instructions only, plain jumps reach everywhere.
+    skip: list[_Instruction] = [
+        (_JUMP_GE, 0, 1, intervals[middle][0]),
+        (_JUMP, 0, 0, len(left)),
+    ]
+    return skip + left + right
+
+
+def _intervals(actions: dict[int, _Action], default: int) -> list[tuple[int, _Action]]:
+    intervals = [(0, actions.get(0, default))]
+    for number in range(1, max(actions) + 2):
+        action = actions.get(number, default)
+        if action != intervals[-1][1]:
+            intervals.append((number, action))
+    return [*intervals, (_X32_BIT, _KILL)]
+
+
+def build_filter(*, may_read_files: bool) -> FilterProgram:
+    """The filter of this machine's architecture, ready for `seccomp(2)`.
+
+    Args:
+        may_read_files: True allows opening files for reading (Landlock or a mount namespace then
+            decides which); False allows opening none at all.
+
+    Raises:
+        SandboxError: There is no table of system calls for this machine type.
+    """
+    code: list[_Instruction] = [
+        (_LOAD, 0, 0, 4),
+        (_JUMP_EQ, 1, 0, audit_arch()),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, 0),
+    ]
+    code += _tree(_intervals(_actions(may_read_files), _error(errno.EPERM)))
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+    pids = tuple(
+        8 * index + 4
+        for index, (operation, _, _, value) in enumerate(code)
+        if operation == _JUMP_EQ and value == SELF_PID
+    )
+    return FilterProgram(packed, pids)
