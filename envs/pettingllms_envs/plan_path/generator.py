@@ -62,9 +62,9 @@ class Request(NamedTuple):
 def generate(rng: random.Random, request: Request) -> Level:
     """Return a random level with the requested properties.
 
-    Every cell is a wall with probability `obstacle_ratio`; the goal is a random free cell, the start
-    a random cell whose distance to the goal lies in the requested range. The certificate is the
-    breadth-first search from the goal that found the start: its depth is the exact length of a
+    Every cell is a wall with probability `obstacle_ratio`; the goal is a random free cell, the
+    start a random cell whose distance to the goal lies in the requested range. The certificate is
+    the breadth-first search from the goal that found the start: its depth is the exact length of a
     shortest path.
 
     Args:

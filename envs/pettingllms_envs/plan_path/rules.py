@@ -87,8 +87,9 @@ class Maze:
         return position if self.to_goal[target] == UNREACHABLE else target
 
     def is_open(self, position: int, move: str) -> bool:
-        """Return whether a move from a cell of the player's region is legal."""
-        return self.to_goal[position + self.delta[move]] != UNREACHABLE
+        """Return whether a move from a free cell, reachable or not, is legal."""
+        target = position + self.delta[move]
+        return target >= 0 and self.free >> target & 1 == 1
 
 
 class Walk(NamedTuple):

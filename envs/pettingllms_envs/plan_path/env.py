@@ -1,0 +1,272 @@
+"""`PlanPathEnv`: the shell around the rules of Plan-Path."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pettingllms.env import ParseError, TextEnv, Transition, role_of
+from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms_envs.grid import moves_json, read_moves
+from pettingllms_envs.plan_path.generator import MIN_MOVES, Request, generate
+from pettingllms_envs.plan_path.image import draw_image
+from pettingllms_envs.plan_path.policies import moves_of, target_cell
+from pettingllms_envs.plan_path.prompts import FIELDS, VIEWS, Fields, Situation, templates
+from pettingllms_envs.plan_path.reward import costs
+from pettingllms_envs.plan_path.rules import Level, PlanPathState, maze_of
+from pettingllms_envs.plan_path.text import level_text, parse_level
+from pettingllms_envs.plan_path.tools import TOOLS
+from pettingllms_envs.plan_path.turns import Terms, call, move, propose
+
+TEAMS = {
+    "tool-planner": (("tool_0",), ("planner_0",)),
+    "proposer-planner": (("proposer_0",), ("planner_0",)),
+    "single": (("planner_0",),),
+}
+
+
+class PlanPathEnv(TextEnv[PlanPathState]):
+    """Lead a player through a maze to the goal.
+
+    Task:
+        A board of free cells and walls, a player, a goal. The player moves up, down, left and
+        right, one cell a move. The task is solved when the player stands on the goal, and only
+        then. Every level can be solved within the turns of an episode.
+
+    Agents and roles:
+        `team="tool-planner"`: `tool_0` calls a function, then `planner_0` reads the result and
+        decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
+        reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
+        executed; rules, rewards and turns are the same for all teams.
+
+    Observation:
+        The rules, the turn, the board, and where player and goal are *now*; for the planner also
+        what its team-mate did this turn. `view="board"` draws the board with row and column
+        numbers. `view="centred"` rolls it so that the player is in the middle of (rows + 1) x
+        (cols + 1) symbols, with one row and one column of walls as the edge. `prompt_fields` lists
+        the placeholders of prompts.
+
+    Action:
+        Planner and proposer: a list of moves, `#### ["U","R"]`; also read are a list without
+        `####`, lower case, words, missing quotes, and capital letters alone (`UR`). The last list
+        in brackets counts. The first `moves_per_turn` moves are executed in order until the goal; a
+        move into a wall or off the board changes nothing.
+        Tool: one call, `#### path(2, 3)`: `path(row, col)` gives the moves of a shortest path from
+        the player to a cell (at most `moves_per_turn`), `distance(row, col)` its length,
+        `neighbours(row, col)` the legal moves on a cell. Two numbers alone (`2,3`) mean `path`. The
+        last well-formed call counts.
+
+    Reward:
+        The potential is 1 - d / shortest with d the moves that are left to the goal (breadth-first
+        search) and `shortest` those at the start. T is `max_turns`, M is `moves_per_turn`.
+
+        | part | when | value |
+        |---|---|---|
+        | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
+        | team | planner | rise of the potential, minus what was promised this turn |
+        | team | planner: the goal is reached | +1 |
+        | local | text without a readable answer | -0.24 / T |
+        | local | empty list; call that is refused | -0.2 / T |
+        | local | each illegal move, proposed or executed | -0.2 / (T M) |
+
+        A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
+        and closed loops pay 0. With alpha=1 the return of every agent is above 1.75 in a solved
+        episode and below 1 in an unsolved one; a team part lies within +-(2 M / shortest + 1), a
+        local part in [-0.24 / T, 0].
+
+    Termination:
+        Terminated when the goal is reached (`success`); truncated after `max_turns` turns.
+
+    Info keys:
+        - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+        - `position`: the player's [row, column] after the action.
+        - `distance`: moves left to the goal.
+        - `shortest`: moves from the start to the goal on a shortest path.
+        - `moves_used`: moves executed in the episode, illegal ones not counted.
+        - `optimality`: shortest / moves_used once solved, else 0.
+        - `executed`: (planner) the moves that were executed.
+        - `illegal_moves`: (planner, proposer) number of illegal moves.
+        - `cut_moves`: (planner, proposer) number of moves beyond `moves_per_turn`.
+        - `unused_moves`: (planner, proposer) number of moves after the goal.
+        - `proposed`: (tool, proposer) the moves proposed to the planner.
+        - `promised_distance`: (tool, proposer) moves left if they were executed.
+        - `call`: (tool) the call that was read; empty if there is none.
+        - `result`: (tool) what it returned.
+
+    Arguments:
+        - `size`: rows and columns, 4 to 64.
+        - `rows`, `cols`: the same one by one; None: `size`.
+        - `obstacle_ratio`: probability of a wall, 0 to 0.9.
+        - `min_moves`: least length of the shortest path; None: 4, or what the turns allow.
+        - `max_moves`: greatest length of the shortest path; None: `max_turns * moves_per_turn`.
+        - `max_turns`: turns of an episode.
+        - `moves_per_turn`: greatest number of moves executed in a turn.
+        - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+        - `tool`: what the tool agent may do; `"call"`.
+        - `view`: `"board"` or `"centred"`.
+        - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content
+          up to rotation, reflection and exchange of start and goal.
+        - `levels`: level texts to draw from instead of generating: rows of `#`, `.`, one `P`, one
+          `G`. `reset(options={"level": text})` sets one episode's level.
+        - `alpha`, `observation_mode`, `prompts`, `render_mode`: as in `pettingllms.TextEnv`.
+
+    Example:
+        ```python
+        import random
+
+        import pettingllms
+
+        env = pettingllms.make("plan_path_v0", size=6, team="proposer-planner", split="test")
+        env.reset(seed=7)
+        rng = random.Random(0)
+        for agent in env.agent_iter():
+            observation, reward, terminated, truncated, info = env.last()
+            done = terminated or truncated
+            env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+        ```
+
+    Version history:
+        - v0: first version.
+
+    Source:
+        Plan-Path of Stronger-MAS (arXiv 2510.11062). Changed: the reward is a potential by
+        breadth-first distance, levels are certified and split by content, the position is current.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "plan_path_v0",
+        "render_modes": ["ansi", "human", "rgb_array"],
+    }
+    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
+        **templates("proposer-planner", "board"),
+        **templates("tool-planner", "board"),
+    }
+    prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+
+    def __init__(
+        self,
+        *,
+        size: int = 10,
+        rows: int | None = None,
+        cols: int | None = None,
+        obstacle_ratio: float = 0.22,
+        min_moves: int | None = None,
+        max_moves: int | None = None,
+        max_turns: int = 4,
+        moves_per_turn: int = 10,
+        team: str = "tool-planner",
+        tool: str = "call",
+        view: str = "board",
+        split: str | None = "train",
+        levels: Sequence[str] | None = None,
+        alpha: float = 1.0,
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        for name, value, allowed in (
+            ("team", team, TEAMS),
+            ("tool", tool, TOOLS),
+            ("view", view, VIEWS),
+        ):
+            if value not in allowed:
+                raise InvalidArgument(name, value, "one of " + ", ".join(allowed))
+        if isinstance(moves_per_turn, bool) or not isinstance(moves_per_turn, int):
+            raise InvalidArgument("moves_per_turn", moves_per_turn, "a whole number")
+        if moves_per_turn < 1:
+            raise InvalidArgument("moves_per_turn", moves_per_turn, "at least 1")
+        super().__init__(
+            stages=TEAMS[team],
+            max_turns=max_turns,
+            alpha=alpha,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts(templates(team, view), prompts, FIELDS),
+            render_mode=render_mode,
+        )
+        self.moves_per_turn = moves_per_turn
+        self.view = view
+        self._tool = TOOLS[tool]()
+        self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn))
+        self._budget = budget = max_turns * moves_per_turn
+        self._request = Request(
+            size if rows is None else rows,
+            size if cols is None else cols,
+            obstacle_ratio,
+            min(MIN_MOVES, budget) if min_moves is None else min_moves,
+            budget if max_moves is None else max_moves,
+            split,
+        ).checked()
+        if self._request.max_moves > budget:
+            raise UnreachableRequest(
+                f"max_moves={max_moves} asks for levels that max_turns={max_turns} turns of "
+                f"moves_per_turn={moves_per_turn} moves cannot solve; at most {budget} are possible"
+            )
+        self._levels = None if levels is None else self._read_levels(levels)
+        self._marked = {
+            role: "####" in template.system + template.user
+            for role, template in self.prompts.items()
+        }
+
+    def _read_levels(self, levels: Sequence[str]) -> tuple[Level, ...]:
+        if isinstance(levels, str) or not levels:
+            raise InvalidArgument("levels", levels, "None or a list of at least one level text")
+        return tuple(self._read_level(text) for text in levels)
+
+    def _read_level(self, text: Any) -> Level:
+        if not isinstance(text, str):
+            raise InvalidArgument("level", text, "the text of a level")
+        level = parse_level(text)
+        if level.shortest > self._budget:
+            raise InvalidArgument(
+                "level",
+                f"a level of {level.shortest} moves",
+                f"levels of at most {self._budget} moves",
+                "Raise max_turns or moves_per_turn.",
+            )
+        return level
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanPathState:
+        if options.get("level") is not None:
+            level = self._read_level(options["level"])
+        elif self._levels is not None:
+            level = rng.choice(self._levels)
+        else:
+            level = generate(rng, self._request)
+        return PlanPathState(level, level.start)
+
+    def _fields(self, state: PlanPathState, agent: str) -> Mapping[str, object]:
+        return Fields(Situation(state, self.view, self.turn, self.max_turns, self.moves_per_turn))
+
+    def _parse(self, agent: str, text: str) -> Any:
+        if role_of(agent) == "tool":
+            return self._tool.read(text)
+        moves = read_moves(text)
+        return ParseError("no list of the moves U, D, L, R") if moves is None else moves
+
+    def _act(self, state: PlanPathState, agent: str, action: Any) -> Transition:
+        role = role_of(agent)
+        if role == "tool":
+            return call(state, action, self._tool, self._terms)
+        if role == "proposer":
+            return propose(state, action, self._terms)
+        return move(state, action, self._terms)
+
+    def _ansi(self, state: PlanPathState) -> str:
+        return level_text(state.level, state.position)
+
+    def _rgb_array(self, state: PlanPathState) -> Any:
+        return draw_image(state.level, state.position)
+
+    def _reference(self, state: PlanPathState, agent: str, policy: str, rng: random.Random) -> str:
+        role, maze, limit = role_of(agent), maze_of(state.level), self.moves_per_turn
+        mark = "#### " if self._marked[role] else ""
+        if role == "tool":
+            row, col = divmod(
+                target_cell(maze, state.position, policy, limit, rng), maze.level.stride
+            )
+            return f"{mark}path({row}, {col})" if mark else f"{row},{col}"
+        moves = moves_of(maze, state.position, policy, limit, rng)
+        return mark + moves_json(moves) if mark or not moves else moves

@@ -1,0 +1,87 @@
+"""The reference policies: oracle (plans), greedy (reacts) and random, for every role."""
+
+from __future__ import annotations
+
+import random
+
+from pettingllms_envs.grid import cells_of
+from pettingllms_envs.plan_path.rules import Level, Maze, walk
+from pettingllms_envs.plan_path.solver import legal_moves, shortest_path
+
+
+def moves_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random) -> str:
+    """Return the moves of a policy, at most `num_moves`, fewer only if they end at the goal.
+
+    Args:
+        maze: The level's tables.
+        position: The player's cell.
+        policy: `"oracle"`: the first moves of a shortest path; `"greedy"`: see `greedy_walk`;
+            `"random"`: legal moves drawn uniformly.
+        num_moves: How many moves.
+        rng: Source of chance.
+    """
+    if policy == "oracle":
+        path = shortest_path(maze, position, maze.level.goal)
+        assert path is not None  # the player never leaves the goal's region
+        return path[:num_moves]
+    return (greedy_walk if policy == "greedy" else random_walk)(maze, position, num_moves, rng)
+
+
+def target_cell(maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random) -> int:
+    """Return the cell to which the policy of a tool agent asks for a path.
+
+    Args:
+        maze: The level's tables.
+        position: The player's cell.
+        policy: `"oracle"`: the goal; `"greedy"`: the cell of a greedy walk that is nearest to the
+            goal by Manhattan distance; `"random"`: any free cell but the player's.
+        num_moves: Length of the greedy walk.
+        rng: Source of chance.
+    """
+    if policy == "oracle" or position == maze.level.goal:
+        return maze.level.goal
+    if policy == "random":
+        return rng.choice(cells_of(maze.free & ~(1 << position)))
+    moves = greedy_walk(maze, position, num_moves, rng)
+    visited = [walk(maze, position, moves[:end]).position for end in range(1, len(moves) + 1)]
+    others = [cell for cell in visited if cell != position]
+    return min(others, key=lambda cell: manhattan(maze.level, cell))
+
+
+def manhattan(level: Level, cell: int) -> int:
+    """Return the distance of a cell to the goal that a person without walls would walk."""
+    row, col = divmod(cell, level.stride)
+    goal_row, goal_col = divmod(level.goal, level.stride)
+    return abs(row - goal_row) + abs(col - goal_col)
+
+
+def greedy_walk(maze: Maze, position: int, num_moves: int, rng: random.Random) -> str:
+    """Return the moves of a reactive rule that plans nothing.
+
+    Each move goes to the free neighbour that is nearest to the goal by Manhattan distance, ties
+    broken at random. The rule never bumps and remembers nothing, so a dead end can hold it.
+    """
+    moves = ""
+    for _ in range(num_moves):
+        if position == maze.level.goal:
+            break
+        ranked = [
+            (manhattan(maze.level, position + maze.delta[move]), move)
+            for move in legal_moves(maze, position)
+        ]
+        nearest = min(ranked)[0]
+        move = rng.choice([move for rank, move in ranked if rank == nearest])
+        moves += move
+        position = maze.step(position, move)
+    return moves
+
+
+def random_walk(maze: Maze, position: int, num_moves: int, rng: random.Random) -> str:
+    """Return legal moves drawn uniformly, as many as asked for or until the goal."""
+    moves = ""
+    for _ in range(num_moves):
+        if position == maze.level.goal:
+            break
+        moves += (move := rng.choice(legal_moves(maze, position)))
+        position = maze.step(position, move)
+    return moves

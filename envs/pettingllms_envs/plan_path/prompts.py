@@ -1,0 +1,170 @@
+"""What the agents read: templates per team and view, and the values of their placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from pettingllms.prompts import PromptTemplate
+from pettingllms_envs.grid import moves_json
+from pettingllms_envs.plan_path.rules import PlanPathState
+from pettingllms_envs.plan_path.text import centred_rows, compact_drawing, labelled_drawing
+
+VIEWS = ("board", "centred")
+
+_BOARD = """\
+The board has {rows} rows and {cols} columns, both numbered from 0; row 0 is at the top, column 0 \
+at the left. P is the player, G the goal, # a wall, . a free cell."""
+
+_CENTRED = """\
+The board has {rows} rows and {cols} columns, both numbered from 0; row 0 is at the top, column 0 \
+at the left. P is the player, G the goal, # a wall, . a free cell.
+The map shows the whole board, moved so that P is in the middle: what leaves the map on one side \
+comes back on the other. One extra row and one extra column of # mark the edge of the board."""
+
+_MOVES = """\
+Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. They are executed in order \
+until the player stands on the goal. A move into a wall or off the board does not move the player \
+and costs a little.
+There are {max_turns} turns, with at most {moves_per_turn} moves each."""
+
+_CALLS = """\
+The tool agent's functions:
+path(row, col): the first {moves_per_turn} moves of a shortest path from the player to that cell
+distance(row, col): the length of that path
+neighbours(row, col): the moves that are legal on that cell"""
+
+_SINGLE = "Lead the player to the goal."
+_PLANNER = {
+    "tool-planner": "Lead the player to the goal, in a team of two: each turn the tool agent calls "
+    "a function, then you, the planner, decide which moves are executed.",
+    "proposer-planner": "Lead the player to the goal, in a team of two: each turn the proposer "
+    "proposes moves, then you, the planner, decide which moves are executed.",
+}
+_TOOL = (
+    "Lead the player to the goal, in a team of two: each turn you, the tool agent, call one "
+    "function. The planner reads the result and decides which moves are executed."
+)
+_PROPOSER = (
+    "Lead the player to the goal, in a team of two: each turn you, the proposer, propose moves. "
+    "The planner reads them and decides which moves are executed."
+)
+
+_ANSWER_MOVES = """\
+You may think first. The last line of your answer is #### and a JSON list of moves, for example:
+#### ["U","R","R"]"""
+_ANSWER_CALL = """\
+You may think first. The last line of your answer is #### and one call, for example:
+#### path(1, 2)"""
+
+_TURN = "Turn {turn} of {max_turns}."
+_PLACES = (
+    "The player is at row {row}, column {col}. The goal is at row {goal_row}, column {goal_col}."
+)
+_HEARD = {
+    "tool-planner": "The tool agent called: {tool_call}\nThe result: {tool_result}",
+    "proposer-planner": "The proposer proposes: {proposal}",
+}
+
+
+def _template(
+    task: str, answer: str, view: str, heard: str = "", calls: str = ""
+) -> PromptTemplate:
+    rules = _BOARD if view == "board" else _CENTRED
+    system = [task, rules, _MOVES, calls, answer]
+    user = [_TURN, "{board}", _PLACES, heard]
+    update = [_TURN, "" if view == "board" else "{board}", _PLACES, heard]
+    return PromptTemplate(*("\n".join(filter(None, part)) for part in (system, user, update)))
+
+
+def templates(team: str, view: str) -> dict[str, PromptTemplate]:
+    """Return role -> prompt template of a team.
+
+    Args:
+        team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+        view: One of `VIEWS`.
+    """
+    if team == "single":
+        return {"planner": _template(_SINGLE, _ANSWER_MOVES, view)}
+    calls = _CALLS if team == "tool-planner" else ""
+    planner = _template(_PLANNER[team], _ANSWER_MOVES, view, _HEARD[team], calls)
+    if team == "tool-planner":
+        return {"tool": _template(_TOOL, _ANSWER_CALL, view, calls=_CALLS), "planner": planner}
+    return {"proposer": _template(_PROPOSER, _ANSWER_MOVES, view), "planner": planner}
+
+
+class Situation(NamedTuple):
+    """Everything the placeholders depend on."""
+
+    state: PlanPathState
+    view: str
+    turn: int
+    """Turns played before this one."""
+    max_turns: int
+    moves_per_turn: int
+
+
+def _board(now: Situation) -> str:
+    level, position = now.state.level, now.state.position
+    if now.view == "centred":
+        return "\n".join(map(" ".join, centred_rows(level, position)))
+    return labelled_drawing(level).with_player(level, position)
+
+
+def _board_compact(now: Situation) -> str:
+    level, position = now.state.level, now.state.position
+    if now.view == "centred":
+        return "\n".join(centred_rows(level, position))
+    return compact_drawing(level).with_player(level, position)
+
+
+_READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
+    "board": ("the map, symbols divided by spaces, as the argument view says", _board),
+    "board_compact": ("the map, one line per row, nothing between the symbols", _board_compact),
+    "board_flat": (
+        "the map without line breaks",
+        lambda now: _board_compact(now).replace("\n", ""),
+    ),
+    "rows": ("number of rows", lambda now: now.state.level.rows),
+    "cols": ("number of columns", lambda now: now.state.level.cols),
+    "row": ("the player's row", lambda now: now.state.position // now.state.level.stride),
+    "col": ("the player's column", lambda now: now.state.position % now.state.level.stride),
+    "goal_row": ("the goal's row", lambda now: now.state.level.goal // now.state.level.stride),
+    "goal_col": ("the goal's column", lambda now: now.state.level.goal % now.state.level.stride),
+    "tool_call": ("the tool agent's call of this turn", lambda now: now.state.call or "none"),
+    "tool_result": ("what the call returned", lambda now: now.state.result or "none"),
+    "proposal": (
+        "the moves proposed this turn by the tool call or the proposer, as a JSON list",
+        lambda now: moves_json(now.state.proposal),
+    ),
+    "proposal_compact": ("the same as letters: UR", lambda now: now.state.proposal),
+    "moves_per_turn": (
+        "greatest number of moves executed in a turn",
+        lambda now: now.moves_per_turn,
+    ),
+    "turn": ("the present turn, from 1", lambda now: min(now.turn + 1, now.max_turns)),
+    "max_turns": ("turns of the episode", lambda now: now.max_turns),
+    "turns_left": ("turns left, with the present one", lambda now: now.max_turns - now.turn),
+    "moves_used": ("moves executed so far", lambda now: now.state.moves_used),
+}
+
+FIELDS: dict[str, str] = {name: meaning for name, (meaning, _) in _READERS.items()}
+"""Placeholder -> its meaning."""
+
+
+class Fields(Mapping[str, object]):
+    """The placeholders' values in a situation, each computed when it is asked for."""
+
+    __slots__ = ("_situation",)
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+
+    def __getitem__(self, name: str) -> object:
+        return _READERS[name][1](self._situation)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_READERS)
+
+    def __len__(self) -> int:
+        return len(_READERS)

@@ -1,0 +1,125 @@
+"""Levels and positions as text: boards that agents read, and the level format.
+
+Symbols: `P` player, `G` goal, `*` player on the goal, `#` wall, `.` free cell.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from pettingllms.errors import LevelFormatError
+from pettingllms_envs.grid import (
+    UNREACHABLE,
+    bits_of,
+    distances,
+    find_symbols,
+    first_line,
+    parse_rows,
+)
+from pettingllms_envs.plan_path.generator import MAX_SIZE
+from pettingllms_envs.plan_path.rules import FREE, WALL, Level
+
+PLAYER, GOAL, PLAYER_ON_GOAL = "P", "G", "*"
+_FORMAT = "one P, one G, # and . in rows of equal length"
+
+
+class Drawing(NamedTuple):
+    """A board without its player, and where in the text each cell's symbol stands."""
+
+    text: str
+    first: int
+    """Index of the symbol of row 0, column 0."""
+    row: int
+    """From a symbol to the one below it."""
+    col: int
+    """From a symbol to the one on its right."""
+
+    def with_player(self, level: Level, position: int) -> str:
+        """Return the text with the player on a cell."""
+        text = self.text
+        row, col = divmod(position, level.cols + 1)
+        at = self.first + row * self.row + col * self.col
+        symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
+        return text[:at] + symbol + text[at + 1 :]
+
+
+def _rows(level: Level) -> list[str]:
+    cells, goal = level.cells, level.goal
+    return (cells[:goal] + GOAL + cells[goal + 1 :]).split("\n")
+
+
+@lru_cache(maxsize=512)
+def compact_drawing(level: Level) -> Drawing:
+    """Return the board as rows of symbols without anything between or around them."""
+    return Drawing("\n".join(_rows(level)), 0, level.stride, 1)
+
+
+@lru_cache(maxsize=512)
+def labelled_drawing(level: Level) -> Drawing:
+    """Return the board with its row and column numbers, symbols divided by spaces."""
+    label, cell = len(str(level.rows - 1)), len(str(level.cols - 1))
+    lines = [" " * label + "".join(f" {col:>{cell}}" for col in range(level.cols))]
+    for number, row in enumerate(_rows(level)):
+        lines.append(f"{number:>{label}}" + "".join(f" {symbol:>{cell}}" for symbol in row))
+    width = len(lines[0]) + 1
+    return Drawing("\n".join(lines), width + label + cell, width, cell + 1)
+
+
+def centred_rows(level: Level, position: int) -> list[str]:
+    """Return the board rolled so that the player stands in the middle.
+
+    The board gets one more row and one more column of walls, which stand for its edge, and is then
+    seen as a torus: (rows + 1) rows of (cols + 1) symbols, with the player in row (rows + 1) // 2
+    and column (cols + 1) // 2.
+    """
+    height, width = level.rows + 1, level.cols + 1
+    row, col = divmod(position, width)
+    left = (col - width // 2) % width
+    lines = [
+        line + WALL for line in compact_drawing(level).with_player(level, position).split("\n")
+    ]
+    lines.append(WALL * width)
+    top = (row - height // 2) % height
+    return [(line * 2)[left : left + width] for line in lines[top:] + lines[:top]]
+
+
+def level_text(level: Level, position: int | None = None) -> str:
+    """Return a level in the format that `parse_level` reads."""
+    return compact_drawing(level).with_player(level, level.start if position is None else position)
+
+
+def parse_level(text: str) -> Level:
+    """Read a level, strictly.
+
+    Args:
+        text: One line per row, of `#` (wall), `.` (free), one `P` (start) and one `G` (goal).
+
+    Raises:
+        LevelFormatError: If a symbol is unknown, rows differ in length, P or G is missing or occurs
+            twice, a side is longer than 64, or no path leads from P to G. Names line and column.
+    """
+    rows = parse_rows(text, symbols=WALL + FREE + PLAYER + GOAL)
+    line = first_line(text)
+    if max(len(rows), len(rows[0])) > MAX_SIZE:
+        size = f"{len(rows)}x{len(rows[0])}"
+        raise LevelFormatError(f"a board of {size} cells", line, 0, f"sides of 1 to {MAX_SIZE}")
+    stride = len(rows[0]) + 1
+    places: list[int] = []
+    for symbol in (PLAYER, GOAL):
+        found = find_symbols(rows, symbol)
+        if not found:
+            raise LevelFormatError(f"there is no {symbol}", allowed=_FORMAT)
+        if len(found) > 1:
+            row, col = found[1]
+            raise LevelFormatError(f"a second {symbol}", line + row, col + 1, _FORMAT)
+        places.append(found[0][0] * stride + found[0][1])
+    start, goal = places
+    free = bits_of(rows, FREE + PLAYER + GOAL)
+    table = distances(free, 1 << goal, stride, (len(rows) + 1) * stride)
+    if table[start] == UNREACHABLE:
+        row, col = divmod(goal, stride)
+        problem = "no path leads from P to G"
+        raise LevelFormatError(problem, line + row, col + 1, "a goal that can be reached")
+    cells = "\n".join(rows).replace(PLAYER, FREE).replace(GOAL, FREE)
+    return Level(len(rows), len(rows[0]), cells, start, goal, table[start])

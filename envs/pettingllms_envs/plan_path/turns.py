@@ -1,0 +1,102 @@
+"""What one action of each role does to the state and what it pays: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pettingllms.env import ParseError, Transition
+from pettingllms_envs.plan_path.reward import SUCCESS, Costs, progress
+from pettingllms_envs.plan_path.rules import Maze, PlanPathState, Walk, maze_of, walk
+from pettingllms_envs.plan_path.tools import Tool, ToolResult
+
+
+class Terms(NamedTuple):
+    """The conditions under which actions are judged."""
+
+    moves_per_turn: int
+    """Greatest number of moves that are executed or proposed in a turn."""
+    costs: Costs
+    """The local costs of one action."""
+
+
+def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transition:
+    """Let the tool agent act.
+
+    Args:
+        state: The state at the start of the turn.
+        action: What `tool.read` returned.
+        tool: What answers the action.
+        terms: The conditions.
+    """
+    maze = maze_of(state.level)
+    if isinstance(action, ParseError):
+        local, result = terms.costs.malformed, ToolResult("", f"none: {action.reason}")
+    else:
+        result = tool.run(maze, state.position, action, terms.moves_per_turn)
+        local = 0.0 if result.is_useful else terms.costs.empty
+    promised = walk(maze, state.position, result.moves).position
+    after = state._replace(
+        promised=promised, call=result.call, result=result.text, proposal=result.moves
+    )
+    return _promise(maze, after, local, {"call": result.call, "result": result.text})
+
+
+def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
+    """Let the proposer act: its moves are tried out and shown to the planner, not executed."""
+    maze = maze_of(state.level)
+    moves, done, local, info = _try_moves(maze, state.position, action, terms)
+    after = state._replace(promised=done.position, proposal=moves)
+    return _promise(maze, after, local, info)
+
+
+def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
+    """Let the planner act: its moves are executed and the turn's proposal is settled."""
+    maze, level = maze_of(state.level), state.level
+    _, done, local, info = _try_moves(maze, state.position, action, terms)
+    after = PlanPathState(level, done.position, state.moves_used + len(done.executed))
+    promised = state.promised if state.promised >= 0 else state.position
+    solved = done.position == level.goal
+    team = progress(maze.to_goal[promised], maze.to_goal[done.position], level.shortest)
+    info["executed"] = list(done.executed)
+    info.update(_facts(maze, after))
+    return Transition(after, team + SUCCESS * solved, local, solved, solved, info)
+
+
+def _try_moves(
+    maze: Maze, position: int, action: str | ParseError, terms: Terms
+) -> tuple[str, Walk, float, dict[str, Any]]:
+    moves, cut, local = "", 0, 0.0
+    if isinstance(action, ParseError):
+        local = terms.costs.malformed
+    elif not action:
+        local = terms.costs.empty
+    else:
+        moves = action[: terms.moves_per_turn]
+        cut = len(action) - len(moves)
+    done = walk(maze, position, moves)
+    info = {
+        "illegal_moves": done.illegal,
+        "cut_moves": cut,
+        "unused_moves": len(moves) - len(done.executed) - done.illegal,
+    }
+    return moves, done, local + done.illegal * terms.costs.illegal, info
+
+
+def _promise(maze: Maze, after: PlanPathState, local: float, info: dict[str, Any]) -> Transition:
+    distance, promised = maze.to_goal[after.position], maze.to_goal[after.promised]
+    team = progress(distance, promised, after.level.shortest)
+    info.update(_facts(maze, after), proposed=list(after.proposal), promised_distance=promised)
+    return Transition(after, team, local, info=info)
+
+
+def _facts(maze: Maze, state: PlanPathState) -> Mapping[str, Any]:
+    level, position = state.level, state.position
+    solved = position == level.goal
+    return {
+        "position": list(divmod(position, level.stride)),
+        "distance": maze.to_goal[position],
+        "shortest": level.shortest,
+        "moves_used": state.moves_used,
+        "optimality": level.shortest / state.moves_used if solved else 0.0,
+    }
