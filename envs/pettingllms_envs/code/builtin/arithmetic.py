@@ -207,7 +207,10 @@ EXERCISES = (
                 largest = max(largest, n)
             print(count, largest)
         """,
-        wrong=(("count, largest = 0, n", "count, largest = 1, n"), ("largest = 0, n", "largest = 0, 1")),
+        wrong=(
+            ("count, largest = 0, n", "count, largest = 1, n"),
+            ("largest = 0, n", "largest = 0, 1"),
+        ),
     ),
     Exercise(
         id="fewest_coins",

@@ -102,12 +102,16 @@ EXERCISES = (
                 best = max(best, current)
             print(best)
         """,
-        wrong=(("best = current = values[0]", "best = current = 0"), ("max(v, current + v)", "current + v")),
+        wrong=(
+            ("best = current = values[0]", "best = current = 0"),
+            ("max(v, current + v)", "current + v"),
+        ),
     ),
     Exercise(
         id="rotate_right",
         difficulty="introductory",
-        task="Rotate a list k places to the right: in each step the last number moves to the front.",
+        task="Rotate a list k places to the right: in each step the last number moves to the "
+        "front.",
         input_format="The first line holds n (1 to 300) and k (0 to 900), the second the n numbers "
         "between 0 and 99.",
         output_format="The rotated list on one line.",
@@ -205,7 +209,10 @@ EXERCISES = (
             for a, b in zip(queries[::2], queries[1::2]):
                 print(prefix[b] - prefix[a - 1])
         """,
-        wrong=(("prefix[a - 1]", "prefix[a]"), ("prefix[b] - prefix[a - 1]", "prefix[b - 1] - prefix[a - 1]")),
+        wrong=(
+            ("prefix[a - 1]", "prefix[a]"),
+            ("prefix[b] - prefix[a - 1]", "prefix[b - 1] - prefix[a - 1]"),
+        ),
     ),
     Exercise(
         id="strict_majority",
@@ -223,7 +230,10 @@ EXERCISES = (
             best = max(set(values), key=values.count)
             print(best if 2 * values.count(best) > n else "none")
         """,
-        wrong=(("> n else", ">= n else"), ("best if 2 * values.count(best) > n else \"none\"", "best")),
+        wrong=(
+            ("> n else", ">= n else"),
+            ('best if 2 * values.count(best) > n else "none"', "best"),
+        ),
     ),
     Exercise(
         id="trapped_water",

@@ -11,7 +11,9 @@ from pettingllms_envs.code.builtin.exercise import Exercise, ints, row, rows, sc
 
 def _gcd_case(rng: random.Random, size: int) -> str:
     factor = rng.choice((1, 1, 2, 6, 35))
-    values = [factor * rng.randint(1, scaled(size, 6, 500)) for _ in range(rng.randint(1, 1 + size))]
+    values = [
+        factor * rng.randint(1, scaled(size, 6, 500)) for _ in range(rng.randint(1, 1 + size))
+    ]
     return rows(len(values), row(values))
 
 
@@ -113,7 +115,10 @@ EXERCISES = (
                 multiple = multiple * v // gcd(multiple, v)
             print(divisor, multiple)
         """,
-        wrong=((" // gcd(multiple, v)", ""), ("divisor = gcd(divisor, v)", "divisor = gcd(multiple, v)")),
+        wrong=(
+            (" // gcd(multiple, v)", ""),
+            ("divisor = gcd(divisor, v)", "divisor = gcd(multiple, v)"),
+        ),
     ),
     Exercise(
         id="primes_between",
@@ -169,8 +174,8 @@ EXERCISES = (
     Exercise(
         id="lowest_terms",
         difficulty="easy",
-        task="Write a fraction in lowest terms. The denominator of the result is positive; a result "
-        "with denominator 1 is written as an integer.",
+        task="Write a fraction in lowest terms. The denominator of the result is positive; a "
+        "result with denominator 1 is written as an integer.",
         input_format="Two integers on one line, the numerator and the denominator, each at most "
         "2 * 10^6 in size. The denominator is not 0.",
         output_format="The fraction as p/q, or p alone if q is 1.",
@@ -188,7 +193,7 @@ EXERCISES = (
             p, q = p // g, q // g
             print(p if q == 1 else f"{p}/{q}")
         """,
-        wrong=(("if q < 0:", "if p > 0 > q:"), ("p if q == 1 else f\"{p}/{q}\"", "f\"{p}/{q}\"")),
+        wrong=(("if q < 0:", "if p > 0 > q:"), ('p if q == 1 else f"{p}/{q}"', 'f"{p}/{q}"')),
     ),
     Exercise(
         id="coprime_count",
@@ -229,7 +234,7 @@ EXERCISES = (
         input_format="Two integers n and b on one line, 0 <= n <= 600, 2 <= b <= 16.",
         output_format="The number of zeros.",
         example="10 10",
-        edges=("0 2", "1 16", "4 8", "8 16", "9 9", "12 12", "25 10", "100 12"),
+        edges=("0 2", "1 16", "3 12", "9 12", "4 8", "8 16", "9 9", "12 12", "25 10", "100 12"),
         case=_zeros_case,
         answer=_zeros_answer,
         solution="""
@@ -251,9 +256,14 @@ EXERCISES = (
             print(zeros)
         """,
         wrong=(
-            ("zeros = count // power if zeros is None else min(zeros, count // power)", "zeros = count // power"),
-            ("zeros = count // power if zeros is None else min(zeros, count // power)",
-             "zeros = count if zeros is None else min(zeros, count)"),
+            (
+                "zeros = count // power if zeros is None else min(zeros, count // power)",
+                "zeros = count // power",
+            ),
+            (
+                "zeros = count // power if zeros is None else min(zeros, count // power)",
+                "zeros = count if zeros is None else min(zeros, count)",
+            ),
         ),
     ),
     Exercise(

@@ -43,19 +43,10 @@ def _at_least_answer(text: str) -> str:
     return row(sum(value >= query for value in rest[:n]) for query in rest[n:])
 
 
-def _meeting_case(rng: random.Random, size: int) -> str:
-    starts = [rng.randint(0, scaled(size, 5, 300)) for _ in range(rng.randint(1, scaled(size, 3, 200)))]
-    return rows(len(starts), *(f"{start} {start + rng.randint(1, 5 + size)}" for start in starts))
-
-
-def _meeting_answer(text: str) -> str:
-    values = ints(text)[1:]
-    meetings = list(zip(values[::2], values[1::2], strict=True))
-    return str(max(sum(a <= t < b for a, b in meetings) for t, _ in meetings))
-
-
 def _h_index_case(rng: random.Random, size: int) -> str:
-    values = [rng.randint(0, scaled(size, 4, 60)) for _ in range(rng.randint(1, scaled(size, 3, 100)))]
+    values = [
+        rng.randint(0, scaled(size, 4, 60)) for _ in range(rng.randint(1, scaled(size, 3, 100)))
+    ]
     return rows(len(values), row(values))
 
 
@@ -91,8 +82,8 @@ EXERCISES = (
         difficulty="easy",
         task="List people by score, the highest first; people with the same score come in "
         "alphabetical order.",
-        input_format="The first line holds n (1 to 60). Each of the next n lines holds a name (letters "
-        "a-z, all names differ) and an integer score from 0 to 20.",
+        input_format="The first line holds n (1 to 60). Each of the next n lines holds a name "
+        "(letters a-z, all names differ) and an integer score from 0 to 20.",
         output_format="The names, one per line.",
         example="3\nbob 9\nann 9\neve 12",
         edges=("1\na 0", "3\nc 1\nb 1\na 1", "2\nzoe 10\nadam 9", "2\na 2\nb 10"),
@@ -120,9 +111,10 @@ EXERCISES = (
     Exercise(
         id="median_value",
         difficulty="introductory",
-        task="Find the median of a list: the middle value of the sorted list, or the mean of the two "
-        "middle values if their number is even.",
-        input_format="The first line holds n (1 to 300), the second n integers between -100 and 100.",
+        task="Find the median of a list: the middle value of the sorted list, or the mean of the "
+        "two middle values if their number is even.",
+        input_format="The first line holds n (1 to 300), the second n integers between -100 and "
+        "100.",
         output_format="The median with one decimal.",
         example="4\n3 1 2 10",
         edges=("1\n5", "2\n1 2", "3\n9 1 5", "2\n-1 -2", "4\n10 9 2 100"),
@@ -134,15 +126,18 @@ EXERCISES = (
             middle = (values[n // 2] + values[(n - 1) // 2]) / 2
             print(f"{middle:.1f}")
         """,
-        wrong=(("sorted(map(int, input().split()))", "list(map(int, input().split()))"), ("(n - 1) // 2", "n // 2")),
+        wrong=(
+            ("sorted(map(int, input().split()))", "list(map(int, input().split()))"),
+            ("(n - 1) // 2", "n // 2"),
+        ),
     ),
     Exercise(
         id="count_at_least",
         difficulty="easy",
-        task="For a sorted list and several bounds, count for each bound how many values of the list "
-        "are greater than or equal to it.",
-        input_format="The first line holds n (1 to 3000) and q (1 to 500), the second the n values in "
-        "ascending order, the third the q bounds. All are integers from 0 to 5001.",
+        task="For a sorted list and several bounds, count for each bound how many values of the "
+        "list are greater than or equal to it.",
+        input_format="The first line holds n (1 to 3000) and q (1 to 500), the second the n "
+        "values in ascending order, the third the q bounds. All are integers from 0 to 5001.",
         output_format="The q counts on one line.",
         example="5 3\n1 3 3 7 9\n3 8 10",
         edges=("1 2\n4\n4 5", "3 2\n2 2 2\n2 3", "2 1\n0 1\n0"),
@@ -167,46 +162,6 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="rooms_needed",
-        difficulty="medium",
-        task="Each meeting needs a room from its start until just before its end; a room that becomes "
-        "free at some time can be used by a meeting that starts at that time. "
-        "Find the fewest rooms that are enough.",
-        input_format="The first line holds n (1 to 200). Each of the next n lines holds the integers "
-        "start and end of a meeting, 0 <= start < end <= 400.",
-        output_format="The number of rooms.",
-        example="3\n1 4\n2 5\n4 6",
-        edges=("1\n0 1", "2\n0 5\n5 9", "3\n1 2\n1 2\n1 2", "3\n1 10\n2 3\n4 5"),
-        case=_meeting_case,
-        answer=_meeting_answer,
-        solution="""
-            n = int(input())
-            events = []
-            for _ in range(n):
-                start, end = map(int, input().split())
-                events.append((start, 1))
-                events.append((end, -1))
-            rooms = best = 0
-            for _, change in sorted(events):
-                rooms += change
-                best = max(best, rooms)
-            print(best)
-        """,
-        wrong=(
-            ("sorted(events)", "sorted(events, key=lambda e: (e[0], -e[1]))"),
-            """
-            n = int(input())
-            meetings = sorted(tuple(map(int, input().split())) for _ in range(n))
-            rooms, last = 1, meetings[0][1]
-            for start, end in meetings[1:]:
-                if start < last:
-                    rooms += 1
-                last = max(last, end)
-            print(rooms)
-            """,
-        ),
-    ),
-    Exercise(
         id="h_index",
         difficulty="medium",
         task="Find the largest number h such that at least h values of a list are h or more.",
@@ -224,14 +179,18 @@ EXERCISES = (
                 h += 1
             print(h)
         """,
-        wrong=(("values[h] >= h + 1", "values[h] >= h"), ("values[h] >= h + 1", "values[h] > h + 1")),
+        wrong=(
+            ("values[h] >= h + 1", "values[h] >= h"),
+            ("values[h] >= h + 1", "values[h] > h + 1"),
+        ),
     ),
     Exercise(
         id="closest_values",
         difficulty="introductory",
         task="Find the smallest difference between two values of a list that stand in different "
         "places.",
-        input_format="The first line holds n (2 to 300), the second n integers between -10^6 and 10^6.",
+        input_format="The first line holds n (2 to 300), the second n integers between -10^6 and "
+        "10^6.",
         output_format="The smallest difference.",
         example="4\n10 3 -4 6",
         edges=("2\n5 5", "2\n-3 4", "3\n1 100 3", "4\n-1 -5 -9 -8"),
@@ -258,8 +217,8 @@ EXERCISES = (
     Exercise(
         id="inversions",
         difficulty="medium",
-        task="Count the pairs of positions i < j of a list where the earlier number is larger than the "
-        "later one.",
+        task="Count the pairs of positions i < j of a list where the earlier number is larger "
+        "than the later one.",
         input_format="The first line holds n (1 to 500), the second n integers between 0 and 100.",
         output_format="The number of pairs.",
         example="4\n3 1 2 2",
