@@ -198,12 +198,13 @@ def parse_rows(text: str, *, symbols: str, pad: str = "") -> list[str]:
             it names the line and the column in `text`, counted from 1.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
-    filled = [number for number, line in enumerate(lines) if line.strip()]
-    if not filled:
+    if not text.strip():
         raise LevelFormatError("the text has no rows", allowed=f"rows of the symbols {symbols!r}")
-    first, last = filled[0], filled[-1]
-    rows = lines[first : last + 1]
-    for number, row in enumerate(rows, first + 1):
+    while not lines[-1].strip():
+        lines.pop()
+    first = first_line(text)
+    rows = lines[first - 1 :]
+    for number, row in enumerate(rows, first):
         if not row.strip():
             raise LevelFormatError("a blank line between rows", number, allowed="one block of rows")
         for column, symbol in enumerate(row, 1):
@@ -211,12 +212,17 @@ def parse_rows(text: str, *, symbols: str, pad: str = "") -> list[str]:
                 problem = f"unknown symbol {symbol!r}"
                 raise LevelFormatError(problem, number, column, f"the symbols {symbols!r}")
     width = max(map(len, rows)) if pad else len(rows[0])
-    for number, row in enumerate(rows, first + 1):
+    for number, row in enumerate(rows, first):
         if not pad and len(row) != width:
             problem = f"this row has {len(row)} cells, the first row has {width}"
             column = min(len(row), width) + 1
             raise LevelFormatError(problem, number, column, "rows of equal length")
     return [row.ljust(width, pad) if pad else row for row in rows]
+
+
+def first_line(text: str) -> int:
+    """Return the 1-based number of the line that `parse_rows` reads as its first row."""
+    return next(n for n, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 def find_symbols(rows: Iterable[str], symbols: str) -> list[tuple[int, int]]:
@@ -241,18 +247,26 @@ def read_moves(text: str) -> str | None:
         The moves as a text of the letters U D L R (empty for an empty list), or None if no list was
         found. Takes time linear in the length of the text, and never raises.
     """
+    if text and not text.strip(MOVES):
+        return text
     answer: re.Match[str] | None = None
     for found in _LIST.finditer(text):
         answer = found
     if answer is None:
-        mark = text.rfind("####")
-        start = mark + 4 if mark >= 0 else 0
-        end = text.find("\n", start) if mark >= 0 else -1
-        answer = _BARE.fullmatch(text, start, len(text) if end < 0 else end)
+        answer = _BARE.fullmatch(text, *answer_span(text))
     if answer is None:
         return None
     words = _MOVE_WORD.findall(answer.group())
     return "".join(_WORDS.get(word.lower()) or word.upper() for word in words)
+
+
+def answer_span(text: str) -> tuple[int, int]:
+    """Return the span of what follows the last `####` on its line, or else of the text."""
+    mark = text.rfind("####")
+    if mark < 0:
+        return 0, len(text)
+    end = text.find("\n", mark)
+    return mark + 4, len(text) if end < 0 else end
 
 
 def moves_json(moves: str) -> str:

@@ -36,8 +36,14 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
         result = tool.run(maze, state.position, action, terms.moves_per_turn)
         local = 0.0 if result.is_useful else terms.costs.empty
     promised = walk(maze, state.position, result.moves).position
-    after = state._replace(
-        promised=promised, call=result.call, result=result.text, proposal=result.moves
+    after = PlanPathState(
+        state.level,
+        state.position,
+        state.moves_used,
+        promised,
+        result.call,
+        result.text,
+        result.moves,
     )
     return _promise(maze, after, local, {"call": result.call, "result": result.text})
 
@@ -46,7 +52,9 @@ def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Tra
     """Let the proposer act: its moves are tried out and shown to the planner, not executed."""
     maze = maze_of(state.level)
     moves, done, local, info = _try_moves(maze, state.position, action, terms)
-    after = state._replace(promised=done.position, proposal=moves)
+    after = PlanPathState(
+        state.level, state.position, state.moves_used, done.position, proposal=moves
+    )
     return _promise(maze, after, local, info)
 
 
