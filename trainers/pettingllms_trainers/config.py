@@ -53,11 +53,11 @@ class PolicyConfig(_Section):
     built from the sizes below."""
     frozen: bool = False
     """Whether the policy plays without being trained."""
-    hidden_size: int = Field(64, ge=8)
+    hidden_size: int = Field(default=64, ge=8)
     """Width of a tiny model."""
-    num_layers: int = Field(3, ge=1)
+    num_layers: int = Field(default=3, ge=1)
     """Layers of a tiny model."""
-    num_heads: int = Field(4, ge=1)
+    num_heads: int = Field(default=4, ge=1)
     """Attention heads of a tiny model; they divide the width."""
     vocabulary: str = ""
     """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
@@ -70,22 +70,22 @@ class RolloutConfig(_Section):
 
     mode: Literal["tree", "parallel"] = "tree"
     """tree: K candidates at every decision, one is followed; parallel: K whole episodes."""
-    num_levels: int = Field(32, ge=1)
+    num_levels: int = Field(default=32, ge=1)
     """E: levels per train step, one rollout tree each."""
-    num_candidates: int = Field(4, ge=2)
+    num_candidates: int = Field(default=4, ge=2)
     """K: candidates per decision, or episodes per level in parallel mode."""
     advance: Literal["greedy", "random", "softmax"] = "greedy"
     """Candidate an episode goes on with: the best (the paper), any, or by softmax of rewards."""
-    advance_temperature: float = Field(1.0, gt=0)
+    advance_temperature: float = Field(default=1.0, gt=0)
     """Divides the rewards in softmax advance."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature of training. There is no top-p or top-k here: importance ratios are
     taken in the distribution that was sampled."""
-    max_completion_tokens: int = Field(64, ge=1)
+    max_completion_tokens: int = Field(default=64, ge=1)
     """Longest completion."""
     stop: tuple[str, ...] = ()
     """Texts that end a completion."""
-    max_failed_fraction: float = Field(0.05, ge=0, lt=1)
+    max_failed_fraction: float = Field(default=0.05, ge=0, lt=1)
     """Share of a step's rollouts, and of its candidates, that may fail before the run stops."""
 
 
@@ -106,23 +106,23 @@ class AdvantageConfig(_Section):
 class LossConfig(_Section):
     """The clipped policy loss."""
 
-    clip_low: float = Field(0.2, gt=0, lt=1)
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
     """Ratios below 1 - clip_low give no further gradient."""
-    clip_high: float = Field(0.2, gt=0)
+    clip_high: float = Field(default=0.2, gt=0)
     """Ratios above 1 + clip_high give no further gradient."""
     aggregation: Literal["token_mean", "sequence_mean", "length_free"] = "token_mean"
     """token_mean: all tokens of a mini-batch weigh the same; sequence_mean: all completions do;
     length_free: sum over a completion's tokens, divided by a constant (Dr. GRPO)."""
-    entropy_coefficient: float = Field(0.0, ge=0)
+    entropy_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
-    kl_coefficient: float = Field(0.0, ge=0)
+    kl_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the KL penalty to the policy at the start of training."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of that KL from one sampled token: log-ratio, half its square, or the unbiased one
     that is never negative."""
     old_logprobs: Literal["engine", "recompute"] = "engine"
     """Denominator of the ratio: what the engine reported, or a forward pass before the update."""
-    importance_cap: float = Field(0.0, ge=0)
+    importance_cap: float = Field(default=0.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
     most this; 0: off. Needs old_logprobs = "recompute"."""
 
@@ -130,23 +130,23 @@ class LossConfig(_Section):
 class OptimizerConfig(_Section):
     """AdamW and how a step's groups are cut into mini-batches."""
 
-    learning_rate: float = Field(1e-6, gt=0)
+    learning_rate: float = Field(default=1e-6, gt=0)
     """Highest learning rate."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Decay of AdamW's two moments."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay."""
-    num_warmup_steps: int = Field(0, ge=0)
+    num_warmup_steps: int = Field(default=0, ge=0)
     """Train steps of linear warm-up."""
-    final_fraction: float = Field(1.0, ge=0, le=1)
+    final_fraction: float = Field(default=1.0, ge=0, le=1)
     """The learning rate falls linearly to this share of its highest value; 1 keeps it."""
-    max_grad_norm: float = Field(1.0, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients are scaled down to this norm."""
-    num_epochs: int = Field(1, ge=1)
+    num_epochs: int = Field(default=1, ge=1)
     """Passes over the groups of a train step."""
-    groups_per_minibatch: int = Field(0, ge=0)
+    groups_per_minibatch: int = Field(default=0, ge=0)
     """Groups per optimizer step; 0: all groups of the train step at once."""
-    tokens_per_microbatch: int = Field(16384, ge=1)
+    tokens_per_microbatch: int = Field(default=16384, ge=1)
     """Tokens that are in memory at once; does not change the result."""
     packing: bool = True
     """Whether a group's prompt is computed once for all its completions; same result."""
@@ -160,7 +160,7 @@ class EngineConfig(_Section):
     attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
     """shared_prefix: candidates attend one copy of their prompt; expanded: plain decoding, for
     models whose attention cannot be replaced (needs optimizer.packing = false)."""
-    tokens_per_batch: int = Field(65536, ge=1)
+    tokens_per_batch: int = Field(default=65536, ge=1)
     """Prompt and completion tokens that are held at once; does not change the result."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the model in generation and training; weights are kept in float32."""
@@ -169,15 +169,15 @@ class EngineConfig(_Section):
 class WarmStartConfig(_Section):
     """Supervised steps on demonstrations of reference policies, before reinforcement learning."""
 
-    num_steps: int = Field(0, ge=0)
+    num_steps: int = Field(default=0, ge=0)
     """Supervised steps of every policy; 0: no warm start."""
     demonstrators: dict[str, str] = {}
     """Role to the environment's reference policy that it learns to imitate."""
-    num_episodes: int = Field(256, ge=1)
+    num_episodes: int = Field(default=256, ge=1)
     """Episodes that are demonstrated."""
-    batch_size: int = Field(64, ge=1)
+    batch_size: int = Field(default=64, ge=1)
     """Demonstrations per supervised step."""
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(default=1e-3, gt=0)
     """Learning rate of the supervised steps."""
 
 
@@ -186,13 +186,13 @@ class EvaluationConfig(_Section):
 
     kwargs: dict[str, Any] = {"split": "test"}
     """Arguments of the environment that differ from [env.kwargs]."""
-    num_episodes: int = Field(128, ge=1)
+    num_episodes: int = Field(default=128, ge=1)
     """Levels of the held-out set; the same ones at every evaluation."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """Chooses the levels of the held-out set, whatever the seed of the run."""
-    every: int = Field(0, ge=0)
+    every: int = Field(default=0, ge=0)
     """Train steps between evaluations; 0: before and after training only."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0)
     """Temperature of the sampled arm; the other arm is greedy."""
     references: tuple[str, ...] = ()
     """Reference policies of the environment whose results stand beside."""
@@ -203,9 +203,9 @@ class EvaluationConfig(_Section):
 class CheckpointConfig(_Section):
     """When the run can be resumed from."""
 
-    every: int = Field(10, ge=1)
+    every: int = Field(default=10, ge=1)
     """Train steps between checkpoints."""
-    keep: int = Field(2, ge=1)
+    keep: int = Field(default=2, ge=1)
     """Newest checkpoints that are kept."""
 
 
@@ -216,9 +216,9 @@ class LoggingConfig(_Section):
     """Progress view: a live table, one line per train step, nothing; auto: live on a terminal."""
     tensorboard: bool = True
     """Whether TensorBoard files are written when the package tensorboard is installed."""
-    rollouts_every: int = Field(10, ge=0)
+    rollouts_every: int = Field(default=10, ge=0)
     """Train steps between rollout trees in rollouts.jsonl; 0: none."""
-    num_rollouts: int = Field(2, ge=1)
+    num_rollouts: int = Field(default=2, ge=1)
     """Rollout trees that are written then."""
 
 
@@ -232,13 +232,13 @@ class Config(_Section):
     """Role to policy name; roles that name one policy share its weights."""
     output_dir: str = "runs/run"
     """Directory of everything the run writes; must be new or empty, unless it is resumed."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """Seed of everything that is drawn."""
-    num_steps: int = Field(150, ge=0)
+    num_steps: int = Field(default=150, ge=0)
     """Train steps."""
     device: str = "auto"
     """Torch device of the policies; auto: the first GPU, else the CPU."""
-    num_threads: int = Field(0, ge=0)
+    num_threads: int = Field(default=0, ge=0)
     """CPU threads of torch; 0: torch's own choice."""
     rollout: RolloutConfig = RolloutConfig()
     advantage: AdvantageConfig = AdvantageConfig()

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["load_config", "parse_flags", "read_table", "save_config", "validate"]
+__all__ = ["dump_config", "load_config", "parse_flags", "read_table", "validate"]
 
 _OPEN_TABLES = ("env.kwargs", "evaluation.kwargs", "warm_start.demonstrators", "roles")
 """Tables whose keys a flag may add."""
@@ -90,9 +90,9 @@ def parse_flags(config: Config, flags: Sequence[str], *, path: Path) -> Config:
     )
 
 
-def save_config(config: Config, path: Path) -> None:
-    """Write the resolved configuration as a run file; it loads back equal."""
-    path.write_bytes(tomli_w.dumps(config.model_dump(mode="json")).encode("utf-8"))
+def dump_config(config: Config) -> str:
+    """Return the resolved configuration as the text of a run file; it loads back equal."""
+    return tomli_w.dumps(config.model_dump(mode="json"))
 
 
 def _take_open_flags(table: dict[str, Any], flags: Sequence[str]) -> list[str]:
