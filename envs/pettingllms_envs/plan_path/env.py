@@ -13,7 +13,14 @@ from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.plan_path.generator import MIN_MOVES, Request, generate
 from pettingllms_envs.plan_path.image import draw_image
 from pettingllms_envs.plan_path.policies import moves_of, target_cell
-from pettingllms_envs.plan_path.prompts import FIELDS, VIEWS, Fields, Situation, templates
+from pettingllms_envs.plan_path.prompts import (
+    FIELDS,
+    VIEWS,
+    Fields,
+    Situation,
+    templates,
+    with_limits,
+)
 from pettingllms_envs.plan_path.reward import costs
 from pettingllms_envs.plan_path.rules import Level, PlanPathState, maze_of
 from pettingllms_envs.plan_path.text import level_text, parse_level
@@ -30,109 +37,125 @@ TEAMS = {
 class PlanPathEnv(TextEnv[PlanPathState]):
     """Lead a player through a maze to the goal.
 
-    Task:
-        A board of free cells and walls, a player, a goal. The player moves up, down, left and
-        right, one cell a move. The task is solved when the player stands on the goal, and only
-        then. Every level can be solved within the turns of an episode.
+    ## Task
 
-    Agents and roles:
-        `team="tool-planner"`: `tool_0` calls a function, then `planner_0` reads the result and
-        decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
-        reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
-        executed; rules, rewards and turns are the same for all teams.
+    A board of free cells and walls, a player, a goal. The player moves up, down, left and
+    right, one cell a move. The task is solved when the player stands on the goal, and only
+    then. Every level can be solved within the turns of an episode.
 
-    Observation:
-        The rules, the turn, the board, and where player and goal are *now*; for the planner also
-        what its team-mate did this turn. `view="board"` draws the board with row and column
-        numbers. `view="centred"` rolls it so that the player is in the middle of (rows + 1) x
-        (cols + 1) symbols, with one row and one column of walls as the edge. `prompt_fields` lists
-        the placeholders of prompts.
+    ## Agents and roles
 
-    Action:
-        Planner and proposer: a list of moves, `#### ["U","R"]`; also read are a list without
-        `####`, lower case, words, missing quotes, and capital letters alone (`UR`). The last list
-        in brackets counts. The first `moves_per_turn` moves are executed in order until the goal; a
-        move into a wall or off the board changes nothing.
-        Tool: one call, `#### path(2, 3)`: `path(row, col)` gives the moves of a shortest path from
-        the player to a cell (at most `moves_per_turn`), `distance(row, col)` its length,
-        `neighbours(row, col)` the legal moves on a cell. Two numbers alone (`2,3`) mean `path`. The
-        last well-formed call counts.
+    `team="tool-planner"`: `tool_0` calls a function, then `planner_0` reads the result and
+    decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
+    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
+    executed; rules, rewards and turns are the same for all teams.
 
-    Reward:
-        The potential is 1 - d / shortest with d the moves that are left to the goal (breadth-first
-        search) and `shortest` those at the start. T is `max_turns`, M is `moves_per_turn`.
+    ## Observation
 
-        | part | when | value |
-        |---|---|---|
-        | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
-        | team | planner | rise of the potential, minus what was promised this turn |
-        | team | planner: the goal is reached | +1 |
-        | local | text without a readable answer | -0.24 / T |
-        | local | empty list; call that is refused | -0.2 / T |
-        | local | each illegal move, proposed or executed | -0.2 / (T M) |
+    The rules, the turn, the board, and where player and goal are *now*; for the planner also
+    what its team-mate did this turn. `view="board"` draws the board with row and column
+    numbers. `view="centred"` rolls it so that the player is in the middle of (rows + 1) x
+    (cols + 1) symbols, with one row and one column of walls as the edge. `prompt_fields` lists
+    the placeholders of prompts.
 
-        A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
-        and closed loops pay 0. With alpha=1 the return of every agent is above 1.75 in a solved
-        episode and below 1 in an unsolved one; a team part lies within +-(2 M / shortest + 1), a
-        local part in [-0.24 / T, 0].
+    ## Action
 
-    Termination:
-        Terminated when the goal is reached (`success`); truncated after `max_turns` turns.
+    Planner and proposer: a list of moves, `#### ["U","R"]`; also read are a list without
+    `####`, lower case, words, missing quotes, and capital letters alone (`UR`). The last list
+    in brackets counts. The first `moves_per_turn` moves are executed in order until the goal; a
+    move into a wall or off the board changes nothing.
+    Tool: one call, `#### path(2, 3)`: `path(row, col)` gives the moves of a shortest path from
+    the player to a cell (at most `moves_per_turn`), `distance(row, col)` its length,
+    `neighbours(row, col)` the legal moves on a cell. Two numbers alone (`2,3`) mean `path`. The
+    last well-formed call counts.
 
-    Info keys:
-        - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
-        - `position`: the player's [row, column] after the action.
-        - `distance`: moves left to the goal.
-        - `shortest`: moves from the start to the goal on a shortest path.
-        - `moves_used`: moves executed in the episode, illegal ones not counted.
-        - `optimality`: shortest / moves_used once solved, else 0.
-        - `executed`: (planner) the moves that were executed.
-        - `illegal_moves`: (planner, proposer) number of illegal moves.
-        - `cut_moves`: (planner, proposer) number of moves beyond `moves_per_turn`.
-        - `unused_moves`: (planner, proposer) number of moves after the goal.
-        - `proposed`: (tool, proposer) the moves proposed to the planner.
-        - `promised_distance`: (tool, proposer) moves left if they were executed.
-        - `call`: (tool) the call that was read; empty if there is none.
-        - `result`: (tool) what it returned.
+    ## Reward
 
-    Arguments:
-        - `size`: rows and columns, 4 to 64.
-        - `rows`, `cols`: the same one by one; None: `size`.
-        - `obstacle_ratio`: probability of a wall, 0 to 0.9.
-        - `min_moves`: least length of the shortest path; None: 4, or what the turns allow.
-        - `max_moves`: greatest length of the shortest path; None: `max_turns * moves_per_turn`.
-        - `max_turns`: turns of an episode.
-        - `moves_per_turn`: greatest number of moves executed in a turn.
-        - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-        - `tool`: what the tool agent may do; `"call"`.
-        - `view`: `"board"` or `"centred"`.
-        - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content
-          up to rotation, reflection and exchange of start and goal.
-        - `levels`: level texts to draw from instead of generating: rows of `#`, `.`, one `P`, one
-          `G`. `reset(options={"level": text})` sets one episode's level.
-        - `alpha`, `observation_mode`, `prompts`, `render_mode`: as in `pettingllms.TextEnv`.
+    The potential is 1 - d / shortest with d the moves that are left to the goal (breadth-first
+    search) and `shortest` those at the start. T is `max_turns`, M is `moves_per_turn`.
 
-    Example:
-        ```python
-        import random
+    | part | when | value |
+    |---|---|---|
+    | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
+    | team | planner | rise of the potential, minus what was promised this turn |
+    | team | planner: the goal is reached | +1 |
+    | local | text without a readable answer | -0.24 / T |
+    | local | empty list; call that is refused | -0.2 / T |
+    | local | each illegal move, proposed or executed | -0.2 / (T M) |
 
-        import pettingllms
+    A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
+    and closed loops pay 0. With alpha=1 the return of every agent is above 1.75 in a solved
+    episode and below 1 in an unsolved one; a team part lies within +-(2 M / shortest + 1), a
+    local part in [-0.24 / T, 0].
 
-        env = pettingllms.make("plan_path_v0", size=6, team="proposer-planner", split="test")
-        env.reset(seed=7)
-        rng = random.Random(0)
-        for agent in env.agent_iter():
-            observation, reward, terminated, truncated, info = env.last()
-            done = terminated or truncated
-            env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
-        ```
+    ## Termination
 
-    Version history:
-        - v0: first version.
+    Terminated when the goal is reached (`success`); truncated after `max_turns` turns.
 
-    Source:
-        Plan-Path of Stronger-MAS (arXiv 2510.11062). Changed: the reward is a potential by
-        breadth-first distance, levels are certified and split by content, the position is current.
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `position`: the player's [row, column] after the action.
+    - `distance`: moves left to the goal.
+    - `shortest`: moves from the start to the goal on a shortest path.
+    - `moves_used`: moves executed in the episode, illegal ones not counted.
+    - `optimality`: shortest / moves_used once solved, else 0.
+    - `executed`: (planner) the moves that were executed.
+    - `illegal_moves`: (planner, proposer) number of illegal moves.
+    - `cut_moves`: (planner, proposer) number of moves beyond `moves_per_turn`.
+    - `unused_moves`: (planner, proposer) number of moves after the goal.
+    - `proposed`: (tool, proposer) the moves proposed to the planner.
+    - `promised_distance`: (tool, proposer) moves left if they were executed.
+    - `call`: (tool) the call that was read; empty if there is none.
+    - `result`: (tool) what it returned.
+
+    ## Arguments
+
+    - `size`: rows and columns, 4 to 64.
+    - `rows`: number of rows, if it is not `size`.
+    - `cols`: number of columns, if it is not `size`.
+    - `obstacle_ratio`: probability of a wall, 0 to 0.9.
+    - `min_moves`: least length of the shortest path; None: 4, or what the turns allow.
+    - `max_moves`: greatest length of the shortest path; None: `max_turns * moves_per_turn`.
+    - `max_turns`: turns of an episode.
+    - `moves_per_turn`: greatest number of moves executed in a turn.
+    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `tool`: what the tool agent may do; `"call"`.
+    - `view`: `"board"` or `"centred"`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content
+      up to rotation, reflection and exchange of start and goal.
+    - `levels`: level texts to draw from instead of generating: rows of `#`, `.`, one `P`, one
+      `G`. `reset(options={"level": text})` sets one episode's level.
+    - `alpha`: weight of the team reward.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, the reference policies
+      answer tersely (`UR`, `2,3`), which is all that a tiny model needs to write.
+    - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("plan_path_v0", size=6, team="proposer-planner", split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    Plan-Path of Stronger-MAS (arXiv 2510.11062). Changed: the reward is a potential by
+    breadth-first distance, levels are certified and split by content, the position is current.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
@@ -178,12 +201,16 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             raise InvalidArgument("moves_per_turn", moves_per_turn, "a whole number")
         if moves_per_turn < 1:
             raise InvalidArgument("moves_per_turn", moves_per_turn, "at least 1")
+        defaults = {
+            role: with_limits(template, max_turns, moves_per_turn)
+            for role, template in templates(team, view).items()
+        }
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
             alpha=alpha,
             observation_mode=observation_mode,
-            prompts=resolve_prompts(templates(team, view), prompts, FIELDS),
+            prompts=resolve_prompts(defaults, prompts, FIELDS),
             render_mode=render_mode,
         )
         self.moves_per_turn = moves_per_turn

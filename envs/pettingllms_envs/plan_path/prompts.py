@@ -13,8 +13,8 @@ from pettingllms_envs.plan_path.text import centred_rows, compact_drawing, label
 VIEWS = ("board", "centred")
 
 _BOARD = """\
-The board has {rows} rows and {cols} columns, both numbered from 0; row 0 is at the top, column 0 \
-at the left. P is the player, G the goal, # a wall, . a free cell."""
+Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. \
+P is the player, G the goal, # a wall, . a free cell."""
 
 _CENTRED = """\
 The board has {rows} rows and {cols} columns, both numbered from 0; row 0 is at the top, column 0 \
@@ -91,6 +91,15 @@ def templates(team: str, view: str) -> dict[str, PromptTemplate]:
     if team == "tool-planner":
         return {"tool": _template(_TOOL, _ANSWER_CALL, view, calls=_CALLS), "planner": planner}
     return {"proposer": _template(_PROPOSER, _ANSWER_MOVES, view), "planner": planner}
+
+
+def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -> PromptTemplate:
+    """Return a template whose system text holds the limits themselves, not their placeholders.
+
+    A system text without placeholders need not be formatted for every observation.
+    """
+    system = template.system.replace("{max_turns}", str(max_turns))
+    return template._replace(system=system.replace("{moves_per_turn}", str(moves_per_turn)))
 
 
 class Situation(NamedTuple):
