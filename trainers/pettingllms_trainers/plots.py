@@ -1,0 +1,65 @@
+"""The learning curve of a run as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+__all__ = ["plot_learning_curve"]
+
+_CURVES = {"greedy": "#1b6ca8", "sampled": "#d1495b"}
+_LINES = ("--", ":", "-.")
+
+
+def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Draw held-out success over train steps, with 95 % intervals and the reference lines.
+
+    Args:
+        path: PNG file to write.
+        evaluations: Lines of evaluations.jsonl, oldest first.
+        title: Heading of the picture.
+    """
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for name, colour in _CURVES.items():
+        points = [
+            (line["step"], line["arms"][name]) for line in evaluations if name in line["arms"]
+        ]
+        if not points:
+            continue
+        steps = [step for step, _ in points]
+        axes.plot(
+            steps,
+            [100 * arm["success"] for _, arm in points],
+            color=colour,
+            marker="o",
+            markersize=3,
+            label=f"team, {name}",
+        )
+        axes.fill_between(
+            steps,
+            [100 * arm["success_low"] for _, arm in points],
+            [100 * arm["success_high"] for _, arm in points],
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+        )
+    references = [name for name in evaluations[0]["arms"] if name.startswith("reference:")]
+    for index, name in enumerate(references):
+        axes.axhline(
+            100 * evaluations[0]["arms"][name]["success"],
+            color="#666666",
+            linestyle=_LINES[index % len(_LINES)],
+            linewidth=1,
+            label=name.replace("reference:", "reference policy: "),
+        )
+    axes.set_xlabel("train step")
+    axes.set_ylabel("held-out success (%)")
+    axes.set_ylim(-2, 102)
+    axes.set_title(title)
+    axes.grid(alpha=0.25)
+    axes.legend(loc="lower right", fontsize="small")
+    figure.savefig(path, dpi=150)

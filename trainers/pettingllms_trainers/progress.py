@@ -1,0 +1,179 @@
+"""What a person sees while a run goes on: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["LiveProgress", "PlainProgress", "Progress", "SilentProgress", "progress_view"]
+
+_NUM_ROWS = 12
+
+
+class Progress(Protocol):
+    """Shows how a run goes on; used as a context."""
+
+    def __enter__(self) -> Self:
+        """Start to show."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop to show."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Tell what happens outside train steps."""
+        ...
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of a train step that is done."""
+        ...
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        """Start to show."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop to show."""
+
+    def note(self, text: str) -> None:
+        """Tell what happens outside train steps."""
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of a train step that is done."""
+
+
+class PlainProgress(SilentProgress):
+    """One line per train step."""
+
+    def __init__(self, console: Console, num_steps: int) -> None:
+        self._console = console
+        self._clock = _Clock(num_steps)
+
+    def note(self, text: str) -> None:
+        """Tell what happens outside train steps."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of a train step that is done."""
+        cells = _cells(metrics)
+        cells["left"] = self._clock.left(step, metrics)
+        parts = [f"{name} {value}" for name, value in cells.items()]
+        self.note(f"step {step}/{self._clock.num_steps}: {', '.join(parts)}")
+
+
+class LiveProgress(SilentProgress):
+    """A table of the latest train steps that is redrawn in place."""
+
+    def __init__(self, console: Console, num_steps: int) -> None:
+        self._live = Live(console=console, refresh_per_second=4)
+        self._clock = _Clock(num_steps)
+        self._rows: deque[tuple[int, dict[str, str]]] = deque(maxlen=_NUM_ROWS)
+        self._note = ""
+        self._done = 0
+        self._left = ""
+
+    def __enter__(self) -> Self:
+        """Start to show."""
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the last table standing."""
+        self._live.__exit__(kind, error, traceback)
+
+    def note(self, text: str) -> None:
+        """Tell what happens outside train steps."""
+        self._note = text
+        self._live.update(self._render())
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of a train step that is done."""
+        self._rows.append((step, _cells(metrics)))
+        self._done = step
+        self._left = self._clock.left(step, metrics)
+        self._live.update(self._render())
+
+    def _render(self) -> RenderableType:
+        table = Table()
+        table.add_column("step", justify="right")
+        headings = list(dict.fromkeys(name for _, cells in self._rows for name in cells))
+        for heading in headings:
+            table.add_column(heading, justify="right")
+        for step, cells in self._rows:
+            table.add_row(str(step), *(cells.get(heading, "") for heading in headings))
+        total = self._clock.num_steps
+        bar = ProgressBar(total=max(total, 1), completed=self._done, width=40)
+        line = Text(f"{self._done} of {total} train steps, {self._left or '?'} left. {self._note}")
+        return Group(table, bar, line) if self._rows else Group(line)
+
+
+class _Clock:
+    """Estimates the time that is left from the latest train steps."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.num_steps = num_steps
+        self._seconds: deque[float] = deque(maxlen=20)
+
+    def left(self, step: int, metrics: Mapping[str, float]) -> str:
+        self._seconds.append(metrics["time/step_s"] + metrics.get("time/evaluate_s", 0.0))
+        mean = sum(self._seconds) / len(self._seconds)
+        minutes, seconds = divmod(round(mean * (self.num_steps - step)), 60)
+        return f"{minutes}:{seconds:02d}"
+
+
+def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Return heading to text of the figures that matter most."""
+    cells: dict[str, str] = {}
+    for name, value in metrics.items():
+        kind, _, rest = name.partition("/")
+        subject, _, figure = rest.partition("/")
+        if kind == "eval" and subject == "greedy" and figure == "success":
+            cells["held-out"] = f"{100 * value:.1f}%"
+        elif kind == "role" and figure == "reward":
+            cells[f"{subject} reward"] = f"{value:+.3f}"
+        elif kind == "role" and figure == "groups_used":
+            cells[f"{subject} used"] = f"{100 * value:.0f}%"
+        elif kind == "loss" and figure == "entropy":
+            cells[f"{subject} entropy"] = f"{value:.2f}"
+        elif name == "throughput/sampled_tokens_per_s":
+            cells["tokens/s"] = f"{value:,.0f}"
+    return cells
+
+
+def progress_view(
+    kind: Literal["auto", "live", "plain", "off"], console: Console, num_steps: int
+) -> Progress:
+    """Return the view a configuration asks for; `auto` is live on a terminal, else plain."""
+    if kind == "off":
+        return SilentProgress()
+    if kind == "live" or (kind == "auto" and console.is_terminal):
+        return LiveProgress(console, num_steps)
+    return PlainProgress(console, num_steps)

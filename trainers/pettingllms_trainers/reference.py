@@ -1,0 +1,64 @@
+"""Episodes played by an environment's own reference policies, without any model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pettingllms import TextEnv, role_of
+from pettingllms_trainers.rollout import EpisodeSpec
+from pettingllms_trainers.seeding import derive_seed
+
+__all__ = ["ReferenceDecision", "ReferenceEpisode", "play_reference"]
+
+
+class ReferenceDecision(NamedTuple):
+    """What a reference policy was shown, what it wrote, and what it earned."""
+
+    role: str
+    messages: Sequence[Mapping[str, str]]
+    text: str
+    reward: float
+    parse_error: str | None
+
+
+class ReferenceEpisode(NamedTuple):
+    """An episode that reference policies played."""
+
+    initial_state_hash: str
+    decisions: tuple[ReferenceDecision, ...]
+    success: bool
+    num_turns: int
+
+
+def play_reference(
+    env: TextEnv[Any], spec: EpisodeSpec, policies: Mapping[str, str]
+) -> ReferenceEpisode:
+    """Play one episode with reference policies.
+
+    Args:
+        env: Environment to take a fork of; it is not changed.
+        spec: Which episode.
+        policies: Role to name of a reference policy of the environment, for every role.
+
+    Raises:
+        InvalidArgument: The environment has no such reference policy.
+    """
+    env = env.fork()
+    env.reset(seed=spec.env_seed)
+    initial = env.state_hash()
+    rng = random.Random(derive_seed(spec.seed, "reference"))
+    decisions: list[ReferenceDecision] = []
+    agent = env.agent_selection
+    while not (env.terminations[agent] or env.truncations[agent]):
+        role, turn = role_of(agent), env.turn
+        messages = env.messages(agent)
+        text = env.reference_action(agent, policies[role], rng)
+        env.step(text)
+        info = env.infos[agent]
+        decisions.append(
+            ReferenceDecision(role, messages, text, env.rewards[agent], info["parse_error"])
+        )
+        agent = env.agent_selection
+    return ReferenceEpisode(initial, tuple(decisions), env.infos[agent]["success"], turn + 1)

@@ -1,0 +1,63 @@
+"""What a run achieved: held-out figures before and after training, beside reference policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+__all__ = ["build_report", "report_table"]
+
+
+def build_report(
+    evaluations: Sequence[Mapping[str, Any]], final_arms: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the report of a run as JSON data.
+
+    Args:
+        evaluations: Lines of evaluations.jsonl, oldest first; at least one.
+        final_arms: Arms that were played after training only.
+    """
+    first, last = evaluations[0], evaluations[-1]
+    references = {n: arm for n, arm in first["arms"].items() if n.startswith("reference:")}
+    return {
+        "manifest": first["manifest"],
+        "num_episodes": first["num_episodes"],
+        "before": {"step": first["step"], "arms": _policies(first)},
+        "after": {"step": last["step"], "arms": {**_policies(last), **final_arms}},
+        "references": references,
+    }
+
+
+def report_table(report: Mapping[str, Any]) -> Table:
+    """Return the report as a table for people."""
+    table = Table(
+        title=f"Held-out success on {report['num_episodes']} levels "
+        f"(manifest {report['manifest']}), 95 % Wilson intervals",
+        title_justify="left",
+    )
+    for heading in ("who plays", "before training", "after training"):
+        table.add_column(heading)
+    before, after = report["before"]["arms"], report["after"]["arms"]
+    labels = {
+        "greedy": "team, greedy",
+        "sampled": "team, sampled",
+        "swapped": "team, roles swapped",
+    }
+    for name, arm in after.items():
+        table.add_row(labels.get(name, name), _share(before.get(name)), _share(arm))
+    for name, arm in report["references"].items():
+        table.add_row(f"reference policy {name.removeprefix('reference:')}", _share(arm), "same")
+    return table
+
+
+def _policies(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: arm for n, arm in line["arms"].items() if not n.startswith("reference:")}
+
+
+def _share(arm: Mapping[str, Any] | None) -> str:
+    if arm is None:
+        return "-"
+    low, high = 100 * arm["success_low"], 100 * arm["success_high"]
+    return f"{100 * arm['success']:5.1f} %  ({low:.1f} .. {high:.1f})"
