@@ -1,0 +1,88 @@
+"""A small two-role environment on which the contract itself is tested."""
+
+from typing import NamedTuple
+
+import pytest
+
+import pettingllms
+from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
+
+
+class Numbers(NamedTuple):
+    secret: int
+    hint: str = ""
+    answer: str = ""
+
+
+class GuessEnv(TextEnv):
+    """The teller may hint at a number that the guesser must say."""
+
+    metadata = {"name": "guess_v0", "render_modes": ["ansi", "human"]}
+    reference_policies = ("oracle", "random")
+    prompt_fields = {"secret": "the number", "hint": "this turn's hint", "answer": "last answer"}
+    default_prompts = {
+        "teller": PromptTemplate(
+            "Hint at {secret}. A brace: {{}}.", "You said {hint!r}.", "Now {hint!r}."
+        ),
+        "guesser": PromptTemplate("Say the number.", "Hint: {hint}. Last answer: {answer}."),
+    }
+
+    def __init__(
+        self,
+        *,
+        simultaneous=False,
+        max_turns=3,
+        alpha=1.0,
+        observation_mode="full",
+        prompts=None,
+        render_mode=None,
+    ):
+        pair = ("teller_0", "guesser_0")
+        super().__init__(
+            stages=(pair,) if simultaneous else tuple((agent,) for agent in pair),
+            max_turns=max_turns,
+            alpha=alpha,
+            observation_mode=observation_mode,
+            prompts=prompts,
+            render_mode=render_mode,
+        )
+
+    def _generate(self, rng, options):
+        return Numbers(options.get("secret", rng.randrange(1, 100)))
+
+    def _fields(self, state, agent):
+        return state._asdict()
+
+    def _parse(self, agent, text):
+        short = text.isascii() and text.isdecimal() and len(text) < 5
+        return text if short else ParseError("not a short number")
+
+    def _act(self, state, agent, action):
+        key = "hint" if agent == "teller_0" else "answer"
+        if isinstance(action, ParseError):
+            return Transition(state._replace(**{key: "?"}), local=-0.25)
+        right = int(action) == state.secret
+        after = state._replace(**{key: action})
+        if agent == "teller_0":
+            return Transition(after, local=0.5 * right, info={"told": int(action)})
+        return Transition(after, team=float(right), terminated=right, success=right)
+
+    def _ansi(self, state):
+        return f"secret {state.secret}"
+
+    def _reference(self, state, agent, policy, rng):
+        return str(state.secret if policy == "oracle" else rng.randrange(1, 100))
+
+
+@pytest.fixture
+def guess_env():
+    """The class of the environment."""
+    return GuessEnv
+
+
+@pytest.fixture
+def guess_id(monkeypatch):
+    """The id of the environment, registered for one test."""
+    monkeypatch.setattr("pettingllms.registry._registered", {})
+    pettingllms.register("guess_v0", GuessEnv)
+    return "guess_v0"

@@ -1,0 +1,253 @@
+import pickle
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pettingllms
+from pettingllms.errors import InvalidAction, InvalidArgument, OrderError
+
+
+def started(cls, seed=0, **kwargs):
+    env = cls(**kwargs)
+    env.reset(seed=seed)
+    return env
+
+
+def test_later_stage_sees_what_the_earlier_did_in_the_same_turn(guess_env):
+    env = started(guess_env)
+    env.step("41")
+    assert "Hint: 41." in env.observe("guesser_0")
+
+
+def test_simultaneous_agents_see_the_start_of_the_stage(guess_env):
+    env = started(guess_env, simultaneous=True)
+    env.step("41")
+    assert "Hint: ." in env.observe("guesser_0")
+    env.step("7")
+    assert "Hint: 41. Last answer: 7." in env.observe("guesser_0")
+
+
+def test_rewards_mix_team_and_local(guess_env):
+    env = started(guess_env, alpha=2.0)
+    secret = str(env.state().secret)
+    env.step(secret)
+    assert env.rewards == {"teller_0": 0.5, "guesser_0": 0.0}
+    assert env.infos["teller_0"]["reward_parts"] == {"team": 0.0, "local": 0.5}
+    assert env.infos["teller_0"]["told"] == int(secret)
+    env.step(secret)
+    assert env.rewards == {"teller_0": 2.0, "guesser_0": 2.0}
+    assert env.last(observe=False)[:2] == (None, 2.5)
+    assert all(env.terminations.values())
+    assert not any(env.truncations.values())
+    assert all(info["success"] for info in env.infos.values())
+
+
+def test_timeout_truncates_all_and_is_no_success(guess_env):
+    env = started(guess_env, max_turns=2)
+    for _ in range(4):
+        env.step("0")
+    assert all(env.truncations.values())
+    assert not any(env.terminations.values())
+    assert not any(info["success"] for info in env.infos.values())
+    assert env.turn == 2
+
+
+def test_agents_leave_one_by_one_after_the_end(guess_env):
+    env = started(guess_env, max_turns=1)
+    env.step("0")
+    env.step("x")
+    with pytest.raises(InvalidAction, match="has ended and must be given None"):
+        env.step("more")
+    left = [agent for agent in env.agent_iter() if env.step(None) is None]
+    assert left == ["teller_0", "guesser_0"]
+    assert env.agents == []
+    assert env.rewards == {}
+
+
+def test_unreadable_text_is_an_outcome(guess_env):
+    env = started(guess_env)
+    env.step("I think it is seven")
+    assert env.infos["teller_0"]["parse_error"] == "not a short number"
+    assert env.rewards["teller_0"] == -0.25
+
+
+@pytest.mark.parametrize("action", [None, 3, b"3", ["3"]])
+def test_what_is_no_text_is_refused(guess_env, action):
+    env = started(guess_env)
+    with pytest.raises(InvalidAction, match="must be given a text"):
+        env.step(action)
+
+
+def test_delta_mode_repeats_no_rules(guess_env):
+    env = started(guess_env, observation_mode="delta")
+    assert env.observe("teller_0").startswith("Hint at")
+    env.step("12")
+    env.step("13")
+    assert env.observe("teller_0") == "Now '12'."
+    assert env.observe("guesser_0") == "Hint: 12. Last answer: 13."
+    assert env.messages("teller_0") == [{"role": "user", "content": "Now '12'."}]
+
+
+def test_messages_are_system_and_user(guess_env):
+    env = started(guess_env)
+    assert env.messages("guesser_0") == [
+        {"role": "system", "content": "Say the number."},
+        {"role": "user", "content": "Hint: . Last answer: ."},
+    ]
+    assert "A brace: {}." in env.observe("teller_0")
+
+
+@given(st.lists(st.text(max_size=4), max_size=6), st.lists(st.text(max_size=4), max_size=6))
+def test_forks_are_equal_and_independent(before, after):
+    from_here = _played(before)
+    twin, witness = from_here.fork(), from_here.fork()
+    assert _hashes(from_here, after) == _hashes(twin, after)
+    assert witness.state_hash() == _played(before).state_hash()
+    assert witness.rewards == _played(before).rewards
+
+
+def _played(texts):
+    env = pettingllms.make("plan_path_v0", checks=False, size=5, max_turns=6)
+    env.reset(seed=3)
+    _hashes(env, texts)
+    return env
+
+
+def _hashes(env, texts):
+    hashes = []
+    for text in texts:
+        if not any(env.terminations.values()) and not any(env.truncations.values()):
+            env.step(text)
+            hashes.append((env.state_hash(), dict(env.rewards)))
+    return hashes
+
+
+def test_snapshot_returns_to_the_moment(guess_env):
+    env = started(guess_env)
+    env.step("12")
+    snapshot = pickle.loads(pickle.dumps(env.snapshot()))
+    before = (env.state_hash(), dict(env.rewards), env.agent_selection, env.infos)
+    env.step("0")
+    env.restore(snapshot)
+    assert (env.state_hash(), dict(env.rewards), env.agent_selection, env.infos) == before
+
+
+def test_snapshot_of_another_kind_is_refused(guess_env):
+    other = started(guess_env, max_turns=5).snapshot()
+    with pytest.raises(InvalidArgument, match="snapshot"):
+        started(guess_env).restore(other)
+
+
+def test_state_hash_tells_moments_apart(guess_env):
+    env = started(guess_env, simultaneous=True)
+    first = env.state_hash()
+    env.step("x")
+    env2 = started(guess_env, simultaneous=True)
+    assert env2.state_hash() == first != env.state_hash()
+
+
+def test_seeds(guess_env):
+    env = guess_env()
+    env.reset()
+    seed = env.episode_seed
+    secret = env.state().secret
+    env.reset()
+    assert env.episode_seed != seed
+    env.reset(seed=seed)
+    assert env.state().secret == secret
+    for bad in (-1, 1.5, "seven"):
+        with pytest.raises(InvalidArgument, match="seed"):
+            env.reset(seed=bad)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"max_turns": 0}, "max_turns"),
+        ({"max_turns": True}, "max_turns"),
+        ({"alpha": -1}, "alpha"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"observation_mode": "short"}, "observation_mode"),
+        ({"render_mode": "film"}, "render_mode"),
+        ({"prompts": {"gueser": {"user": "x"}}}, 'did you mean "guesser"'),
+        ({"prompts": {"guesser": {"user": "{hnt}"}}}, 'did you mean "hint"'),
+        ({"prompts": {"guesser": {"user": "{hint"}}}, "balanced braces"),
+        ({"prompts": {"guesser": {"usr": "x"}}}, "keys from system, user, update"),
+        ({"prompts": {"guesser": 3}}, "a PromptTemplate or a mapping"),
+    ],
+)
+def test_bad_arguments_are_named(guess_env, kwargs, message):
+    with pytest.raises(InvalidArgument, match=message):
+        guess_env(**kwargs)
+
+
+def test_reference_actions(guess_env):
+    env = started(guess_env)
+    rng = random.Random(0)
+    assert env.reference_action("guesser_0", "oracle", rng) == str(env.state().secret)
+    with pytest.raises(InvalidArgument, match='did you mean "oracle"'):
+        env.reference_action("guesser_0", "oracel", rng)
+    with pytest.raises(InvalidArgument, match="agent"):
+        env.reference_action("judge_0", "oracle", rng)
+
+
+def test_methods_before_reset_are_refused(guess_env):
+    with pytest.raises(OrderError, match="snapshot was called before reset"):
+        guess_env().snapshot()
+    with pytest.raises(OrderError, match="render_mode"):
+        started(guess_env).render()
+
+
+def test_rendering(guess_env, capsys):
+    env = started(guess_env, render_mode="ansi")
+    assert env.render() == f"secret {env.state().secret}"
+    env.render_mode = "human"
+    assert env.render() is None
+    assert capsys.readouterr().out == f"secret {env.state().secret}\n"
+
+
+def test_role_of():
+    assert pettingllms.role_of("tool_user_12") == "tool_user"
+
+
+class TestChecks:
+    def test_wrong_order_is_told(self, guess_id):
+        env = pettingllms.make(guess_id)
+        for call in ("last", "fork", "render"):
+            with pytest.raises(OrderError, match=f"{call} was called before reset"):
+                getattr(env, call)()
+        with pytest.raises(OrderError, match="step was called before reset"):
+            env.step("1")
+        env.reset(seed=0)
+        for _ in range(6):
+            env.step("0")
+        env.step(None)
+        env.step(None)
+        with pytest.raises(OrderError, match="after the last agent had left"):
+            env.step("1")
+
+    def test_unknown_agents_are_told(self, guess_id):
+        env = pettingllms.make(guess_id)
+        env.reset(seed=0)
+        with pytest.raises(InvalidArgument, match="teller_0, guesser_0"):
+            env.observe("judge_0")
+
+    def test_forks_stay_wrapped_and_independent(self, guess_id):
+        env = pettingllms.make(guess_id)
+        env.reset(seed=0)
+        env.step("5")
+        twin = env.fork()
+        assert type(twin) is type(env)
+        twin.step("0")
+        assert env.agent_selection == "guesser_0"
+        snapshot = env.snapshot()
+        env.step("0")
+        env.restore(snapshot)
+        assert env.agent_selection == "guesser_0"
+
+    def test_raw_env_is_there_for_speed(self, guess_id, guess_env):
+        raw = pettingllms.make(guess_id, checks=False)
+        assert type(raw) is guess_env
+        assert type(pettingllms.make(guess_id).unwrapped) is guess_env

@@ -1,0 +1,52 @@
+import inspect
+import pickle
+
+import pytest
+
+import pettingllms
+from pettingllms import errors
+
+OWN = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, errors.PettingLLMsError)
+]
+
+
+def test_the_tree_in_the_docstring_is_complete():
+    for error in OWN:
+        assert error.__name__ in errors.__doc__
+        builtin = next(b for b in error.__mro__ if b.__module__ == "builtins")
+        assert builtin is Exception or f"{builtin.__name__})" in errors.__doc__
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidArgument("size", 3, "4 to 64", "Choose a larger one."),
+        errors.LevelFormatError("two players", 3, 7, "one player"),
+        errors.LevelFormatError("empty"),
+        errors.MissingDependency("pictures", "pillow", "render"),
+        errors.ReplayDivergence(3, "rewards", 1, 2),
+        errors.UnknownEnvironment("no x"),
+    ],
+)
+def test_errors_survive_pickling(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+def test_messages_say_what_was_given_allowed_and_to_do():
+    message = str(errors.InvalidArgument("size", 3, "4 to 64", "Choose a larger one."))
+    assert message == "invalid size: got 3; allowed: 4 to 64. Choose a larger one."
+    level = str(errors.LevelFormatError("two players", 3, 7, "one player"))
+    assert level == "invalid level: two players (line 3, column 7); allowed: one player"
+    missing = str(errors.MissingDependency("pictures", "pillow", "render"))
+    assert 'pip install "pettingllms[render]"' in missing
+
+
+def test_public_names():
+    assert sorted(pettingllms.__all__) == pettingllms.__all__
+    assert all(getattr(pettingllms, name) is not None for name in pettingllms.__all__)

@@ -1,0 +1,88 @@
+import subprocess
+import sys
+
+import gymnasium
+import pettingzoo
+import pytest
+
+import pettingllms
+from pettingllms.adapters.registries import announce
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, UnknownEnvironment
+
+
+def test_builtin_ids_come_from_entry_points():
+    assert "plan_path_v0" in pettingllms.registered_ids()
+    found = pettingllms.spec("plan_path_v0")
+    assert found.package == "pettingllms"
+    assert found.entry_point == "pettingllms_envs.plan_path:PlanPathEnv"
+
+
+def test_unknown_id_suggests_the_nearest():
+    with pytest.raises(UnknownEnvironment, match='did you mean "plan_path_v0"'):
+        pettingllms.make("plan_pth_v0")
+    with pytest.raises(LookupError):
+        pettingllms.spec("zzz")
+
+
+def test_no_environment_installed_is_explained(monkeypatch):
+    monkeypatch.setattr("pettingllms.registry._announced", dict)
+    monkeypatch.setattr("pettingllms.registry._registered", {})
+    with pytest.raises(UnknownEnvironment, match="pip install -e"):
+        pettingllms.make("plan_path_v0")
+
+
+def test_spec_tells_how_an_environment_was_made(guess_id):
+    env = pettingllms.make(guess_id, max_turns=2)
+    assert env.spec.id == guess_id
+    assert dict(env.spec.kwargs) == {"max_turns": 2}
+
+
+def test_unknown_argument_suggests_the_nearest(guess_id):
+    with pytest.raises(InvalidArgument, match='did you mean "max_turns"'):
+        pettingllms.make(guess_id, max_turn=2)
+
+
+def test_registered_defaults_are_overridden_by_arguments(guess_id, guess_env):
+    pettingllms.register("guess_v1", guess_env, kwargs={"max_turns": 7, "alpha": 0.5})
+    env = pettingllms.make("guess_v1", alpha=2.0)
+    assert (env.max_turns, env.alpha) == (7, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("id", "entry_point", "message"),
+    [
+        ("Guess", "a:b", "_v<number>"),
+        ("plan_path_v0", "a:b", "not taken"),
+        ("guess_v9", "no colon", "module:attribute"),
+    ],
+)
+def test_ill_formed_registrations_are_refused(guess_id, id, entry_point, message):
+    with pytest.raises(InvalidArgument, match=message):
+        pettingllms.register(id, entry_point)
+
+
+@pytest.mark.parametrize("entry_point", ["no_such_module_at_all:Env", "json:NoSuchName"])
+def test_failing_import_names_id_and_cause(guess_id, entry_point):
+    pettingllms.register("broken_v0", entry_point)
+    with pytest.raises(EnvironmentNotLoadable, match=r"broken_v0.*failed"):
+        pettingllms.make("broken_v0")
+
+
+def test_importing_the_package_imports_no_environment_and_nothing_heavy():
+    code = (
+        "import sys, pettingllms; "
+        "heavy = {'torch', 'transformers', 'pettingllms_envs', 'pydantic', 'tyro'};"
+        "bad = heavy & set(sys.modules);"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_ids_stand_in_the_registries_of_others(guess_id):
+    assert "pettingllms/PlanPath-v0" in gymnasium.registry
+    env = pettingzoo.make("aec", "pettingllms/plan_path-v0", size=6)
+    env.reset(seed=0)
+    assert env.unwrapped.spec.id == "plan_path_v0"
+    size = len(gymnasium.registry)
+    announce(pettingllms.registered_ids()[1:])
+    assert len(gymnasium.registry) == size

@@ -1,0 +1,20 @@
+import pytest
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.splits import SPLITS, check_split, split_of
+
+
+def test_shares_are_80_10_10():
+    names = [split_of(str(number).encode()) for number in range(20_000)]
+    shares = [names.count(split) / len(names) for split in SPLITS]
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
+
+
+def test_the_split_of_a_content_never_changes():
+    assert [split_of(bytes([n])) for n in range(8)] == [split_of(bytes([n])) for n in range(8)]
+    assert split_of(b"golden") == "train"
+
+
+def test_unknown_split():
+    with pytest.raises(InvalidArgument, match="one of train, validation, test"):
+        check_split("dev")
