@@ -1,0 +1,56 @@
+"""The two records that every source of problems is turned into."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class CodeTest(NamedTuple):
+    """One test of a program.
+
+    For a program that reads standard input, both fields are the plain texts. For a function,
+    `input` is the JSON list of its arguments and `output` the JSON of the value it must return.
+    """
+
+    input: str
+    output: str
+
+
+class CodeProblem(NamedTuple):
+    """A programming problem."""
+
+    id: str
+    """Unique within its source."""
+    statement: str
+    """What the agents read."""
+    tests: tuple[CodeTest, ...]
+    """Golden tests: they decide on rewards and success and are never shown."""
+    public_tests: tuple[CodeTest, ...] = ()
+    """Examples that the statement gives away; a tester gets nothing for repeating them."""
+    solution: str | None = None
+    """A program that is right, where the source has one."""
+    wrong_programs: tuple[str, ...] = ()
+    """Programs known to be wrong, where the source has some."""
+    starter: str | None = None
+    """Code that the program is meant to continue."""
+    function_name: str | None = None
+    """Name of the function to call; None for programs that read standard input."""
+    time_limit_s: float = 4.0
+    """Wall-clock seconds that one test may take."""
+    difficulty: str = ""
+    """The source's own word for it."""
+
+
+class MathProblem(NamedTuple):
+    """A mathematical question with a reference answer."""
+
+    id: str
+    """Unique within its source."""
+    question: str
+    """What the agents read."""
+    answer: str
+    """The reference answer: LaTeX or plain text, without `$` around it."""
+    unit: str = ""
+    """Unit that an answer may carry or leave out."""
+    difficulty: str = ""
+    """The source's own word for it."""
