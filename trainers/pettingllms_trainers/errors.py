@@ -9,6 +9,8 @@
         +-- CheckpointError(ValueError)    a checkpoint is damaged or of another run
         +-- GroupError(ValueError)         candidates that must not be compared
         +-- RolloutError(RuntimeError)     too many rollouts failed
+        +-- GenerationError(RuntimeError)  the model gives no usable distribution
+        +-- UpdateError(RuntimeError)      loss or gradient is not finite
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from pettingllms.errors import PettingLLMsError
 __all__ = [
     "CheckpointError",
     "ConfigError",
+    "GenerationError",
     "GroupError",
     "OutputDirError",
     "RolloutError",
     "TrainerError",
+    "UpdateError",
 ]
 
 
@@ -47,3 +51,11 @@ class GroupError(TrainerError, ValueError):
 
 class RolloutError(TrainerError, RuntimeError):
     """More rollouts failed than the run allows."""
+
+
+class GenerationError(TrainerError, RuntimeError):
+    """The model gives no usable distribution over tokens: its logits are NaN or infinite."""
+
+
+class UpdateError(TrainerError, RuntimeError):
+    """The loss or its gradient is NaN or infinite; the weights were left as they are."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from pettingllms.errors import InvalidArgument
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.attention import flat_forward
 from pettingllms_trainers.backends.layouts import DecodeLayout, PrefillLayout
 

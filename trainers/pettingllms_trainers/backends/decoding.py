@@ -8,22 +8,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from pettingllms.errors import InvalidArgument, PettingLLMsError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.decoders import Decoder
 from pettingllms_trainers.backends.sampling import RowSampling, check_sampling, uniforms
+from pettingllms_trainers.errors import GenerationError
 from pettingllms_trainers.types import Completion, FinishReason, GenerateRequest
 
-__all__ = ["GenerationError", "Limits", "generate"]
+__all__ = ["Limits", "generate"]
 
 _COMPACT_FRACTION = 8
 _JOIN_FRACTION = 4
-
-
-class GenerationError(PettingLLMsError, RuntimeError):
-    """The model produced no usable distribution (NaN or infinite logits)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from pettingllms.errors import InvalidArgument
 from torch import Tensor
 
+from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.types import GenerateRequest, Sampling
 
 __all__ = ["RowSampling", "Sampled", "check_sampling", "uniforms"]
@@ -92,7 +92,7 @@ class RowSampling:
             draws: ``[N]`` numbers in [0, 1).
         """
         logits = self._processed(logits.float())
-        top, best = logits.max(-1, keepdim=True)
+        top = logits.amax(-1, keepdim=True)
         cumulative = (logits - top).exp_().cumsum_(-1)
         total = cumulative[:, -1:]
         # right=True finds the first entry above the target: a token of probability 0 adds nothing to
@@ -101,8 +101,10 @@ class RowSampling:
         tokens = torch.searchsorted(cumulative, target, right=True)
         if self._top_k is not None or self._top_p is not None:
             # A parallel sum may rise by a rounding error where a token is excluded.
+            best = logits.argmax(-1, keepdim=True)
             tokens = torch.where(logits.gather(1, tokens).isneginf(), best, tokens)
         if self._is_greedy is not None:
+            best = logits.argmax(-1, keepdim=True)
             tokens = torch.where(self._is_greedy[:, None], best, tokens)
         logprobs = logits.gather(1, tokens) - top - total.log()
         return Sampled(tokens.squeeze(1), logprobs.squeeze(1))

@@ -1,0 +1,223 @@
+"""Weights and their optimizer: scoring of sampled tokens, and one optimizer step on a mini-batch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from pettingllms_trainers.backends.attention import flat_forward
+from pettingllms_trainers.backends.layouts import PackedLayout
+from pettingllms_trainers.batch import (
+    MicroBatch,
+    PackedTokens,
+    Scores,
+    Targets,
+    WeightedGroup,
+    micro_batches,
+    weighted_groups,
+)
+from pettingllms_trainers.config import OptimizerConfig
+from pettingllms_trainers.errors import CheckpointError, UpdateError
+from pettingllms_trainers.loss import TokenStatistics, token_statistics
+from pettingllms_trainers.types import TrainingGroup
+
+__all__ = ["Learner", "arithmetic", "freeze_dropout", "target_logits"]
+
+MicroLoss = Callable[[TokenStatistics, Targets], Tensor]
+"""Statistics and targets of a micro-batch to its share of the loss of the mini-batch."""
+
+
+def arithmetic(model: PreTrainedModel, precision: str) -> contextlib.AbstractContextManager[Any]:
+    """Return the context in which the model computes: bfloat16 autocast, or nothing."""
+    if precision == "bfloat16":
+        return torch.autocast(model.device.type, torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def freeze_dropout(model: nn.Module) -> None:
+    """Turn dropout off, in training mode too: the policy that learns is the one that sampled.
+
+    The configuration is left alone, so a saved model has its own dropout again.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+def target_logits(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """Return the logits ``[M, V]`` that predict the targets of a micro-batch."""
+    inputs = batch.inputs
+    if isinstance(inputs, PackedTokens):
+        layout = PackedLayout(
+            inputs.prompt_lengths, inputs.completion_lengths, inputs.owners, model.device
+        )
+        return flat_forward(model, inputs.token_ids, inputs.positions, layout, inputs.kept)
+    first = int(inputs.columns.min())
+    output = model(
+        input_ids=inputs.token_ids,
+        attention_mask=inputs.mask,
+        use_cache=False,
+        logits_to_keep=torch.arange(first, inputs.mask.shape[1], device=model.device),
+    )
+    return output.logits[inputs.rows, inputs.columns - first]
+
+
+class Learner:
+    """A model with AdamW. Knows how to fit a mini-batch into memory, and nothing of the algorithm.
+
+    Args:
+        model: The weights; trained in place.
+        config: Betas, weight decay, clipping, packing, micro-batch size, checkpointing.
+        precision: ``float32`` or ``bfloat16`` arithmetic.
+    """
+
+    def __init__(self, model: PreTrainedModel, config: OptimizerConfig, precision: str) -> None:
+        self.model, self._config, self._precision = model, config, precision
+        freeze_dropout(model)
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in self._parameters if p.ndim >= 2]},
+            # Biases and the gains of norms are not decayed.
+            {"params": [p for p in self._parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=config.learning_rate,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=model.device.type in ("cpu", "cuda"),
+        )
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+
+    def _micro_batches(self, groups: Sequence[WeightedGroup]) -> list[MicroBatch]:
+        size, is_packed = self._config.tokens_per_microbatch, self._config.packing
+        return list(micro_batches(groups, max_tokens=size, is_packed=is_packed))
+
+    def _statistics(self, batch: MicroBatch, model: PreTrainedModel) -> TokenStatistics:
+        with arithmetic(model, self._precision):
+            logits = target_logits(model, batch)
+        return token_statistics(logits, batch.targets.token_ids, batch.targets.temperatures)
+
+    @torch.no_grad()
+    def score(
+        self, groups: Sequence[TrainingGroup], model: PreTrainedModel | None = None
+    ) -> list[Scores]:
+        """Return the log-probabilities of the sampled tokens, at the sampling temperature.
+
+        Args:
+            groups: What was sampled.
+            model: Another model of the same kind, such as a reference; None for this one.
+        """
+        model = self.model if model is None else model
+        values: list[float] = []
+        for batch in self._micro_batches(weighted_groups(groups, "token_mean", 1)):
+            values += self._statistics(batch.to(model.device), model).logprobs.tolist()
+        scores: list[Scores] = []
+        start = 0
+        for group in groups:
+            parts: list[tuple[float, ...]] = []
+            for completion in group.completions:
+                parts.append(tuple(values[start : start + len(completion.token_ids)]))
+                start += len(completion.token_ids)
+            scores.append(tuple(parts))
+        return scores
+
+    def step(
+        self, groups: Sequence[WeightedGroup], loss: MicroLoss, learning_rate: float
+    ) -> tuple[float, float]:
+        """Take one optimizer step on a mini-batch, cut into as many micro-batches as it needs.
+
+        Args:
+            groups: The mini-batch.
+            loss: Share of a micro-batch in the loss of the mini-batch.
+            learning_rate: Of this step.
+
+        Returns:
+            The loss of the mini-batch and the norm of its gradient before clipping.
+
+        Raises:
+            UpdateError: Loss or gradient is not finite; the weights are as they were.
+        """
+        ordered = sorted(groups, key=lambda weighted: len(weighted.group.prompt_ids))
+        self.model.train(self._config.gradient_checkpointing)
+        self.optimizer.zero_grad()
+        losses: list[Tensor] = []
+        for batch in self._micro_batches(ordered):
+            moved = batch.to(self.model.device)
+            part = loss(self._statistics(moved, self.model), moved.targets)
+            part.backward()
+            losses.append(part.detach())
+        self.model.eval()
+        total = float(torch.stack(losses).sum())
+        norm = float(nn.utils.clip_grad_norm_(self._parameters, self._config.max_grad_norm))
+        if not (math.isfinite(total) and math.isfinite(norm)):
+            self.optimizer.zero_grad()
+            raise UpdateError(
+                f"update: the loss is {total} and its gradient norm {norm}; both must be finite. The "
+                "weights were not changed. Go back to a checkpoint and lower the learning rate"
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return total, norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of weights and optimizer state, on the CPU."""
+        return {
+            "model": _copied(self.model.state_dict()),
+            "optimizer": _copied(self.optimizer.state_dict()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of the same model.
+
+        Raises:
+            CheckpointError: The state is of another model or optimizer; nothing was changed.
+        """
+        check_weights(self.model, state["model"])
+        try:
+            self.optimizer.load_state_dict(_copied(state["optimizer"]))
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(
+                f"checkpoint: its optimizer state does not fit ({error}); it needs the state of the "
+                "same model and optimizer. Resume with the configuration of the run"
+            ) from error
+        self.model.load_state_dict(state["model"])
+
+
+def check_weights(model: PreTrainedModel, weights: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError` unless the weights have the names and shapes of the model."""
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if own != given:
+        different = sorted(name for name in own | given if own.get(name) != given.get(name))
+        raise CheckpointError(
+            f"checkpoint: {len(different)} of {len(own)} weights differ in name or shape, first "
+            f"{different[0]!r}: {given.get(different[0])} instead of {own.get(different[0])}. "
+            "Resume with the model that the run was started with"
+        )
+
+
+def _copied(value: Any, seen: dict[int, Tensor] | None = None) -> Any:
+    """Return a copy on the CPU of nested state; tensors that share memory (tied weights) still do."""
+    seen = {} if seen is None else seen
+    if isinstance(value, Tensor):
+        key = value.data_ptr() if value.numel() else id(value)
+        if key not in seen or seen[key].shape != value.shape:
+            seen[key] = value.detach().to("cpu", copy=True)
+        return seen[key]
+    if isinstance(value, Mapping):
+        return {name: _copied(part, seen) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(part, seen) for part in value)
+    return value

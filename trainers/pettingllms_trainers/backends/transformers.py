@@ -1,0 +1,180 @@
+"""The default backend: one `transformers` model in this process samples and learns.
+
+The engine and the update share the weights, so nothing has to be moved after an update, and the
+log-probabilities of the engine are those of the trainer up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.attention import use_layouts
+from pettingllms_trainers.backends.decoders import ExpandedDecoder, SharedPrefixDecoder
+from pettingllms_trainers.backends.decoding import Limits, generate
+from pettingllms_trainers.backends.learner import arithmetic
+from pettingllms_trainers.backends.updating import TrainingSettings, Updater
+from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
+
+__all__ = ["TransformersPolicy"]
+
+
+class TransformersPolicy:
+    """One policy: a causal LM with its tokenizer, as engine (`Generate`) and learner (`Update`).
+
+    Args:
+        model: Any decoder-only causal LM; on its device, in float32. Changed in place by `update`.
+        tokenizer: Its tokenizer.
+        engine: Attention, batch size, precision.
+        training: How it learns; None for a frozen policy.
+        chat_template_kwargs: Arguments of the chat template.
+
+    Raises:
+        InvalidArgument: Shared-prefix attention or packing cannot be used with this model.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        engine: EngineConfig,
+        training: TrainingSettings | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.engine, self.training = engine, training
+        self._chat_template_kwargs = dict(chat_template_kwargs or {})
+        if engine.attention == "shared_prefix" or (training and training.optimizer.packing):
+            use_layouts(model)
+        self._updater = Updater(model, training, engine.precision) if training else None
+        text_config = model.config.get_text_config()
+        self._limits = Limits(
+            max_batch_tokens=engine.tokens_per_batch,
+            context_length=getattr(text_config, "max_position_embeddings", None),
+            vocab_size=text_config.vocab_size,
+        )
+        self.stop_ids = _stop_ids(model, tokenizer)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        engine: EngineConfig,
+        training: TrainingSettings | None = None,
+        device: str | torch.device = "cpu",
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> TransformersPolicy:
+        """Load a policy from a Hugging Face directory or hub name; weights in float32.
+
+        Args:
+            path: Directory or hub name.
+            engine: Attention, batch size, precision.
+            training: How it learns; None for a frozen policy.
+            device: Torch device.
+            chat_template_kwargs: Arguments of the chat template.
+        """
+        dtype = torch.float32
+        if training is None and engine.precision == "bfloat16":
+            dtype = torch.bfloat16
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
+        return cls(
+            model,
+            AutoTokenizer.from_pretrained(path),
+            engine=engine,
+            training=training,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether `update` may be called."""
+        return self._updater is not None
+
+    def encode(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        """Return the prompt token ids of a chat, the generation prompt included.
+
+        Raises:
+            InvalidArgument: The tokenizer has no chat template.
+        """
+        if self.tokenizer.chat_template is None:
+            raise InvalidArgument(
+                "tokenizer", "a tokenizer without chat template", "one with a chat template",
+                "choose an instruction-tuned model, or set `tokenizer.chat_template` and save it",
+            )  # fmt: skip
+        ids = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+            **self._chat_template_kwargs,
+        )
+        return tuple(ids)
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
+
+        Raises:
+            InvalidArgument: A request cannot be answered by this model.
+            GenerationError: The logits are not finite.
+        """
+        return self.generate_now(requests)
+
+    def generate_now(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        """Return the completions of each request, in order; for callers without an event loop."""
+        is_shared = self.engine.attention == "shared_prefix"
+        decoder = SharedPrefixDecoder(self.model) if is_shared else ExpandedDecoder(self.model)
+        with arithmetic(self.model, self.engine.precision):
+            return generate(
+                decoder, self.tokenizer, requests, self.stop_ids, self._limits, self.model.device
+            )
+
+    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        """See `Updater.update`."""
+        return self._trained().update(groups)
+
+    def score(self, groups: Sequence[TrainingGroup]) -> list[tuple[tuple[float, ...], ...]]:
+        """Return log-probabilities of sampled tokens under the present weights, as trained on."""
+        return self._trained().score(groups)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Updater.state_dict`."""
+        return self._trained().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Updater.load_state_dict`."""
+        self._trained().load_state_dict(state)
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write weights and tokenizer as an ordinary Hugging Face directory."""
+        self.model.save_pretrained(directory)
+        self.tokenizer.save_pretrained(directory)
+
+    def _trained(self) -> Updater:
+        if self._updater is None:
+            raise InvalidArgument(
+                "policy", "a frozen policy", "a policy with training settings",
+                "set frozen = false, or leave its update out",
+            )  # fmt: skip
+        return self._updater
+
+
+def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the token ids that end a completion: of the generation settings and the tokenizer."""
+    settings = getattr(model, "generation_config", None)
+    ids = getattr(settings, "eos_token_id", None)
+    ids = [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+    own = tokenizer.eos_token_id
+    return frozenset(ids if own is None else [*ids, own])

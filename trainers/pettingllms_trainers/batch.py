@@ -1,0 +1,342 @@
+"""From training groups to tensors: the sampled tokens as they were sampled, never text again.
+
+A micro-batch holds its tokens once as model input (packed or as padded rows) and once as targets.
+Each target carries its own weight in the loss, computed over the whole mini-batch: however a
+mini-batch is cut into micro-batches, their losses add up to the same number.
+
+Legend: N input tokens, M target tokens, R rows, L row length.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+
+__all__ = [
+    "Aggregation",
+    "MicroBatch",
+    "PackedTokens",
+    "PaddedRows",
+    "Scores",
+    "Targets",
+    "WeightedGroup",
+    "check_groups",
+    "micro_batches",
+    "weighted_groups",
+]
+
+Aggregation = Literal["token_mean", "sequence_mean", "length_free"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Targets:
+    """The sampled tokens of a micro-batch: group by group, completion by completion, in order."""
+
+    token_ids: Tensor
+    """``[M]`` sampled token ids."""
+    logprobs: Tensor
+    """``[M]`` log-probabilities at sampling time."""
+    advantages: Tensor
+    """``[M]`` advantage of the token's completion."""
+    weights: Tensor
+    """``[M]`` share of the token in the loss of its mini-batch."""
+    temperatures: Tensor | None
+    """``[M]`` sampling temperatures; None when all are 1."""
+    old_logprobs: Tensor | None
+    """``[M]`` denominators of the ratio; None to take the sampling log-probabilities."""
+    reference_logprobs: Tensor | None
+    """``[M]`` log-probabilities of the reference policy; None without one."""
+
+
+Scores = tuple[tuple[float, ...], ...]
+"""Log-probabilities of a group's tokens: completion, token."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedTokens:
+    """All prompts one after the other, then all completions; no padding.
+
+    A completion sees its prompt and itself; its positions go on from the end of its prompt. The last
+    token of a completion predicts nothing that was sampled, so it is no input.
+    """
+
+    token_ids: Tensor
+    """``[N]``."""
+    positions: Tensor
+    """``[N]`` position of each token in its own sequence."""
+    kept: Tensor
+    """``[M]`` index of the input token whose logits predict each target."""
+    prompt_lengths: tuple[int, ...]
+    """Lengths of the prompts, in order."""
+    completion_lengths: tuple[int, ...]
+    """Input tokens of the completions, in order; completions of one token have none and are absent."""
+    owners: tuple[int, ...]
+    """Index of the prompt of each of these completions."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaddedRows:
+    """One row per completion, its prompt before it, padded on the right."""
+
+    token_ids: Tensor
+    """``[R, L]``."""
+    mask: Tensor
+    """``[R, L]``: 1 for tokens, 0 for padding."""
+    rows: Tensor
+    """``[M]`` row of each target."""
+    columns: Tensor
+    """``[M]`` column of the input token whose logits predict each target."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MicroBatch:
+    """What is in memory at once: model input and what it is to predict."""
+
+    inputs: PackedTokens | PaddedRows
+    targets: Targets
+
+    def to(self, device: torch.device) -> MicroBatch:
+        """Return the same micro-batch on a device."""
+        return MicroBatch(inputs=_moved(self.inputs, device), targets=_moved(self.targets, device))
+
+
+_TensorsT = TypeVar("_TensorsT", Targets, PackedTokens, PaddedRows)
+
+
+def _moved(tensors: _TensorsT, device: torch.device) -> _TensorsT:
+    values = {field.name: getattr(tensors, field.name) for field in fields(tensors)}
+    return replace(
+        tensors,
+        **{name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)},
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightedGroup:
+    """A group, or some of its completions, with the loss weight of their tokens."""
+
+    group: TrainingGroup
+    weights: tuple[float, ...]
+    """Weight of every token of each completion."""
+    old_logprobs: Scores | None = None
+    """Denominators of the ratio; None to take the sampling log-probabilities."""
+    reference_logprobs: Scores | None = None
+    """Log-probabilities of the reference policy; None without one."""
+
+    def num_tokens(self, is_packed: bool) -> int:
+        """Return the number of input tokens."""
+        num_prompts = 1 if is_packed else len(self.group.completions)
+        own = sum(len(completion.token_ids) - 1 for completion in self.group.completions)
+        return num_prompts * len(self.group.prompt_ids) + own
+
+
+def check_groups(groups: Sequence[TrainingGroup]) -> None:
+    """Raise `InvalidArgument` if a group cannot be trained on."""
+    for index, group in enumerate(groups):
+        problem = _problem(group)
+        if problem is not None:
+            raise InvalidArgument(
+                "groups",
+                f"{problem} (group {index}, role {group.role!r})",
+                "groups with a prompt and completions of at least one token, one log-probability per "
+                "token, finite advantages and a temperature above 0",
+                "pass what was sampled, unchanged; greedy samples cannot be trained on",
+            )
+
+
+def _problem(group: TrainingGroup) -> str | None:
+    if not group.prompt_ids or not group.completions:
+        return "a group without prompt or completions"
+    if not group.temperature > 0:
+        return f"temperature {group.temperature}"
+    for completion in group.completions:
+        if not completion.token_ids or len(completion.token_ids) != len(completion.logprobs):
+            return (
+                f"{len(completion.token_ids)} tokens with {len(completion.logprobs)} "
+                "log-probabilities"
+            )
+        if not math.isfinite(completion.advantage):
+            return f"advantage {completion.advantage}"
+        if not all(map(math.isfinite, completion.logprobs)):
+            return "a log-probability that is not finite"
+    return None
+
+
+def weighted_groups(
+    groups: Sequence[TrainingGroup], aggregation: Aggregation, max_completion_tokens: int
+) -> list[WeightedGroup]:
+    """Return the groups of one mini-batch with their tokens' weights in its loss.
+
+    Args:
+        groups: The whole mini-batch.
+        aggregation: ``token_mean``: the mean over all tokens (DAPO, arXiv 2503.14476, eq. 8);
+            ``sequence_mean``: the mean over completions of their token means (GRPO, arXiv
+            2402.03300, eq. 3); ``length_free``: the sum over tokens divided by a constant (Dr. GRPO,
+            arXiv 2503.20783, section 3.2), here completions times `max_completion_tokens`.
+        max_completion_tokens: Length limit at sampling time.
+    """
+    lengths = [len(completion.token_ids) for group in groups for completion in group.completions]
+    total, count = sum(lengths), len(lengths)
+
+    def weight(completion: SampledCompletion) -> float:
+        if aggregation == "token_mean":
+            return 1 / total
+        if aggregation == "sequence_mean":
+            return 1 / (count * len(completion.token_ids))
+        return 1 / (count * max_completion_tokens)
+
+    return [
+        WeightedGroup(group=group, weights=tuple(weight(c) for c in group.completions))
+        for group in groups
+    ]
+
+
+def micro_batches(
+    groups: Sequence[WeightedGroup], *, max_tokens: int, is_packed: bool
+) -> Iterator[MicroBatch]:
+    """Cut a mini-batch into micro-batches of at most `max_tokens` input tokens.
+
+    Groups keep their order. A group that is too long is split, its prompt repeated; a single
+    completion that is too long is a micro-batch of its own.
+
+    Args:
+        groups: The mini-batch, with weights.
+        max_tokens: Input tokens in memory at once, padding not counted.
+        is_packed: Whether prompts are computed once per group, or rows are padded.
+    """
+    pending: list[WeightedGroup] = []
+    num_pending = 0
+    for part in itertools.chain.from_iterable(_parts(g, max_tokens, is_packed) for g in groups):
+        num_tokens = part.num_tokens(is_packed)
+        if pending and num_pending + num_tokens > max_tokens:
+            yield _micro_batch(pending, is_packed)
+            pending, num_pending = [], 0
+        pending.append(part)
+        num_pending += num_tokens
+    if pending:
+        yield _micro_batch(pending, is_packed)
+
+
+def _parts(weighted: WeightedGroup, max_tokens: int, is_packed: bool) -> Iterator[WeightedGroup]:
+    """Yield the group, or its completions in parts that fit."""
+    if weighted.num_tokens(is_packed) <= max_tokens:
+        yield weighted
+        return
+    prompt_length = len(weighted.group.prompt_ids)
+    first = num_tokens = 0
+    for index, completion in enumerate(weighted.group.completions):
+        added = (
+            len(completion.token_ids) - 1 + (0 if is_packed and index > first else prompt_length)
+        )
+        if index > first and num_tokens + added > max_tokens:
+            yield _slice(weighted, first, index)
+            first, num_tokens = index, 0
+            added = len(completion.token_ids) - 1 + prompt_length
+        num_tokens += added
+    yield _slice(weighted, first, len(weighted.weights))
+
+
+def _slice(weighted: WeightedGroup, first: int, last: int) -> WeightedGroup:
+    old, reference = weighted.old_logprobs, weighted.reference_logprobs
+    return WeightedGroup(
+        group=replace(weighted.group, completions=weighted.group.completions[first:last]),
+        weights=weighted.weights[first:last],
+        old_logprobs=None if old is None else old[first:last],
+        reference_logprobs=None if reference is None else reference[first:last],
+    )
+
+
+def _micro_batch(groups: Sequence[WeightedGroup], is_packed: bool) -> MicroBatch:
+    plain = [weighted.group for weighted in groups]
+    inputs = _packed_tokens(plain) if is_packed else _padded_rows(plain)
+    return MicroBatch(inputs=inputs, targets=_targets(groups))
+
+
+def _targets(groups: Sequence[WeightedGroup]) -> Targets:
+    pairs = [
+        (completion, weight, weighted.group.temperature)
+        for weighted in groups
+        for completion, weight in zip(weighted.group.completions, weighted.weights, strict=True)
+    ]
+    repeats = torch.tensor([len(completion.token_ids) for completion, _, _ in pairs])
+
+    def spread(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32).repeat_interleave(repeats)
+
+    temperatures = [temperature for _, _, temperature in pairs]
+    is_plain = all(temperature == 1.0 for temperature in temperatures)
+    return Targets(
+        token_ids=torch.tensor([token for c, _, _ in pairs for token in c.token_ids]),
+        logprobs=torch.tensor([value for c, _, _ in pairs for value in c.logprobs]),
+        advantages=spread([completion.advantage for completion, _, _ in pairs]),
+        weights=spread([weight for _, weight, _ in pairs]),
+        temperatures=None if is_plain else spread(temperatures),
+        old_logprobs=_flat([weighted.old_logprobs for weighted in groups]),
+        reference_logprobs=_flat([weighted.reference_logprobs for weighted in groups]),
+    )
+
+
+def _flat(scores: Sequence[Scores | None]) -> Tensor | None:
+    if any(score is None for score in scores):
+        return None
+    return torch.tensor([value for score in scores for part in score or () for value in part])
+
+
+def _packed_tokens(groups: Sequence[TrainingGroup]) -> PackedTokens:
+    token_ids = [token for group in groups for token in group.prompt_ids]
+    positions = [i for group in groups for i in range(len(group.prompt_ids))]
+    kept: list[int] = []
+    lengths: list[int] = []
+    owners: list[int] = []
+    end = 0
+    for owner, group in enumerate(groups):
+        prompt_length = len(group.prompt_ids)
+        end += prompt_length
+        for completion in group.completions:
+            own = len(completion.token_ids) - 1
+            kept += (end - 1, *range(len(token_ids), len(token_ids) + own))
+            if own:
+                token_ids += completion.token_ids[:-1]
+                positions += range(prompt_length, prompt_length + own)
+                lengths.append(own)
+                owners.append(owner)
+    return PackedTokens(
+        token_ids=torch.tensor(token_ids),
+        positions=torch.tensor(positions),
+        kept=torch.tensor(kept),
+        prompt_lengths=tuple(len(group.prompt_ids) for group in groups),
+        completion_lengths=tuple(lengths),
+        owners=tuple(owners),
+    )
+
+
+def _padded_rows(groups: Sequence[TrainingGroup]) -> PaddedRows:
+    rows = [
+        (group.prompt_ids, completion.token_ids)
+        for group in groups
+        for completion in group.completions
+    ]
+    length = max(len(prompt) + len(completion) - 1 for prompt, completion in rows)
+    token_ids = torch.zeros(len(rows), length, dtype=torch.long)
+    mask = torch.zeros(len(rows), length, dtype=torch.long)
+    columns: list[int] = []
+    for index, (prompt, completion) in enumerate(rows):
+        row = torch.tensor(prompt + completion[:-1])
+        token_ids[index, : len(row)], mask[index, : len(row)] = row, 1
+        columns += range(len(prompt) - 1, len(row))
+    counts = torch.tensor([len(completion) for _, completion in rows])
+    return PaddedRows(
+        token_ids=token_ids,
+        mask=mask,
+        rows=torch.arange(len(rows)).repeat_interleave(counts),
+        columns=torch.tensor(columns),
+    )

@@ -1,0 +1,170 @@
+"""Tiny causal language models with a real tokenizer, as ordinary Hugging Face directories.
+
+For training on a laptop, for tests, and for looking inside: everything that works with a model of
+the hub works with these, and the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import tokenizers
+import torch
+from pettingllms.errors import InvalidArgument
+from tokenizers import decoders, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+__all__ = ["CHARACTERS", "WORDS", "build_tiny", "build_tokenizer", "vocabulary_of"]
+
+CHARACTERS = tuple(sorted(set(string.printable) - set("\t\r\x0b\x0c")))
+"""Printable ASCII and newline: a vocabulary for any English text."""
+
+WORDS = r"[^\W\d_]+|[\s\S]"
+"""Pattern of tokens: words whole; digits, signs and white space one by one."""
+
+_SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+
+# The bos token stands where the answer begins: a tiny model needs a sign that the prompt is over.
+_CHAT_TEMPLATE = (
+    "{% for message in messages if message['content'] %}"
+    "{% if not loop.first %}{{ '\\n\\n' }}{% endif %}{{ message['content'] }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ bos_token }}{% endif %}"
+)
+
+
+def vocabulary_of(texts: Iterable[str], pattern: str = WORDS) -> tuple[str, ...]:
+    """Return the tokens that occur in sample texts, sorted.
+
+    Args:
+        texts: What the model is to read and to write.
+        pattern: Regular expression of one token; it should match every character somewhere.
+    """
+    found: set[str] = set()
+    for text in texts:
+        found.update(match.group() for match in re.finditer(pattern, text) if match.group())
+    return tuple(sorted(found))
+
+
+def build_tokenizer(vocabulary: Sequence[str], max_length: int = 1024) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of whole tokens: the longest known one first, unknown characters as unk.
+
+    A text of known tokens is decoded to itself. The chat template joins the contents of the messages
+    with an empty line and ends with the bos token, which says that the answer begins.
+
+    Args:
+        vocabulary: Tokens of one or more characters; not the special ones.
+        max_length: Longest sequence of the model, for the tokenizer's warnings.
+
+    Raises:
+        InvalidArgument: The vocabulary is empty, repeats a token or names a special one.
+    """
+    tokens = list(_SPECIAL.values()) + list(vocabulary)
+    if not vocabulary or "" in tokens or len(set(tokens)) < len(tokens):
+        raise InvalidArgument(
+            "vocabulary",
+            f"{len(vocabulary)} tokens, {len(set(vocabulary))} different",
+            f"different texts, none of them empty or among {', '.join(_SPECIAL.values())}",
+            "collect it with `vocabulary_of`",
+        )
+    model = WordLevel({token: index for index, token in enumerate(tokens)}, unk_token="<unk>")
+    inner = tokenizers.Tokenizer(model)
+    known = sorted(vocabulary, key=lambda token: (-len(token), token))
+    pattern = "|".join([*map(re.escape, known), r"[\s\S]"])
+    inner.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    inner.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        model_max_length=max_length,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        chat_template=_CHAT_TEMPLATE,
+        **_SPECIAL,
+    )
+
+
+def build_tiny(
+    directory: str | Path,
+    *,
+    vocabulary: Sequence[str] = CHARACTERS,
+    hidden_size: int = 64,
+    num_layers: int = 3,
+    num_heads: int = 4,
+    intermediate_size: int | None = None,
+    max_length: int = 1024,
+    init_std: float = 0.02,
+    architecture: Literal["qwen3", "llama"] = "qwen3",
+    seed: int = 0,
+) -> Path:
+    """Build a small causal LM with random weights and its tokenizer, and save both.
+
+    Args:
+        directory: Where to write; loaded with ``AutoModelForCausalLM`` and ``AutoTokenizer``.
+        vocabulary: Tokens besides the special ones; see `vocabulary_of`.
+        hidden_size: Width; a multiple of twice the number of heads.
+        num_layers: Layers.
+        num_heads: Attention heads.
+        intermediate_size: Width of the feed-forward layers; None for three times the width.
+        max_length: Longest prompt and completion together, in tokens.
+        init_std: Standard deviation of the random weights.
+        architecture: Family of the model.
+        seed: Decides the weights.
+
+    Returns:
+        The directory.
+
+    Raises:
+        InvalidArgument: Sizes that do not go together, or an unusable vocabulary.
+    """
+    if hidden_size % (2 * num_heads):
+        raise InvalidArgument(
+            "hidden_size", hidden_size, f"a multiple of {2 * num_heads} (twice num_heads)",
+            f"take {max(1, hidden_size // (2 * num_heads)) * 2 * num_heads}",
+        )  # fmt: skip
+    tokenizer = build_tokenizer(vocabulary, max_length)
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": hidden_size,
+        "intermediate_size": intermediate_size or 3 * hidden_size,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": num_heads,
+        "head_dim": hidden_size // num_heads,
+        "max_position_embeddings": max_length,
+        "tie_word_embeddings": True,
+        "initializer_range": init_std,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    model = _random_model(architecture, sizes, seed)
+    model.generation_config = GenerationConfig(
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return Path(directory)
+
+
+def _random_model(architecture: str, sizes: dict[str, object], seed: int) -> PreTrainedModel:
+    """Return a model with weights decided by the seed; the global generator is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if architecture == "qwen3":
+            return Qwen3ForCausalLM(Qwen3Config(**sizes))
+        return LlamaForCausalLM(LlamaConfig(**sizes))
