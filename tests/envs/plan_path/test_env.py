@@ -1,0 +1,281 @@
+"""The environment: conformance, prompts, info, levels from texts, rendering."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+import pettingllms
+from pettingllms import PromptTemplate
+from pettingllms.errors import (
+    InvalidArgument,
+    LevelFormatError,
+    MissingDependency,
+    UnreachableRequest,
+)
+from pettingllms.testing import check_documentation, check_env, transcript_of
+from pettingllms_envs.plan_path import PlanPathEnv
+from pettingllms_envs.plan_path.env import TEAMS
+from pettingllms_envs.plan_path.prompts import FIELDS, VIEWS
+
+LEVEL = "P..#\n##..\n...G"
+
+
+def make(**kwargs):
+    return pettingllms.make("plan_path_v0", checks=False, **kwargs)
+
+
+def started(**kwargs):
+    env = make(**kwargs)
+    env.reset(seed=0, options={"level": LEVEL})
+    return env
+
+
+@pytest.mark.parametrize("team", TEAMS)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    "size", [{"size": 4}, {}, {"rows": 5, "cols": 12, "observation_mode": "delta"}, {"size": 64}]
+)
+def test_conformance(team, view, size):
+    check_env("plan_path_v0", team=team, view=view, **size)
+
+
+def test_conformance_with_default_arguments_and_in_another_process():
+    check_env("plan_path_v0")
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_documentation_says_what_the_environment_does(team):
+    check_documentation(make(team=team))
+
+
+def test_the_documented_example_runs(capsys):
+    example = (PlanPathEnv.__doc__ or "").split("```python\n")[1].split("```")[0]
+    lines = [line.removeprefix("    ") for line in example.split("\n")]
+    scope = {}
+    exec(compile("\n".join(lines), "example", "exec"), scope)
+    assert scope["info"]["success"]
+
+
+@pytest.mark.parametrize("team", TEAMS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_golden_transcripts(golden, team, view):
+    rng = random.Random(0)
+
+    def player(env, agent):
+        if env.turn == 0:
+            return "Let me think about it."
+        if env.turn == 1:
+            return env.reference_action(agent, "random", rng)
+        if env.turn == 2 and agent == "planner_0":
+            return "#### []"
+        return env.reference_action(agent, "oracle", rng)
+
+    env = make(team=team, view=view, size=6, split="validation", moves_per_turn=5)
+    golden(f"plan_path_{team}_{view}", transcript_of(env, 3, player))
+
+
+def test_the_position_in_the_prompt_is_the_present_one():
+    env = started(team="single")
+    assert "The player is at row 0, column 0." in env.observe("planner_0")
+    env.step('["R","R"]')
+    seen = env.observe("planner_0")
+    assert "The player is at row 0, column 2." in seen
+    assert "0 . . P #" in seen
+    assert "Turn 2 of 4." in seen
+
+
+def test_the_planner_reads_what_the_team_mate_did_in_this_turn_only():
+    env = started()
+    assert "The tool agent called" not in env.observe("tool_0")
+    env.step("path(0, 2)")
+    seen = env.observe("planner_0")
+    assert 'The tool agent called: path(0, 2)\nThe result: ["R","R"]' in seen
+    env.step("[]")
+    assert env.state().proposal == env.state().call == env.state().result == ""
+    env.step("I do not know")
+    seen = env.observe("planner_0")
+    assert "path(0, 2)" not in seen.replace("path(row, col)", "")
+    assert "The result: none" in seen
+    env = started(team="proposer-planner")
+    env.step("#### [right, up]")
+    assert 'The proposer proposes: ["R","U"]' in env.observe("planner_0")
+
+
+def test_info_tells_what_a_list_of_moves_did():
+    env = started(team="single", moves_per_turn=7)
+    env.step('["U","R","R","L","R","D","X"]')
+    assert env.infos["planner_0"]["parse_error"] == "no list of the moves U, D, L, R"
+    env.step('["U","R","R","L","R","D","D","R","U"]')
+    info = env.infos["planner_0"]
+    assert info["executed"] == ["R", "R", "L", "R", "D", "D"]
+    assert (info["illegal_moves"], info["cut_moves"], info["unused_moves"]) == (1, 2, 0)
+    assert (info["position"], info["distance"], info["shortest"]) == ([2, 2], 1, 5)
+    assert (info["moves_used"], info["optimality"], info["success"]) == (6, 0.0, False)
+    env.step("RLLL")
+    info = env.infos["planner_0"]
+    assert (info["executed"], info["unused_moves"], info["distance"]) == (["R"], 3, 0)
+    assert (info["moves_used"], info["success"]) == (7, True)
+    assert info["optimality"] == pytest.approx(5 / 7)
+    assert env.terminations == {"planner_0": True}
+
+
+def test_time_out_is_no_success():
+    env = started(team="single", max_turns=1)
+    env.step('["R"]')
+    assert env.truncations == {"planner_0": True}
+    assert env.infos["planner_0"]["success"] is False
+
+
+@pytest.mark.parametrize("team", TEAMS)
+@pytest.mark.parametrize("size", [5, 10, 30])
+def test_the_oracle_solves_every_level_within_the_turns(team, size):
+    env = make(team=team, size=size, moves_per_turn=6, split="test")
+    for seed in range(15):
+        env.reset(seed=seed)
+        while not env.terminations["planner_0"]:
+            assert not env.truncations["planner_0"]
+            agent = env.agent_selection
+            env.step(env.reference_action(agent, "oracle", random.Random(0)))
+        assert env.infos["planner_0"]["optimality"] == 1.0
+
+
+@pytest.mark.parametrize("team", TEAMS)
+@pytest.mark.parametrize("policy", PlanPathEnv.reference_policies)
+def test_reference_answers_have_the_form_that_the_prompt_asks_for(team, policy):
+    terse = {role: {"system": "", "user": "{board_flat}"} for role in ("planner", "tool")}
+    terse = {role: part for role, part in terse.items() if role in make(team=team).prompts}
+    marked, plain = make(team=team), make(team=team, prompts=terse)
+    for env, mark in ((marked, "#### "), (plain, "")):
+        env.reset(seed=1)
+        for _ in range(len(env.possible_agents)):
+            agent = env.agent_selection
+            text = env.reference_action(agent, policy, random.Random(2))
+            assert text.startswith(mark)
+            if not mark and agent == "tool_0":
+                assert text.replace(",", "").isdigit()
+            if not mark and agent == "planner_0":
+                assert set(text) <= set("UDLR")
+            env.step(text)
+            assert env.infos[agent]["parse_error"] is None
+
+
+def test_all_placeholders_have_values_for_all_agents():
+    everything = "\n".join(f"{name}={{{name}}}" for name in FIELDS)
+    for team, stages in TEAMS.items():
+        for view in VIEWS:
+            agents = [agent for stage in stages for agent in stage]
+            roles = {agent.rpartition("_")[0] for agent in agents}
+            prompts = {role: PromptTemplate("", everything) for role in roles}
+            env = make(team=team, view=view, prompts=prompts)
+            env.reset(seed=0)
+            for agent in agents:
+                lines = env.observe(agent).split("\n")
+                assert sum("=" in line for line in lines) == len(FIELDS)
+                assert f"goal_row={env.state().level.goal // 11}" in lines
+
+
+def test_flat_centred_board_is_a_square_around_the_player():
+    prompts = {"planner": {"system": "", "user": "{board_flat}"}}
+    env = make(team="single", view="centred", size=5, min_moves=3, prompts=prompts)
+    env.reset(seed=0)
+    seen = env.observe("planner_0")
+    assert len(seen) == 36
+    assert seen[3 * 6 + 3] == "P"
+
+
+def test_delta_observations_tell_what_is_new():
+    env = started(team="single", observation_mode="delta")
+    assert "Moves: U is row - 1" in env.observe("planner_0")
+    env.step('["R"]')
+    assert env.observe("planner_0") == (
+        "Turn 2 of 4.\nThe player is at row 0, column 1. The goal is at row 2, column 3."
+    )
+
+
+def test_levels_are_given_per_episode_or_at_construction():
+    boards = ["PG\n..", "P.\n.G"]
+    env = make(levels=boards, render_mode="ansi")
+    seen = set()
+    for seed in range(20):
+        env.reset(seed=seed)
+        seen.add(env.render())
+    assert seen == set(boards)
+    env.reset(seed=0, options={"level": LEVEL})
+    assert env.render() == LEVEL
+    env.reset(seed=0)
+    assert env.render() in boards
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "word"),
+    [
+        ({"level": 7}, InvalidArgument, "level"),
+        ({"level": "P.#\n..#\nG.x"}, LevelFormatError, "line 3, column 3"),
+        ({"level": "P....G"}, InvalidArgument, "a level of 5 moves"),
+    ],
+)
+def test_unusable_levels_are_refused(options, kind, word):
+    env = make(max_turns=1, moves_per_turn=4)
+    with pytest.raises(kind, match=word):
+        env.reset(seed=0, options=options)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "kind", "word"),
+    [
+        ({"size": 3}, InvalidArgument, "rows"),
+        ({"cols": 100}, InvalidArgument, "cols"),
+        ({"obstacle_ratio": 1.0}, InvalidArgument, "obstacle_ratio"),
+        ({"team": "planners"}, InvalidArgument, "tool-planner, proposer-planner, single"),
+        ({"tool": "python"}, InvalidArgument, "one of call"),
+        ({"view": "top"}, InvalidArgument, "board, centred"),
+        ({"split": "eval"}, InvalidArgument, "train, validation, test"),
+        ({"max_turns": 0}, InvalidArgument, "max_turns"),
+        ({"moves_per_turn": 0}, InvalidArgument, "moves_per_turn"),
+        ({"moves_per_turn": "9"}, InvalidArgument, "moves_per_turn"),
+        ({"levels": []}, InvalidArgument, "levels"),
+        ({"levels": "PG"}, InvalidArgument, "levels"),
+        ({"levels": ["P."]}, LevelFormatError, "no G"),
+        ({"min_moves": 30, "max_moves": 20}, UnreachableRequest, "min_moves=30"),
+        ({"max_moves": 41}, UnreachableRequest, "at most 40"),
+        ({"min_moves": 41}, UnreachableRequest, "min_moves=41"),
+        ({"prompts": {"tester": {"user": ""}}}, InvalidArgument, "tester"),
+        ({"prompts": {"planner": {"user": "{bord}"}}}, InvalidArgument, "board"),
+        ({"render_mode": "video"}, InvalidArgument, "render_mode"),
+        ({"sizes": 4}, InvalidArgument, "size"),
+    ],
+)
+def test_unusable_arguments_are_refused(kwargs, kind, word):
+    with pytest.raises(kind, match=word):
+        make(**kwargs)
+
+
+def test_small_budgets_lower_the_default_range():
+    env = make(max_turns=1, moves_per_turn=2)
+    for seed in range(20):
+        env.reset(seed=seed)
+        assert env.state().level.shortest <= 2
+
+
+def test_pictures_show_walls_goal_and_player():
+    env = started(render_mode="rgb_array")
+    picture = env.render()
+    assert (picture.shape, picture.dtype) == ((73, 97, 3), np.uint8)
+    centres = {
+        (row, col): tuple(picture[row * 24 + 12, col * 24 + 12])
+        for row in range(3)
+        for col in range(4)
+    }
+    colours = {centres[0, 0], centres[2, 3], centres[0, 1], centres[1, 0]}
+    assert len(colours) == 4
+    assert centres[0, 3] == centres[1, 0]
+    assert centres[1, 2] == centres[0, 1]
+
+
+def test_pictures_need_the_render_extra(monkeypatch):
+    env = started(render_mode="rgb_array")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingDependency, match=r"pettingllms\[render\]"):
+        env.render()
