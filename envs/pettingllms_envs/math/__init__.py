@@ -1,0 +1,1 @@
+"""Reasoner and tool user: two ways to one answer; agreement ends the episode."""
