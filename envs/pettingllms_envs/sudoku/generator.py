@@ -23,8 +23,8 @@ DEFAULT_CLUES = {4: 6, 6: 14, 9: 36, 16: 150}
 FEWEST_CLUES = {4: 4, 6: 8, 9: 17, 16: 55}
 """Size -> the fewest clues of any known puzzle with one solution (proven for 4, 6 and 9)."""
 
-ATTEMPTS = 60
-"""Puzzles that are tried before a request is refused; bounds the time of `generate`."""
+ATTEMPTS = {4: 300, 6: 300, 9: 150, 16: 20}
+"""Size -> puzzles that are tried before a request is refused; bounds the time of `generate`."""
 
 _SCATTERED = {4: 0, 6: 3, 9: 10, 16: 36}
 _FILL_NODES = {4: 10, 6: 20, 9: 60, 16: 200}
@@ -59,13 +59,13 @@ def generate(
 
     Raises:
         InvalidArgument: If the size is not supported or the number of clues leaves no empty cell.
-        UnreachableRequest: If there is no such puzzle, or none was found in `ATTEMPTS` attempts.
+        UnreachableRequest: If there is no such puzzle, or none was found in `ATTEMPTS[size]` attempts.
     """
     shape = geometry(size)
     target = DEFAULT_CLUES[size] if num_clues is None else num_clues
     check_num_clues(size, target)
     fewest = shape.num_cells
-    for _ in range(ATTEMPTS):
+    for _ in range(ATTEMPTS[size]):
         solution = random_solution(rng, shape)
         if singles_only:
             clues = _easy_clues(rng, shape, solution, target)
@@ -77,8 +77,8 @@ def generate(
         fewest = min(fewest, count)
     kind = "solvable by singles" if singles_only else "not solvable by singles"
     raise UnreachableRequest(
-        f"no {size}x{size} puzzle with {target} clues, {kind}, in {ATTEMPTS} attempts (fewest clues "
-        f"met: {fewest}); ask for more clues or another difficulty"
+        f"no {size}x{size} puzzle with {target} clues, {kind}, in {ATTEMPTS[size]} attempts (fewest "
+        f"clues met: {fewest}); ask for more clues or another difficulty"
     )
 
 
@@ -107,7 +107,9 @@ def random_solution(rng: random.Random, shape: Geometry) -> bytes:
                 return decode(shape, cube)
             if cube:
                 cell, digits = narrowest_cell(shape, cube)
-                options = [digit for digit in range(shape.size) if digits >> digit * shape.num_cells & 1]
+                options = [
+                    digit for digit in range(shape.size) if digits >> digit * shape.num_cells & 1
+                ]
                 rng.shuffle(options)
                 stack += [cube & shape.keep[digit * shape.num_cells + cell] for digit in options]
 
@@ -139,7 +141,7 @@ def _scatter(rng: random.Random, shape: Geometry, cube: int) -> int:
 def _easy_clues(rng: random.Random, shape: Geometry, solution: bytes, target: int) -> bytes:
     """Return clues from which singles suffice; not always as few as `target`.
 
-    Some random clues are placed; whenever singles get stuck, the next undecided cell becomes a clue.
+    Some random clues are placed; whenever singles get stuck, an undecided cell becomes a clue.
     """
     num_cells, keep = shape.num_cells, shape.keep
     order = list(range(num_cells))

@@ -109,8 +109,8 @@ def fill(puzzle: Puzzle, grid: Grid, row: int, col: int, value: int) -> tuple[Gr
 
     Returns:
         The new grid and an empty text; or the same grid and the reason why the fill is refused: no
-        such cell or value, a clue, or a value that already stands in the row, column or box. Nothing
-        else is refused: a value that merely differs from the solution is written.
+        such cell or value, a clue, or a value that already stands in the row, column or box.
+        Nothing else is refused: a value that merely differs from the solution is written.
     """
     size = puzzle.size
     if not (0 < row <= size and 0 < col <= size and 0 <= value <= size):

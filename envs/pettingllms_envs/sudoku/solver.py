@@ -1,9 +1,9 @@
 """An exact Sudoku solver on one big integer, and the geometry of the grids.
 
-A grid of size n has N = n * n cells, numbered row by row, and the digits 1..n. The candidates of all
-cells stand in one integer, the *cube*: bit `(digit - 1) * N + cell` is set while the digit is possible
-in the cell. Four families of units (cells, rows, columns, boxes) each ask for exactly one of the n
-bits that lie at the same offsets from an anchor, so that a few shifts look at all units at once.
+A grid of size n has N = n * n cells, numbered row by row, and the digits 1..n. The candidates of
+all cells stand in one integer, the *cube*: bit `(digit - 1) * N + cell` is set while the digit is
+possible in the cell. Four families of units (cells, rows, columns, boxes) each ask for exactly one
+of the n bits that lie at the same offsets from an anchor, so that a few shifts look at all units.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def geometry(size: int) -> Geometry:
         raise InvalidArgument("size", size, ", ".join(map(str, BOX_SHAPES)))
     n, (height, width) = size, BOX_SHAPES[size]
     num_cells = n * n
-    boxes = tuple(
-        cell // n // height * height + cell % n // width for cell in range(num_cells)
-    )
+    boxes = tuple(cell // n // height * height + cell % n // width for cell in range(num_cells))
     planes = range(0, n * num_cells, num_cells)
     first_cells = (range(0, num_cells, n), range(n), [boxes.index(box) for box in range(n)])
     anchors = [(1 << num_cells) - 1]
-    anchors += [sum(1 << plane + cell for plane in planes for cell in first) for first in first_cells]
+    anchors += [
+        sum(1 << plane + cell for plane in planes for cell in first) for first in first_cells
+    ]
     folds = (_folds(num_cells, n), _folds(1, n), _folds(n, n), _folds(1, width) + _folds(n, height))
     full = (1 << n * num_cells) - 1
     return Geometry(
@@ -180,8 +180,9 @@ def solutions(size: int, cells: bytes, limit: int = 2, node_limit: int = NODE_LI
         nodes += 1
         if nodes > node_limit:
             raise UnreachableRequest(
-                f"the number of solutions of a {size}x{size} grid with {len(cells) - cells.count(0)} "
-                f"clues was not decided within {node_limit} search nodes; give more clues"
+                f"the number of solutions of a {size}x{size} grid with "
+                f"{len(cells) - cells.count(0)} clues was not decided within {node_limit} search "
+                "nodes; give more clues"
             )
         cube, _ = propagate(shape, stack.pop())
         if cube.bit_count() == shape.num_cells:

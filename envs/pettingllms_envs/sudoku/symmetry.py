@@ -1,8 +1,8 @@
 """Forms of puzzles that do not change under the symmetries of Sudoku.
 
-The symmetries: renaming the digits; permuting the rows of a band, the columns of a stack, the bands,
-the stacks; and transposition where boxes are square. Puzzles that are the same up to these are the
-same content, and `canonical` gives them the same bytes; splits are decided by it.
+The symmetries: renaming the digits; permuting the rows of a band, the columns of a stack, the
+bands, the stacks; and transposition where boxes are square. Puzzles that are the same up to these
+are the same content, and `canonical` gives them the same bytes; splits are decided by it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def canonical(size: int, clues: bytes) -> bytes:
     """Return bytes that are equal for equivalent puzzles.
 
     For sizes 4 and 6 they are a canonical form: different for all others. For 9 and 16 they are an
-    invariant (three rounds of colour refinement over rows, columns, boxes, bands, stacks and digits):
+    invariant (three rounds of colour refinement over rows, columns, boxes, bands, stacks, digits):
     now and then two different puzzles share it, and then share their split, which does no harm.
 
     Args:
@@ -133,8 +133,12 @@ def _invariant(size: int, clues: bytes) -> bytes:
             sums[1][col] += colour
             sums[2][box] += colour
             sums[3][digit] += colour
-        rows = _with_band([_mix(7 * old + new) for old, new in zip(rows, sums[0], strict=True)], height)
-        cols = _with_band([_mix(7 * old + new) for old, new in zip(cols, sums[1], strict=True)], width)
+        rows = _with_band(
+            [_mix(7 * old + new) for old, new in zip(rows, sums[0], strict=True)], height
+        )
+        cols = _with_band(
+            [_mix(7 * old + new) for old, new in zip(cols, sums[1], strict=True)], width
+        )
         boxes = [_mix(11 * old + new) for old, new in zip(boxes, sums[2], strict=True)]
         digits = [_mix(13 * old + new) for old, new in zip(digits, sums[3], strict=True)]
     lines = sorted([sorted(rows), sorted(cols)])
@@ -144,7 +148,9 @@ def _invariant(size: int, clues: bytes) -> bytes:
 
 def _with_band(colours: list[int], height: int) -> list[int]:
     """Mix into each line the colours of its band."""
-    bands = [sum(map(_mix, colours[start : start + height])) for start in range(0, len(colours), height)]
+    bands = [
+        sum(map(_mix, colours[start : start + height])) for start in range(0, len(colours), height)
+    ]
     return [_mix(colour + 17 * bands[line // height]) for line, colour in enumerate(colours)]
 
 

@@ -1,0 +1,62 @@
+"""The argument `levels=` of the games: level texts, or files that hold levels."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pettingllms.errors import InvalidArgument, LevelFormatError
+
+LevelT = TypeVar("LevelT")
+
+_ALLOWED = "a path or pattern of level files, or a list of at least one level text"
+
+
+def read_levels(
+    levels: str | Path | Sequence[str],
+    read_file: Callable[[str], Sequence[LevelT]],
+    read_one: Callable[[str], LevelT],
+) -> tuple[LevelT, ...]:
+    """Return the levels that an environment was given.
+
+    Args:
+        levels: A path or glob pattern of UTF-8 files, read in sorted order; or a list of level
+            texts.
+        read_file: Reader of the text of a file of levels.
+        read_one: Reader of one level text.
+
+    Raises:
+        InvalidArgument: If no file matches, or the list is empty or holds something else.
+        LevelFormatError: If a level is ill-formed; in a file, the message begins with its path.
+    """
+    if not isinstance(levels, str | Path):
+        if not levels or not all(isinstance(text, str) for text in levels):
+            raise InvalidArgument("levels", levels, _ALLOWED)
+        return tuple(read_one(text) for text in levels)
+    paths = [
+        path for path in sorted(glob.glob(str(levels), recursive=True)) if Path(path).is_file()
+    ]
+    if not paths:
+        raise InvalidArgument("levels", str(levels), _ALLOWED, "No file matches.")
+    found: list[LevelT] = []
+    for path in paths:
+        try:
+            found += read_file(Path(path).read_text(encoding="utf-8"))
+        except LevelFormatError as error:
+            error.args = (f"{path}: {error}",)
+            raise
+    return tuple(found)
+
+
+def read_level_option(level: object, read_one: Callable[[str], LevelT]) -> LevelT:
+    """Return the level of `reset(options={"level": text})`.
+
+    Raises:
+        InvalidArgument: If it is not a text.
+        LevelFormatError: If it is ill-formed.
+    """
+    if not isinstance(level, str):
+        raise InvalidArgument("level", level, "the text of a level")
+    return read_one(level)

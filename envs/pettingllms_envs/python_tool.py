@@ -1,0 +1,86 @@
+"""`tool="python"`: the tool agent writes a program, the sandbox runs it, the planner reads both.
+
+Shared by the games. A program is untrusted: it runs in `pettingllms.sandbox` and nowhere else. It
+is given the board as text on stdin; what it prints is read as an answer by the game's own reader.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from pettingllms.env import ParseError
+from pettingllms.errors import SandboxError
+from pettingllms.parsing import last_code_block
+from pettingllms.sandbox import ExecutionResult, Limits, Status, default_sandbox
+
+LIMITS = Limits(wall_s=5.0, cpu_s=2.0, memory_bytes=256 << 20, output_bytes=64 << 10)
+"""What one program may use."""
+
+MAX_SOURCE_CHARS = 20_000
+"""Longer programs are unreadable answers."""
+
+PROMPT_CHARS = 1000
+"""Most characters of a program, of its stdout and of its stderr that a planner reads."""
+
+INSTRUCTIONS = """\
+You may think first. End your answer with one Python 3 program in a code block:
+```python
+import sys
+board = sys.stdin.read()
+...
+```
+It runs once, for at most 2 seconds, with the standard library and without files or network."""
+"""The part of a tool agent's prompt that is the same in all games."""
+
+
+class ProgramRun(NamedTuple):
+    """What a program did."""
+
+    is_ok: bool
+    """Whether it ran to its end within the limits."""
+    stdout: str
+    """What it printed, at most `LIMITS.output_bytes`."""
+    report: str
+    """Bounded text for the planner: how it ended and what it printed."""
+
+
+def read_program(text: str) -> str | ParseError:
+    """Return the last Python code block of what a model wrote, or why there is none."""
+    source = last_code_block(text)
+    if source is None or not source.strip():
+        return ParseError("no program in a closed ```python code block")
+    if len(source) > MAX_SOURCE_CHARS:
+        return ParseError(f"a program of more than {MAX_SOURCE_CHARS} characters")
+    return source
+
+
+@lru_cache(maxsize=256)
+def run_program(source: str, stdin: str) -> ProgramRun:
+    """Run a program in the sandbox, or return what the same program did on the same input before.
+
+    Args:
+        source: A Python 3 program.
+        stdin: What it can read.
+
+    Raises:
+        SandboxError: If the sandbox failed, so that nothing is known about the program.
+    """
+    result = default_sandbox().run(source, stdin, LIMITS)
+    if result.status is Status.SANDBOX_ERROR:
+        raise SandboxError(f"the program of a tool agent could not be run: {result.stderr}")
+    return ProgramRun(result.is_ok, result.stdout, _report(result))
+
+
+def _report(result: ExecutionResult) -> str:
+    if result.is_ok and not result.stdout.strip():
+        return "status: ok, nothing was printed"
+    return result.excerpt(PROMPT_CHARS)
+
+
+def show_program(source: str) -> str:
+    """Return a program, cut to what a planner reads of it."""
+    source = source.strip("\n")
+    if len(source) <= PROMPT_CHARS:
+        return source
+    return source[:PROMPT_CHARS] + f"\n... {len(source) - PROMPT_CHARS} characters left out ..."

@@ -1,0 +1,268 @@
+"""`SudokuEnv`: the shell around the rules of Sudoku."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pettingllms.env import ParseError, TextEnv, Transition, role_of
+from pettingllms.errors import UnreachableRequest
+from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.splits import check_split, split_of
+from pettingllms_envs.fields import Fields
+from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms_envs.python_tool import read_program, run_program, show_program
+from pettingllms_envs.sudoku.generator import DEFAULT_CLUES, Puzzle, check_num_clues, generate
+from pettingllms_envs.sudoku.image import draw_image
+from pettingllms_envs.sudoku.policies import fills_of
+from pettingllms_envs.sudoku.prompts import FIELDS, READERS, Situation, templates
+from pettingllms_envs.sudoku.reward import EMPTY, MALFORMED
+from pettingllms_envs.sudoku.rules import start
+from pettingllms_envs.sudoku.solver import geometry
+from pettingllms_envs.sudoku.symmetry import canonical
+from pettingllms_envs.sudoku.text import fills_json, read_answer, read_puzzle, read_puzzles
+from pettingllms_envs.sudoku.tools import read_calls, run_calls
+from pettingllms_envs.sudoku.turns import (
+    SudokuState,
+    cost,
+    decide,
+    propose,
+    report,
+    try_answer,
+)
+from pettingllms_envs.team_table import TEAMS, TOOLS, check_choice
+
+SPLIT_ATTEMPTS = 300
+"""Puzzles that are tried before a split is said to hold none of the requested kind."""
+
+CACHED_CHARS = 2000
+"""Longer answers are read anew each time, so that the cache stays small."""
+
+_read_answer = lru_cache(maxsize=4096)(read_answer)
+
+
+class SudokuEnv(TextEnv[SudokuState]):
+    """Complete a Sudoku that has exactly one solution.
+
+    ## Task
+
+    An n x n grid, n one of 4, 6, 9, 16, with boxes of 2x2, 2x3, 3x3, 4x4 cells, some values
+    given. Every row, column and box must hold each of 1..n once. The task is solved when the
+    grid is complete, valid and has all given values in place, and only then.
+
+    ## Agents and roles
+
+    `team="tool-planner"`: `tool_0` works for the planner, then `planner_0` reads the result and
+    decides the fills. `team="proposer-planner"`: `proposer_0` proposes fills, then `planner_0`
+    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's fills are
+    written; rules, rewards and turns are the same for all teams.
+
+    ## Observation
+
+    The rules, the turn and the grid as it is now (0 is an empty cell); from the second turn on
+    the team's own fills and the fills refused last turn; for the planner also what its team-mate
+    did this turn. `prompt_fields` lists the placeholders of prompts.
+
+    ## Action
+
+    Planner and proposer: a list of fills, `#### [[1,2,3],[4,1,2]]`, each [row, column, value]
+    with rows and columns from 1; value 0 clears a cell. Or a whole grid as a list of rows; it
+    clears the team's old fills first. Also read are answers without `####`, and numbers without
+    commas. The last well-formed list counts. Fills are written in order. Refused are: cells and
+    values outside the grid, given cells, and values that already stand in the row, column or
+    box. A wrong value that contradicts nothing is written; it can be cleared or replaced.
+    Tool with `tool="python"`: a program in a closed code block; it reads the grid from stdin
+    and prints fills or a grid. Tool with `tool="call"`: up to 8 calls of
+    `candidates(row, col)`, `places(unit, number, value)` and `check(fills)`.
+
+    ## Reward
+
+    The potential is (right fills - wrong fills) / E with E the empty cells of the puzzle. T is
+    `max_turns`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | tool, proposer: fills are proposed | rise of the potential if they were written |
+    | team | planner | rise of the potential, minus what was promised this turn |
+    | team | planner: solved | +1 |
+    | local | unreadable text; program that fails or prints no answer | -0.24 / T |
+    | local | empty list; calls of which all are refused | -0.2 / T |
+    | local | refused fills, written or proposed | -0.2 / T * refused / all fills |
+
+    What a printed program, the last `check` and the proposer list are proposals. A turn's team
+    parts add up to its real progress: a promise that is not kept pays nothing, and closed loops
+    pay 0. With alpha=1 the return of every agent is above 1.75 in a solved episode and below 1
+    in an unsolved one; a team part lies in [-2, 3], a local part in [-0.24 / T, 0].
+
+    ## Termination
+
+    Terminated when the puzzle is solved (`success`); truncated after `max_turns` turns.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `num_fills`: fills in the action, cells of a grid that repeat given values not counted.
+    - `num_refused`: how many of them were refused.
+    - `num_empty`: empty cells of the grid after the action.
+    - `solvable`: whether the grid can still be completed without clearing a cell; never shown
+      to agents.
+    - `proposed`: (tool, proposer) the fills proposed to the planner.
+    - `call`: (tool) the program or the calls.
+    - `result`: (tool) what the planner reads about them.
+
+    ## Arguments
+
+    - `size`: n, 4, 6, 9 or 16.
+    - `clues`: number of given values; None: 6, 14, 36, 150 for the four sizes. A number for which
+      no puzzle is found within bounds is refused with `UnreachableRequest`.
+    - `singles_only`: whether naked and hidden singles suffice to solve, or do not suffice.
+    - `max_turns`: turns of an episode.
+    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `tool`: what the tool agent may do: `"python"` or `"call"`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a puzzle's content up
+      to renaming of values, permutation of rows, columns, bands and stacks, and transposition.
+    - `levels`: puzzles to draw from instead of generating: a path or pattern of files with one
+      puzzle per line, or a list of puzzle texts (`1`-`9`, `A`-`G`, `.` for an empty cell); `split`
+      does not apply to them. `reset(options={"level": text})` sets one episode's puzzle.
+    - `alpha`: weight of the team reward.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt.
+    - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("sudoku_v0", size=9, team="proposer-planner", split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    Sudoku of Stronger-MAS (arXiv 2510.11062). Changed: every puzzle has exactly one solution,
+    given values cannot be overwritten, wrong values lower the potential, splits are by content.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "sudoku_v0",
+        "render_modes": ["ansi", "human", "rgb_array"],
+    }
+    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
+        **templates("proposer-planner", "python", 4, 4),
+        **templates("tool-planner", "python", 4, 4),
+    }
+    prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+
+    def __init__(
+        self,
+        *,
+        size: int = 4,
+        clues: int | None = None,
+        singles_only: bool = True,
+        max_turns: int = 4,
+        team: str = "tool-planner",
+        tool: str = "python",
+        split: str | None = "train",
+        levels: str | Path | Sequence[str] | None = None,
+        alpha: float = 1.0,
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        check_choice("team", team, TEAMS)
+        check_choice("tool", tool, TOOLS)
+        geometry(size)
+        self.num_clues = DEFAULT_CLUES[size] if clues is None else clues
+        check_num_clues(size, self.num_clues)
+        self.size = size
+        self.singles_only = singles_only
+        self.split = None if split is None else check_split(split)
+        self.tool = tool
+        super().__init__(
+            stages=TEAMS[team],
+            max_turns=max_turns,
+            alpha=alpha,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts(templates(team, tool, size, max_turns), prompts, FIELDS),
+            render_mode=render_mode,
+        )
+        self._levels = None if levels is None else read_levels(levels, read_puzzles, read_puzzle)
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SudokuState:
+        if options.get("level") is not None:
+            puzzle = read_level_option(options["level"], read_puzzle)
+        elif self._levels is not None:
+            puzzle = rng.choice(self._levels)
+        else:
+            puzzle = self._puzzle_of_split(rng)
+        return SudokuState(puzzle, start(puzzle))
+
+    def _puzzle_of_split(self, rng: random.Random) -> Puzzle:
+        for _ in range(SPLIT_ATTEMPTS):
+            puzzle = generate(rng, self.size, self.num_clues, self.singles_only)
+            if self.split is None or split_of(canonical(self.size, puzzle.clues)) == self.split:
+                return puzzle
+        raise UnreachableRequest(
+            f"no {self.size}x{self.size} puzzle with {self.num_clues} clues of the split "
+            f"{self.split!r} among {SPLIT_ATTEMPTS}; ask for more clues"
+        )
+
+    def _fields(self, state: SudokuState, agent: str) -> Mapping[str, object]:
+        return Fields(READERS, Situation(state, self.turn, self.max_turns))
+
+    def _parse(self, agent: str, text: str) -> Any:
+        if role_of(agent) != "tool":
+            read = _read_answer if len(text) <= CACHED_CHARS else read_answer
+            return read(text, self._state.puzzle.size)
+        return read_program(text) if self.tool == "python" else read_calls(text)
+
+    def _act(self, state: SudokuState, agent: str, action: Any) -> Transition:
+        role = role_of(agent)
+        if role == "planner":
+            return decide(state, action, self.max_turns)
+        if role == "proposer":
+            return propose(state, action, self.max_turns)
+        malformed = -MALFORMED / self.max_turns
+        if isinstance(action, ParseError):
+            return report(state, "", f"none: {action.reason}", None, malformed)
+        if self.tool == "call":
+            done = run_calls(state.puzzle, state.grid, action)
+            local = 0.0 if done.is_useful else -EMPTY / self.max_turns
+            return report(state, done.calls, done.results, done.answer, local)
+        run = run_program(action, state.grid.text + "\n")
+        answer, local = read_answer(run.stdout, state.puzzle.size), malformed
+        if isinstance(answer, ParseError):
+            answer = None
+        elif run.is_ok:
+            local = cost(try_answer(state.puzzle, state.grid, answer), self.max_turns)
+        return report(state, show_program(action), run.report, answer, local)
+
+    def _ansi(self, state: SudokuState) -> str:
+        return state.grid.text
+
+    def _rgb_array(self, state: SudokuState) -> Any:
+        return draw_image(state)
+
+    def _reference(self, state: SudokuState, agent: str, policy: str, rng: random.Random) -> str:
+        fills = fills_json(fills_of(state, policy, rng))
+        if role_of(agent) != "tool":
+            return f"#### {fills}"
+        return (
+            f"```python\nprint({fills!r})\n```" if self.tool == "python" else f"#### check({fills})"
+        )

@@ -1,0 +1,56 @@
+"""The grid as a picture, for `render_mode="rgb_array"`; needs Pillow (extra `render`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pettingllms.errors import MissingDependency
+from pettingllms_envs.sudoku.rules import value_at
+from pettingllms_envs.sudoku.solver import geometry
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from pettingllms_envs.sudoku.turns import SudokuState
+
+CELL_PIXELS = 32
+_PAPER, _LINE, _INK = (250, 250, 247), (190, 190, 186), (40, 44, 52)
+_RIGHT, _WRONG = (40, 104, 196), (196, 60, 48)
+
+
+def draw_image(state: SudokuState) -> npt.NDArray[np.uint8]:
+    """Return a picture of the grid: clues dark, fills blue, fills that block the solution red.
+
+    Returns:
+        uint8 of shape [n * 32 + 3, n * 32 + 3, 3].
+
+    Raises:
+        MissingDependency: If Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageDraw, ImageFont
+    except ImportError as error:
+        raise MissingDependency('render_mode="rgb_array"', "pillow", "render") from error
+    import numpy as np
+
+    puzzle, pixels = state.puzzle, CELL_PIXELS
+    size, shape = puzzle.size, geometry(puzzle.size)
+    side = size * pixels + 3
+    image = Image.new("RGB", (side, side), _PAPER)
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=18)
+    for line in range(size + 1):
+        at = 1 + line * pixels
+        for is_border, span in (
+            (line % shape.box_cols == 0, ((at, 0), (at, side))),
+            (line % shape.box_rows == 0, ((0, at), (side, at))),
+        ):
+            pen.line(span, fill=_INK if is_border else _LINE, width=3 if is_border else 1)
+    for cell in range(size * size):
+        value = value_at(puzzle, state.grid, cell)
+        if value:
+            given, right = puzzle.clues[cell], puzzle.solution[cell]
+            colour = _INK if given else _RIGHT if value == right else _WRONG
+            centre = (cell % size * pixels + pixels / 2 + 1, cell // size * pixels + pixels / 2 + 1)
+            pen.text(centre, str(value), fill=colour, font=font, anchor="mm")
+    return np.asarray(image)

@@ -1,0 +1,64 @@
+"""The reference policies: oracle (knows), greedy (sees singles) and random, for every role."""
+
+from __future__ import annotations
+
+import random
+
+from pettingllms_envs.sudoku.rules import Fill, candidates, value_at
+from pettingllms_envs.sudoku.solver import geometry
+from pettingllms_envs.sudoku.turns import SudokuState
+
+
+def fills_of(state: SudokuState, policy: str, rng: random.Random) -> list[Fill]:
+    """Return the fills of a policy in a state.
+
+    Args:
+        state: The state.
+        policy: `"oracle"`: all that is missing, and corrections of what is wrong; `"greedy"`: the
+            naked and hidden singles that can be seen at once (nothing follows from them within the
+            turn), or a guess if there are none; `"random"`: up to n guesses that the rules allow.
+        rng: Source of chance.
+    """
+    if policy == "oracle":
+        return _missing(state)
+    if policy == "greedy":
+        return _visible_singles(state) or _guesses(state, 1, rng)
+    return _guesses(state, state.puzzle.size, rng)
+
+
+def _fill(size: int, cell: int, value: int) -> Fill:
+    return (cell // size + 1, cell % size + 1, value)
+
+
+def _missing(state: SudokuState) -> list[Fill]:
+    """Return the fills that solve the puzzle; wrong values are cleared first."""
+    puzzle, size = state.puzzle, state.puzzle.size
+    values = [value_at(puzzle, state.grid, cell) for cell in range(size * size)]
+    wrong = [c for c, value in enumerate(values) if value and value != puzzle.solution[c]]
+    todo = [c for c, value in enumerate(values) if value != puzzle.solution[c]]
+    clears = [_fill(size, cell, 0) for cell in wrong]
+    return clears + [_fill(size, cell, puzzle.solution[cell]) for cell in todo]
+
+
+def _visible_singles(state: SudokuState) -> list[Fill]:
+    puzzle, size = state.puzzle, state.puzzle.size
+    boxes = geometry(size).boxes
+    options = {cell: candidates(puzzle, state.grid, cell) for cell in range(size * size)}
+    found = {cell: values[0] for cell, values in options.items() if len(values) == 1}
+    places: dict[tuple[str, int, int], list[int]] = {}
+    for cell, values in options.items():
+        for value in values:
+            for unit in (("row", cell // size), ("column", cell % size), ("box", boxes[cell])):
+                places.setdefault((*unit, value), []).append(cell)
+    for (_, _, value), cells in places.items():
+        if len(cells) == 1:
+            found.setdefault(cells[0], value)
+    return [_fill(size, cell, value) for cell, value in sorted(found.items())]
+
+
+def _guesses(state: SudokuState, count: int, rng: random.Random) -> list[Fill]:
+    puzzle, size = state.puzzle, state.puzzle.size
+    options = {cell: candidates(puzzle, state.grid, cell) for cell in range(size * size)}
+    cells = [cell for cell, values in options.items() if values]
+    chosen = rng.sample(cells, min(count, len(cells)))
+    return [_fill(size, cell, rng.choice(options[cell])) for cell in chosen]

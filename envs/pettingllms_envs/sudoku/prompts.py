@@ -1,0 +1,136 @@
+"""What the agents read: templates per team and tool, and the values of their placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pettingllms.prompts import PromptTemplate
+from pettingllms_envs.python_tool import INSTRUCTIONS
+from pettingllms_envs.sudoku.rules import Fill, value_at
+from pettingllms_envs.sudoku.solver import BOX_SHAPES
+from pettingllms_envs.sudoku.text import fills_json
+from pettingllms_envs.sudoku.tools import DESCRIPTION, MAX_CALLS
+from pettingllms_envs.sudoku.turns import SudokuState
+
+_RULES = """\
+Every row, column and box of the {size}x{size} grid must hold each of the values 1 to {size} \
+once. Boxes have {box_rows} rows and {box_cols} columns. 0 is an empty cell. Rows and columns are \
+numbered from 1; row 1 is at the top, column 1 at the left.
+A fill is [row, column, value]; value 0 clears a cell. The given values cannot be changed. A value \
+that already stands in the row, column or box is refused and costs a little. There are {max_turns} \
+turns."""
+
+_TASKS = {
+    "single": "Solve the Sudoku.",
+    "planner": "Solve the Sudoku, in a team of two: each turn the {mate}, then you, the planner, "
+    "decide which fills are written into the grid.",
+    "proposer": "Solve the Sudoku, in a team of two: each turn you, the proposer, propose fills. "
+    "The planner reads them and decides which fills are written into the grid.",
+    "call": "Solve the Sudoku, in a team of two: each turn you, the tool agent, call functions. "
+    "The planner reads the results and decides which fills are written into the grid.",
+    "python": "Solve the Sudoku, in a team of two: each turn you, the tool agent, write a program. "
+    "The planner reads it and what it prints, and decides which fills are written into the grid.",
+}
+_MATES = {
+    "proposer": "proposer proposes fills",
+    "call": "tool agent calls functions",
+    "python": "tool agent writes a program, which is run",
+}
+_HEARD = {
+    "proposer": "The proposer proposes: {proposal}",
+    "call": "The tool agent's calls and their results:\n{tool_result}",
+    "python": "The tool agent's program:\n{tool_call}\nWhat it did:\n{tool_result}",
+}
+_ANSWER_FILLS = """\
+You may think first. The last line of your answer is #### and a JSON list of fills, for example:
+#### [[1,2,3],[4,1,2]]
+Instead of fills, a whole grid as a JSON list of rows is read too; it replaces all earlier fills."""
+_ANSWER_CALLS = f"""\
+The functions:
+{DESCRIPTION}
+You may think first. The last line of your answer is #### and up to {MAX_CALLS} calls, for example:
+#### candidates(1, 2) places(box, 1, 3) check([[1,2,3],[4,1,2]])"""
+_ANSWER_PROGRAM = f"""\
+The program reads the grid from stdin, as {{size}} lines of {{size}} numbers, and prints a JSON \
+list of fills, or a whole grid as a JSON list of rows: its answer is the last such list that it prints.
+{INSTRUCTIONS}"""
+_USER = "Turn {turn} of {max_turns}.\n{grid}{history}"
+
+
+def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, PromptTemplate]:
+    """Return role -> prompt template of a team; the system texts have no placeholders left.
+
+    Args:
+        team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+        tool: `"python"` or `"call"`; only the team with a tool agent heeds it.
+        size: n.
+        max_turns: Turns of an episode.
+    """
+    box_rows, box_cols = BOX_SHAPES[size]
+    limits = {"size": size, "box_rows": box_rows, "box_cols": box_cols, "max_turns": max_turns}
+
+    def template(task: str, answer: str, heard: str = "") -> PromptTemplate:
+        rules = _RULES.format_map(limits)
+        user = _USER.replace("{max_turns}", str(max_turns)) + (f"\n{heard}" if heard else "")
+        return PromptTemplate(f"{task}\n{rules}\n{answer}".replace("{size}", str(size)), user)
+
+    if team == "single":
+        return {"planner": template(_TASKS["single"], _ANSWER_FILLS)}
+    mate = tool if team == "tool-planner" else "proposer"
+    task = _TASKS["planner"].replace("{mate}", _MATES[mate])
+    planner = template(task, _ANSWER_FILLS, _HEARD[mate])
+    if mate == "proposer":
+        return {"proposer": template(_TASKS["proposer"], _ANSWER_FILLS), "planner": planner}
+    answer = _ANSWER_CALLS if mate == "call" else _ANSWER_PROGRAM
+    return {"tool": template(_TASKS[mate], answer), "planner": planner}
+
+
+class Situation(NamedTuple):
+    """Everything the placeholders depend on."""
+
+    state: SudokuState
+    turn: int
+    """Turns played before this one."""
+    max_turns: int
+
+
+def own_fills(state: SudokuState) -> list[Fill]:
+    """Return the fills that stand in the grid beside the clues."""
+    puzzle, size = state.puzzle, state.puzzle.size
+    values = ((cell, value_at(puzzle, state.grid, cell)) for cell in range(size * size))
+    return [
+        (cell // size + 1, cell % size + 1, value)
+        for cell, value in values
+        if value and not puzzle.clues[cell]
+    ]
+
+
+def _history(now: Situation) -> str:
+    state, lines = now.state, ""
+    if now.turn and state.grid.num_right + state.grid.num_wrong:
+        lines += f"\nFilled in by your team so far: {fills_json(own_fills(state))}"
+    if state.refused:
+        lines += f"\nRefused last turn: {state.refused}"
+    return lines
+
+
+READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
+    "grid": ("the grid, one row per line, 0 for empty cells", lambda now: now.state.grid.text),
+    "history": (
+        "from the second turn on, lines on the team's fills and on refused ones; begins with a "
+        "line break unless it is empty",
+        _history,
+    ),
+    "own_fills": ("the team's fills in the grid", lambda now: fills_json(own_fills(now.state))),
+    "refused": ("the fills refused last turn", lambda now: now.state.refused or "none"),
+    "proposal": ("the fills proposed this turn", lambda now: fills_json(now.state.proposal)),
+    "tool_call": ("the tool agent's calls or program", lambda now: now.state.call or "none"),
+    "tool_result": ("what came of them", lambda now: now.state.result or "none"),
+    "size": ("n", lambda now: now.state.puzzle.size),
+    "turn": ("the present turn, from 1", lambda now: min(now.turn + 1, now.max_turns)),
+    "max_turns": ("turns of the episode", lambda now: now.max_turns),
+}
+
+FIELDS: dict[str, str] = {name: meaning for name, (meaning, _) in READERS.items()}
+"""Placeholder -> its meaning."""

@@ -1,0 +1,163 @@
+"""Sudoku as text: puzzles that people write, answers that models write."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from pettingllms.env import ParseError
+from pettingllms.errors import LevelFormatError
+from pettingllms_envs.sudoku.generator import Puzzle
+from pettingllms_envs.sudoku.rules import Fill
+from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice, solutions
+
+SYMBOLS = "0123456789ABCDEFG"
+"""Symbol of each value in puzzle texts; `.` and `0` are empty cells."""
+
+_ROW = r"\[\s*+(?:-?[0-9]{1,4}+(?=[\s,\]])\s*+,?\s*+)*+\]"
+_TABLE = rf"\[\s*+(?:{_ROW}\s*+,?\s*+)++\]"
+_ANSWER = re.compile(f"{_TABLE}|{_ROW}")
+_ROW_ONLY = re.compile(_ROW)
+_NUMBER = re.compile(r"-?[0-9]+")
+_MAX_FILLS = 1024
+
+
+class Answer(NamedTuple):
+    """What an agent wants to write into the grid."""
+
+    fills: tuple[Fill, ...]
+    is_grid: bool = False
+    """Whether the fills are a whole grid, which replaces everything but the clues."""
+
+
+def read_answer(text: str, size: int) -> Answer | ParseError:
+    """Read fills or a grid from what a model or a program wrote, liberally.
+
+    The last well-formed answer counts: a list of `[row, column, value]`, one such triple, a list of
+    n rows of n numbers, or an empty list. Commas may be missing. Takes time linear in the text.
+
+    Args:
+        text: The text.
+        size: n.
+    """
+    answer: Answer | ParseError = ParseError(
+        f"no list of [row, column, value] and no {size}x{size} grid of numbers"
+    )
+    for found in _ANSWER.finditer(text):
+        read = _read_table(found.group(), size)
+        if read is not None:
+            answer = read
+    return answer
+
+
+def _read_table(text: str, size: int) -> Answer | ParseError | None:
+    rows = [list(map(int, _NUMBER.findall(row))) for row in _ROW_ONLY.findall(text)]
+    rows = [] if rows == [[]] else rows
+    if len(rows) > _MAX_FILLS:
+        return ParseError(f"more than {_MAX_FILLS} fills")
+    if all(len(row) == 3 for row in rows):
+        return Answer(tuple((row[0], row[1], row[2]) for row in rows))
+    if len(rows) == size and all(len(row) == size for row in rows):
+        cells = [(r, c, value) for r, row in enumerate(rows, 1) for c, value in enumerate(row, 1)]
+        return Answer(tuple(cells), is_grid=True)
+    return None
+
+
+def fills_json(fills: tuple[Fill, ...] | list[Fill]) -> str:
+    """Return fills as the JSON list that prompts ask for."""
+    return "[" + ",".join(f"[{row},{col},{value}]" for row, col, value in fills) + "]"
+
+
+def puzzle_text(puzzle: Puzzle) -> str:
+    """Return the clues as one line of symbols, `.` for an empty cell."""
+    return "".join("." if value == 0 else SYMBOLS[value] for value in puzzle.clues)
+
+
+def read_puzzles(text: str) -> list[Puzzle]:
+    """Read a file of puzzles: one per line; blank lines and lines that begin with `;` are skipped.
+
+    Raises:
+        LevelFormatError: As `read_puzzle`, or if the file has no puzzle.
+        UnreachableRequest: If a puzzle is too hard to certify.
+    """
+    puzzles = [
+        read_puzzle(line, first_line=number)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not line.startswith(";")
+    ]
+    if not puzzles:
+        raise LevelFormatError("the file has no puzzle", allowed="one puzzle per line")
+    return puzzles
+
+
+def read_puzzle(text: str, first_line: int = 1) -> Puzzle:
+    """Read one puzzle and certify that it has exactly one solution.
+
+    Args:
+        text: n * n symbols in one line, or n lines of n symbols: `1`-`9`, then `A`-`G`; `.` or `0`
+            for an empty cell. Spaces are not allowed within lines.
+        first_line: Number of the first line of `text`, for errors.
+
+    Raises:
+        LevelFormatError: If a symbol is unknown, the shape is wrong, clues contradict each other,
+            no cell is empty, or there is not exactly one solution; it names line and column.
+        UnreachableRequest: If the number of solutions could not be decided within bounds.
+    """
+    lines = [line.rstrip() for line in text.rstrip().split("\n")]
+    skipped = next((index for index, line in enumerate(lines) if line), 0)
+    lines, first_line = lines[skipped:], first_line + skipped
+    size = _size_of(lines, first_line)
+    clues = bytearray()
+    places: list[tuple[int, int]] = []
+    for number, line in enumerate(lines, first_line):
+        for column, symbol in enumerate(line, 1):
+            value = 0 if symbol == "." else SYMBOLS.find(symbol.upper())
+            if not 0 <= value <= size:
+                allowed = f"{SYMBOLS[1]}-{SYMBOLS[size]} and . or 0 for an empty cell"
+                raise LevelFormatError(f"unknown symbol {symbol!r}", number, column, allowed)
+            clues.append(value)
+            places.append((number, column))
+    _check_clues(size, bytes(clues), places)
+    found = solutions(size, bytes(clues))
+    if len(found) != 1:
+        problem = "the puzzle has no solution" if not found else "the puzzle has several solutions"
+        raise LevelFormatError(problem, first_line, allowed="exactly one solution")
+    return Puzzle(size, bytes(clues), found[0], singles_suffice(size, bytes(clues)))
+
+
+def _size_of(lines: list[str], first_line: int) -> int:
+    allowed = "n * n symbols in one line, or n lines of n symbols, with n one of 4, 6, 9, 16"
+    if len(lines) == 1:
+        for size in BOX_SHAPES:
+            if len(lines[0]) == size * size:
+                return size
+        raise LevelFormatError(f"{len(lines[0])} symbols in one line", first_line, 0, allowed)
+    size = len(lines)
+    if size not in BOX_SHAPES:
+        raise LevelFormatError(f"{size} lines", first_line, 0, allowed)
+    for number, line in enumerate(lines, first_line):
+        if len(line) != size:
+            column = min(len(line), size) + 1
+            raise LevelFormatError(f"{len(line)} symbols in this line", number, column, allowed)
+    return size
+
+
+def _check_clues(size: int, clues: bytes, places: list[tuple[int, int]]) -> None:
+    if 0 not in clues:
+        raise LevelFormatError("no cell is empty", places[0][0], 0, "at least one empty cell")
+    boxes = geometry(size).boxes
+    for cell, value in enumerate(clues):
+        for other in range(cell):
+            if value and clues[other] == value:
+                unit = _shared_unit(size, boxes, cell, other)
+                if unit:
+                    problem = f"the clue {SYMBOLS[value]} stands twice in a {unit}"
+                    raise LevelFormatError(problem, *places[cell], "clues that agree")
+
+
+def _shared_unit(size: int, boxes: tuple[int, ...], cell: int, other: int) -> str:
+    if cell // size == other // size:
+        return "row"
+    if cell % size == other % size:
+        return "column"
+    return "box" if boxes[cell] == boxes[other] else ""

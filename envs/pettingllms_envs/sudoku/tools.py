@@ -1,0 +1,123 @@
+"""`tool="call"`: the tool agent's helper calls. They are parsed and answered, never executed."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from pettingllms.env import ParseError
+from pettingllms_envs.grid import answer_span
+from pettingllms_envs.sudoku.generator import Puzzle
+from pettingllms_envs.sudoku.rules import Grid, candidates, value_at
+from pettingllms_envs.sudoku.solver import geometry
+from pettingllms_envs.sudoku.text import Answer, read_answer
+from pettingllms_envs.sudoku.turns import try_answer
+
+MAX_CALLS = 8
+"""Calls that are answered in one turn; further ones are not."""
+
+DESCRIPTION = """\
+candidates(row, col): the values that do not yet stand in the row, column or box of that cell
+places(unit, number, value): the cells of one unit that could take the value; unit is row, column \
+or box, boxes are numbered from 1, left to right and top to bottom
+check(fills): which of these fills would be refused, and which empty cells would be left without \
+any candidate; its fills are also your proposal"""
+
+_CALL = re.compile(
+    r"\bcandidates\s*+\(\s*+([0-9]{1,3})\s*+,\s*+([0-9]{1,3})\s*+\)"
+    r"""|\bplaces\s*+\(\s*+["']?(row|column|box)["']?\s*+,\s*+([0-9]{1,3})\s*+,\s*+([0-9]{1,3})\s*+\)"""
+    r"|\bcheck\s*+\(\s*+([\[\]0-9,\s-]*+)\)"
+)
+
+
+class Calls(NamedTuple):
+    """What the tool agent asks for."""
+
+    calls: tuple[tuple[str, ...], ...]
+    """("candidates", row, col), ("places", unit, number, value) or ("check", list)."""
+
+
+class CallResults(NamedTuple):
+    """What the planner reads."""
+
+    calls: str
+    results: str
+    answer: Answer | None
+    """The fills of the last `check`."""
+    is_useful: bool
+    """Whether any call was answered and not refused."""
+
+
+def read_calls(text: str) -> Calls | ParseError:
+    """Read the calls after the last `####`, or else of the whole text, at most `MAX_CALLS`."""
+    begin = answer_span(text)[0]
+    found = [
+        tuple(group for group in match.groups() if group is not None)
+        for match in _CALL.finditer(text, begin)
+    ]
+    names = {1: "check", 2: "candidates", 3: "places"}
+    calls = tuple((names[len(groups)], *groups) for groups in found)
+    if not calls:
+        return ParseError("no call of candidates, places or check with its arguments")
+    return Calls(calls[:MAX_CALLS])
+
+
+def run_calls(puzzle: Puzzle, grid: Grid, calls: Calls) -> CallResults:
+    """Answer calls, one line each."""
+    lines: list[str] = []
+    answer: Answer | None = None
+    for name, *arguments in calls.calls:
+        shown = f"{name}({', '.join(' '.join(one.split()) for one in arguments)})"
+        if name == "check":
+            read = read_answer(arguments[0], puzzle.size)
+            if isinstance(read, ParseError):
+                result = f"none: {read.reason}"
+            else:
+                answer, result = read, _check(puzzle, grid, read)
+        elif name == "candidates":
+            result = _candidates(puzzle, grid, int(arguments[0]), int(arguments[1]))
+        else:
+            result = _places(puzzle, grid, arguments[0], int(arguments[1]), int(arguments[2]))
+        lines.append(f"{shown} = {result}")
+    useful = any(" = none: " not in line for line in lines)
+    asked = "; ".join(line.partition(" = ")[0] for line in lines)
+    return CallResults(asked, "\n".join(lines), answer, useful)
+
+
+def _candidates(puzzle: Puzzle, grid: Grid, row: int, col: int) -> str:
+    size = puzzle.size
+    if not (0 < row <= size and 0 < col <= size):
+        return f"none: rows and columns go from 1 to {size}"
+    cell = (row - 1) * size + col - 1
+    value = value_at(puzzle, grid, cell)
+    return f"none: the cell holds {value}" if value else str(candidates(puzzle, grid, cell))
+
+
+def _places(puzzle: Puzzle, grid: Grid, unit: str, number: int, value: int) -> str:
+    size = puzzle.size
+    if not (0 < number <= size and 0 < value <= size):
+        return f"none: numbers and values go from 1 to {size}"
+    everything = range(size * size)
+    unit_of = {
+        "row": [cell // size for cell in everything],
+        "column": [cell % size for cell in everything],
+        "box": geometry(size).boxes,
+    }[unit]
+    cells = [cell for cell in everything if unit_of[cell] == number - 1]
+    if any(value_at(puzzle, grid, cell) == value for cell in cells):
+        return f"none: {value} already stands in that {unit}"
+    open_cells = [cell for cell in cells if value in candidates(puzzle, grid, cell)]
+    return str([[cell // size + 1, cell % size + 1] for cell in open_cells])
+
+
+def _check(puzzle: Puzzle, grid: Grid, answer: Answer) -> str:
+    if not answer.fills:
+        return "none: no fills"
+    size, trial = puzzle.size, try_answer(puzzle, grid, answer)
+    refused = [f"{list(one)} ({reason})" for one, reason in trial.refused]
+    stuck = [
+        [cell // size + 1, cell % size + 1]
+        for cell in range(size * size)
+        if not value_at(puzzle, trial.grid, cell) and not candidates(puzzle, trial.grid, cell)
+    ]
+    return f"refused: {', '.join(refused) or 'none'}; without candidates: {stuck or 'none'}"

@@ -1,0 +1,130 @@
+"""What one action of each role does to the state and what it pays: pure functions."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pettingllms.env import ParseError, Transition
+from pettingllms_envs.sudoku.generator import Puzzle
+from pettingllms_envs.sudoku.reward import EMPTY, MALFORMED, REFUSED, SUCCESS, potential
+from pettingllms_envs.sudoku.rules import Fill, Grid, fill, is_solved, start
+from pettingllms_envs.sudoku.text import Answer, fills_json
+
+_start = lru_cache(maxsize=512)(start)
+_MAX_REFUSALS_SHOWN = 8
+
+
+class SudokuState(NamedTuple):
+    """The state of an episode."""
+
+    puzzle: Puzzle
+    grid: Grid
+    potential: float = 0.0
+    """The potential of the grid; after a proposal, of the grid that it promises."""
+    call: str = ""
+    """What the tool agent asked for or wrote this turn."""
+    result: str = ""
+    """What came of it, for the planner."""
+    proposal: tuple[Fill, ...] = ()
+    """The fills proposed this turn."""
+    refused: str = ""
+    """The planner's fills that were refused last turn, for its next prompt."""
+
+
+class Trial(NamedTuple):
+    """What an answer does to a grid."""
+
+    grid: Grid
+    fills: tuple[Fill, ...]
+    """The fills that the answer asks for; cells of a grid answer that hold clues are left out."""
+    refused: tuple[tuple[Fill, str], ...]
+    """Fills that changed nothing, with the reasons."""
+
+
+def try_answer(puzzle: Puzzle, grid: Grid, answer: Answer) -> Trial:
+    """Write the fills of an answer, in order; a whole grid clears the old fills first."""
+    fills = answer.fills
+    if answer.is_grid:
+        grid, size = _start(puzzle), puzzle.size
+        fills = tuple(f for f in fills if f[2] != puzzle.clues[(f[0] - 1) * size + f[1] - 1])
+    refused: list[tuple[Fill, str]] = []
+    for one in fills:
+        grid, reason = fill(puzzle, grid, *one)
+        if reason:
+            refused.append((one, reason))
+    return Trial(grid, fills, tuple(refused))
+
+
+def decide(state: SudokuState, action: Answer | ParseError, max_turns: int) -> Transition:
+    """Let the planner act: its fills are written and the turn's proposal is settled."""
+    puzzle = state.puzzle
+    trial, local = _judge(state, action, max_turns)
+    after = SudokuState(
+        puzzle, trial.grid, potential(puzzle, trial.grid), refused=_refusals(trial.refused)
+    )
+    solved = is_solved(puzzle, trial.grid)
+    team = after.potential - state.potential + SUCCESS * solved
+    return Transition(after, team, local, solved, solved, _facts(after, trial))
+
+
+def propose(state: SudokuState, action: Answer | ParseError, max_turns: int) -> Transition:
+    """Let the proposer act: its fills are tried out and shown to the planner, not written."""
+    trial, local = _judge(state, action, max_turns)
+    return _promise(state, trial, local, {})
+
+
+def report(
+    state: SudokuState, call: str, result: str, answer: Answer | None, local: float
+) -> Transition:
+    """Let the tool agent act: the planner will read what it asked for, and the result.
+
+    Args:
+        state: The state at the start of the turn.
+        call: The calls or the program, bounded.
+        result: What came back, bounded.
+        answer: The fills that the result proposes, if any.
+        local: The local reward.
+    """
+    trial = try_answer(state.puzzle, state.grid, answer or Answer(()))
+    after = state._replace(call=call, result=result)
+    return _promise(after, trial, local, {"call": call, "result": result})
+
+
+def cost(trial: Trial, max_turns: int) -> float:
+    """Return the local reward of a readable answer."""
+    if not trial.fills:
+        return -EMPTY / max_turns
+    if not trial.refused:
+        return 0.0
+    return -REFUSED / max_turns * len(trial.refused) / len(trial.fills)
+
+
+def _judge(state: SudokuState, action: Answer | ParseError, max_turns: int) -> tuple[Trial, float]:
+    if isinstance(action, ParseError):
+        return Trial(state.grid, (), ()), -MALFORMED / max_turns
+    trial = try_answer(state.puzzle, state.grid, action)
+    return trial, cost(trial, max_turns)
+
+
+def _promise(state: SudokuState, trial: Trial, local: float, info: dict[str, Any]) -> Transition:
+    promised = potential(state.puzzle, trial.grid)
+    after = state._replace(potential=promised, proposal=trial.fills)
+    info = {**_facts(state, trial), "proposed": [list(one) for one in trial.fills], **info}
+    return Transition(after, promised - state.potential, local, info=info)
+
+
+def _facts(state: SudokuState, trial: Trial) -> dict[str, Any]:
+    grid = state.grid
+    return {
+        "num_fills": len(trial.fills),
+        "num_refused": len(trial.refused),
+        "num_empty": state.puzzle.clues.count(0) - grid.num_right - grid.num_wrong,
+        "solvable": grid.num_wrong == 0,
+    }
+
+
+def _refusals(refused: tuple[tuple[Fill, str], ...]) -> str:
+    shown = [f"{fills_json([one])[1:-1]} ({reason})" for one, reason in refused]
+    more = len(shown) - _MAX_REFUSALS_SHOWN
+    return ", ".join(shown[:_MAX_REFUSALS_SHOWN]) + (f", and {more} more" if more > 0 else "")
