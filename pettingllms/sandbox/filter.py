@@ -61,11 +61,11 @@ rt_sigsuspend sigaltstack restart_syscall pause pipe pipe2 dup dup2 dup3 select 
 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd2 sched_yield
 nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time getitimer setitimer alarm
 getpid gettid getppid getuid geteuid getgid getegid getresuid getresgid getgroups getpgrp getpgid
-getsid getrusage times getrlimit setrlimit sched_getaffinity getcpu sched_getscheduler
+getsid getrusage times getrlimit sched_getaffinity getcpu sched_getscheduler
 sched_getparam sched_get_priority_max sched_get_priority_min getpriority exit exit_group futex
 futex_waitv set_tid_address set_robust_list rseq membarrier getrandom uname umask getdents64 fstat
 close_range getcwd capget getsockname shutdown getsockopt
-""".split()
+"""
 
 _KILLED = """
 execve execveat ptrace process_vm_readv process_vm_writev process_madvise mount umount2 pivot_root
@@ -74,7 +74,7 @@ userfaultfd io_uring_setup io_uring_enter io_uring_register add_key request_key 
 finit_module delete_module kexec_load kexec_file_load unshare setns reboot swapon swapoff acct iopl
 ioperm modify_ldt pidfd_getfd pidfd_send_signal kcmp open_by_handle_at quotactl settimeofday
 clock_settime sethostname setdomainname
-""".split()
+"""
 
 _OPEN_FOR_WRITING = 0o3 | 0o100 | 0o1000 | 0o2000 | 0o20000000
 _AT_EMPTY_PATH = 0x1000
@@ -83,6 +83,10 @@ _CLONE_VM, _CLONE_THREAD = 0x100, 0x10000
 _CLONE_FORBIDDEN = 0x80 | 0x4000 | 0x2000 | 0x8000 | 0x20000 | 0x800000 | 0x7E000000
 _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030)  # DUPFD, GETFD, SETFD, GETFL, SETFL, DUPFD_CLOEXEC
 _IOCTL_COMMANDS = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451, 0x541B)
+# Only we and the kernel may end a program with SIGKILL or for its processor time or file size, so
+# that whoever sees such an end knows its cause. Within the hard limits, the rest is its own affair.
+_OWN_SIGNALS = tuple(number for number in range(32) if number not in (9, 19, 24, 25, 31))
+_OWN_LIMITS = (2, 3, 4, 7, 9)  # DATA, STACK, CORE, NOFILE, AS
 _PRCTL_NAME = (15, 16)
 _MSG_DONTWAIT, _MSG_NOSIGNAL = 0x40, 0x4000
 _AF_UNIX, _SOCK_STREAM = 1, 1
@@ -118,9 +122,10 @@ def _rules(may_read_files: bool) -> dict[str, _Action]:
         "prctl": _Rule((_Test(0, _PRCTL_NAME),), denied),
         "ioctl": _Rule((_Test(1, _IOCTL_COMMANDS),), _error(errno.ENOTTY)),
         "fcntl": _Rule((_Test(1, _FCNTL_COMMANDS),), denied),
-        "prlimit64": _Rule((_Test(0, (0, SELF_PID)),), denied),
-        "kill": _Rule((_Test(0, (SELF_PID,)),), denied),
-        "tgkill": _Rule((_Test(0, (SELF_PID,)),), denied),
+        "prlimit64": _Rule((_Test(0, (0, SELF_PID)), _Test(1, _OWN_LIMITS)), denied),
+        "setrlimit": _Rule((_Test(0, _OWN_LIMITS),), denied),
+        "kill": _Rule((_Test(0, (SELF_PID,)), _Test(1, _OWN_SIGNALS)), denied),
+        "tgkill": _Rule((_Test(0, (SELF_PID,)), _Test(2, _OWN_SIGNALS)), denied),
         "socketpair": _Rule((_Test(0, (_AF_UNIX,)), _Test(1, (_SOCK_STREAM,), 0xF)), denied),
         "sendto": _Rule((_Test(3, *plain_flags), *no_address), denied),
         "recvfrom": _Rule((_Test(3, *plain_flags),), denied),
@@ -129,8 +134,8 @@ def _rules(may_read_files: bool) -> dict[str, _Action]:
 
 def _actions(may_read_files: bool) -> dict[int, _Action]:
     by_name: dict[str, _Action] = {
-        **dict.fromkeys(_ALLOWED, _ALLOW),
-        **dict.fromkeys(_KILLED, _KILL),
+        **dict.fromkeys(_ALLOWED.split(), _ALLOW),
+        **dict.fromkeys(_KILLED.split(), _KILL),
         **_rules(may_read_files),
     }
     numbers = syscall_numbers()

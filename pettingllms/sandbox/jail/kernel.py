@@ -12,6 +12,7 @@ _syscall.restype = ctypes.c_long
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_KEEPCAPS = 8
 PR_SET_NO_NEW_PRIVS = 38
 
 CLONE_NEWNS = 0x00020000
@@ -21,6 +22,8 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
+
+CAP_SETUID_MASK = 1 << 7
 
 _CLOSE_RANGE = 436  # this number and those above are the same on all architectures
 _SECCOMP_SET_MODE_FILTER = 1
@@ -34,29 +37,29 @@ def _check(result: int, call: str) -> int:
     return result
 
 
-def syscall(number: int, *arguments: int | bytes | None | ctypes.Array[ctypes.c_char]) -> int:
+def syscall(number: int, *arguments: int | bytes | None) -> int:
     """The raw call `number`; integers are passed as unsigned 64-bit words."""
     words = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in arguments]
     return _check(_syscall(ctypes.c_long(number), *words), f"system call {number}")
 
 
 def prctl(option: int, value: int) -> None:
-    """prctl(2) with one argument."""
+    """Call prctl with one argument."""
     _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl({option})")
 
 
 def unshare(flags: int) -> None:
-    """unshare(2)."""
+    """Leave namespaces for new ones."""
     _check(_libc.unshare(flags), f"unshare({flags:#x})")
 
 
 def setns(descriptor: int, flags: int) -> None:
-    """setns(2)."""
+    """Enter a namespace."""
     _check(_libc.setns(descriptor, flags), "setns")
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    """mount(2)."""
+    """Mount a file system, or bind a path."""
     result = _libc.mount(
         os.fsencode(source),
         os.fsencode(target),
@@ -68,12 +71,12 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
 
 
 def umount(target: str, flags: int) -> None:
-    """umount2(2)."""
+    """Unmount a file system."""
     _check(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
 
 
 def set_filesystem_uid(uid: int) -> None:
-    """setfsuid(2), checked: the kernel itself reports no error.
+    """Read and write files as `uid`. The kernel reports no error, so this checks.
 
     Raises:
         PermissionError: The kernel refused.
@@ -88,10 +91,10 @@ def close_from(first: int) -> None:
     syscall(_CLOSE_RANGE, first, 0xFFFFFFFF, 0)
 
 
-def drop_capabilities(capset_number: int) -> None:
-    """Give up every capability of this process."""
+def keep_capabilities(capset_number: int, mask: int) -> None:
+    """Give up every capability but those of the first 32 that are in `mask` (0: all of them)."""
     header = struct.pack("=II", _CAPABILITY_VERSION_3, 0)
-    syscall(capset_number, header, bytes(24))
+    syscall(capset_number, header, struct.pack("=6I", mask, mask, 0, 0, 0, 0))
 
 
 def load_filter(seccomp_number: int, code: bytes) -> None:

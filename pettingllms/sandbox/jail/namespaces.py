@@ -13,7 +13,7 @@ _MNT_DETACH = 2
 _MOUNT_SETATTR = 442
 _AT_RECURSIVE = 0x8000
 _ATTR_RDONLY_NOSUID_NODEV = 1 | 2 | 4
-_STAGES = ("/tmp", "/var/tmp", "/mnt", "/run")  # noqa: S108 - a tmpfs of our own covers it
+_STAGES = ("/tmp", "/var/tmp", "/mnt", "/run")
 
 _SYSTEM = (
     kernel.CLONE_NEWNS
@@ -44,9 +44,7 @@ def _bind(source: int, target: str, is_folder: bool) -> None:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     kernel.mount(f"/proc/self/fd/{source}", target, "", _MS_BIND | _MS_REC)
     attributes = struct.pack("=QQQQ", _ATTR_RDONLY_NOSUID_NODEV, 0, 0, 0)
-    kernel.syscall(
-        _MOUNT_SETATTR, -100, os.fsencode(target) + b"\0", _AT_RECURSIVE, attributes, 32
-    )
+    kernel.syscall(_MOUNT_SETATTR, -100, os.fsencode(target) + b"\0", _AT_RECURSIVE, attributes, 32)
 
 
 def _new_root(readable: list[str], pivot_root_number: int) -> None:
@@ -67,7 +65,7 @@ def _new_root(readable: list[str], pivot_root_number: int) -> None:
     kernel.mount("none", "/", "", _MS_REMOUNT | _MS_BIND | _MS_RDONLY | flags)
 
 
-def enter(readable: list[str], jail_uid: int | None, pivot_root_number: int) -> int:
+def enter(readable: list[str], jail_uid: int | None, pivot_root_number: int) -> None:
     """Move this process into new namespaces and its next child to pid 1 of a new pid namespace.
 
     Root mounts first, becomes `jail_uid`, and only then enters a user namespace, so that no
@@ -78,13 +76,9 @@ def enter(readable: list[str], jail_uid: int | None, pivot_root_number: int) -> 
         jail_uid: What root becomes; None for an ordinary user, who stays who he is.
         pivot_root_number: Number of pivot_root(2).
 
-    Returns:
-        A descriptor of `/proc/self/ns`, for whoever needs a namespace by name later.
-
     Raises:
         OSError: The machine does not allow it.
     """
-    namespaces = os.open("/proc/self/ns", os.O_RDONLY | os.O_CLOEXEC)
     process = os.open("/proc/self", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if jail_uid is None:
@@ -100,7 +94,6 @@ def enter(readable: list[str], jail_uid: int | None, pivot_root_number: int) -> 
             _map_own_ids(process, jail_uid, jail_uid)
     finally:
         os.close(process)
-    return namespaces
 
 
 def become(uid: int) -> None:

@@ -1,0 +1,354 @@
+"""`Sandbox`: the one way in which model-written code is run."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import json
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal, Self
+
+from pettingllms.errors import InvalidArgument, SandboxError
+from pettingllms.sandbox.isolation import (
+    CANARY,
+    JAILS,
+    NOT_COVERED,
+    Tier,
+    check_platform,
+    jail_uid,
+    packages_of,
+    server_config,
+)
+from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
+from pettingllms.sandbox.pool import Finished, Pool
+from pettingllms.sandbox.tasks import TaskBudget
+from pettingllms.sandbox.unsafe import UnsafePool
+from pettingllms.sandbox.worker import Request, Worker
+
+logger = logging.getLogger(__name__)
+
+Isolation = Literal["auto", "namespaces", "landlock", "sealed", "unsafe"]
+Flavour = Literal["lean", "science"]
+
+_MAX_SERVERS = 16
+_instances = itertools.count()
+
+
+class Sandbox:
+    r"""Runs Python programs that nobody has read, in a pool of jailed processes.
+
+    A program sees Python's standard library, the packages of the flavour, its stdin, and nothing
+    else: no file of the host, no network, no other process, no environment variable. It writes
+    to stdout and stderr only. Each run is a fresh process; nothing of it is left afterwards.
+    Equal program and input give equal output, unless the program asks for time or entropy.
+
+    The sandbox is safe to use from threads, from asyncio, and in processes that were forked or
+    spawned (each gets servers of its own). Servers start with the first run.
+
+    Args:
+        isolation: "auto" takes the strongest tier that this machine offers; a tier's name demands
+            it. "unsafe" is no jail and needs PETTINGLLMS_ALLOW_UNSAFE_SANDBOX=1 besides.
+        flavour: "lean" has the standard library; "science" also numpy, mpmath and sympy.
+        workers: Programs that run at the same time, in [1, 1024]; None: one per processor.
+        limits: What a run may use, unless the call says otherwise.
+
+    Raises:
+        InvalidArgument: An argument is out of its range.
+        MissingDependency: A package of the flavour is not installed.
+        SandboxError: (at the first run) The machine does not offer the isolation; the message
+            says why, tier by tier.
+
+    Example:
+        >>> from pettingllms.sandbox import Sandbox
+        >>> with Sandbox(workers=1) as sandbox:
+        ...     sandbox.run("print(int(input()) ** 2)", stdin="12").stdout
+        '144\n'
+    """
+
+    def __init__(
+        self,
+        isolation: Isolation = "auto",
+        flavour: Flavour = "lean",
+        workers: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        allowed = ("auto", *map(str, Tier))
+        if isolation not in allowed:
+            raise InvalidArgument("isolation", isolation, " or ".join(map(repr, allowed)))
+        if workers is not None and not 1 <= workers <= 1024:
+            raise InvalidArgument("workers", workers, "None or a whole number from 1 to 1024")
+        packages_of(flavour)
+        self.flavour: Flavour = flavour
+        self.limits = limits or Limits()
+        self.workers = workers or len(os.sched_getaffinity(0))
+        self._isolation: Isolation = isolation
+        self._tier: Tier | None = None
+        self._reasons: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._pool: Pool | UnsafePool | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
+        self._pid = os.getpid()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        self._running_pool()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sandbox, (self._isolation, self.flavour, self.workers, self.limits)
+
+    def close(self) -> None:
+        """End all servers and whatever they run. Closing twice is allowed."""
+        self._is_closed = True
+        if self._finalizer is not None:
+            self._finalizer()
+        self._pool = None
+
+    # ---- running
+
+    def run(
+        self, code: str, stdin: str | bytes = "", limits: Limits | None = None
+    ) -> ExecutionResult:
+        """Run one program to its end.
+
+        Args:
+            code: Source of the program; any text at all.
+            stdin: What it reads from its standard input.
+            limits: What it may use; None: the sandbox's own limits.
+
+        Raises:
+            SandboxError: The sandbox is closed or cannot be started. A program never raises.
+        """
+        return self._submit(self._request(code, stdin, limits)).result()[0]
+
+    def run_many(
+        self, code: str, stdins: Iterable[str | bytes], limits: Limits | None = None
+    ) -> list[ExecutionResult]:
+        """Run one program on several inputs, each in a process of its own, in any order.
+
+        Args:
+            code: Source of the program.
+            stdins: One input per run.
+            limits: What each run may use.
+
+        Returns:
+            One result per input, in the order of the inputs.
+
+        Raises:
+            SandboxError: As for `run`.
+        """
+        requests = (self._request(code, stdin, limits) for stdin in stdins)
+        return [result for result, _ in self._stream(requests)]
+
+    async def arun(
+        self, code: str, stdin: str | bytes = "", limits: Limits | None = None
+    ) -> ExecutionResult:
+        """`run` for asyncio. A cancelled call that has not begun does not run."""
+        loop = asyncio.get_running_loop()
+        if self._pool is None:
+            await loop.run_in_executor(None, self._running_pool)
+        request = self._request(code, stdin, limits)
+        return (await asyncio.wrap_future(self._submit(request)))[0]
+
+    async def arun_many(
+        self, code: str, stdins: Iterable[str | bytes], limits: Limits | None = None
+    ) -> list[ExecutionResult]:
+        """`run_many` for asyncio."""
+        if self._pool is None:
+            await asyncio.get_running_loop().run_in_executor(None, self._running_pool)
+        window = asyncio.Semaphore(2 * self._running_pool().capacity)
+
+        async def one(stdin: str | bytes) -> ExecutionResult:
+            async with window:
+                return await self.arun(code, stdin, limits)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(stdin)) for stdin in stdins]
+        return [task.result() for task in tasks]
+
+    def run_calls(
+        self,
+        code: str,
+        function_name: str,
+        args_list: Iterable[Sequence[Any]],
+        limits: Limits | None = None,
+    ) -> list[CallResult]:
+        """Call a function of a program, once per argument list, each in a process of its own.
+
+        Args:
+            code: Source that defines the function.
+            function_name: "solve", or "Solution.solve" for a method of a class without
+                constructor arguments. A bare name that the program does not define is looked up
+                in a class `Solution`.
+            args_list: Positional arguments of each call; anything that JSON can say.
+            limits: What each call may use.
+
+        Returns:
+            One result per call. Values come back through JSON only: compare `value` with what you
+            expect, outside. A program can make its function return anything, but knows no answer.
+
+        Raises:
+            InvalidArgument: Arguments that JSON cannot say.
+            SandboxError: As for `run`.
+        """
+        requests = self._call_requests(code, function_name, args_list, limits)
+        return [_call_result(*finished) for finished in self._stream(requests)]
+
+    async def arun_calls(
+        self,
+        code: str,
+        function_name: str,
+        args_list: Iterable[Sequence[Any]],
+        limits: Limits | None = None,
+    ) -> list[CallResult]:
+        """`run_calls` for asyncio."""
+        call = functools.partial(self.run_calls, code, function_name, args_list, limits)
+        return await asyncio.get_running_loop().run_in_executor(None, call)
+
+    # ---- what there is
+
+    def describe(self) -> dict[str, Any]:
+        """What the jail consists of, for a run's metadata and for people; starts the servers."""
+        pool = self._running_pool()
+        tier = self._tier
+        assert tier is not None
+        return {
+            "isolation": str(tier),
+            "is_jail": tier in JAILS,
+            "flavour": self.flavour,
+            "workers": self.workers,
+            "server_pids": pool.server_pids,
+            "num_restarts": pool.num_restarts,
+            "not_available": dict(self._reasons),
+            "not_covered": list(NOT_COVERED) if tier in JAILS else ["everything: it is no jail"],
+            **pool.facts,
+        }
+
+    # ---- inner workings
+
+    def _request(self, code: str, stdin: str | bytes, limits: Limits | None) -> Request:
+        return Request(_encode(code), _encode(stdin), limits or self.limits)
+
+    def _call_requests(
+        self, code: str, name: str, args_list: Iterable[Sequence[Any]], limits: Limits | None
+    ) -> Iterator[Request]:
+        source = _encode(code)
+        for arguments in args_list:
+            try:
+                stdin = json.dumps([name, list(arguments)]).encode()
+            except (TypeError, ValueError) as error:
+                allowed = f"values that JSON can say ({error})"
+                raise InvalidArgument("args_list", arguments, allowed) from error
+            yield Request(source, stdin, limits or self.limits, calls_function=True)
+
+    def _submit(self, request: Request) -> Future[Finished]:
+        return self._running_pool().submit(request)
+
+    def _stream(self, requests: Iterable[Request]) -> Iterator[Finished]:
+        """Results in order, with a bounded number of requests under way."""
+        pool = self._running_pool()
+        window = 2 * pool.capacity
+        under_way: deque[Future[Finished]] = deque()
+        try:
+            for request in requests:
+                if len(under_way) >= window:
+                    yield under_way.popleft().result()
+                under_way.append(pool.submit(request))
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+    def _running_pool(self) -> Pool | UnsafePool:
+        if self._pid != os.getpid():
+            # Forked: the lock may be held by a thread that does not exist here.
+            self._lock = threading.Lock()
+            self._pool, self._pid = None, os.getpid()
+        with self._lock:
+            if self._is_closed:
+                raise SandboxError("this sandbox is closed. Make a new one.")
+            if self._pool is None:
+                self._tier, self._pool = self._open()
+                self._finalizer = weakref.finalize(self, self._pool.close)
+            return self._pool
+
+    def _open(self) -> tuple[Tier, Pool | UnsafePool]:
+        if self._isolation == "unsafe":
+            return Tier.UNSAFE, UnsafePool(self.workers)
+        check_platform()
+        self._reasons = {}
+        candidates = JAILS if self._isolation == "auto" else (Tier(self._isolation),)
+        for tier in candidates:
+            try:
+                return tier, open_jail(tier, self.flavour, self.workers)
+            except SandboxError as error:
+                self._reasons[str(tier)] = str(error)
+        reasons = "; ".join(f"{tier}: {reason}" for tier, reason in self._reasons.items())
+        raise SandboxError(
+            f"this machine does not offer isolation={self._isolation!r}: {reasons}. "
+            "Run `pettingllms doctor`; in a container, the default settings of Docker are enough "
+            "for 'landlock' and 'sealed'."
+        )
+
+
+def open_jail(tier: Tier, flavour: str, workers: int) -> Pool:
+    """Start a pool of one tier and show by a canary that it holds.
+
+    Raises:
+        SandboxError: The machine does not offer the tier, or the canary got out.
+    """
+    uid = jail_uid(os.getpid() * 31 + next(_instances))
+    num_servers = min(workers, _MAX_SERVERS)
+    slots = -(-workers // num_servers)
+    config = server_config(tier, flavour, slots, uid)
+    has_user_namespace = tier is Tier.NAMESPACES
+    budget = TaskBudget(
+        counts_alone=has_user_namespace or uid is not None,
+        num_servers=1 if has_user_namespace else num_servers,
+        num_running=slots if has_user_namespace else slots * num_servers,
+    )
+    pool = Pool(lambda: Worker(config), num_servers, slots, budget)
+    try:
+        _check_canary(pool, tier)
+    except SandboxError:
+        pool.close()
+        raise
+    return pool
+
+
+def _check_canary(pool: Pool, tier: Tier) -> None:
+    result, _ = pool.submit(Request(CANARY.encode(), b"", Limits())).result()
+    if result.status is not Status.OK:
+        last_line = result.stderr.strip().rpartition("\n")[2]
+        raise SandboxError(f"a canary in the jail ended with {result.status}: {last_line}")
+    *possible, end = result.stdout.splitlines()
+    if possible or end != "end":
+        raise SandboxError(f"the jail {tier!s} does not hold; in it one can {', '.join(possible)}")
+
+
+def _encode(text: str | bytes) -> bytes:
+    # A lone surrogate makes ill-formed UTF-8, which is the program's problem, not ours.
+    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+
+
+def _call_result(execution: ExecutionResult, report: bytes) -> CallResult:
+    if execution.status is not Status.OK:
+        return CallResult(execution)
+    try:
+        told = json.loads(report)
+        shown = str(told["repr"])
+        return CallResult(execution, told.get("value"), "value" in told, shown)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        # The program wrote its own report, or ended before the driver could.
+        return CallResult(execution)

@@ -1,0 +1,127 @@
+"""What happens in a forked child: lock up, then run the program. Nothing here returns."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from mmap import mmap
+from typing import NamedTuple, NoReturn
+
+from . import kernel, program
+
+SETTING_UP, LOCKED, RUNNING, BAD_SYNTAX, NO_MEMORY = range(5)
+"""Stages of a child. It writes the stage into a page that is unmapped before the program runs."""
+
+
+class Job(NamedTuple):
+    """Limits of one run, as they travel from the parent."""
+
+    number: int
+    wall_s: float
+    cpu_s: int
+    memory_bytes: int
+    output_bytes: int
+    open_files: int
+    tasks: int
+
+
+class Descriptors(NamedTuple):
+    """Open files of one run. `result` is -1 unless a function is called."""
+
+    program: int
+    stdin: int
+    stdout: int
+    stderr: int
+    result: int
+
+
+class Locks(NamedTuple):
+    """What every child of this server locks itself in with."""
+
+    filter_code: bytes
+    pid_offsets: tuple[int, ...]
+    seccomp_number: int
+    capset_number: int
+    base_memory_bytes: int
+    server_pid: int
+    """Pid that must still be the parent's; 0 where a pid namespace ends all children anyway."""
+
+
+def _set_limits(job: Job, base_memory_bytes: int) -> None:
+    address_space = base_memory_bytes + job.memory_bytes
+    for limit, value in (
+        (resource.RLIMIT_AS, address_space),
+        (resource.RLIMIT_CPU, job.cpu_s),
+        # One byte more than is reported shows that there was more.
+        (resource.RLIMIT_FSIZE, job.output_bytes + 1),
+        (resource.RLIMIT_NOFILE, job.open_files),
+        (resource.RLIMIT_NPROC, job.tasks),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        _, hard = resource.getrlimit(limit)
+        if hard != resource.RLIM_INFINITY:
+            value = min(value, hard)
+        resource.setrlimit(limit, (value, value))
+    # The stack is counted as memory; programs may raise this limit as they do elsewhere.
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = 64 << 20
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
+
+
+def _place(files: Descriptors) -> None:
+    for target, source in enumerate((files.stdin, files.stdout, files.stderr)):
+        os.dup2(source, target)
+    if files.result >= 0:
+        os.dup2(files.result, program.RESULT)
+    kernel.close_from(program.RESULT + (files.result >= 0))
+
+
+def _lock(job: Job, locks: Locks) -> None:
+    os.setsid()
+    kernel.keep_capabilities(locks.capset_number, 0)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if locks.server_pid and os.getppid() != locks.server_pid:
+        os._exit(0)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    _set_limits(job, locks.base_memory_bytes)
+    code = bytearray(locks.filter_code)
+    for offset in locks.pid_offsets:
+        code[offset : offset + 4] = os.getpid().to_bytes(4, sys.byteorder)
+    if code:
+        kernel.load_filter(locks.seccomp_number, bytes(code))
+
+
+def run(job: Job, files: Descriptors, locks: Locks, page: mmap) -> NoReturn:
+    """Lock this process up and run the program in it.
+
+    Args:
+        job: The limits.
+        files: Where program and input come from and where output goes.
+        locks: What to lock up with.
+        page: Shared with the server: byte 0 tells the stage, the rest why locking up failed.
+    """
+    try:
+        source = program.read_whole(files.program)
+        _place(files)
+        _lock(job, locks)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the program must not run
+        text = f"{type(error).__name__}: {error}".encode()[:500]
+        page[1 : 1 + len(text)] = text
+        os._exit(70)
+    page[0] = LOCKED
+    try:
+        code = program.compile_source(source)
+    except MemoryError:
+        page[0] = NO_MEMORY
+        os._exit(1)
+    if code is None:
+        page[0] = BAD_SYNTAX
+        os._exit(1)
+    page[0] = RUNNING
+    page.close()
+    program.execute(code, calls_function=files.result >= 0)

@@ -1,0 +1,247 @@
+"""The fork server: takes jobs from one socket, forks a locked child for each, reports its end.
+
+It never looks at a program, at its input or at its output; those go from the parent to the child as
+open files.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from mmap import mmap
+from typing import Any, NoReturn
+
+from . import child, kernel, landlock, modules, namespaces, warm
+
+JOB = struct.Struct("=QdIQQIIB")
+RESULT = struct.Struct("=QiddQBB")
+_DESCRIPTOR_BYTES = 4
+_KILLED_BY_CLOCK = 1
+_COULD_NOT_FORK = -1
+
+
+class _Running:
+    """One child that has not ended."""
+
+    __slots__ = ("deadline", "files", "job", "killed", "page", "pid", "started")
+
+    def __init__(self, job: child.Job, pid: int, started: float, page: mmap) -> None:
+        self.job = job
+        self.pid = pid
+        self.started = started
+        self.deadline = started + job.wall_s
+        self.page = page
+        self.killed = False
+
+
+class _Server:
+    def __init__(
+        self, parent: socket.socket, locks: child.Locks, slots: int, own_pids: int
+    ) -> None:
+        self._parent = parent
+        self._locks = locks
+        self._own_pids = own_pids
+        self._running: dict[int, _Running] = {}
+        self._pages = [mmap(-1, resource.getpagesize()) for _ in range(slots)]
+        self._poll = select.poll()
+        self._poll.register(parent, select.POLLIN)
+
+    def serve(self) -> NoReturn:
+        while True:
+            for descriptor, _ in self._poll.poll(self._next_deadline_ms()):
+                if descriptor in self._running:
+                    self._reap(descriptor)
+                elif self._pages:
+                    self._launch()
+                else:
+                    # Busy, so only a hang-up is reported; the children end with this process.
+                    os._exit(0)
+            self._kill_overdue()
+
+    def _next_deadline_ms(self) -> float | None:
+        waiting = [r.deadline for r in self._running.values() if not r.killed]
+        if not waiting:
+            return None
+        return max(0.0, (min(waiting) - time.monotonic()) * 1000 + 1)
+
+    def _kill_overdue(self) -> None:
+        now = time.monotonic()
+        for running in self._running.values():
+            if not running.killed and now >= running.deadline:
+                # Not reaped yet, so the number is still this child's.
+                os.kill(running.pid, signal.SIGKILL)
+                running.killed = True
+
+    def _receive(self) -> tuple[child.Job, child.Descriptors]:
+        space = socket.CMSG_SPACE(len(child.Descriptors._fields) * _DESCRIPTOR_BYTES)
+        data, ancillary, _, _ = self._parent.recvmsg(JOB.size, space, socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            os._exit(0)
+        *limits, has_result = JOB.unpack(data)
+        received = ancillary[0][2]
+        descriptors = struct.unpack(f"={len(received) // _DESCRIPTOR_BYTES}i", received)
+        files = descriptors if has_result else (*descriptors, -1)
+        return child.Job(*limits), child.Descriptors(*files)
+
+    def _launch(self) -> None:
+        job, files = self._receive()
+        page = self._pages.pop()
+        page[:512] = bytes(512)
+        started = time.monotonic()
+        try:
+            pid = self._fork()
+        except OSError as error:
+            page[1:100] = str(error).encode()[:99].ljust(99, b"\0")
+            self._report(job, _COULD_NOT_FORK, started, None, page)
+            pid = -1
+        if pid == 0:
+            child.run(job, files, self._locks, page)
+        for descriptor in files:
+            if descriptor >= 0:
+                os.close(descriptor)
+        if pid > 0:
+            handle = os.pidfd_open(pid)
+            self._running[handle] = _Running(job, pid, started, page)
+            self._poll.register(handle, select.POLLIN)
+        self._listen()
+
+    def _fork(self) -> int:
+        if self._own_pids < 0:
+            return os.fork()
+        kernel.unshare(kernel.CLONE_NEWPID)
+        pid = os.fork()
+        if pid:
+            kernel.setns(self._own_pids, kernel.CLONE_NEWPID)
+        return pid
+
+    def _listen(self) -> None:
+        """Take jobs only while a child may be added; a hang-up is noticed in any case."""
+        self._poll.modify(self._parent, select.POLLIN if self._pages else 0)
+
+    def _reap(self, handle: int) -> None:
+        running = self._running.pop(handle)
+        self._poll.unregister(handle)
+        os.close(handle)
+        _, status, usage = os.wait4(running.pid, 0)
+        flags = _KILLED_BY_CLOCK if running.killed else 0
+        self._report(running.job, status, running.started, usage, running.page, flags)
+        self._listen()
+
+    def _report(
+        self,
+        job: child.Job,
+        status: int,
+        started: float,
+        usage: resource.struct_rusage | None,
+        page: mmap,
+        flags: int = 0,
+    ) -> None:
+        cpu_s = usage.ru_utime + usage.ru_stime if usage else 0.0
+        rss = usage.ru_maxrss * 1024 if usage else 0
+        wall_s = time.monotonic() - started
+        message = RESULT.pack(job.number, status, wall_s, cpu_s, rss, page[0], flags)
+        reason = bytes(page[1:512]).rstrip(b"\0") if page[0] == child.SETTING_UP else b""
+        self._pages.append(page)
+        self._parent.send(message + reason)
+
+
+def _wait_for(inner: int, parent: socket.socket) -> NoReturn:
+    """Outer half of a server with a pid namespace: live as long as the inner half, no longer."""
+    parent.close()
+    _, status = os.waitpid(inner, 0)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _become_jail_user(uid: int, readable: list[str], capset_number: int) -> bool:
+    """Leave root. Returns whether files still have to be read as their owner root would."""
+    keeps_files = not _readable_by(uid, readable)
+    kernel.prctl(kernel.PR_SET_KEEPCAPS, keeps_files)
+    namespaces.become(uid)
+    if keeps_files:
+        kernel.keep_capabilities(capset_number, kernel.CAP_SETUID_MASK)
+        kernel.set_filesystem_uid(0)
+    kernel.keep_capabilities(capset_number, 0)
+    return keeps_files
+
+
+def _readable_by(uid: int, paths: list[str]) -> bool:
+    """Whether `uid`, of no group, can read all `paths` (an interpreter may lie under /root)."""
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        os._exit(0 if all(os.access(path, os.R_OK) for path in paths) else 1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _virtual_memory_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def _enter_namespaces(config: dict[str, Any], readable: list[str], parent: socket.socket) -> int:
+    namespaces.enter(readable, config["jail_uid"], config["numbers"]["pivot_root"])
+    inner = os.fork()
+    if inner:
+        _wait_for(inner, parent)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.pidfd_open(os.getpid())
+
+
+def _set_up(
+    config: dict[str, Any], parent: socket.socket
+) -> tuple[child.Locks, int, dict[str, Any]]:
+    packages = [(name, folder) for name, folder in config["packages"]]
+    modules.install(packages)
+    modules.preload([name for name, _ in packages])
+    if config["warm_up"]:
+        warm.science()
+    modules.settle(may_read_files=config["may_read_files"])
+    readable = modules.readable_paths(packages)
+    base_memory_bytes = _virtual_memory_bytes()
+    facts: dict[str, Any] = {"landlock": 0, "reads_as_root": False, "uid": os.getuid()}
+    own_pids = -1
+    if config["namespaces"]:
+        own_pids = _enter_namespaces(config, readable, parent)
+    elif config["jail_uid"] is not None:
+        facts["reads_as_root"] = _become_jail_user(
+            config["jail_uid"], readable, config["numbers"]["capset"]
+        )
+    facts["uid"] = os.getuid()
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    if config["landlock"]:
+        facts["landlock"] = landlock.restrict(readable)
+    locks = child.Locks(
+        base64.b64decode(config["filter"]),
+        tuple(config["pid_offsets"]),
+        config["numbers"]["seccomp"],
+        config["numbers"]["capset"],
+        base_memory_bytes,
+        0 if own_pids >= 0 else os.getpid(),
+    )
+    return locks, own_pids, facts
+
+
+def main(descriptor: int) -> None:
+    """Serve the parent at the other end of the socket until it hangs up.
+
+    Args:
+        descriptor: A connected SOCK_SEQPACKET socket. The first message is the configuration, as
+            JSON; each later one a job with its open files.
+    """
+    os.umask(0o022)
+    parent = socket.socket(fileno=descriptor)
+    config = json.loads(parent.recv(1 << 17))
+    locks, own_pids, facts = _set_up(config, parent)
+    facts["python"] = sys.version.split()[0]
+    parent.send(json.dumps(facts).encode())
+    _Server(parent, locks, config["slots"], own_pids).serve()

@@ -1,0 +1,151 @@
+"""Values that go into a run and come out of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pettingllms.errors import InvalidArgument
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Status(enum.StrEnum):
+    """How a run ended. All but `SANDBOX_ERROR` are the program's doing."""
+
+    OK = "ok"
+    """It ran to its end with exit code 0, within all limits."""
+    ERROR = "error"
+    """It ended with another exit code or an uncaught exception."""
+    SYNTAX_ERROR = "syntax_error"
+    """It is not Python."""
+    TIMEOUT = "timeout"
+    """It did not end within `wall_s`."""
+    CPU_LIMIT = "cpu_limit"
+    """It used more processor time than `cpu_s`."""
+    MEMORY_LIMIT = "memory_limit"
+    """It ended with MemoryError, or the kernel ended it for want of memory."""
+    OUTPUT_LIMIT = "output_limit"
+    """It wrote more than `output_bytes` to stdout or to stderr."""
+    SIGNAL = "signal"
+    """It died of a signal, such as a segmentation fault."""
+    VIOLATION = "violation"
+    """It made a system call that no fair program makes."""
+    SANDBOX_ERROR = "sandbox_error"
+    """The sandbox failed, twice; nothing is known about the program. Not to be counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run may use.
+
+    Raises:
+        InvalidArgument: A limit is out of its range.
+    """
+
+    wall_s: float = 10.0
+    """Time on the clock until the run is killed, in (0, 3600]."""
+    cpu_s: float = 5.0
+    """Processor time of all threads together, in (0, 3600]; enforced to the next whole second."""
+    memory_bytes: int = 512 << 20
+    """Address space on top of the bare interpreter's, at least 16 MiB."""
+    output_bytes: int = 1 << 20
+    """Most bytes of stdout, and of stderr, in [0, 1 GiB]. Also the size of any file."""
+    max_processes: int = 32
+    """Threads besides the first, in [0, 4096]. Further processes cannot be made at all."""
+    max_open_files: int = 64
+    """Open descriptors, in [16, 4096]."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("wall_s", 1e-3, 3600),
+            ("cpu_s", 1e-3, 3600),
+            ("memory_bytes", 16 << 20, 1 << 46),
+            ("output_bytes", 0, 1 << 30),
+            ("max_processes", 0, 4096),
+            ("max_open_files", 16, 4096),
+        ):
+            value = getattr(self, name)
+            is_whole = isinstance(value, int) or name in ("wall_s", "cpu_s")
+            if isinstance(value, bool) or not is_whole or not low <= value <= high:
+                kind = "a number" if name in ("wall_s", "cpu_s") else "a whole number"
+                raise InvalidArgument(f"Limits.{name}", value, f"{kind} from {low} to {high}")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """What one run did. Immutable, picklable, and safe to show to a model.
+
+    Text is decoded as UTF-8; what is not UTF-8, and control characters other than tab and line
+    ends, read as U+FFFD.
+    """
+
+    status: Status
+    stdout: str
+    stderr: str
+    exit_code: int
+    """Exit code of the program, or minus the number of the signal that ended it."""
+    wall_s: float
+    cpu_s: float
+    max_rss_bytes: int
+    """Peak resident memory, with the interpreter's own."""
+    truncated: bool
+    """Whether stdout or stderr was cut at `output_bytes`."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the program ran to its end with exit code 0. Says nothing about its answer."""
+        return self.status is Status.OK
+
+    def excerpt(self, max_chars: int = 2000) -> str:
+        """Status and output as bounded text for a prompt.
+
+        The middle of a longer text is left out: a traceback tells most at its end.
+
+        Args:
+            max_chars: Most characters of stdout, and of stderr, that are shown.
+        """
+        parts = [f"status: {self.status}"]
+        for name, text in (("stdout", self.stdout), ("stderr", self.stderr)):
+            if text.strip():
+                parts.append(f"{name}:\n{_shorten(text.rstrip(), max_chars)}")
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What one call of a function did."""
+
+    execution: ExecutionResult
+    value: Any = None
+    """The returned value as JSON gives it back (a tuple is a list), if `has_value`."""
+    has_value: bool = False
+    """Whether the function returned something that JSON can say."""
+    repr: str | None = None
+    """`repr` of the returned value, cut at `output_bytes`; None if the call did not return."""
+
+
+def clean(data: bytes) -> str:
+    """Program output as text that is safe in a log, a terminal or a prompt."""
+    return _CONTROL.sub("\ufffd", data.decode("utf-8", "replace"))
+
+
+def sandbox_failure(reason: str) -> ExecutionResult:
+    """The result of a run of which nothing is known, because the sandbox failed."""
+    return ExecutionResult(Status.SANDBOX_ERROR, "", reason, -1, 0.0, 0.0, 0, truncated=False)
+
+
+def with_status(result: ExecutionResult, status: Status, stderr: str) -> ExecutionResult:
+    """The same run, judged otherwise."""
+    return dataclasses.replace(result, status=status, stderr=stderr)
+
+
+def _shorten(text: str, max_chars: int) -> str:
+    if len(text) <= max_chars:
+        return text
+    mark = f"\n... {len(text) - max_chars} characters left out ...\n"
+    head = max_chars // 2
+    return text[:head] + mark + text[len(text) - (max_chars - head) :]

@@ -1,0 +1,90 @@
+"""From what the fork server saw to what is said about the program. Pure functions."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NamedTuple
+
+from pettingllms.sandbox.jail import child
+from pettingllms.sandbox.outcome import ExecutionResult, Limits, Status, clean, sandbox_failure
+
+
+class Report(NamedTuple):
+    """What the fork server says about the end of one child."""
+
+    number: int
+    wait_status: int
+    """As wait(2) gives it; -1 if the child could not be made."""
+    wall_s: float
+    cpu_s: float
+    max_rss_bytes: int
+    stage: int
+    """How far the child had come before the program began (see `jail.child`)."""
+    was_killed: bool
+    """Whether the server killed the child because its time was over."""
+    reason: str
+    """Why locking up failed, if it did."""
+
+
+def judge(report: Report, limits: Limits, stdout: bytes, stderr: bytes) -> ExecutionResult:
+    """What the run is called, and its output as text.
+
+    Args:
+        report: The end of the child.
+        limits: What the run was allowed.
+        stdout: Up to one byte more than `limits.output_bytes`.
+        stderr: As stdout.
+    """
+    if report.stage == child.SETTING_UP and not report.was_killed:
+        return sandbox_failure(
+            f"the jail could not be locked: {report.reason or 'no reason given'}"
+        )
+    cap = limits.output_bytes
+    truncated = max(len(stdout), len(stderr)) > cap
+    exit_code = os.waitstatus_to_exitcode(report.wait_status)
+    return ExecutionResult(
+        status=_status(report, limits, exit_code, stderr, truncated=truncated),
+        stdout=clean(stdout[:cap]),
+        stderr=clean(stderr[:cap]),
+        exit_code=exit_code,
+        wall_s=report.wall_s,
+        cpu_s=report.cpu_s,
+        max_rss_bytes=report.max_rss_bytes,
+        truncated=truncated,
+    )
+
+
+def _status(
+    report: Report, limits: Limits, exit_code: int, stderr: bytes, *, truncated: bool
+) -> Status:
+    if exit_code == -signal.SIGSYS:
+        return Status.VIOLATION
+    if truncated or exit_code == -signal.SIGXFSZ:
+        return Status.OUTPUT_LIMIT
+    if report.cpu_s > limits.cpu_s:
+        return Status.CPU_LIMIT
+    if report.was_killed:
+        return Status.TIMEOUT
+    if report.stage == child.NO_MEMORY:
+        return Status.MEMORY_LIMIT
+    if exit_code == -signal.SIGKILL:
+        return _who_killed(report, limits)
+    if exit_code < 0:
+        return Status.SIGNAL
+    if report.stage == child.BAD_SYNTAX:
+        return Status.SYNTAX_ERROR
+    if exit_code == 0:
+        return Status.OK
+    last_line = stderr.rstrip().rpartition(b"\n")[2]
+    return Status.MEMORY_LIMIT if last_line.startswith(b"MemoryError") else Status.ERROR
+
+
+def _who_killed(report: Report, limits: Limits) -> Status:
+    """A program cannot send SIGKILL, so the kernel did, or somebody outside."""
+    # The kernel's clock for RLIMIT_CPU and the reported time differ by some ticks.
+    if report.cpu_s > 0.8 * limits.cpu_s:
+        return Status.CPU_LIMIT
+    if report.max_rss_bytes > limits.memory_bytes // 2:
+        return Status.MEMORY_LIMIT
+    return Status.SANDBOX_ERROR

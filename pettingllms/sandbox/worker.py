@@ -1,0 +1,241 @@
+"""The parent's end of one fork server: start it, hand it jobs, hear how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pettingllms.errors import SandboxError
+from pettingllms.sandbox.jail.server import JOB, RESULT
+from pettingllms.sandbox.outcome import Limits
+from pettingllms.sandbox.verdict import Report
+
+_SCRIPT = Path(__file__).parent / "jail" / "__main__.py"
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 5.0
+_KILLED_BY_CLOCK = 1
+# The interpreter's own libraries may be found through these, and through nothing else.
+_LOADER_VARIABLES = ("LD_LIBRARY_PATH",)
+
+
+class Request(NamedTuple):
+    """One program and its input."""
+
+    code: bytes
+    stdin: bytes
+    limits: Limits
+    calls_function: bool = False
+
+
+class RunFiles:
+    """The memory files through which one run is fed and heard."""
+
+    def __init__(self, request: Request) -> None:
+        self._open: list[int] = []
+        try:
+            self.program = self._sealed(request.code)
+            self.stdin = self._sealed(request.stdin)
+            self.stdout = self._new()
+            self.stderr = self._new()
+            self.result = self._new() if request.calls_function else -1
+        except OSError:
+            self.close()
+            raise
+
+    def _new(self) -> int:
+        descriptor = os.memfd_create("run", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self._open.append(descriptor)
+        return descriptor
+
+    def _sealed(self, data: bytes) -> int:
+        descriptor = self._new()
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        return descriptor
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What the child gets, in the order of the protocol."""
+        return list(self._open)
+
+    def read(self, descriptor: int, most: int) -> bytes:
+        """Up to `most` bytes from the beginning of one of the files."""
+        size = min(os.fstat(descriptor).st_size, most)
+        data = b""
+        while len(data) < size:
+            part = os.pread(descriptor, size - len(data), len(data))
+            if not part:
+                break
+            data += part
+        return data
+
+    def close(self) -> None:
+        """Let go of the files; the kernel frees them with the child's end."""
+        while self._open:
+            os.close(self._open.pop())
+
+
+class WorkerDied(Exception):
+    """The fork server hung up or died."""
+
+
+class Worker:
+    """A running fork server.
+
+    Args:
+        config: What `jail.server` takes as its first message.
+
+    Raises:
+        SandboxError: The server did not come up; the message has its own last words.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = ours
+        self._log = os.memfd_create("log", os.MFD_CLOEXEC)
+        self.num_runs = 0
+        flags = ("-s", "-S", "-P", "-B", "-X", "utf8")
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, *flags, str(_SCRIPT), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._log,
+                    env=bare_environment(),
+                    cwd="/",
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            ours.send(json.dumps(config).encode())
+        except OSError as error:
+            self._release()
+            raise SandboxError(f"the fork server could not be started: {error}") from error
+
+    def wait_until_ready(self) -> dict[str, Any]:
+        """Wait until the server is locked up; what it says about its locks.
+
+        Raises:
+            SandboxError: It died or did not come up in time; it is gone then.
+        """
+        try:
+            message = self._receive(_START_TIMEOUT_S)
+        except WorkerDied as error:
+            words = self._last_words()
+            self.stop()
+            raise SandboxError(f"the fork server did not come up: {words or error}") from error
+        if message is None:
+            self.kill()
+            raise SandboxError(f"the fork server did not come up within {_START_TIMEOUT_S} s")
+        return json.loads(message)
+
+    @property
+    def pid(self) -> int:
+        """Pid of the server, or of its outer half where it has a pid namespace."""
+        return self._process.pid
+
+    def send(self, number: int, files: RunFiles, limits: Limits, num_tasks: int) -> None:
+        """Hand over a job. A dead server is noticed when its answer is awaited."""
+        message = JOB.pack(
+            number,
+            limits.wall_s,
+            int(-(-limits.cpu_s // 1)),
+            limits.memory_bytes,
+            limits.output_bytes,
+            limits.max_open_files,
+            num_tasks,
+            files.result >= 0,
+        )
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._socket, [message], files.descriptors)
+
+    def receive(self, timeout_s: float) -> Report | None:
+        """The next job that ended, or None if none did within `timeout_s`.
+
+        Raises:
+            WorkerDied: The server is gone.
+        """
+        data = self._receive(timeout_s)
+        if data is None:
+            return None
+        self.num_runs += 1
+        number, status, wall_s, cpu_s, rss, stage, flags = RESULT.unpack(data[: RESULT.size])
+        reason = data[RESULT.size :].decode("utf-8", "replace")
+        killed = bool(flags & _KILLED_BY_CLOCK)
+        return Report(number, status, wall_s, cpu_s, rss, stage, killed, reason)
+
+    def _receive(self, timeout_s: float) -> bytes | None:
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLIN)
+            if not poll.poll(timeout_s * 1000):
+                return None
+            data = self._socket.recv(1 << 16)
+        except (OSError, ValueError) as error:
+            raise WorkerDied(str(error)) from error
+        if not data:
+            raise WorkerDied("the fork server hung up")
+        return data
+
+    def hang_up(self) -> None:
+        """End the conversation from any thread; whoever waits for an answer sees `WorkerDied`."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def stop(self) -> None:
+        """End the server and everything it runs, and wait until it is gone."""
+        self.hang_up()
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._release()
+
+    def kill(self) -> None:
+        """As `stop`, without asking."""
+        self._process.kill()
+        self.stop()
+
+    def abandon(self) -> None:
+        """Forget a server that belongs to the process we were forked from."""
+        self._process.returncode = 0
+        self._release()
+
+    def _release(self) -> None:
+        self._socket.close()
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_TIMEOUT_S)
+        text = os.pread(self._log, 1 << 16, 0).decode("utf-8", "replace").strip()
+        return text.rpartition("\n")[2]
+
+
+def bare_environment() -> dict[str, str]:
+    """Everything that a jailed interpreter sees of the environment."""
+    kept = {name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ}
+    return {
+        **kept,
+        "LC_ALL": "C.UTF-8",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "PATH": "/usr/bin:/bin",
+        "PYTHONHASHSEED": "0",
+        "TZ": "UTC",
+    }
