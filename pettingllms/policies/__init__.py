@@ -1,0 +1,41 @@
+"""Policies: who answers the prompts of a role.
+
+```python
+policy = load_policy("openai:Qwen/Qwen3-4B@http://localhost:8000/v1")
+answers = await policy.sample([Prompt(env.messages(agent), agent, seed=1)], 1, Sampling())
+```
+
+A policy is named by a text: `oracle` (or another reference policy of the environment), `noise`,
+`openai:MODEL@URL`, or `KIND:ARGUMENT` for a kind that an installed package announces in the
+entry-point group `pettingllms.policies`.
+"""
+
+from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
+from pettingllms.policies.loading import GROUP, PolicyFactory, load_policy
+from pettingllms.policies.protocol import (
+    Answer,
+    Completion,
+    Policy,
+    PolicySettings,
+    Prompt,
+    Sampling,
+    Usage,
+)
+from pettingllms.policies.scripted import NoisePolicy, ReferencePolicy
+
+__all__ = [
+    "GROUP",
+    "Answer",
+    "Completion",
+    "NoisePolicy",
+    "Policy",
+    "PolicyFactory",
+    "PolicyFailure",
+    "PolicySettings",
+    "PolicyUnavailable",
+    "Prompt",
+    "ReferencePolicy",
+    "Sampling",
+    "Usage",
+    "load_policy",
+]

@@ -1,0 +1,219 @@
+"""OpenAI-compatible endpoints: vLLM, SGLang, llama.cpp, Ollama, hosted models."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument, MissingDependency
+from pettingllms.policies.endpoint_errors import MalformedAnswer, explained, model_not_found
+from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
+from pettingllms.policies.protocol import (
+    Answer,
+    Completion,
+    PolicySettings,
+    Prompt,
+    Sampling,
+    Usage,
+)
+
+try:
+    import openai
+    from aiolimiter import AsyncLimiter
+    from openai.types.chat import ChatCompletion
+except ImportError as _error:
+    raise MissingDependency(
+        "a policy of the kind 'openai'", _error.name or "openai", "cli"
+    ) from _error
+
+OPENAI_URL = "https://api.openai.com/v1"
+"""Where requests go when neither the name of the policy nor OPENAI_BASE_URL says otherwise."""
+
+_NAME = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://\S+))?")
+_CHARACTERS_PER_TOKEN = 4
+_DEFAULT_COMPLETION_TOKENS = 1024
+"""What a request without a limit counts against `tokens_per_minute`."""
+_CHECK_TIMEOUT_S = 20.0
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 8.0
+
+
+class EndpointPolicy:
+    """Asks a chat model behind an OpenAI-compatible server.
+
+    Requests that fail for a reason that may pass are sent again by the client library, with
+    growing waits, as `PolicySettings.max_retries` says. The limit on tokens is sent as
+    `max_tokens`, which every compatible server knows, and as `max_completion_tokens` to OpenAI's.
+
+    Args:
+        model: Name of the model, as the server calls it.
+        base_url: Address of the server up to and including `/v1`; None: see `OPENAI_URL`.
+        settings: Concurrency, retries, limits, and the variable that holds the key.
+
+    Raises:
+        PolicyUnavailable: If the server is OpenAI's and there is no key.
+    """
+
+    def __init__(self, model: str, base_url: str | None, settings: PolicySettings) -> None:
+        self.model = model
+        self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+        self.settings = settings
+        self._is_openai = urlsplit(self.base_url).hostname == urlsplit(OPENAI_URL).hostname
+        key = os.environ.get(settings.api_key_env)
+        if not key and self._is_openai:
+            raise PolicyUnavailable(
+                f"{self} needs a key, and the environment variable {settings.api_key_env} is not "
+                "set. Set it, name another variable (--api-key-env), or name a server of your own: "
+                "openai:MODEL@http://localhost:8000/v1"
+            )
+        self._client = openai.AsyncOpenAI(
+            api_key=key or "none",  # servers of one's own need none, the client library does
+            base_url=self.base_url,
+            max_retries=settings.max_retries,
+            timeout=settings.timeout_s,
+        )
+        self._slots = asyncio.Semaphore(settings.max_concurrency)
+        self._requests = _limiter(settings.requests_per_minute)
+        self._tokens = _limiter(settings.tokens_per_minute)
+
+    @classmethod
+    def of(cls, argument: str, settings: PolicySettings) -> EndpointPolicy:
+        """Return the policy of `MODEL` or `MODEL@URL`.
+
+        Raises:
+            InvalidArgument: If the text is neither.
+            PolicyUnavailable: If the server is OpenAI's and there is no key.
+        """
+        match = _NAME.fullmatch(argument)
+        if match is None or "@http" in match["model"]:
+            raise InvalidArgument(
+                "policy", f"openai:{argument}", "openai:MODEL@URL with a URL that ends in /v1"
+            )
+        return cls(match["model"], match["url"], settings)
+
+    def __str__(self) -> str:
+        return f"openai:{self.model}@{self.base_url}"
+
+    async def check(self, env: TextEnv[Any]) -> None:
+        """Knock at the server once; see `Policy.check`.
+
+        Servers without a list of models pass, whatever they answer to it, unless it is a refusal.
+        """
+        once = self._client.with_options(max_retries=0, timeout=_CHECK_TIMEOUT_S)
+        try:
+            await once.models.list()
+        except (openai.APIConnectionError, openai.AuthenticationError) as error:
+            raise explained(str(self), self.settings, error) from error
+        except (openai.APIError, ValueError):
+            return  # a list of models is not needed; requests will tell what is wrong
+
+    async def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling) -> list[Answer]:
+        """See `Policy.sample`.
+
+        A server that gives fewer than n completions at once is asked again for the rest.
+        """
+        tasks = [asyncio.ensure_future(self._answer(prompt, n, sampling)) for prompt in prompts]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _answer(self, prompt: Prompt, n: int, sampling: Sampling) -> Answer:
+        completions: list[Completion] = []
+        usage = Usage()
+        while len(completions) < n:
+            missing = n - len(completions)
+            body = self._body(prompt, missing, sampling, prompt.seed + len(completions))
+            answer = await self._request(body, missing)
+            completions += answer.completions
+            usage += answer.usage
+        return Answer(tuple(completions[:n]), usage)
+
+    def _body(self, prompt: Prompt, n: int, sampling: Sampling, seed: int) -> dict[str, Any]:
+        limit = "max_completion_tokens" if self._is_openai else "max_tokens"
+        given = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            limit: sampling.max_completion_tokens,
+            "stop": list(sampling.stop) or None,
+            "seed": seed if sampling.seeded else None,
+            "n": n if n > 1 else None,
+            "extra_body": dict(sampling.extra) or None,
+        }
+        body: dict[str, Any] = {"model": self.model, "messages": list(prompt.messages)}
+        return body | {key: value for key, value in given.items() if value is not None}
+
+    async def _request(self, body: dict[str, Any], n: int) -> Answer:
+        """Send a request; the client retries all failures but unreadable answers."""
+        num_retries = 0
+        async with self._slots:
+            while True:
+                await self._wait_for_limits(body, n)
+                try:
+                    answer = await self._send(body)
+                    return answer._replace(usage=answer.usage + Usage(num_retries=num_retries))
+                except MalformedAnswer as error:
+                    if num_retries == self.settings.max_retries:
+                        raise PolicyFailure(f"{self} {error}") from error
+                except openai.NotFoundError as error:
+                    raise await model_not_found(str(self), self._client, error) from error
+                except openai.APIError as error:
+                    raise explained(str(self), self.settings, error) from error
+                await asyncio.sleep(min(_FIRST_WAIT_S * 2**num_retries, _LONGEST_WAIT_S))
+                num_retries += 1
+
+    async def _send(self, body: dict[str, Any]) -> Answer:
+        raw = await self._client.chat.completions.with_raw_response.create(**body)
+        try:
+            parsed = cast(object, raw.parse())
+        except ValueError as error:
+            raise MalformedAnswer(f"gave an answer that is not JSON: {_start(raw.text)}") from error
+        if not isinstance(parsed, ChatCompletion) or not (parsed.choices or None):
+            raise MalformedAnswer(f"gave an answer without completions: {_start(raw.text)}")
+        completions = tuple(map(_completion, parsed.choices))
+        usage = parsed.usage
+        return Answer(
+            completions,
+            Usage(
+                num_requests=1,
+                num_retries=raw.retries_taken,
+                prompt_tokens=(usage.prompt_tokens or 0) if usage else 0,
+                completion_tokens=(usage.completion_tokens or 0) if usage else 0,
+            ),
+        )
+
+    async def _wait_for_limits(self, body: dict[str, Any], n: int) -> None:
+        if self._requests is not None:
+            await self._requests.acquire()
+        if self._tokens is not None:
+            length = sum(len(message["content"]) for message in body["messages"])
+            limit = body.get("max_tokens") or body.get("max_completion_tokens")
+            size = length / _CHARACTERS_PER_TOKEN + n * (limit or _DEFAULT_COMPLETION_TOKENS)
+            await self._tokens.acquire(min(size, self._tokens.max_rate))
+
+
+def _limiter(per_minute: float | None) -> AsyncLimiter | None:
+    return None if per_minute is None else AsyncLimiter(per_minute, 60)
+
+
+def _completion(choice: Any) -> Completion:
+    message = getattr(choice, "message", None)
+    text = getattr(message, "content", None)
+    if message is None or not isinstance(text, str | None):
+        raise MalformedAnswer("gave a completion without a text")
+    # No text is an outcome: all tokens went into hidden reasoning, or the model refused.
+    return Completion(text or "", str(getattr(choice, "finish_reason", None) or "unknown"))
+
+
+def _start(text: str) -> str:
+    return repr(text if len(text) <= 200 else text[:200] + "...")

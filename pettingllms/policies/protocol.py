@@ -1,0 +1,162 @@
+"""The `Policy` protocol and the plain values that go in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """How completions are drawn. What is None is left to the policy's own default."""
+
+    temperature: float | None = None
+    """Divides the logits, at least 0; 0 takes the most probable token."""
+    top_p: float | None = None
+    """Smallest set of tokens whose probability reaches this is kept, above 0 and at most 1."""
+    max_completion_tokens: int | None = None
+    """Greatest number of tokens of a completion, at least 1."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion."""
+    seeded: bool = True
+    """Whether the seed of a prompt is passed on; for servers that refuse seeds."""
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further fields of an endpoint's request body, such as `top_k` or `chat_template_kwargs`."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            InvalidArgument: If a value is out of its range.
+        """
+        temperature, top_p = self.temperature, self.top_p
+        if temperature is not None and not (_is_number(temperature) and temperature >= 0):
+            raise InvalidArgument("sampling.temperature", temperature, "a number of at least 0")
+        if top_p is not None and not (_is_number(top_p) and 0 < top_p <= 1):
+            raise InvalidArgument("sampling.top_p", top_p, "a number above 0 and at most 1")
+        limit = self.max_completion_tokens
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise InvalidArgument("sampling.max_completion_tokens", limit, "a whole number above 0")
+        if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
+            raise InvalidArgument("sampling.stop", self.stop, "a tuple of texts")
+
+
+class Prompt(NamedTuple):
+    """What an agent is asked."""
+
+    messages: Sequence[Mapping[str, str]]
+    """Chat messages with `role` and `content`, as `TextEnv.messages` gives them."""
+    agent: str
+    """Who is asked, `<role>_<n>`."""
+    seed: int
+    """Decides what is drawn, where the policy honours seeds; in [0, 2**31)."""
+    env: TextEnv[Any] | None = None
+    """The environment at this moment, for policies that look at the state instead of the prompt.
+    It must not be changed."""
+
+
+class Completion(NamedTuple):
+    """What a policy wrote."""
+
+    text: str
+    finish_reason: str
+    """`"stop"`: it ended by itself; `"length"`: it was cut; servers may give other reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What answers cost. Usages add up."""
+
+    num_requests: int = 0
+    """Requests that were answered."""
+    num_retries: int = 0
+    """Requests that had to be sent again."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.num_requests + other.num_requests,
+            self.num_retries + other.num_retries,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+
+class Answer(NamedTuple):
+    """All completions of one prompt, and what they cost."""
+
+    completions: tuple[Completion, ...]
+    """[n] completions, in no particular order."""
+    usage: Usage = Usage()
+
+
+class Policy(Protocol):
+    """Who answers prompts. One policy may play several roles, and is called concurrently."""
+
+    async def check(self, env: TextEnv[Any]) -> None:
+        """Make sure, at little cost, that this policy can play in an environment.
+
+        Raises:
+            InvalidArgument: It cannot play in this environment.
+            PolicyUnavailable: It cannot be reached or used.
+        """
+        ...
+
+    async def sample(
+        self, prompts: Sequence[Prompt], n: int, sampling: Sampling
+    ) -> Sequence[Answer]:
+        """Return one answer of n completions per prompt, in order.
+
+        Raises:
+            PolicyFailure: A prompt could not be answered.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections; called once, when the policy is no longer needed."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicySettings:
+    """How policies reach their models; nothing in here changes what is sampled."""
+
+    max_concurrency: int = 16
+    """Requests of one policy under way at a time."""
+    max_retries: int = 6
+    """Further tries of a request that failed for a reason that may pass: 408, 409, 429, 5xx,
+    time-outs, lost connections, unreadable answers. Waits double from 0.5 to 8 s unless the server
+    says how long (`Retry-After`)."""
+    timeout_s: float = 300.0
+    """Longest wait for one answer, in seconds."""
+    requests_per_minute: float | None = None
+    """Greatest rate of requests of one policy."""
+    tokens_per_minute: float | None = None
+    """Greatest rate of tokens of one policy. As providers do it, a request counts beforehand with
+    the size of its prompt (4 characters a token) and all the tokens it may write."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key of endpoints."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            InvalidArgument: If a value is out of its range.
+        """
+        for name, least in (("max_concurrency", 1), ("max_retries", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise InvalidArgument(name, value, f"a whole number of at least {least}")
+        for name in ("timeout_s", "requests_per_minute", "tokens_per_minute"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and value > 0):
+                raise InvalidArgument(name, value, "a number above 0")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
