@@ -29,7 +29,6 @@ and costs a little.
 There are {max_turns} turns, with at most {moves_per_turn} moves each."""
 
 _CALLS = """\
-The tool agent's functions:
 path(row, col): the first {moves_per_turn} moves of a shortest path from the player to that cell
 distance(row, col): the length of that path
 neighbours(row, col): the moves that are legal on that cell"""
@@ -86,10 +85,13 @@ def templates(team: str, view: str) -> dict[str, PromptTemplate]:
     """
     if team == "single":
         return {"planner": _template(_SINGLE, _ANSWER_MOVES, view)}
-    calls = _CALLS if team == "tool-planner" else ""
+    calls = f"The tool agent's functions:\n{_CALLS}" if team == "tool-planner" else ""
     planner = _template(_PLANNER[team], _ANSWER_MOVES, view, _HEARD[team], calls)
     if team == "tool-planner":
-        return {"tool": _template(_TOOL, _ANSWER_CALL, view, calls=_CALLS), "planner": planner}
+        return {
+            "tool": _template(_TOOL, _ANSWER_CALL, view, calls=f"Your functions:\n{_CALLS}"),
+            "planner": planner,
+        }
     return {"proposer": _template(_PROPOSER, _ANSWER_MOVES, view), "planner": planner}
 
 
