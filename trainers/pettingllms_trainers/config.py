@@ -58,7 +58,9 @@ class PolicyConfig(_Section):
     num_layers: int = Field(default=3, ge=1)
     """Layers of a tiny model."""
     num_heads: int = Field(default=4, ge=1)
-    """Attention heads of a tiny model; they divide the width."""
+    """Attention heads of a tiny model; twice their number divides the width."""
+    max_length: int = Field(default=1024, ge=8)
+    """Longest prompt and completion of a tiny model, in tokens."""
     vocabulary: str = ""
     """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
     chat_template_kwargs: dict[str, Any] = {}

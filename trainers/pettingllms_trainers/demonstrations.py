@@ -1,56 +1,130 @@
-"""What a policy learns to imitate before reinforcement learning: reference policies at work."""
+"""The warm start of a run: policies imitate an environment's reference policies."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Any
 
 from pettingllms import TextEnv
-from pettingllms_trainers.policy import PolicyPool
+from pettingllms_trainers.backends.transformers import TransformersPolicy
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.reference import play_reference
 from pettingllms_trainers.rollout import EpisodeSpec
 from pettingllms_trainers.seeding import derive_seed
+from pettingllms_trainers.warmstart import Demonstration, WarmStartStep, warm_start
 
-__all__ = ["Demonstration", "collect_demonstrations"]
+__all__ = ["WarmStart", "collect_demonstrations"]
 
-
-class Demonstration(NamedTuple):
-    """A prompt and the text to write after it."""
-
-    role: str
-    """Role that acts."""
-    prompt_ids: tuple[int, ...]
-    """Prompt tokens, as in rollouts."""
-    text: str
-    """What the reference policy wrote."""
+_NUM_LAST_STEPS = 10
+_NOTE_EVERY = 25
 
 
 def collect_demonstrations(
     env: TextEnv[Any],
-    pool: PolicyPool,
+    policies: Mapping[str, TransformersPolicy],
     demonstrators: Mapping[str, str],
     *,
     num_episodes: int,
     seed: int,
 ) -> dict[str, list[Demonstration]]:
-    """Return the demonstrations for each policy, in play order.
+    """Return the demonstrations for each role, in play order.
 
     Args:
         env: Training environment; it is not changed.
-        pool: Gives each role's policy and its tokenizer.
-        demonstrators: Role to reference policy, for every role.
+        policies: Role to the policy that is to learn the role; its tokenizer is used.
+        demonstrators: Role to reference policy, for every role of the team.
         num_episodes: Episodes that are played.
-        seed: Chooses levels and chance; the levels are others than those of training steps.
+        seed: Chooses levels and chance; the levels are others than those of train steps.
     """
     found: dict[str, list[Demonstration]] = defaultdict(list)
     for index in range(num_episodes):
         spec = EpisodeSpec(
-            index, derive_seed(seed, "demonstration level", index), derive_seed(seed, "demo", index)
+            index,
+            derive_seed(seed, "demonstrated level", index),
+            derive_seed(seed, "demonstration", index),
         )
         for decision in play_reference(env, spec, demonstrators).decisions:
-            policy = pool.for_role(decision.role)
-            found[policy.name].append(
-                Demonstration(decision.role, policy.encode(decision.messages), decision.text)
+            policy = policies[decision.role]
+            answer = policy.tokenizer.encode(decision.text, add_special_tokens=False)
+            found[decision.role].append(
+                Demonstration(
+                    policy.encode(decision.messages), (*answer, policy.tokenizer.eos_token_id)
+                )
             )
     return dict(found)
+
+
+class WarmStart:
+    """Supervised steps of all trainable policies.
+
+    Args:
+        config: The run's configuration.
+        env: Training environment.
+        policies: Policies by name.
+    """
+
+    def __init__(
+        self, config: Config, env: TextEnv[Any], policies: Mapping[str, TransformersPolicy]
+    ) -> None:
+        self._config = config
+        self._env = env
+        self._policies = policies
+
+    def run(self, note: Callable[[str], None]) -> dict[str, float]:
+        """Fit the policies; return the metrics. Does nothing when no steps are wanted.
+
+        Args:
+            note: Is told how it goes on.
+        """
+        config, settings = self._config, self._config.warm_start
+        if not settings.num_steps:
+            return {}
+        note(f"warm start: {settings.num_episodes} demonstrated episodes")
+        by_role = collect_demonstrations(
+            self._env,
+            {role: self._policies[name] for role, name in config.roles.items()},
+            settings.demonstrators,
+            num_episodes=settings.num_episodes,
+            seed=config.seed,
+        )
+        metrics: dict[str, float] = {}
+        for name, policy in self._policies.items():
+            if policy.is_trainable:
+                data = [
+                    d
+                    for role, found in by_role.items()
+                    for d in found
+                    if config.roles[role] == name
+                ]
+                metrics[f"warm_start/{name}/loss"] = self._fit(name, policy, data, note)
+        return metrics
+
+    def _fit(
+        self,
+        name: str,
+        policy: TransformersPolicy,
+        demonstrations: list[Demonstration],
+        note: Callable[[str], None],
+    ) -> float:
+        config, settings = self._config, self._config.warm_start
+
+        def tell(step: WarmStartStep) -> None:
+            if (step.step + 1) % _NOTE_EVERY == 0:
+                note(
+                    f"warm start of {name}: step {step.step + 1}/{settings.num_steps}, "
+                    f"loss {step.loss:.3f}"
+                )
+
+        history = warm_start(
+            policy.model,
+            demonstrations,
+            num_steps=settings.num_steps,
+            batch_size=settings.batch_size,
+            optimizer=config.optimizer.model_copy(update={"learning_rate": settings.learning_rate}),
+            precision=config.engine.precision,
+            seed=derive_seed(config.seed, "warm start", name),
+            on_step=tell,
+        )
+        return fmean(step.loss for step in history[-_NUM_LAST_STEPS:])

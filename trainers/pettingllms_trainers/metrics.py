@@ -63,6 +63,7 @@ METRICS: Mapping[str, str] = {
     "update/<policy>/num_tokens": "Sampled tokens that carried a gradient.",
     "update/<policy>/num_optimizer_steps": "Optimizer steps.",
     "update/<policy>/skipped": "1 when the policy had nothing to train on in this step, else 0.",
+    "warm_start/<policy>/loss": "Mean loss of the last 10 supervised steps, in nats per token.",
     "eval/<arm>/success": "Share of held-out levels that are solved, one sample per decision.",
     "eval/<arm>/success_low": "Lower end of its 95 % Wilson interval.",
     "eval/<arm>/success_high": "Upper end of its 95 % Wilson interval.",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
 
 __all__ = ["Batcher", "Encode", "Generate", "Policy", "PolicyPool", "Update"]
@@ -60,6 +60,8 @@ class Batcher:
         self._engine = engine
         self._requests: list[GenerateRequest] = []
         self._flight: asyncio.Task[list[list[Completion]]] | None = None
+        self.generate_s = 0.0
+        """Wall time spent in the engine since it was last set to 0."""
 
     async def sample(self, request: GenerateRequest) -> list[Completion]:
         """Return the completions of one request; raises what the engine raises."""
@@ -72,7 +74,9 @@ class Batcher:
 
     async def _fly(self) -> list[list[Completion]]:
         requests, self._requests, self._flight = self._requests, [], None
+        started = time.perf_counter()
         completions = await self._engine.generate(requests)
+        self.generate_s += time.perf_counter() - started
         if len(completions) != len(requests):
             raise RuntimeError(
                 f"the engine answered {len(requests)} requests with {len(completions)} results"
@@ -115,6 +119,13 @@ class PolicyPool:
             if policy.updater is not None
         }
 
+    def take_generate_s(self) -> float:
+        """Return the wall time spent in the engines since the last call."""
+        seconds = sum(policy.batcher.generate_s for policy in self.policies.values())
+        for policy in self.policies.values():
+            policy.batcher.generate_s = 0.0
+        return seconds
+
     def swapped(self) -> PolicyPool | None:
         """Return a pool in which every role is played by the next role's policy.
 
@@ -125,22 +136,3 @@ class PolicyPool:
             return None
         moved = dict(zip(self.roles, [*names[1:], names[0]], strict=True))
         return replace(self, roles=moved)
-
-    def check_roles(self, roles: Iterable[str]) -> None:
-        """Check that exactly the roles of an environment have a policy.
-
-        Raises:
-            ConfigError: A role has no policy, or a role does not exist.
-        """
-        wanted = list(dict.fromkeys(roles))
-        missing = [role for role in wanted if role not in self.roles]
-        unknown = [role for role in self.roles if role not in wanted]
-        if not missing and not unknown:
-            return
-        problems = [f"role {role!r} has no policy" for role in missing]
-        problems += [f"role {role!r} does not exist in this environment" for role in unknown]
-        raise ConfigError(
-            f"[roles]: {'; '.join(problems)}. Roles of the team: {', '.join(wanted)}; policies: "
-            f"{', '.join(self.policies)}. Give every role one line: {wanted[0]} = "
-            f'"{next(iter(self.policies), "NAME")}"'
-        )

@@ -44,29 +44,27 @@ class RunFiles:
         self.report = directory / "eval.json"
         self.curve = directory / "learning_curve.png"
 
-    def open_new(self, config: Config) -> None:
-        """Create the directory of a new run.
+    def check(self, config: Config, *, is_resumed: bool) -> None:
+        """Find out whether a run may use the directory, without writing anything.
+
+        Args:
+            config: Configuration of the run.
+            is_resumed: Whether the run goes on with what is there. A directory in which nothing
+                was written yet is fine: the run then starts from the beginning.
 
         Raises:
-            OutputDirError: It is not empty, or cannot be created.
+            OutputDirError: It is no directory, not empty, or holds something else than a run.
+            CheckpointError: It is the run of another configuration.
         """
-        if self._has_content():
+        if self.directory.exists() and not self.directory.is_dir():
+            raise OutputDirError(f"the output directory {self.directory} is a file")
+        if not self._has_content():
+            return
+        if not is_resumed:
             raise OutputDirError(
                 f"the output directory {self.directory} is not empty. Give a new one "
                 "(--output-dir), remove it, or go on with its run (--resume)"
             )
-        self._create(config)
-
-    def open_existing(self, config: Config) -> None:
-        """Open the directory of a run that is resumed; create it when nothing was written yet.
-
-        Raises:
-            OutputDirError: It holds something else than a run.
-            CheckpointError: It is the run of another configuration.
-        """
-        if not self._has_content():
-            self._create(config)
-            return
         if not self.config.is_file():
             raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")
         saved = load_config(self.config)
@@ -76,6 +74,21 @@ class RunFiles:
                 f"{', '.join(_differences(saved, config))}. Resume with the configuration in "
                 f"{self.config}, or start a new run in another directory"
             )
+
+    def open(self, config: Config) -> None:
+        """Create the directory, if it is new, and write the resolved configuration.
+
+        Raises:
+            OutputDirError: It cannot be created.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputDirError(
+                f"the output directory {self.directory} cannot be created: {error}"
+            ) from error
+        if not self.config.exists():
+            write_atomically(self.config, dump_config(config))
 
     def append(self, path: Path, step: int, values: Mapping[str, Any]) -> None:
         """Append one line of a step and make it durable.
@@ -99,20 +112,9 @@ class RunFiles:
                 write_atomically(path, text)
 
     def _has_content(self) -> bool:
-        if self.directory.exists() and not self.directory.is_dir():
-            raise OutputDirError(f"the output directory {self.directory} is a file")
         return self.directory.is_dir() and any(
             not path.name.endswith(_PARTIAL) for path in self.directory.iterdir()
         )
-
-    def _create(self, config: Config) -> None:
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputDirError(
-                f"the output directory {self.directory} cannot be created: {error}"
-            ) from error
-        write_atomically(self.config, dump_config(config))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,205 @@
+"""From a configuration to the parts of a run; everything that can be wrong is found out here."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pettingllms
+from pettingllms import TextEnv, role_of
+from pettingllms.errors import suggestion
+from pettingllms_trainers.backends.transformers import TransformersPolicy
+from pettingllms_trainers.backends.updating import TrainingSettings
+from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.demonstrations import WarmStart
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.failures import FailureLog
+from pettingllms_trainers.held_out import HeldOutSet
+from pettingllms_trainers.models import CHARACTERS, build_tiny
+from pettingllms_trainers.policy import Batcher, Policy, PolicyPool
+from pettingllms_trainers.progress import Progress
+from pettingllms_trainers.recorder import Recorder
+from pettingllms_trainers.run_files import RunFiles
+from pettingllms_trainers.sampler import Sampler
+from pettingllms_trainers.seeding import derive_seed
+from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.train import Trainer
+
+__all__ = ["build_policies", "build_pool", "build_trainer", "make_environments"]
+
+TINY = "tiny"
+"""The model name that asks for a small model of random weights."""
+
+
+def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
+    """Return the training and the held-out environment, both able to make a level.
+
+    Raises:
+        PettingLLMsError: There is no such environment, it refuses an argument or cannot make
+            levels of this kind, or the configuration names a role or reference policy it lacks.
+    """
+    env = pettingllms.make(config.env.id, checks=False, **config.env.kwargs)
+    held_out_kwargs = {**config.env.kwargs, **config.evaluation.kwargs}
+    held_out = pettingllms.make(config.env.id, checks=False, **held_out_kwargs)
+    roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
+    _check_roles(config, roles)
+    known = env.reference_policies
+    _check_references("evaluation.references", config.evaluation.references, known)
+    if config.warm_start.num_steps:
+        demonstrators = config.warm_start.demonstrators
+        missing = [role for role in roles if role not in demonstrators]
+        if missing:
+            raise ConfigError(
+                f"warm_start.demonstrators has no line for the role {missing[0]!r}; name a "
+                f"reference policy of {config.env.id} for every role: {', '.join(known)}"
+            )
+        _check_references("warm_start.demonstrators", list(demonstrators.values()), known)
+    for one in (env, held_out):
+        one.reset(seed=0)
+    return env, held_out
+
+
+def _check_roles(config: Config, roles: Sequence[str]) -> None:
+    problems = [f"the role {role!r} has no policy" for role in roles if role not in config.roles]
+    problems += [
+        f"{role!r} is no role of this environment" for role in config.roles if role not in roles
+    ]
+    if problems:
+        raise ConfigError(
+            f"[roles]: {'; '.join(problems)}. Roles of {config.env.id} with these arguments: "
+            f"{', '.join(roles)}; give each one a line such as "
+            f'{roles[0]} = "{next(iter(config.policies))}"'
+        )
+
+
+def _check_references(key: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"{key} names the reference policy {name!r}{suggestion(name, known)}; the "
+                f"environment has: {', '.join(known) or 'none'}"
+            )
+
+
+def build_policies(config: Config) -> dict[str, TransformersPolicy]:
+    """Load or build the model of every policy.
+
+    Raises:
+        ConfigError: A model cannot be loaded, or there is no such device.
+        InvalidArgument: The sizes of a tiny model do not go together.
+    """
+    device = _device(config.device)
+    return {
+        name: _build_policy(config, name, policy, device)
+        for name, policy in config.policies.items()
+    }
+
+
+def _build_policy(
+    config: Config, name: str, policy: PolicyConfig, device: torch.device
+) -> TransformersPolicy:
+    training = TrainingSettings(
+        loss=config.loss,
+        optimizer=config.optimizer,
+        num_steps=config.num_steps,
+        max_completion_tokens=config.rollout.max_completion_tokens,
+        seed=derive_seed(config.seed, "update", name),
+    )
+    with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
+        source = policy.model
+        if source == TINY:
+            source = str(_build_tiny(Path(folder), policy, derive_seed(config.seed, "model", name)))
+        try:
+            return TransformersPolicy.from_pretrained(
+                source,
+                engine=config.engine,
+                training=None if policy.frozen else training,
+                device=device,
+                chat_template_kwargs=policy.chat_template_kwargs,
+            )
+        except OSError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ConfigError(
+                f"[policies.{name}] model = {policy.model!r} cannot be loaded: {reason}"
+            ) from error
+
+
+def _build_tiny(folder: Path, policy: PolicyConfig, seed: int) -> Path:
+    return build_tiny(
+        folder,
+        vocabulary=tuple(dict.fromkeys(policy.vocabulary)) or CHARACTERS,
+        hidden_size=policy.hidden_size,
+        num_layers=policy.num_layers,
+        num_heads=policy.num_heads,
+        max_length=policy.max_length,
+        seed=seed,
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device = {name!r} cannot be used: {reason}") from error
+    return device
+
+
+def build_pool(config: Config, policies: Mapping[str, TransformersPolicy]) -> PolicyPool:
+    """Return who plays which role."""
+    return PolicyPool(
+        policies={
+            name: Policy(
+                name=name,
+                encode=policy.encode,
+                batcher=Batcher(policy),
+                updater=policy if policy.is_trainable else None,
+            )
+            for name, policy in policies.items()
+        },
+        roles=config.roles,
+    )
+
+
+def build_trainer(
+    config: Config,
+    environments: tuple[TextEnv[Any], TextEnv[Any]],
+    policies: Mapping[str, TransformersPolicy],
+    files: RunFiles,
+    *,
+    progress: Progress,
+    stop: StopRequest,
+    runner: asyncio.Runner,
+) -> Trainer:
+    """Put the parts of a run together.
+
+    Args:
+        config: The run's configuration.
+        environments: See `make_environments`.
+        policies: See `build_policies`.
+        files: An opened run directory.
+        progress: What people see meanwhile.
+        stop: Tells when to stop early.
+        runner: Runs rollouts; one event loop for the whole run.
+    """
+    env, held_out_env = environments
+    pool = build_pool(config, policies)
+    failures = FailureLog(config.rollout.max_failed_fraction)
+    return Trainer(
+        config=config,
+        pool=pool,
+        warm_start=WarmStart(config, env, policies),
+        sampler=Sampler(env, pool, config, failures, runner),
+        held_out=HeldOutSet(held_out_env, config, failures, runner),
+        recorder=Recorder(files, config, progress),
+        checkpoints=files.checkpoints,
+        stop=stop,
+    )

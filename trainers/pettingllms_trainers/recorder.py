@@ -1,0 +1,87 @@
+"""Everything a run writes for people and programs, apart from checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.groups import ScoredGroups
+from pettingllms_trainers.metrics import TensorBoard, checked
+from pettingllms_trainers.plots import plot_learning_curve
+from pettingllms_trainers.policy import PolicyPool
+from pettingllms_trainers.progress import Progress
+from pettingllms_trainers.report import build_report
+from pettingllms_trainers.run_files import RunFiles, read_lines, write_atomically
+from pettingllms_trainers.tree_json import tree_to_json
+from pettingllms_trainers.types import RolloutTree
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Writes the lines of train steps and evaluations, and the results at the end.
+
+    Args:
+        files: Where to.
+        config: The run's configuration.
+        progress: What people see meanwhile.
+    """
+
+    def __init__(self, files: RunFiles, config: Config, progress: Progress) -> None:
+        self._files = files
+        self._config = config
+        self._progress = progress
+        self._board: TensorBoard | None = None
+
+    def start_at(self, step: int) -> None:
+        """Forget what was written after a step, -1 for everything."""
+        self._files.forget_after(step)
+        self._board = TensorBoard(
+            self._files.directory / "tensorboard",
+            is_on=self._config.logging.tensorboard,
+            first_step=step + 1,
+        )
+
+    def note(self, text: str) -> None:
+        """Tell people what happens outside train steps."""
+        self._progress.note(text)
+
+    def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics after a train step; step 0 is the start.
+
+        Raises:
+            TrainerError: A value is not finite.
+        """
+        self._files.append(self._files.metrics, step, checked(metrics))
+        if self._board is not None:
+            self._board.write(step, metrics)
+        if step > 0:
+            self._progress.step(step, metrics)
+
+    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredGroups) -> None:
+        """Write some rollout trees of a train step, when the configuration wants them."""
+        logging = self._config.logging
+        if logging.rollouts_every and step % logging.rollouts_every == 0:
+            for tree in trees[: logging.num_rollouts]:
+                self._files.append(self._files.rollouts, step, tree_to_json(tree, scored.groups))
+
+    def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
+        """Write a held-out evaluation."""
+        self._files.append(self._files.evaluations, step, line)
+
+    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Any]) -> dict[str, Any]:
+        """Write policies, report and learning curve; return the report."""
+        evaluations = read_lines(self._files.evaluations)
+        report = build_report(evaluations, final_arms)
+        for name, updater in pool.updaters().items():
+            updater.save_pretrained(self._files.policies / name)
+        write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
+        plot_learning_curve(self._files.curve, evaluations, title=self._config.env.id)
+        return report
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        if self._board is not None:
+            self._board.close()

@@ -1,0 +1,74 @@
+"""The rollouts of a train step, as the configuration of a run wants them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pettingllms import TextEnv
+from pettingllms_trainers.config import Config, RolloutConfig
+from pettingllms_trainers.failures import FailureLog
+from pettingllms_trainers.policy import PolicyPool
+from pettingllms_trainers.rollout import RolloutSettings, episode_specs, play_episodes
+from pettingllms_trainers.types import RolloutTree, Sampling
+
+__all__ = ["Sampler", "num_candidates_per_decision"]
+
+
+class Sampler:
+    """Samples training rollouts.
+
+    Args:
+        env: Training environment.
+        pool: Policies of the roles.
+        config: The run's configuration.
+        failures: Counts and tells what fails.
+        runner: Runs the rollouts.
+    """
+
+    def __init__(
+        self,
+        env: TextEnv[Any],
+        pool: PolicyPool,
+        config: Config,
+        failures: FailureLog,
+        runner: asyncio.Runner,
+    ) -> None:
+        self._env = env
+        self._pool = pool
+        self._config = config
+        self._failures = failures
+        self._runner = runner
+
+    def rollouts(self, step: int) -> list[RolloutTree]:
+        """Return the rollouts of a train step; equal for equal weights.
+
+        Raises:
+            RolloutError: More rollouts or candidates failed than allowed.
+        """
+        config = self._config.rollout
+        specs = episode_specs(
+            seed=self._config.seed,
+            step=step,
+            first_level=step * config.num_levels,
+            num_levels=config.num_levels,
+            num_trajectories=1 if config.mode == "tree" else config.num_candidates,
+        )
+        settings = RolloutSettings(
+            num_candidates=num_candidates_per_decision(config),
+            sampling=Sampling(
+                temperature=config.temperature,
+                max_completion_tokens=config.max_completion_tokens,
+                stop=config.stop,
+            ),
+            advance=config.advance,
+            advance_temperature=config.advance_temperature,
+        )
+        return self._runner.run(
+            play_episodes(self._env, self._pool, specs, settings, self._failures)
+        )
+
+
+def num_candidates_per_decision(config: RolloutConfig) -> int:
+    """Return how many candidates a decision has: K in a tree, 1 in a trajectory."""
+    return config.num_candidates if config.mode == "tree" else 1

@@ -1,0 +1,148 @@
+"""The training loop: rollouts, groups, advantages, updates; evaluated, recorded, resumable."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pettingllms_trainers.advantage import Estimator
+from pettingllms_trainers.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.demonstrations import WarmStart
+from pettingllms_trainers.groups import score_groups, training_groups
+from pettingllms_trainers.held_out import HeldOutSet
+from pettingllms_trainers.metrics import num_sampled_tokens, rollout_metrics, update_metrics
+from pettingllms_trainers.policy import PolicyPool
+from pettingllms_trainers.recorder import Recorder
+from pettingllms_trainers.sampler import Sampler, num_candidates_per_decision
+from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.types import RolloutTree
+
+__all__ = ["Trainer"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trainer:
+    """One run of AT-GRPO.
+
+    Source:
+        Stronger-MAS (arXiv 2510.11062), algorithm 1. Changed: see `advantage.py` and `loss.py`.
+    """
+
+    config: Config
+    pool: PolicyPool
+    warm_start: WarmStart
+    sampler: Sampler
+    held_out: HeldOutSet
+    recorder: Recorder
+    checkpoints: Path
+    stop: StopRequest
+
+    def run(self) -> dict[str, Any] | None:
+        """Train from the newest checkpoint to the end; return the report.
+
+        Returns:
+            None when a signal stopped the run; then a checkpoint has been written.
+
+        Raises:
+            TrainerError: A checkpoint cannot be used, too many rollouts failed, or the training
+                has diverged.
+        """
+        config, step = self.config, self._restore()
+        if step is None:
+            self._begin()
+            step = 0
+        while step < config.num_steps and self.stop.signal is None:
+            started = time.perf_counter()
+            trees = self.sampler.rollouts(step)
+            rollout_s = time.perf_counter() - started
+            if self.stop.signal is not None:
+                break  # nothing of this step has changed a policy yet
+            metrics = self._learn(step + 1, trees) | {"time/rollout_s": rollout_s}
+            metrics["time/step_s"] = time.perf_counter() - started
+            step += 1
+            if step == config.num_steps or _is_due(step, config.evaluation.every):
+                metrics |= self._evaluate(step)
+            self.recorder.metrics(step, metrics)
+            if _is_due(step, config.checkpoint.every):
+                self._save(step)
+        self._save(step)
+        self.recorder.close()
+        if step < config.num_steps:
+            return None
+        final_arms = self.held_out.play_swapped(self.pool)
+        return self.recorder.finish(
+            self.pool, {name: arm.to_json() for name, arm in final_arms.items()}
+        )
+
+    def _restore(self) -> int | None:
+        """Go back to the newest checkpoint; return its step, None when there is none."""
+        checkpoint = load_checkpoint(self.checkpoints, config_hash=config_hash(self.config))
+        self.recorder.start_at(-1 if checkpoint is None else checkpoint.step)
+        if checkpoint is None:
+            return None
+        for name, updater in self.pool.updaters().items():
+            updater.load_state_dict(checkpoint.policies[name])
+        self.recorder.note(f"going on after train step {checkpoint.step}")
+        return checkpoint.step
+
+    def _begin(self) -> None:
+        """Imitate demonstrations, if wanted, and evaluate before the first train step."""
+        metrics = self.warm_start.run(self.recorder.note)
+        self.recorder.metrics(0, metrics | self._evaluate(0))
+        self._save(0)
+
+    def _learn(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
+        """Update every policy on its groups."""
+        rollout = self.config.rollout
+        scored = score_groups(trees, Estimator(**self.config.advantage.model_dump()))
+        self.recorder.rollouts(step, trees, scored)
+        data = training_groups(scored.groups, temperature=rollout.temperature)
+        started = time.perf_counter()
+        stats = {
+            name: updater.update(data.get(name, []))
+            for name, updater in self.pool.updaters().items()
+        }
+        update_s = time.perf_counter() - started
+        generate_s = self.pool.take_generate_s()
+        num_trained_tokens = sum(values.num_tokens for values in stats.values())
+        return {
+            **rollout_metrics(trees, scored, num_candidates_per_decision(rollout)),
+            **update_metrics(stats),
+            "time/generate_s": generate_s,
+            "time/update_s": update_s,
+            "throughput/sampled_tokens_per_s": num_sampled_tokens(trees) / generate_s,
+            "throughput/trained_tokens_per_s": num_trained_tokens / update_s,
+        }
+
+    def _evaluate(self, step: int) -> dict[str, float]:
+        """Play the held-out levels."""
+        started = time.perf_counter()
+        arms = self.held_out.play(self.pool)
+        if step == 0:
+            arms |= self.held_out.play_references()
+        self.pool.take_generate_s()
+        self.recorder.evaluation(step, self.held_out.line(arms))
+        metrics = {"time/evaluate_s": time.perf_counter() - started}
+        for arm in arms.values():
+            metrics |= arm.metrics()
+        return metrics
+
+    def _save(self, step: int) -> None:
+        checkpoint = Checkpoint(
+            step=step,
+            num_levels_used=step * self.config.rollout.num_levels,
+            policies={name: up.state_dict() for name, up in self.pool.updaters().items()},
+        )
+        save_checkpoint(
+            self.checkpoints,
+            checkpoint,
+            config_hash=config_hash(self.config),
+            keep=self.config.checkpoint.keep,
+        )
+
+
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
