@@ -96,8 +96,17 @@ def olympiadbench(row: Row, number: int) -> MathProblem:
         question=f"{context}\n\n{question}" if context else question,
         answer=", ".join(part.strip().strip("$") if len(parts) > 1 else part for part in parts),
         unit=optional_text(row, "unit") or "",
+        tolerance=_tolerance(row),
         difficulty=optional_text(row, "subfield") or "",
     )
+
+
+def _tolerance(row: Row) -> float:
+    text = optional_text(row, "error")
+    try:
+        return float(text) if text else 0.0
+    except ValueError as problem:
+        raise RowError("error is not a number") from problem
 
 
 def dapo(row: Row, number: int) -> MathProblem:

@@ -52,5 +52,7 @@ class MathProblem(NamedTuple):
     """The reference answer: LaTeX or plain text, without `$` around it."""
     unit: str = ""
     """Unit that an answer may carry or leave out."""
+    tolerance: float = 0.0
+    """Greatest absolute error that still counts as right."""
     difficulty: str = ""
     """The source's own word for it."""

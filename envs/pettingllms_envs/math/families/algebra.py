@@ -111,7 +111,8 @@ FAMILIES = (
             *_coefficients(rng, difficulty),
         ),
         question=lambda p: (
-            f"Find the remainder when ${polynomial(p[1:])}$ is divided by ${polynomial((1, -p[0]))}$."
+            f"Find the remainder when ${polynomial(p[1:])}$ is divided by "
+            f"${polynomial((1, -p[0]))}$."
         ),
         answer=lambda p: str(_at(p[1:], p[0])),
     ),

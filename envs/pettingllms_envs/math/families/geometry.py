@@ -56,7 +56,7 @@ def _ring(rng: random.Random, difficulty: int) -> Params:
 
 
 def _polygon(rng: random.Random, difficulty: int) -> Params:
-    return (rng.randint(5, 30 + 90 * difficulty),)
+    return (rng.randint(5, 150 * difficulty),)
 
 
 def _shadow(rng: random.Random, difficulty: int) -> Params:
@@ -64,9 +64,9 @@ def _shadow(rng: random.Random, difficulty: int) -> Params:
 
 
 def _right(rng: random.Random, difficulty: int) -> Params:
-    m = rng.randint(2, 3 + 2 * difficulty)
+    m = rng.randint(2, 5 + 2 * difficulty)
     n = rng.randint(1, m - 1)
-    return (m * m - n * n, 2 * m * n, rng.randint(1, 2 + 3 * difficulty))
+    return (m * m - n * n, 2 * m * n, rng.randint(1, 9 + 3 * difficulty))
 
 
 FAMILIES = (

@@ -73,7 +73,7 @@ def _power_total_answer(params: Params) -> str:
 
 
 def _repeating(rng: random.Random, difficulty: int) -> Params:
-    length = 1 + difficulty // 2
+    length = 2 + difficulty // 2
     return (length, rng.randint(1, 10**length - 2), rng.randint(0, 3 * difficulty))
 
 
@@ -124,7 +124,8 @@ FAMILIES = (
         topic="sequences",
         sample=_power_total,
         question=lambda p: (
-            f"Calculate $\\sum_{{k=1}}^{{{p[3]}}} ({combination((p[0], f'k^{p[2]}'), (p[1], ''))})$."
+            f"Calculate $\\sum_{{k=1}}^{{{p[3]}}} "
+            f"({combination((p[0], f'k^{p[2]}'), (p[1], ''))})$."
         ),
         answer=_power_total_answer,
     ),

@@ -1,0 +1,102 @@
+"""The problems that an environment draws from: a source, restricted to one split."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
+from pettingllms.splits import check_split, split_of
+from pettingllms_envs.datasets.loading import load
+from pettingllms_envs.datasets.records import CodeProblem, MathProblem
+
+ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
+
+
+def code_problems(source: str, split: str | None, schema: str | None) -> tuple[CodeProblem, ...]:
+    """Return the programming problems of a split of a source, loaded once per process.
+
+    Args:
+        source: A file or hub data set; see `read_rows`.
+        split: Hub: the data set's own split, required. File: `"train"`, `"validation"` or `"test"`
+            is a share of the file decided by the problems' ids, so that one file never serves to
+            train and to test; None is the whole file.
+        schema: One of the code schemas in `SCHEMAS`; None: recognised by the fields.
+
+    Raises:
+        InvalidArgument: As in `load_code_problems`, or the split is none.
+        UnreachableRequest: No problem of the file falls into the split.
+    """
+    return cast("tuple[CodeProblem, ...]", _selected(source, split, schema, "code"))
+
+
+def math_problems(source: str, split: str | None, schema: str | None) -> tuple[MathProblem, ...]:
+    """Return the mathematical problems of a split of a source; see `code_problems`."""
+    return cast("tuple[MathProblem, ...]", _selected(source, split, schema, "math"))
+
+
+def _selected(source: str, split: str | None, schema: str | None, kind: str) -> Any:
+    path = Path(source)
+    if not path.is_file():
+        return _loaded(source, split, schema, kind, 0)
+    problems = _loaded(source, None, schema, kind, path.stat().st_mtime_ns)
+    if split is None:
+        return problems
+    check_split(split)
+    return in_split(problems, split)
+
+
+@functools.lru_cache(maxsize=16)
+def _loaded(source: str, split: str | None, schema: str | None, kind: Any, version: int) -> Any:
+    del version  # a changed file is another entry of the cache
+    return load(source, split=split, schema=schema, kind=kind).problems
+
+
+def in_split(problems: Sequence[ProblemT], split: str) -> tuple[ProblemT, ...]:
+    """Return the problems whose id belongs to a split.
+
+    Raises:
+        UnreachableRequest: There is none.
+    """
+    chosen = tuple(p for p in problems if split_of(p.id.encode()) == split)
+    if not chosen:
+        raise UnreachableRequest(
+            f"none of the {len(problems)} problems falls into split={split!r}. Use split=None for "
+            "all of them, or a larger file."
+        )
+    return chosen
+
+
+def of_difficulty(problems: Sequence[ProblemT], difficulty: Sequence[str]) -> tuple[ProblemT, ...]:
+    """Return the problems of the given difficulties, in the source's own words.
+
+    Raises:
+        InvalidArgument: There is none.
+    """
+    chosen = tuple(p for p in problems if p.difficulty in difficulty)
+    if not chosen:
+        known = sorted({p.difficulty for p in problems})
+        raise InvalidArgument("difficulty", difficulty, "of " + ", ".join(map(repr, known)))
+    return chosen
+
+
+def draw(
+    problems: Mapping[str, ProblemT], rng: random.Random, options: Mapping[str, Any]
+) -> ProblemT:
+    """Return the problem that `options["problem"]` names, or a random one.
+
+    Raises:
+        InvalidArgument: There is no such problem.
+    """
+    wanted = options.get("problem")
+    if wanted is None:
+        return problems[rng.choice(tuple(problems))]
+    if not isinstance(wanted, str) or wanted not in problems:
+        hint = suggestion(str(wanted), problems)
+        raise InvalidArgument(
+            "options['problem']", wanted, f"the id of one of {len(problems)} problems{hint}"
+        )
+    return problems[wanted]

@@ -1,0 +1,99 @@
+"""The state of a mathematics episode and what attempts do to it. No text, no rewards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from pettingllms_envs.datasets import MathProblem
+
+Equivalent = Callable[[str, str], bool]
+
+
+class Attempt(NamedTuple):
+    """What one agent came up with in one turn."""
+
+    agent: str
+    answer: str | None
+    """The final answer as written; None where there was none to read."""
+    work: str
+    """The end of the reasoning, or the program; shown to the team in later turns."""
+    report: str
+    """What became of it, in a few words: `ok`, `timeout`, `no \\boxed answer`, ..."""
+    verdict: str
+    """Outcome of the comparison with the reference; never shown. Empty without an answer."""
+
+    @property
+    def is_correct(self) -> bool:
+        """Whether the answer is right."""
+        return self.verdict == "correct"
+
+
+class MathState(NamedTuple):
+    """Everything that an episode depends on."""
+
+    problem: MathProblem
+    turn: int = 0
+    current: tuple[Attempt, ...] = ()
+    """Attempts of the running turn, in the order of action."""
+    past: tuple[tuple[Attempt, ...], ...] = ()
+    """Attempts of earlier turns, the latest last; as many as the history holds."""
+    standing: tuple[Attempt, ...] = ()
+    """Latest attempt with an answer of each agent that ever gave one."""
+    final_answer: str | None = None
+    """The answer that was handed in; None while the episode runs or where there was none."""
+
+
+def standing_of(state: MathState, agent: str) -> Attempt | None:
+    """Return the agent's latest attempt that has an answer."""
+    return next((attempt for attempt in state.standing if attempt.agent == agent), None)
+
+
+def value_of(state: MathState, agent: str) -> float:
+    """Return 1 if the agent's standing answer is right, else 0."""
+    attempt = standing_of(state, agent)
+    return float(attempt is not None and attempt.is_correct)
+
+
+def with_attempt(state: MathState, attempt: Attempt) -> MathState:
+    """Return the state after an attempt of the running turn."""
+    standing = state.standing
+    if attempt.answer is not None:
+        others = tuple(a for a in standing if a.agent != attempt.agent)
+        standing = (*others, attempt)
+    return state._replace(current=(*state.current, attempt), standing=standing)
+
+
+def next_turn(state: MathState, history: int) -> MathState:
+    """Return the state at the start of the next turn; at most `history` past turns are kept."""
+    past = (*state.past, state.current)[-history:] if history else ()
+    return state._replace(turn=state.turn + 1, current=(), past=past)
+
+
+def handed_in(state: MathState, agent: str) -> MathState:
+    """Return the state in which an agent's standing answer has been handed in."""
+    attempt = standing_of(state, agent)
+    return state._replace(final_answer=attempt.answer if attempt else None)
+
+
+def all_agree(attempts: Sequence[Attempt], equivalent: Equivalent) -> bool:
+    """Return whether every attempt has an answer and all answers mean the same."""
+    answers = [attempt.answer for attempt in attempts]
+    first, *others = answers
+    if first is None:
+        return False
+    return all(other is not None and equivalent(first, other) for other in others)
+
+
+def majority(answers: Iterable[str], equivalent: Equivalent) -> str | None:
+    """Return the answer with the most equivalent ones, the earliest of several; None for none."""
+    groups: list[str] = []
+    sizes: Counter[int] = Counter()
+    for answer in answers:
+        index = next((i for i, known in enumerate(groups) if equivalent(known, answer)), None)
+        if index is None:
+            groups.append(answer)
+            index = len(groups) - 1
+        sizes[index] += 1
+    return groups[max(sizes, key=lambda i: (sizes[i], -i))] if groups else None

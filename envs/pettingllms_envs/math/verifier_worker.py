@@ -1,0 +1,69 @@
+"""Program of a verifier process: reads requests, writes verdicts, one JSON object per line.
+
+It is started by `verifier.py` as a plain script, imports nothing of this project, and can be killed
+at any moment: math-verify's own time limits work by signals and only in a main thread, so the time
+limit is the parent's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import sys
+from typing import Any
+
+MEMORY_BYTES = 2 << 30
+
+
+def _parsed(answer: str) -> list[Any]:
+    # LaTeX only: the reader of plain expressions would pass model text on to sympy's parse_expr.
+    return math_verify.parse(
+        rf"\boxed{{{answer}}}",
+        extraction_config=(math_verify.LatexExtractionConfig(boxed_match_priority=0),),
+        fallback_mode="no_fallback",
+        parsing_timeout=None,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def _is_near(reference: list[Any], candidate: list[Any], tolerance: float) -> bool:
+    try:
+        gap = abs(float(reference[0]) - float(candidate[0]))
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return gap <= tolerance * (1 + 1e-9)
+
+
+def judge(reference: str, candidate: str, tolerance: float) -> tuple[str, str]:
+    """Return the name of the outcome of comparing two answers in LaTeX, and a remark."""
+    wanted, given = _parsed(reference), _parsed(candidate)
+    if not given:
+        return "unparsable", "not a formula"
+    if not wanted:
+        return "verifier_failed", "the reference cannot be read"
+    is_equal = math_verify.verify(
+        wanted, given, timeout_seconds=None, allow_set_relation_comp=True, raise_on_error=True
+    )
+    if is_equal or (tolerance and _is_near(wanted, given, tolerance)):
+        return "correct", ""
+    return "wrong", ""
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    print(json.dumps("ready"), flush=True)  # noqa: T201  the parent reads this
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            outcome, detail = judge(*request)
+        except Exception as error:  # noqa: BLE001  whatever the library raises on odd mathematics
+            outcome, detail = "verifier_failed", type(error).__name__
+        print(json.dumps([outcome, detail]), flush=True)  # noqa: T201  the parent reads this
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    import math_verify
+
+    logging.disable(logging.CRITICAL)
+    main()
