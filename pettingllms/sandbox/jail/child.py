@@ -58,9 +58,6 @@ def _set_limits(job: Job, base_memory_bytes: int) -> None:
         (resource.RLIMIT_FSIZE, job.output_bytes + 1),
         (resource.RLIMIT_NOFILE, job.open_files),
         (resource.RLIMIT_NPROC, job.tasks),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
     ):
         _, hard = resource.getrlimit(limit)
         if hard != resource.RLIM_INFINITY:

@@ -27,6 +27,7 @@ def main(limits: str, source_file: str, stage_file: str, result_file: str) -> No
     text = program.read_whole(source)
     os.close(source)
     _set_limits(json.loads(limits))
+    program.prepare()
     os.write(stage, b"locked ")
     code = program.compile_source(text)
     os.write(stage, b"no syntax" if code is None else b"running")

@@ -38,13 +38,26 @@ def read_whole(descriptor: int) -> bytes:
     return data
 
 
-def _open_streams() -> None:
+def prepare() -> None:
+    """Make this interpreter look as a program expects it, before any child is forked.
+
+    Every page that a child need not write to is a page that need not be copied. Descriptors 0 to
+    2 must be seekable files, as those of a child are.
+    """
+
     def stream(descriptor: int, mode: str, errors: str, buffering: int = -1) -> Any:
         return open(descriptor, mode, buffering, "utf-8", errors, closefd=False)
 
     sys.stdin = sys.__stdin__ = stream(0, "r", "surrogateescape")
     sys.stdout = sys.__stdout__ = stream(1, "w", "surrogateescape")
     sys.stderr = sys.__stderr__ = stream(2, "w", "backslashreplace", 1)
+    sys.argv = [NAME]
+    sys.dont_write_bytecode = True
+    # What the site module would have added.
+    for name in ("exit", "quit"):
+        setattr(builtins, name, Quitter(name, "Ctrl-D (i.e. EOF)"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "jail"]:
+        del sys.modules[name]
 
 
 def compile_source(source: bytes) -> CodeType | None:
@@ -53,8 +66,6 @@ def compile_source(source: bytes) -> CodeType | None:
     Raises:
         MemoryError: Compiling needs more memory than the program may have.
     """
-    _open_streams()
-    sys.dont_write_bytecode = True
     try:
         text = source.decode("utf-8")
         lines = text.splitlines(keepends=True)
@@ -69,13 +80,7 @@ def compile_source(source: bytes) -> CodeType | None:
 def _fresh_main() -> ModuleType:
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __file__=NAME, __cached__=None)
-    for name in [name for name in sys.modules if name == "jail" or name.startswith("jail.")]:
-        del sys.modules[name]
     sys.modules["__main__"] = main
-    sys.argv = [NAME]
-    # What the site module would have added.
-    for name in ("exit", "quit"):
-        setattr(builtins, name, Quitter(name, "Ctrl-D (i.e. EOF)"))
     # The same program and input give the same output, unless the program asks the system.
     random.seed(0)
     return main

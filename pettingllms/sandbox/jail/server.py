@@ -19,7 +19,7 @@ import time
 from mmap import mmap
 from typing import Any, NoReturn
 
-from . import child, kernel, landlock, modules, namespaces, warm
+from . import child, kernel, landlock, modules, namespaces, program, warm
 
 JOB = struct.Struct("=QdIQQIIB")
 RESULT = struct.Struct("=QiddQBB")
@@ -197,6 +197,14 @@ def _enter_namespaces(config: dict[str, Any], readable: list[str], parent: socke
     return os.pidfd_open(os.getpid())
 
 
+def _use_memory_files_as_standard_streams() -> None:
+    """Children get files of this kind, so stream objects made for these fit those."""
+    for descriptor in (0, 1):
+        file = os.memfd_create("empty", os.MFD_CLOEXEC)
+        os.dup2(file, descriptor, inheritable=False)
+        os.close(file)
+
+
 def _set_up(
     config: dict[str, Any], parent: socket.socket
 ) -> tuple[child.Locks, int, dict[str, Any]]:
@@ -205,6 +213,8 @@ def _set_up(
     modules.preload([name for name, _ in packages])
     if config["warm_up"]:
         warm.science()
+    _use_memory_files_as_standard_streams()
+    program.prepare()
     modules.settle(may_read_files=config["may_read_files"])
     readable = modules.readable_paths(packages)
     base_memory_bytes = _virtual_memory_bytes()
@@ -218,6 +228,8 @@ def _set_up(
         )
     facts["uid"] = os.getuid()
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
+        resource.setrlimit(kind, (0, 0))
     if config["landlock"]:
         facts["landlock"] = landlock.restrict(readable)
     locks = child.Locks(
