@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.env import ParseError, TextEnv, Transition, role_of
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
+from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.plan_path.generator import MIN_MOVES, Request, generate
 from pettingllms_envs.plan_path.image import draw_image
-from pettingllms_envs.plan_path.policies import moves_of, target_cell
+from pettingllms_envs.plan_path.policies import moves_of, program_of, target_cell
 from pettingllms_envs.plan_path.prompts import (
     FIELDS,
+    READERS,
     VIEWS,
-    Fields,
     Situation,
     templates,
     with_limits,
 )
 from pettingllms_envs.plan_path.reward import costs
 from pettingllms_envs.plan_path.rules import Level, PlanPathState, maze_of
-from pettingllms_envs.plan_path.text import level_text, parse_level
+from pettingllms_envs.plan_path.text import level_text, parse_level, parse_levels
 from pettingllms_envs.plan_path.tools import TOOLS
 from pettingllms_envs.plan_path.turns import Terms, call, move, propose
-
-TEAMS = {
-    "tool-planner": (("tool_0",), ("planner_0",)),
-    "proposer-planner": (("proposer_0",), ("planner_0",)),
-    "single": (("planner_0",),),
-}
+from pettingllms_envs.team_table import TEAMS, check_choice
 
 
 class PlanPathEnv(TextEnv[PlanPathState]):
@@ -45,10 +43,10 @@ class PlanPathEnv(TextEnv[PlanPathState]):
 
     ## Agents and roles
 
-    `team="tool-planner"`: `tool_0` calls a function, then `planner_0` reads the result and
-    decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
-    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
-    executed; rules, rewards and turns are the same for all teams.
+    `team="tool-planner"`: `tool_0` calls a function or writes a program, then `planner_0` reads
+    what came of it and decides the moves. `team="proposer-planner"`: `proposer_0` proposes
+    moves, then `planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the
+    planner's moves are executed; rules, rewards and turns are the same for all teams.
 
     ## Observation
 
@@ -64,10 +62,12 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     `####`, lower case, words, missing quotes, and capital letters alone (`UR`). The last list
     in brackets counts. The first `moves_per_turn` moves are executed in order until the goal; a
     move into a wall or off the board changes nothing.
-    Tool: one call, `#### path(2, 3)`: `path(row, col)` gives the moves of a shortest path from
-    the player to a cell (at most `moves_per_turn`), `distance(row, col)` its length,
-    `neighbours(row, col)` the legal moves on a cell. Two numbers alone (`2,3`) mean `path`. The
-    last well-formed call counts.
+    Tool, `tool="call"`: one call, `#### path(2, 3)`: `path(row, col)` gives the moves of a
+    shortest path from the player to a cell (at most `moves_per_turn`), `distance(row, col)` its
+    length, `neighbours(row, col)` the legal moves on a cell. Two numbers alone (`2,3`) mean
+    `path`. The last well-formed call counts.
+    Tool, `tool="python"`: a program in a code block. It runs in the sandbox, reads the board
+    from stdin (rows of `#`, `.`, `P`, `G`) and prints a list of moves.
 
     ## Reward
 
@@ -79,7 +79,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
     | team | planner | rise of the potential, minus what was promised this turn |
     | team | planner: the goal is reached | +1 |
-    | local | text without a readable answer | -0.24 / T |
+    | local | unreadable text; program that fails or prints no list | -0.24 / T |
     | local | empty list; call that is refused | -0.2 / T |
     | local | each illegal move, proposed or executed | -0.2 / (T M) |
 
@@ -106,8 +106,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     - `unused_moves`: (planner, proposer) number of moves after the goal.
     - `proposed`: (tool, proposer) the moves proposed to the planner.
     - `promised_distance`: (tool, proposer) moves left if they were executed.
-    - `call`: (tool) the call that was read; empty if there is none.
-    - `result`: (tool) what it returned.
+    - `call`: (tool) the call or program that was read; empty if there is none.
+    - `result`: (tool) what the planner reads of its result.
 
     ## Arguments
 
@@ -120,12 +120,14 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     - `max_turns`: turns of an episode.
     - `moves_per_turn`: greatest number of moves executed in a turn.
     - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-    - `tool`: what the tool agent may do; `"call"`.
+    - `tool`: what the tool agent may do: `"call"` or `"python"`.
     - `view`: `"board"` or `"centred"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content
       up to rotation, reflection and exchange of start and goal.
-    - `levels`: level texts to draw from instead of generating: rows of `#`, `.`, one `P`, one
-      `G`. `reset(options={"level": text})` sets one episode's level.
+    - `levels`: levels to draw from instead of generating: a path or pattern of files with levels
+      divided by blank lines, or a list of level texts (rows of `#`, `.`, one `P`, one `G`);
+      `split` and the ranges do not apply to them. `reset(options={"level": text})` sets one
+      episode's level.
     - `alpha`: weight of the team reward.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; without `####` in it, the reference policies
@@ -164,8 +166,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     }
     reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
-        **templates("proposer-planner", "board"),
-        **templates("tool-planner", "board"),
+        **templates("proposer-planner", "call", "board"),
+        **templates("tool-planner", "call", "board"),
     }
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
 
@@ -184,26 +186,22 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         tool: str = "call",
         view: str = "board",
         split: str | None = "train",
-        levels: Sequence[str] | None = None,
+        levels: str | Path | Sequence[str] | None = None,
         alpha: float = 1.0,
         observation_mode: str = "full",
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        for name, value, allowed in (
-            ("team", team, TEAMS),
-            ("tool", tool, TOOLS),
-            ("view", view, VIEWS),
-        ):
-            if value not in allowed:
-                raise InvalidArgument(name, value, "one of " + ", ".join(allowed))
+        check_choice("team", team, TEAMS)
+        check_choice("tool", tool, TOOLS)
+        check_choice("view", view, VIEWS)
         if isinstance(moves_per_turn, bool) or not isinstance(moves_per_turn, int):
             raise InvalidArgument("moves_per_turn", moves_per_turn, "a whole number")
         if moves_per_turn < 1:
             raise InvalidArgument("moves_per_turn", moves_per_turn, "at least 1")
         defaults = {
             role: with_limits(template, max_turns, moves_per_turn)
-            for role, template in templates(team, view).items()
+            for role, template in templates(team, tool, view).items()
         }
         super().__init__(
             stages=TEAMS[team],
@@ -215,6 +213,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         )
         self.moves_per_turn = moves_per_turn
         self.view = view
+        self.tool = tool
         self._tool = TOOLS[tool]()
         self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn))
         self._budget = budget = max_turns * moves_per_turn
@@ -237,15 +236,10 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             for role, template in self.prompts.items()
         }
 
-    def _read_levels(self, levels: Sequence[str]) -> tuple[Level, ...]:
-        if isinstance(levels, str) or not levels:
-            raise InvalidArgument("levels", levels, "None or a list of at least one level text")
-        return tuple(self._read_level(text) for text in levels)
+    def _read_levels(self, levels: str | Path | Sequence[str]) -> tuple[Level, ...]:
+        return tuple(map(self._within_budget, read_levels(levels, parse_levels, parse_level)))
 
-    def _read_level(self, text: Any) -> Level:
-        if not isinstance(text, str):
-            raise InvalidArgument("level", text, "the text of a level")
-        level = parse_level(text)
+    def _within_budget(self, level: Level) -> Level:
         if level.shortest > self._budget:
             raise InvalidArgument(
                 "level",
@@ -257,7 +251,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanPathState:
         if options.get("level") is not None:
-            level = self._read_level(options["level"])
+            level = self._within_budget(read_level_option(options["level"], parse_level))
         elif self._levels is not None:
             level = rng.choice(self._levels)
         else:
@@ -265,7 +259,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         return PlanPathState(level, level.start)
 
     def _fields(self, state: PlanPathState, agent: str) -> Mapping[str, object]:
-        return Fields(Situation(state, self.view, self.turn, self.max_turns, self.moves_per_turn))
+        now = Situation(state, self.view, self.turn, self.max_turns, self.moves_per_turn)
+        return Fields(READERS, now)
 
     def _parse(self, agent: str, text: str) -> Any:
         if role_of(agent) == "tool":
@@ -290,6 +285,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     def _reference(self, state: PlanPathState, agent: str, policy: str, rng: random.Random) -> str:
         role, maze, limit = role_of(agent), maze_of(state.level), self.moves_per_turn
         mark = "#### " if self._marked[role] else ""
+        if role == "tool" and self.tool == "python":
+            return program_of(maze, state.position, policy, limit, rng)
         if role == "tool":
             row, col = divmod(
                 target_cell(maze, state.position, policy, limit, rng), maze.level.stride

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 import random
 
-from pettingllms_envs.grid import cells_of
+from pettingllms_envs.grid import cells_of, moves_json
 from pettingllms_envs.plan_path.rules import Level, Maze, walk
 from pettingllms_envs.plan_path.solver import legal_moves, shortest_path
+
+SEARCH_PROGRAM = """\
+import json
+import sys
+
+board = sys.stdin.read().split()
+cells = {(r, c): s for r, row in enumerate(board) for c, s in enumerate(row) if s != "#"}
+start = next(cell for cell, symbol in cells.items() if symbol == "P")
+paths = {start: []}
+queue = [start]
+for r, c in queue:
+    if cells[r, c] == "G":
+        print(json.dumps(paths[r, c]))
+        break
+    for move, near in zip("UDLR", [(r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]):
+        if near in cells and near not in paths:
+            paths[near] = paths[r, c] + [move]
+            queue.append(near)
+"""
+"""A breadth-first search, as a tool agent would write it."""
 
 
 def moves_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random) -> str:
@@ -46,6 +66,14 @@ def target_cell(maze: Maze, position: int, policy: str, num_moves: int, rng: ran
     visited = [walk(maze, position, moves[:end]).position for end in range(1, len(moves) + 1)]
     others = [cell for cell in visited if cell != position]
     return min(others, key=lambda cell: manhattan(maze.level, cell))
+
+
+def program_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random) -> str:
+    """Return the text of a tool agent that programs: the oracle searches, the others only print."""
+    if policy == "oracle":
+        return f"```python\n{SEARCH_PROGRAM}```"
+    moves = moves_json(moves_of(maze, position, policy, num_moves, rng))
+    return f"```python\nprint({moves!r})\n```"
 
 
 def manhattan(level: Level, cell: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pettingllms.prompts import PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import PlanPathState
 from pettingllms_envs.plan_path.text import centred_rows, compact_drawing, labelled_drawing
+from pettingllms_envs.python_tool import INSTRUCTIONS
 
 VIEWS = ("board", "centred")
 
@@ -33,21 +34,27 @@ path(row, col): the first {moves_per_turn} moves of a shortest path from the pla
 distance(row, col): the length of that path
 neighbours(row, col): the moves that are legal on that cell"""
 
-_SINGLE = "Lead the player to the goal."
-_PLANNER = {
-    "tool-planner": "Lead the player to the goal, in a team of two: each turn the tool agent calls "
-    "a function, then you, the planner, decide which moves are executed.",
-    "proposer-planner": "Lead the player to the goal, in a team of two: each turn the proposer "
-    "proposes moves, then you, the planner, decide which moves are executed.",
+_TASKS = {
+    "single": "Lead the player to the goal.",
+    "planner": "Lead the player to the goal, in a team of two: each turn the {mate}, then you, the "
+    "planner, decide which moves are executed.",
+    "proposer": "Lead the player to the goal, in a team of two: each turn you, the proposer, "
+    "propose moves. The planner reads them and decides which moves are executed.",
+    "call": "Lead the player to the goal, in a team of two: each turn you, the tool agent, call "
+    "one function. The planner reads the result and decides which moves are executed.",
+    "python": "Lead the player to the goal, in a team of two: each turn you, the tool agent, write "
+    "a program. The planner reads it and what it prints, and decides which moves are executed.",
 }
-_TOOL = (
-    "Lead the player to the goal, in a team of two: each turn you, the tool agent, call one "
-    "function. The planner reads the result and decides which moves are executed."
-)
-_PROPOSER = (
-    "Lead the player to the goal, in a team of two: each turn you, the proposer, propose moves. "
-    "The planner reads them and decides which moves are executed."
-)
+_MATES = {
+    "proposer": "proposer proposes moves",
+    "call": "tool agent calls a function",
+    "python": "tool agent writes a program, which is run",
+}
+_HEARD = {
+    "proposer": "The proposer proposes: {proposal}",
+    "call": "The tool agent called: {tool_call}\nThe result: {tool_result}",
+    "python": "The tool agent's program:\n{tool_call}\nWhat it did:\n{tool_result}",
+}
 
 _ANSWER_MOVES = """\
 You may think first. The last line of your answer is #### and a JSON list of moves, for example:
@@ -56,14 +63,15 @@ _ANSWER_CALL = """\
 You may think first. The last line of your answer is #### and one call, for example:
 #### path(1, 2)"""
 
+_ANSWER_PROGRAM = f"""\
+The program reads the board from stdin, one line per row, without spaces and without numbers. It \
+prints a JSON list of moves, such as ["U","R","R"]; its answer is the last such list that it prints.
+{INSTRUCTIONS}"""
+
 _TURN = "Turn {turn} of {max_turns}."
 _PLACES = (
     "The player is at row {row}, column {col}. The goal is at row {goal_row}, column {goal_col}."
 )
-_HEARD = {
-    "tool-planner": "The tool agent called: {tool_call}\nThe result: {tool_result}",
-    "proposer-planner": "The proposer proposes: {proposal}",
-}
 
 
 def _template(
@@ -76,23 +84,26 @@ def _template(
     return PromptTemplate(*("\n".join(filter(None, part)) for part in (system, user, update)))
 
 
-def templates(team: str, view: str) -> dict[str, PromptTemplate]:
+def templates(team: str, tool: str, view: str) -> dict[str, PromptTemplate]:
     """Return role -> prompt template of a team.
 
     Args:
         team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+        tool: `"python"` or `"call"`; only the team with a tool agent heeds it.
         view: One of `VIEWS`.
     """
     if team == "single":
-        return {"planner": _template(_SINGLE, _ANSWER_MOVES, view)}
-    calls = f"The tool agent's functions:\n{_CALLS}" if team == "tool-planner" else ""
-    planner = _template(_PLANNER[team], _ANSWER_MOVES, view, _HEARD[team], calls)
-    if team == "tool-planner":
-        return {
-            "tool": _template(_TOOL, _ANSWER_CALL, view, calls=f"Your functions:\n{_CALLS}"),
-            "planner": planner,
-        }
-    return {"proposer": _template(_PROPOSER, _ANSWER_MOVES, view), "planner": planner}
+        return {"planner": _template(_TASKS["single"], _ANSWER_MOVES, view)}
+    mate = tool if team == "tool-planner" else "proposer"
+    task = _TASKS["planner"].replace("{mate}", _MATES[mate])
+    calls = f"The tool agent's functions:\n{_CALLS}" if mate == "call" else ""
+    planner = _template(task, _ANSWER_MOVES, view, _HEARD[mate], calls)
+    if mate == "proposer":
+        return {"proposer": _template(_TASKS[mate], _ANSWER_MOVES, view), "planner": planner}
+    if mate == "python":
+        return {"tool": _template(_TASKS[mate], _ANSWER_PROGRAM, view), "planner": planner}
+    calls = f"Your functions:\n{_CALLS}"
+    return {"tool": _template(_TASKS[mate], _ANSWER_CALL, view, calls=calls), "planner": planner}
 
 
 def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -> PromptTemplate:
@@ -129,7 +140,7 @@ def _board_compact(now: Situation) -> str:
     return compact_drawing(level).with_player(level, position)
 
 
-_READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
+READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
     "board": ("the map, symbols divided by spaces, as the argument view says", _board),
     "board_compact": ("the map, one line per row, nothing between the symbols", _board_compact),
     "board_flat": (
@@ -142,10 +153,13 @@ _READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
     "col": ("the player's column", lambda now: now.state.position % now.state.level.stride),
     "goal_row": ("the goal's row", lambda now: now.state.level.goal // now.state.level.stride),
     "goal_col": ("the goal's column", lambda now: now.state.level.goal % now.state.level.stride),
-    "tool_call": ("the tool agent's call of this turn", lambda now: now.state.call or "none"),
-    "tool_result": ("what the call returned", lambda now: now.state.result or "none"),
+    "tool_call": (
+        "the tool agent's call or program of this turn",
+        lambda now: now.state.call or "none",
+    ),
+    "tool_result": ("what came of it", lambda now: now.state.result or "none"),
     "proposal": (
-        "the moves proposed this turn by the tool call or the proposer, as a JSON list",
+        "the moves proposed this turn by the tool or the proposer, as a JSON list",
         lambda now: moves_json(now.state.proposal),
     ),
     "proposal_compact": ("the same as letters: UR", lambda now: now.state.proposal),
@@ -159,23 +173,5 @@ _READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
     "moves_used": ("moves executed so far", lambda now: now.state.moves_used),
 }
 
-FIELDS: dict[str, str] = {name: meaning for name, (meaning, _) in _READERS.items()}
+FIELDS: dict[str, str] = {name: meaning for name, (meaning, _) in READERS.items()}
 """Placeholder -> its meaning."""
-
-
-class Fields(Mapping[str, object]):
-    """The placeholders' values in a situation, each computed when it is asked for."""
-
-    __slots__ = ("_situation",)
-
-    def __init__(self, situation: Situation) -> None:
-        self._situation = situation
-
-    def __getitem__(self, name: str) -> object:
-        return _READERS[name][1](self._situation)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_READERS)
-
-    def __len__(self) -> int:
-        return len(_READERS)

@@ -89,6 +89,23 @@ def level_text(level: Level, position: int | None = None) -> str:
     return compact_drawing(level).with_player(level, level.start if position is None else position)
 
 
+def parse_levels(text: str) -> list[Level]:
+    """Read a file of levels, divided by blank lines; errors name the line of the file."""
+    blocks: list[str] = []
+    opened = False
+    for number, line in enumerate(text.split("\n")):
+        if not line.strip():
+            opened = False
+        elif opened:
+            blocks[-1] += f"\n{line}"
+        else:
+            blocks.append("\n" * number + line)
+            opened = True
+    if not blocks:
+        raise LevelFormatError("the file holds no level", allowed=_FORMAT)
+    return [parse_level(block) for block in blocks]
+
+
 def parse_level(text: str) -> Level:
     """Read a level, strictly.
 

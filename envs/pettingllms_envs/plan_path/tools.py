@@ -1,15 +1,18 @@
-"""What a tool agent can do: read its text, answer it. Calls are parsed, never executed."""
+"""What a tool agent can do: call a function, or write a program for the sandbox."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from pettingllms.env import ParseError
-from pettingllms_envs.grid import answer_span, moves_json
+from pettingllms_envs.grid import answer_span, moves_json, read_moves
 from pettingllms_envs.plan_path.rules import Maze
 from pettingllms_envs.plan_path.solver import legal_moves, shortest_path
+from pettingllms_envs.plan_path.text import level_text
+from pettingllms_envs.python_tool import read_program, run_program, show_program
 
 _NUMBER = r"(-?[0-9]{1,4})"
 _CALL = re.compile(
@@ -30,17 +33,27 @@ class Call(NamedTuple):
         return f"{self.name}({self.row}, {self.col})"
 
 
+class Fault(Enum):
+    """What may be wrong with the tool agent's work; each has its cost."""
+
+    NONE = 0
+    EMPTY = 1
+    """Nothing useful came back: the call was refused, or the program printed an empty list."""
+    MALFORMED = 2
+    """There is no answer: the text or the output is unreadable, or the program failed."""
+
+
 class ToolResult(NamedTuple):
     """What the planner is told about the tool's work."""
 
     call: str
-    """What the tool agent asked for."""
+    """What the tool agent asked for or wrote."""
     text: str
     """What came back."""
     moves: str = ""
     """The moves that the result proposes, as letters; empty if it proposes none."""
-    is_useful: bool = True
-    """Whether anything but a refusal came back."""
+    fault: Fault = Fault.NONE
+    """What is wrong with it."""
 
 
 class Tool(Protocol):
@@ -63,7 +76,7 @@ class Tool(Protocol):
 
 
 class CallTool:
-    """`tool="call"`: one call of `path`, `distance` or `neighbours`."""
+    """`tool="call"`: one call of `path`, `distance` or `neighbours`, parsed, never executed."""
 
     def read(self, text: str) -> Call | ParseError:
         """Read the last well-formed call; two bare numbers alone mean `path` of that cell."""
@@ -82,18 +95,18 @@ class CallTool:
         level = maze.level
         name, row, col = action
         if not (0 <= row < level.rows and 0 <= col < level.cols):
-            return ToolResult(str(action), "none: that cell is not on the board", "", False)
+            return ToolResult(str(action), "none: that cell is not on the board", "", Fault.EMPTY)
         if not level.is_free(row, col):
-            return ToolResult(str(action), "none: that cell is a wall", "", False)
+            return ToolResult(str(action), "none: that cell is a wall", "", Fault.EMPTY)
         return _FUNCTIONS[name](maze, position, action, max_moves)
 
 
 def _path(maze: Maze, position: int, call: Call, max_moves: int) -> ToolResult:
     moves = shortest_path(maze, position, maze.level.cell(call.row, call.col))
     if moves is None:
-        return ToolResult(str(call), "none: that cell cannot be reached", "", False)
+        return ToolResult(str(call), "none: that cell cannot be reached", "", Fault.EMPTY)
     if not moves:
-        return ToolResult(str(call), "none: the player stands on that cell", "", False)
+        return ToolResult(str(call), "none: the player stands on that cell", "", Fault.EMPTY)
     first = moves[:max_moves]
     cut = f" (the first {max_moves} of {len(moves)} moves)" if len(moves) > max_moves else ""
     return ToolResult(str(call), moves_json(first) + cut, first)
@@ -115,5 +128,24 @@ _FUNCTIONS: Mapping[str, Callable[[Maze, int, Call, int], ToolResult]] = {
     "neighbours": _neighbours,
 }
 
-TOOLS: Mapping[str, Callable[[], Tool]] = {"call": CallTool}
-"""The values of the argument `tool` that are available."""
+
+class PythonTool:
+    """`tool="python"`: a program that reads the board on stdin and prints a list of moves.
+
+    It runs in the sandbox. Printed moves are a proposal, like those of a proposer.
+    """
+
+    def read(self, text: str) -> str | ParseError:
+        """Return the last Python code block."""
+        return read_program(text)
+
+    def run(self, maze: Maze, position: int, action: str, max_moves: int) -> ToolResult:
+        """Run a program on the present board."""
+        run = run_program(action, level_text(maze.level, position) + "\n")
+        moves = read_moves(run.stdout) if run.is_ok else None
+        fault = Fault.MALFORMED if moves is None else Fault.NONE if moves else Fault.EMPTY
+        return ToolResult(show_program(action), run.report, (moves or "")[:max_moves], fault)
+
+
+TOOLS: Mapping[str, Callable[[], Tool]] = {"python": PythonTool, "call": CallTool}
+"""Value of the argument `tool` -> what it means."""

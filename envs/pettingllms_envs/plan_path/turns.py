@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pettingllms.env import ParseError, Transition
 from pettingllms_envs.plan_path.reward import SUCCESS, Costs, progress
 from pettingllms_envs.plan_path.rules import Maze, PlanPathState, Walk, maze_of, walk
-from pettingllms_envs.plan_path.tools import Tool, ToolResult
+from pettingllms_envs.plan_path.tools import Fault, Tool, ToolResult
 
 
 class Terms(NamedTuple):
@@ -31,16 +31,19 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
     """
     maze = maze_of(state.level)
     if isinstance(action, ParseError):
-        local, result = terms.costs.malformed, ToolResult("", f"none: {action.reason}")
+        result = ToolResult("", f"none: {action.reason}", "", Fault.MALFORMED)
     else:
         result = tool.run(maze, state.position, action, terms.moves_per_turn)
-        local = 0.0 if result.is_useful else terms.costs.empty
-    promised = walk(maze, state.position, result.moves).position
+    done = walk(maze, state.position, result.moves)
+    local = 0.0
+    if result.fault is not Fault.NONE:
+        local = terms.costs.empty if result.fault is Fault.EMPTY else terms.costs.malformed
+    local += done.illegal * terms.costs.illegal
     after = PlanPathState(
         state.level,
         state.position,
         state.moves_used,
-        promised,
+        done.position,
         result.call,
         result.text,
         result.moves,

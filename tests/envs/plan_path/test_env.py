@@ -16,8 +16,8 @@ from pettingllms.errors import (
 )
 from pettingllms.testing import check_documentation, check_env, transcript_of
 from pettingllms_envs.plan_path import PlanPathEnv
-from pettingllms_envs.plan_path.env import TEAMS
 from pettingllms_envs.plan_path.prompts import FIELDS, VIEWS
+from pettingllms_envs.team_table import TEAMS
 
 LEVEL = "P..#\n##..\n...G"
 
@@ -41,6 +41,11 @@ def test_conformance(team, view, size):
     check_env("plan_path_v0", team=team, view=view, **size)
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_conformance_with_programs(view):
+    check_env("plan_path_v0", tool="python", view=view, size=5)
+
+
 def test_conformance_with_default_arguments_and_in_another_process():
     check_env("plan_path_v0")
 
@@ -58,9 +63,14 @@ def test_the_documented_example_runs(capsys):
     assert scope["info"]["success"]
 
 
-@pytest.mark.parametrize("team", TEAMS)
-@pytest.mark.parametrize("view", VIEWS)
-def test_golden_transcripts(golden, team, view):
+@pytest.mark.parametrize(
+    ("team", "tool", "view"),
+    [
+        *((team, "call", view) for team in TEAMS for view in VIEWS),
+        ("tool-planner", "python", "board"),
+    ],
+)
+def test_golden_transcripts(golden, team, tool, view):
     rng = random.Random(0)
 
     def player(env, agent):
@@ -72,8 +82,9 @@ def test_golden_transcripts(golden, team, view):
             return "#### []"
         return env.reference_action(agent, "oracle", rng)
 
-    env = make(team=team, view=view, size=6, split="validation", moves_per_turn=5)
-    golden(f"plan_path_{team}_{view}", transcript_of(env, 3, player))
+    env = make(team=team, tool=tool, view=view, size=6, split="validation", moves_per_turn=5)
+    name = tool if team == "tool-planner" else team
+    golden(f"plan_path_{name}_{view}", transcript_of(env, 3, player))
 
 
 def test_the_position_in_the_prompt_is_the_present_one():
@@ -128,10 +139,15 @@ def test_time_out_is_no_success():
     assert env.infos["planner_0"]["success"] is False
 
 
-@pytest.mark.parametrize("team", TEAMS)
-@pytest.mark.parametrize("size", [5, 10, 30])
-def test_the_oracle_solves_every_level_within_the_turns(team, size):
-    env = make(team=team, size=size, moves_per_turn=6, split="test")
+@pytest.mark.parametrize(
+    ("team", "tool", "size"),
+    [
+        *((team, "call", size) for team in TEAMS for size in (5, 10, 30)),
+        ("tool-planner", "python", 10),
+    ],
+)
+def test_the_oracle_solves_every_level_within_the_turns(team, tool, size):
+    env = make(team=team, tool=tool, size=size, moves_per_turn=6, split="test")
     for seed in range(15):
         env.reset(seed=seed)
         while not env.terminations["planner_0"]:
@@ -208,6 +224,24 @@ def test_levels_are_given_per_episode_or_at_construction():
     assert env.render() in boards
 
 
+def test_levels_are_read_from_files(tmp_path):
+    boards = ["PG\n..", "P.\n.G", "GP\n#."]
+    (tmp_path / "a.txt").write_text("\n\n".join(boards[:2]) + "\n")
+    (tmp_path / "b.txt").write_text(f"\n\n\n{boards[2]}\n")
+    env = make(levels=str(tmp_path / "*.txt"), render_mode="ansi")
+    seen = set()
+    for seed in range(30):
+        env.reset(seed=seed)
+        seen.add(env.render())
+    assert seen == set(boards)
+    (tmp_path / "c.txt").write_text("PG\n\n\n.P\n.x\n")
+    with pytest.raises(LevelFormatError, match=r"c\.txt.*line 5, column 2"):
+        make(levels=tmp_path / "*.txt")
+    (tmp_path / "c.txt").write_text("\n")
+    with pytest.raises(LevelFormatError, match="no level"):
+        make(levels=tmp_path / "c.txt")
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "word"),
     [
@@ -229,14 +263,15 @@ def test_unusable_levels_are_refused(options, kind, word):
         ({"cols": 100}, InvalidArgument, "cols"),
         ({"obstacle_ratio": 1.0}, InvalidArgument, "obstacle_ratio"),
         ({"team": "planners"}, InvalidArgument, "tool-planner, proposer-planner, single"),
-        ({"tool": "python"}, InvalidArgument, "one of call"),
+        ({"tool": "pyton"}, InvalidArgument, 'did you mean "python"'),
         ({"view": "top"}, InvalidArgument, "board, centred"),
         ({"split": "eval"}, InvalidArgument, "train, validation, test"),
         ({"max_turns": 0}, InvalidArgument, "max_turns"),
         ({"moves_per_turn": 0}, InvalidArgument, "moves_per_turn"),
         ({"moves_per_turn": "9"}, InvalidArgument, "moves_per_turn"),
         ({"levels": []}, InvalidArgument, "levels"),
-        ({"levels": "PG"}, InvalidArgument, "levels"),
+        ({"levels": "no such file"}, InvalidArgument, "No file matches"),
+        ({"levels": [7]}, InvalidArgument, "levels"),
         ({"levels": ["P."]}, LevelFormatError, "no G"),
         ({"min_moves": 30, "max_moves": 20}, UnreachableRequest, "min_moves=30"),
         ({"max_moves": 41}, UnreachableRequest, "at most 40"),

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms import ParseError
+from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM
 from pettingllms_envs.plan_path.rules import maze_of
-from pettingllms_envs.plan_path.text import parse_level
-from pettingllms_envs.plan_path.tools import Call, CallTool
+from pettingllms_envs.plan_path.text import level_text, parse_level
+from pettingllms_envs.plan_path.tools import Call, CallTool, Fault, PythonTool
 
 TOOL = CallTool()
 #                    0123456
@@ -79,7 +80,7 @@ def test_long_texts_are_no_trap(text):
 
 
 @pytest.mark.parametrize(
-    ("call", "text", "moves", "is_useful"),
+    ("call", "text", "moves", "is_answered"),
     [
         (Call("path", 2, 3), '["D","D","R","R","R"]', "DDRRR", True),
         (
@@ -103,9 +104,41 @@ def test_long_texts_are_no_trap(text):
         (Call("neighbours", 9, 9), "none: that cell is not on the board", "", False),
     ],
 )
-def test_answers(call, text, moves, is_useful):
+def test_answers(call, text, moves, is_answered):
     result = TOOL.run(MAZE, LEVEL.start, call, 8)
     assert result.call == str(call)
     assert result.text == text
-    assert result.is_useful == is_useful
+    assert result.fault is (Fault.NONE if is_answered else Fault.EMPTY)
     assert result.moves == ("DDRRRDDR" if moves is None else moves)
+
+
+@pytest.mark.parametrize(
+    ("source", "moves", "fault"),
+    [
+        ('print(\'["D","R"]\')', "DR", Fault.NONE),
+        ("print('#### U, U')", "UU", Fault.NONE),
+        ("print('D' * 20)", "DDDDDDDD", Fault.NONE),
+        ("print([])", "", Fault.EMPTY),
+        ("print(1)", "", Fault.MALFORMED),
+        ("pass", "", Fault.MALFORMED),
+        ("print('[U]'); 1 / 0", "", Fault.MALFORMED),
+        ("print('[U]'", "", Fault.MALFORMED),
+        (SEARCH_PROGRAM, "DDRRRDDR", Fault.NONE),
+    ],
+)
+def test_programs_propose_what_they_print(source, moves, fault):
+    tool = PythonTool()
+    action = tool.read(f"Like this:\n```python\n{source}\n```")
+    result = tool.run(MAZE, LEVEL.start, action, 8)
+    assert (result.moves, result.fault) == (moves, fault)
+    assert result.call in source
+
+
+def test_programs_read_the_present_board():
+    position = LEVEL.cell(2, 3)
+    result = PythonTool().run(MAZE, position, "import sys; print(repr(sys.stdin.read()))", 8)
+    assert repr(level_text(LEVEL, position) + "\n") in result.text
+
+
+def test_texts_without_a_program_are_parse_errors():
+    assert isinstance(PythonTool().read('#### ["U"]'), ParseError)
