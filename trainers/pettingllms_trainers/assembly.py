@@ -1,18 +1,16 @@
-"""From a configuration to the parts of a run; everything that can be wrong is found out here."""
+"""From a configuration to the models and the other parts of a run."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import pettingllms
-from pettingllms import TextEnv, role_of
-from pettingllms.errors import suggestion
+from pettingllms import TextEnv
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
@@ -30,60 +28,10 @@ from pettingllms_trainers.seeding import derive_seed
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.train import Trainer
 
-__all__ = ["build_policies", "build_pool", "build_trainer", "make_environments"]
+__all__ = ["build_policies", "build_pool", "build_trainer"]
 
 TINY = "tiny"
 """The model name that asks for a small model of random weights."""
-
-
-def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
-    """Return the training and the held-out environment, both able to make a level.
-
-    Raises:
-        PettingLLMsError: There is no such environment, it refuses an argument or cannot make
-            levels of this kind, or the configuration names a role or reference policy it lacks.
-    """
-    env = pettingllms.make(config.env.id, checks=False, **config.env.kwargs)
-    held_out_kwargs = {**config.env.kwargs, **config.evaluation.kwargs}
-    held_out = pettingllms.make(config.env.id, checks=False, **held_out_kwargs)
-    roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
-    _check_roles(config, roles)
-    known = env.reference_policies
-    _check_references("evaluation.references", config.evaluation.references, known)
-    if config.warm_start.num_steps:
-        demonstrators = config.warm_start.demonstrators
-        missing = [role for role in roles if role not in demonstrators]
-        if missing:
-            raise ConfigError(
-                f"warm_start.demonstrators has no line for the role {missing[0]!r}; name a "
-                f"reference policy of {config.env.id} for every role: {', '.join(known)}"
-            )
-        _check_references("warm_start.demonstrators", list(demonstrators.values()), known)
-    for one in (env, held_out):
-        one.reset(seed=0)
-    return env, held_out
-
-
-def _check_roles(config: Config, roles: Sequence[str]) -> None:
-    problems = [f"the role {role!r} has no policy" for role in roles if role not in config.roles]
-    problems += [
-        f"{role!r} is no role of this environment" for role in config.roles if role not in roles
-    ]
-    if problems:
-        raise ConfigError(
-            f"[roles]: {'; '.join(problems)}. Roles of {config.env.id} with these arguments: "
-            f"{', '.join(roles)}; give each one a line such as "
-            f'{roles[0]} = "{next(iter(config.policies))}"'
-        )
-
-
-def _check_references(key: str, names: Sequence[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"{key} names the reference policy {name!r}{suggestion(name, known)}; the "
-                f"environment has: {', '.join(known) or 'none'}"
-            )
 
 
 def build_policies(config: Config) -> dict[str, TransformersPolicy]:
@@ -137,6 +85,7 @@ def _build_tiny(folder: Path, policy: PolicyConfig, seed: int) -> Path:
         num_layers=policy.num_layers,
         num_heads=policy.num_heads,
         max_length=policy.max_length,
+        init_std=policy.init_std,
         seed=seed,
     )
 
@@ -183,7 +132,7 @@ def build_trainer(
 
     Args:
         config: The run's configuration.
-        environments: See `make_environments`.
+        environments: For training, and of the held-out split; see `environments.make_environments`.
         policies: See `build_policies`.
         files: An opened run directory.
         progress: What people see meanwhile.

@@ -9,10 +9,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config_file import load_config
+from pettingllms_trainers.environments import make_environments
 from pettingllms_trainers.errors import RolloutError, UpdateError
+from pettingllms_trainers.progress import progress_view
+from pettingllms_trainers.report import report_table
+from pettingllms_trainers.run_files import RunFiles
+from pettingllms_trainers.stopping import StopRequest
 
 __all__ = ["main"]
 
@@ -66,27 +73,18 @@ def _fail(error: Exception, code: int) -> int:
 
 
 def _train(config: Config, *, is_resumed: bool) -> int:
-    # Imported here: torch and transformers take seconds, and bad input or --help needs neither.
+    environments = make_environments(config)
+    files = RunFiles(Path(config.output_dir))
+    files.check(config, is_resumed=is_resumed)
+    # Imported here: torch and transformers take seconds, and bad input needs neither.
     import torch
-    from rich.console import Console
     from transformers.utils import logging as transformers_logging
 
-    from pettingllms_trainers.assembly import (
-        build_policies,
-        build_trainer,
-        make_environments,
-    )
-    from pettingllms_trainers.progress import progress_view
-    from pettingllms_trainers.report import report_table
-    from pettingllms_trainers.run_files import RunFiles
-    from pettingllms_trainers.stopping import StopRequest
+    from pettingllms_trainers.assembly import build_policies, build_trainer
 
     transformers_logging.disable_progress_bar()
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
-    environments = make_environments(config)
-    files = RunFiles(Path(config.output_dir))
-    files.check(config, is_resumed=is_resumed)
     policies = build_policies(config)
     files.open(config)
     console = Console()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -61,6 +61,8 @@ class PolicyConfig(_Section):
     """Attention heads of a tiny model; twice their number divides the width."""
     max_length: int = Field(default=1024, ge=8)
     """Longest prompt and completion of a tiny model, in tokens."""
+    init_std: float = Field(default=0.02, gt=0)
+    """Standard deviation of a tiny model's random weights."""
     vocabulary: str = ""
     """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
     chat_template_kwargs: dict[str, Any] = {}
@@ -173,8 +175,9 @@ class WarmStartConfig(_Section):
 
     num_steps: int = Field(default=0, ge=0)
     """Supervised steps of every policy; 0: no warm start."""
-    demonstrators: dict[str, str] = {}
-    """Role to the environment's reference policy that it learns to imitate."""
+    demonstrators: dict[str, dict[str, Annotated[float, Field(gt=0)]]] = {}
+    """Role to the reference policies of the environment that it learns to imitate, with weights:
+    tool = { random = 0.9, oracle = 0.1 }."""
     num_episodes: int = Field(default=256, ge=1)
     """Episodes that are demonstrated."""
     batch_size: int = Field(default=64, ge=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import random
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,13 +82,19 @@ def parse_flags(config: Config, flags: Sequence[str], *, path: Path) -> Config:
     Raises:
         SystemExit: A flag is unknown (the message suggests one) or its value is wrong; or `--help`.
     """
-    return tyro.cli(
-        Config,
-        default=config,
-        args=list(flags),
-        prog=f"pettingllms-train {path}",
-        description=f"{Config.__doc__} Defaults are the values after reading {path}.",
-    )
+    if not flags:
+        return config
+    state = random.getstate()  # tyro draws from the global generator
+    try:
+        return tyro.cli(
+            Config,
+            default=config,
+            args=list(flags),
+            prog=f"pettingllms-train {path}",
+            description=f"{Config.__doc__} Defaults are the values after reading {path}.",
+        )
+    finally:
+        random.setstate(state)
 
 
 def dump_config(config: Config) -> str:
@@ -103,7 +110,7 @@ def _take_open_flags(table: dict[str, Any], flags: Sequence[str]) -> list[str]:
         flag = waiting.pop(0)
         name, equals, value = flag.removeprefix("--").partition("=")
         prefix, _, key = name.replace("-", "_").rpartition(".")
-        if not flag.startswith("--") or prefix not in _OPEN_TABLES:
+        if not flag.startswith("--") or not prefix.startswith(_OPEN_TABLES):
             rest.append(flag)
             continue
         if not equals:

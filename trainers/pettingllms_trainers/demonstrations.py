@@ -10,6 +10,7 @@ from typing import Any
 from pettingllms import TextEnv
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.reference import play_reference
 from pettingllms_trainers.rollout import EpisodeSpec
 from pettingllms_trainers.seeding import derive_seed
@@ -24,7 +25,7 @@ _NOTE_EVERY = 25
 def collect_demonstrations(
     env: TextEnv[Any],
     policies: Mapping[str, TransformersPolicy],
-    demonstrators: Mapping[str, str],
+    demonstrators: Mapping[str, Mapping[str, float]],
     *,
     num_episodes: int,
     seed: int,
@@ -34,7 +35,7 @@ def collect_demonstrations(
     Args:
         env: Training environment; it is not changed.
         policies: Role to the policy that is to learn the role; its tokenizer is used.
-        demonstrators: Role to reference policy, for every role of the team.
+        demonstrators: Role to reference policies with their weights, for every role of the team.
         num_episodes: Episodes that are played.
         seed: Chooses levels and chance; the levels are others than those of train steps.
     """
@@ -47,13 +48,21 @@ def collect_demonstrations(
         )
         for decision in play_reference(env, spec, demonstrators).decisions:
             policy = policies[decision.role]
-            answer = policy.tokenizer.encode(decision.text, add_special_tokens=False)
             found[decision.role].append(
-                Demonstration(
-                    policy.encode(decision.messages), (*answer, policy.tokenizer.eos_token_id)
-                )
+                Demonstration(policy.encode(decision.messages), _answer_ids(policy, decision.text))
             )
     return dict(found)
+
+
+def _answer_ids(policy: TransformersPolicy, text: str) -> tuple[int, ...]:
+    tokenizer = policy.tokenizer
+    end = tokenizer.eos_token_id
+    if not isinstance(end, int):
+        raise ConfigError(
+            "a warm start needs a tokenizer with an end-of-sequence token: demonstrated answers "
+            "must end. Set warm_start.num_steps = 0, or choose another model"
+        )
+    return (*tokenizer.encode(text, add_special_tokens=False), end)
 
 
 class WarmStart:

@@ -33,14 +33,15 @@ class ReferenceEpisode(NamedTuple):
 
 
 def play_reference(
-    env: TextEnv[Any], spec: EpisodeSpec, policies: Mapping[str, str]
+    env: TextEnv[Any], spec: EpisodeSpec, policies: Mapping[str, Mapping[str, float]]
 ) -> ReferenceEpisode:
     """Play one episode with reference policies.
 
     Args:
         env: Environment to take a fork of; it is not changed.
         spec: Which episode.
-        policies: Role to name of a reference policy of the environment, for every role.
+        policies: Role to reference policies of the environment with their weights, for every
+            role; one is drawn anew for every action.
 
     Raises:
         InvalidArgument: The environment has no such reference policy.
@@ -50,11 +51,12 @@ def play_reference(
     initial = env.state_hash()
     rng = random.Random(derive_seed(spec.seed, "reference"))
     decisions: list[ReferenceDecision] = []
-    agent = env.agent_selection
+    agent, turn = env.agent_selection, env.turn
     while not (env.terminations[agent] or env.truncations[agent]):
         role, turn = role_of(agent), env.turn
         messages = env.messages(agent)
-        text = env.reference_action(agent, policies[role], rng)
+        (name,) = rng.choices(list(policies[role]), list(policies[role].values()))
+        text = env.reference_action(agent, name, rng)
         env.step(text)
         info = env.infos[agent]
         decisions.append(

@@ -1,0 +1,186 @@
+"""Run files: every TOML loads, every mistake is named."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.config_file import dump_config, load_config
+from pettingllms_trainers.errors import ConfigError
+
+CONFIGS = sorted((Path(__file__).resolve().parents[2] / "trainers" / "configs").glob("*.toml"))
+MINIMAL = """
+[env]
+id = "toy_echo_v0"
+kwargs = { max_turns = 2 }
+[policies.both]
+model = "tiny"
+[roles]
+caller = "both"
+echo = "both"
+"""
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    """Return a function that writes a run file: the minimal one with lines put before it."""
+
+    def write(extra="", text=MINIMAL):
+        path = tmp_path / "run.toml"
+        path.write_text(extra + text)
+        return path
+
+    return write
+
+
+def problem(path, *flags):
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, flags)
+    return str(caught.value)
+
+
+def test_there_are_run_files():
+    assert "default.toml" in [path.name for path in CONFIGS]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_run_file_loads_and_loads_back_equal(path, tmp_path):
+    config = load_config(path)
+    copy = tmp_path / "copy.toml"
+    copy.write_text(dump_config(config))
+    assert load_config(copy) == config
+    assert config_hash(load_config(copy)) == config_hash(config)
+
+
+def test_defaults_then_file_then_flags(run_file):
+    path = run_file("[optimizer]\nlearning_rate = 0.5\nweight_decay = 0.25\n")
+    config = load_config(path, ["--optimizer.learning-rate", "3e-4"])
+    assert config.optimizer.learning_rate == 3e-4
+    assert config.optimizer.weight_decay == 0.25
+    assert config.optimizer.max_grad_norm == 1.0
+
+
+def test_flags_may_add_to_open_tables(run_file):
+    flags = ["--env.kwargs.view", "centred", "--env.kwargs.max-turns=3", "--env.kwargs.fast=true"]
+    flags += ["--warm-start.demonstrators.caller.two", "0.5"]
+    config = load_config(run_file(), flags)
+    assert config.env.kwargs == {"max_turns": 3, "view": "centred", "fast": True}
+    assert config.warm_start.demonstrators == {"caller": {"two": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("[optimizer]\nlearning_rat = 1\n", r"did you mean 'optimizer.learning_rate'"),
+        ("sede = 1\n", r"unknown key 'sede'; did you mean 'seed'"),
+        ("[rollout]\nqqq = 1\n", r"unknown key 'rollout.qqq'; known here: mode"),
+        ("[policies.x]\nmodell = 'tiny'\n", r"did you mean 'policies.x.model'"),
+        ("[optimizer]\nlearning_rate = 'fast'\n", r"'optimizer.learning_rate' is 'fast': .*number"),
+        ("[optimizer]\nlearning_rate = -1\n", r"'optimizer.learning_rate' is -1: .*greater than 0"),
+        ("[rollout]\nnum_candidates = 1\n", r"'rollout.num_candidates' is 1"),
+        ("[rollout]\nadvance = 'best'\n", r"'rollout.advance' is 'best': .*'greedy'"),
+        ("[optimizer]\nlearning_rate = inf\n", r"'optimizer.learning_rate' is inf: .*finite"),
+        ("[policies.idle]\nmodel = 'tiny'\n", r"policy 'idle' plays no role"),
+        ("[policies.idle]\nfrozen = true\n", r"'policies.idle.model' is missing"),
+        ("[advantage]\ngrouping = 'trajectory'\n", r"needs rollout.mode = \"parallel\""),
+        ("[advantage]\ncredit = 'episode'\n", r"needs rollout.mode = \"parallel\""),
+        ("[rollout]\nmode = 'parallel'\n", r"'?at_grpo\"? needs rollout.mode = \"tree\""),
+        (
+            "[rollout]\nmode = 'parallel'\n[advantage]\ngrouping = 'trajectory'\n",
+            r"needs advantage.credit = \"episode\"",
+        ),
+        (
+            "[warm_start]\nnum_steps = 1\n[warm_start.demonstrators.judge]\ntwo = 1\n",
+            r"names the role 'judge'; roles: caller, echo",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(run_file, extra, message):
+    path = run_file(extra)
+    text = problem(path)
+    assert str(path) in text
+    assert re.search(message, text), text
+    assert "\n" not in text
+
+
+def test_training_has_no_top_p(run_file):
+    """Trap 13: what would need processed log-probabilities cannot be asked for."""
+    assert "unknown key 'rollout.top_p'" in problem(run_file("[rollout]\ntop_p = 0.9\n"))
+
+
+def test_roles_and_policies_must_match(run_file):
+    text = MINIMAL.replace('echo = "both"', 'echo = "other"')
+    assert "names the policy 'other', which is not defined" in problem(run_file(text=text))
+    text = MINIMAL.split("[roles]")[0] + "[roles]\n"
+    assert "[roles] is empty" in problem(run_file(text=text))
+    text = MINIMAL.split("[roles]")[0]
+    assert "'roles' is missing" in problem(run_file(text=text))
+
+
+def test_missing_and_broken_files(tmp_path, run_file):
+    path = run_file()
+    assert problem(tmp_path / "rum.toml").endswith(f"; did you mean {path}?")
+    assert "no run file at" in problem(tmp_path / "other" / "x.toml")
+    assert "is not TOML" in problem(run_file("= 3\n"))
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in problem(path)
+    assert "cannot be read" in problem(tmp_path)
+
+
+def test_a_wrong_flag_suggests_the_right_one(run_file, capsys):
+    with pytest.raises(SystemExit) as caught:
+        load_config(run_file(), ["--optimizer.learning-rat", "1"])
+    assert caught.value.code == 2
+    assert "--optimizer.learning-rate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--rollout.num-candidates", "1"], ["--seed", "x"], ["--rollout.mode", "parallel"]],
+)
+def test_rules_hold_for_flags_too(run_file, flags, capsys):
+    with pytest.raises(SystemExit) as caught:
+        load_config(run_file(), flags)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err
+
+
+def test_a_flag_without_a_value(run_file):
+    assert "needs a value" in problem(run_file(), "--env.kwargs.size")
+
+
+def test_help_shows_the_values_of_the_file(run_file, capsys):
+    with pytest.raises(SystemExit) as caught:
+        load_config(run_file("seed = 4711\n"), ["--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "4711" in text
+    assert "toy_echo_v0" in text
+
+
+def undocumented(model, prefix=""):
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and hasattr(kind, "model_fields"):
+            yield from undocumented(kind, f"{prefix}{name}.")
+        elif not field.description:
+            yield prefix + name
+
+
+def test_every_key_is_explained():
+    assert list(undocumented(Config)) == []
+
+
+def test_configurations_are_frozen(run_file):
+    with pytest.raises(ValidationError):
+        load_config(run_file()).seed = 3
+
+
+def test_the_hash_ignores_only_where_and_what_is_shown(run_file):
+    config = load_config(run_file())
+    same = load_config(run_file(), ["--output-dir", "x", "--logging.progress", "off"])
+    other = load_config(run_file(), ["--seed", "1"])
+    assert config_hash(config) == config_hash(same)
+    assert config_hash(config) != config_hash(other)

@@ -1,0 +1,65 @@
+"""The environments of a run, checked against its configuration. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pettingllms
+from pettingllms import TextEnv, role_of
+from pettingllms.errors import suggestion
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.errors import ConfigError
+
+__all__ = ["make_environments"]
+
+
+def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
+    """Return the training and the held-out environment, both able to make a level.
+
+    Raises:
+        PettingLLMsError: There is no such environment, it refuses an argument or cannot make
+            levels of this kind, or the configuration names a role or reference policy it lacks.
+    """
+    env = pettingllms.make(config.env.id, checks=False, **config.env.kwargs)
+    held_out_kwargs = {**config.env.kwargs, **config.evaluation.kwargs}
+    held_out = pettingllms.make(config.env.id, checks=False, **held_out_kwargs)
+    roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
+    _check_roles(config, roles)
+    known = env.reference_policies
+    _check_references("evaluation.references", config.evaluation.references, known)
+    if config.warm_start.num_steps:
+        demonstrators = config.warm_start.demonstrators
+        missing = [role for role in roles if role not in demonstrators]
+        if missing:
+            raise ConfigError(
+                f"warm_start.demonstrators has no line for the role {missing[0]!r}; name a "
+                f"reference policy of {config.env.id} for every role: {', '.join(known)}"
+            )
+        for role, names in demonstrators.items():
+            _check_references(f"warm_start.demonstrators.{role}", list(names), known)
+    for one in (env, held_out):
+        one.reset(seed=0)
+    return env, held_out
+
+
+def _check_roles(config: Config, roles: Sequence[str]) -> None:
+    problems = [f"the role {role!r} has no policy" for role in roles if role not in config.roles]
+    problems += [
+        f"{role!r} is no role of this environment" for role in config.roles if role not in roles
+    ]
+    if problems:
+        raise ConfigError(
+            f"[roles]: {'; '.join(problems)}. Roles of {config.env.id} with these arguments: "
+            f"{', '.join(roles)}; give each one a line such as "
+            f'{roles[0]} = "{next(iter(config.policies))}"'
+        )
+
+
+def _check_references(key: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"{key} names the reference policy {name!r}{suggestion(name, known)}; the "
+                f"environment has: {', '.join(known) or 'none'}"
+            )
