@@ -1,0 +1,57 @@
+"""Evaluation: play held-out levels with policies, keep every episode, report with intervals.
+
+```python
+plan = EvaluationPlan(env_id="plan_path_v0", arms={"main": {"tool": "oracle", "planner": "oracle"}})
+folder = RunFolder.create("runs/oracle", plan)
+asyncio.run(evaluate(folder))
+print(summarise(folder.plan, folder.results()).arms["main"].success)
+```
+"""
+
+from pettingllms.evaluation.comparison import Comparison, compare
+from pettingllms.evaluation.episode import EpisodeResult, RoleResult
+from pettingllms.evaluation.levels import EpisodeSpec, derive_seed, level_seed, manifest_of
+from pettingllms.evaluation.plan import EvaluationPlan
+from pettingllms.evaluation.report import ArmReport, Report, RoleReport, summarise, summarise_arm
+from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
+from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
+from pettingllms.evaluation.statistics import (
+    Interval,
+    clustered_share,
+    correlation_of,
+    mean_interval,
+    paired_share_difference,
+    pass_at_k,
+    sign_test,
+    wilson_interval,
+)
+
+__all__ = [
+    "ArmReport",
+    "Comparison",
+    "EpisodeResult",
+    "EpisodeSpec",
+    "EvaluationPlan",
+    "EvaluationStopped",
+    "Interval",
+    "Progress",
+    "Report",
+    "RoleReport",
+    "RoleResult",
+    "RunFolder",
+    "RunFolderError",
+    "clustered_share",
+    "compare",
+    "correlation_of",
+    "derive_seed",
+    "evaluate",
+    "level_seed",
+    "manifest_of",
+    "mean_interval",
+    "paired_share_difference",
+    "pass_at_k",
+    "sign_test",
+    "summarise",
+    "summarise_arm",
+    "wilson_interval",
+]

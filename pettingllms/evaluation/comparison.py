@@ -1,0 +1,136 @@
+"""Is one run better than another? Paired: both played the same levels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.episode import EpisodeResult
+from pettingllms.evaluation.report import figures_json, role_reward
+from pettingllms.evaluation.statistics import (
+    Interval,
+    clustered_share,
+    correlation_of,
+    mean_interval,
+    paired_share_difference,
+    sign_test,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """One figure of both sides, and the second minus the first on the same levels."""
+
+    first: float
+    second: float
+    difference: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Two runs on the levels that both played."""
+
+    num_levels: int
+    """Levels that both played; only these count."""
+    num_only_first: int
+    """Levels that only the first played."""
+    num_only_second: int
+    """Levels that only the second played."""
+    success: Difference
+    first_success: Interval
+    """Share of solved plays on the common levels."""
+    second_success: Interval
+    num_better: int
+    """Levels of which the second solved a greater share."""
+    num_worse: int
+    """Levels of which it solved a smaller share."""
+    p_value: float
+    """Two-sided sign test over these levels (McNemar's exact test for one play a level)."""
+    figures: dict[str, Difference]
+    """Turns, tokens, and `<role> reward` per episode."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON data."""
+        return figures_json(self)
+
+
+def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> Comparison:
+    """Compare two arms on the levels that both played; levels are known by their initial state.
+
+    Args:
+        first: Episodes of one arm.
+        second: Episodes of another arm, of the same or another run.
+
+    Raises:
+        InvalidArgument: If they have no level in common.
+    """
+    sides = _by_state(first), _by_state(second)
+    common = [state for state in sides[0] if state in sides[1]]
+    if not common:
+        raise InvalidArgument(
+            "runs",
+            f"{len(sides[0])} and {len(sides[1])} levels, none of them equal",
+            "runs on the same levels: same environment, arguments, options and seed",
+        )
+    pairs = [(sides[0][state], sides[1][state]) for state in common]
+    solved = [[fmean(play.success for play in plays) for plays in pair] for pair in pairs]
+    num_better = sum(a < b for a, b in solved)
+    num_worse = sum(a > b for a, b in solved)
+    a, b = (_success([pair[side] for pair in pairs]) for side in (0, 1))
+    correlation = correlation_of([a for a, _ in solved], [b for _, b in solved])
+    difference = paired_share_difference(a, b, correlation)
+    return Comparison(
+        num_levels=len(common),
+        num_only_first=len(sides[0]) - len(common),
+        num_only_second=len(sides[1]) - len(common),
+        success=Difference(first=a.value, second=b.value, difference=difference),
+        first_success=a,
+        second_success=b,
+        num_better=num_better,
+        num_worse=num_worse,
+        p_value=sign_test(num_better, num_worse),
+        figures=_figures(pairs),
+    )
+
+
+Pair = tuple[Sequence[EpisodeResult], Sequence[EpisodeResult]]
+
+
+def _by_state(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
+    states: defaultdict[str, list[EpisodeResult]] = defaultdict(list)
+    for result in sorted(results, key=lambda result: (result.level, result.sample)):
+        states[result.initial_state_hash].append(result)
+    return dict(states)
+
+
+def _success(levels: Sequence[Sequence[EpisodeResult]]) -> Interval:
+    solved = [sum(play.success for play in plays) for plays in levels]
+    return clustered_share(solved, [len(plays) for plays in levels])
+
+
+def _figures(pairs: Sequence[Pair]) -> dict[str, Difference]:
+    one, other = pairs[0][0][0], pairs[0][1][0]
+    figures = {
+        "turns": _difference(pairs, lambda play: play.num_turns),
+        "completion tokens": _difference(
+            pairs, lambda play: sum(part.completion_tokens for part in play.roles.values())
+        ),
+    }
+    for role in one.roles:
+        if role in other.roles:
+            figures[f"{role} reward"] = _difference(pairs, partial(role_reward, role))
+    return figures
+
+
+def _difference(pairs: Sequence[Pair], value: Callable[[EpisodeResult], float]) -> Difference:
+    means = [(fmean(map(value, first)), fmean(map(value, second))) for first, second in pairs]
+    return Difference(
+        first=fmean(a for a, _ in means),
+        second=fmean(b for _, b in means),
+        difference=mean_interval([b - a for a, b in means]),
+    )

@@ -1,0 +1,178 @@
+"""One episode: played by policies, and its result as one line of data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from pettingllms.env import TextEnv, role_of
+from pettingllms.evaluation.levels import EpisodeSpec, derive_seed
+from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage
+from pettingllms.transcript import RecordTranscripts, Transcript
+
+_SEED_RANGE = 1 << 31
+"""What servers accept as a seed: llama.cpp takes 32 bits."""
+
+
+@dataclass(kw_only=True, slots=True)
+class RoleResult:
+    """What one role did in an episode."""
+
+    num_actions: int = 0
+    reward: float = 0.0
+    """Sum of the rewards of its own actions."""
+    parse_errors: int = 0
+    """Actions that could not be read."""
+    cut: int = 0
+    """Completions that ended at the limit of tokens (finish reason `length`)."""
+    num_requests: int = 0
+    num_retries: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, reward: float, is_error: bool, finish_reason: str, usage: Usage) -> None:
+        """Count one action."""
+        self.num_actions += 1
+        self.reward += reward
+        self.parse_errors += is_error
+        self.cut += finish_reason == "length"
+        self.num_requests += usage.num_requests
+        self.num_retries += usage.num_retries
+        self.prompt_tokens += usage.prompt_tokens
+        self.completion_tokens += usage.completion_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpisodeResult:
+    """One finished episode."""
+
+    arm: str
+    level: int
+    sample: int
+    level_seed: int
+    """Seed the environment was reset with."""
+    seed: int
+    """Seed of what policies drew."""
+    initial_state_hash: str
+    """Hash of the initial state: equal levels have equal hashes."""
+    success: bool
+    terminated: bool
+    truncated: bool
+    num_turns: int
+    """Turns that were begun."""
+    returns: Mapping[str, float]
+    """Agent -> sum of its rewards."""
+    roles: Mapping[str, RoleResult]
+    wall_s: float
+    """Seconds from reset to the end, waits for servers included."""
+    steps: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    """The steps of the transcript, each with its `finish_reason`; empty when read for a report."""
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What identifies the episode within its run."""
+        return (self.arm, self.level, self.sample)
+
+    def transcript(
+        self, env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Transcript:
+        """Return the episode as a transcript that can be replayed.
+
+        Args:
+            env_id: Id of the environment.
+            kwargs: Its arguments.
+            options: Options of `reset`.
+        """
+        return Transcript(
+            id=env_id,
+            kwargs=dict(kwargs),
+            seed=self.level_seed,
+            options=dict(options),
+            state_hash=self.initial_state_hash,
+            steps=[dict(step) for step in self.steps],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], *, with_steps: bool = True) -> EpisodeResult:
+        """Return the result that `to_json` gave.
+
+        Raises:
+            KeyError: A field is missing.
+            TypeError: A field of a role is unknown.
+        """
+        values = {entry.name: data[entry.name] for entry in fields(cls)}
+        values["roles"] = {role: RoleResult(**values) for role, values in data["roles"].items()}
+        if not with_steps:
+            values["steps"] = []
+        return cls(**values)
+
+
+async def play_episode(
+    env: TextEnv[Any],
+    spec: EpisodeSpec,
+    policies: Mapping[str, Policy],
+    sampling: Mapping[str, Sampling],
+    options: Mapping[str, Any],
+) -> EpisodeResult:
+    """Play one episode to its end.
+
+    With `observation_mode="delta"` every agent keeps its chat: what it was told and what it said.
+
+    Args:
+        env: Raw environment made by `pettingllms.make`; a fork of it is played.
+        spec: Which episode.
+        policies: Role -> policy.
+        sampling: Role -> how its completions are drawn.
+        options: Options of `reset`.
+
+    Raises:
+        PolicyFailure: A prompt could not be answered.
+    """
+    recorder = RecordTranscripts(env.fork())
+    recorder.reset(seed=spec.level_seed, options=options)
+    raw, transcript = recorder.env, recorder.transcript
+    assert transcript is not None
+    roles = {role: RoleResult() for role in policies}
+    chats: dict[str, list[Mapping[str, str]]] = {}
+    finish_reasons: list[str] = []
+    start = time.perf_counter()
+    agent = raw.agent_selection
+    while not (raw.terminations[agent] or raw.truncations[agent]):
+        role = role_of(agent)
+        chat = [*chats.get(agent, ()), *raw.messages(agent)]
+        chance = derive_seed(spec.seed, "sample", len(finish_reasons)) % _SEED_RANGE
+        prompt = Prompt(chat, agent, chance, raw)
+        completion, usage = await _one(policies[role], prompt, sampling.get(role) or Sampling())
+        recorder.step(completion.text)
+        if raw.observation_mode == "delta":
+            chats[agent] = [*chat, {"role": "assistant", "content": completion.text}]
+        is_error = raw.infos[agent]["parse_error"] is not None
+        roles[role].add(raw.rewards[agent], is_error, completion.finish_reason, usage)
+        finish_reasons.append(completion.finish_reason)
+        agent = raw.agent_selection
+    pairs = zip(transcript.steps, finish_reasons, strict=True)
+    return EpisodeResult(
+        **spec._asdict(),
+        initial_state_hash=transcript.state_hash,
+        success=bool(raw.infos[agent]["success"]),
+        terminated=raw.terminations[agent],
+        truncated=raw.truncations[agent],
+        num_turns=1 + transcript.steps[-1]["turn"],
+        returns=transcript.returns(),
+        roles=roles,
+        wall_s=round(time.perf_counter() - start, 6),
+        steps=[{**step, "finish_reason": reason} for step, reason in pairs],
+    )
+
+
+async def _one(policy: Policy, prompt: Prompt, sampling: Sampling) -> tuple[Completion, Usage]:
+    answers = await policy.sample([prompt], 1, sampling)
+    if len(answers) != 1 or len(answers[0].completions) != 1:
+        raise PolicyFailure(f"{policy} did not give one completion of one prompt: {answers!r}")
+    return answers[0].completions[0], answers[0].usage

@@ -1,0 +1,144 @@
+"""Reports as Markdown, for people and for pull requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pettingllms.evaluation.comparison import Comparison
+from pettingllms.evaluation.report import ArmReport, Report
+from pettingllms.evaluation.statistics import Interval
+
+
+def report_markdown(report: Report) -> str:
+    """Return a report as Markdown."""
+    plan = report.plan
+    arguments = ", ".join(f"{key}={value!r}" for key, value in plan.env_kwargs.items())
+    lines = [f"# Evaluation of {plan.env_id}", "", f"Arguments: {arguments or 'none'}. "]
+    lines[-1] += f"Seed {plan.seed}, {plan.num_levels} levels, {plan.num_samples} plays each."
+    if not report.is_complete:
+        lines += ["", "**Incomplete:** figures are of the finished episodes only."]
+    for name, arm in report.arms.items():
+        lines += ["", f"## {name}", "", *_arm_lines(arm)]
+    return "\n".join(lines) + "\n"
+
+
+def comparison_markdown(comparison: Comparison, first: str, second: str) -> str:
+    """Return a comparison as Markdown.
+
+    Args:
+        comparison: Two arms.
+        first: Name of the first.
+        second: Name of the second.
+    """
+    success = comparison.success
+    rows = [
+        [
+            "success",
+            share(comparison.first_success),
+            share(comparison.second_success),
+            share_difference(success.difference),
+        ]
+    ]
+    rows += [
+        [name, number(found.first), number(found.second), mean(found.difference, sign="+")]
+        for name, found in comparison.figures.items()
+    ]
+    head = ["", first, second, "difference"]
+    return "\n".join([*table(head, rows), "", comparison_note(comparison)]) + "\n"
+
+
+def comparison_note(comparison: Comparison) -> str:
+    """Return in one sentence on what a comparison rests."""
+    note = (
+        f"{comparison.num_levels} common levels: the second is better on {comparison.num_better}, "
+        f"worse on {comparison.num_worse} (sign test p = {comparison.p_value:.3g})."
+    )
+    if comparison.num_only_first or comparison.num_only_second:
+        note += (
+            f" Not compared: {comparison.num_only_first} levels that only the first played, "
+            f"{comparison.num_only_second} that only the second played."
+        )
+    return note
+
+
+def arm_rows(arm: ArmReport) -> list[tuple[str, str]]:
+    """Return the figures of an arm as (name, text)."""
+    episodes = f"{arm.num_episodes} of {arm.num_expected}"
+    levels = f"{arm.num_levels} levels, {arm.num_distinct_levels} different"
+    rows = [
+        ("success", share(arm.success) + f", {arm.num_success} solved"),
+        *[(f"pass@{k}", share(value)) for k, value in arm.pass_at_k.items() if k > 1],
+        ("episodes", f"{episodes} ({levels})"),
+        ("out of turns", str(arm.num_truncated)),
+        ("turns", mean(arm.num_turns)),
+        *[(f"return of {agent}", mean(value)) for agent, value in arm.returns.items()],
+        ("manifest", arm.manifest),
+    ]
+    cost = total_cost(arm)
+    return rows if cost is None else [*rows, ("cost", f"{cost:.4g} US dollars")]
+
+
+ROLE_HEAD = ("role", "policy", "actions", "own reward", "unreadable", "cut", "tokens in", "out")
+"""Column heads of `role_rows`."""
+
+
+def role_rows(arm: ArmReport) -> list[tuple[str, ...]]:
+    """Return one row per role of an arm, under `ROLE_HEAD`."""
+    return [
+        (
+            name,
+            role.policy,
+            f"{role.num_actions:,}",
+            mean(role.reward),
+            share(role.parse_errors),
+            f"{role.cut:.1%}",
+            f"{role.prompt_tokens:,}",
+            f"{role.completion_tokens:,}",
+        )
+        for name, role in arm.roles.items()
+    ]
+
+
+def total_cost(arm: ArmReport) -> float | None:
+    """Return the cost of an arm in US dollars; None when no policy has a price."""
+    costs = [role.cost_usd for role in arm.roles.values() if role.cost_usd is not None]
+    return math.fsum(costs) if costs else None
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+def share(value: Interval) -> str:
+    """Return a share with its interval, in percent."""
+    return f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}]"
+
+
+def share_difference(value: Interval) -> str:
+    """Return a difference of shares with its interval, in points of percent."""
+    return f"{100 * value.value:+.1f} [{100 * value.low:+.1f}, {100 * value.high:+.1f}] points"
+
+
+def mean(value: Interval, sign: str = "") -> str:
+    """Return a mean with its interval, if it has one."""
+    text = number(value.value, sign)
+    if not math.isfinite(value.low):
+        return text
+    return f"{text} [{number(value.low, sign)}, {number(value.high, sign)}]"
+
+
+def number(value: float, sign: str = "") -> str:
+    """Return a number with three decimals at most."""
+    text = f"{value:{sign},.3f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def _arm_lines(arm: ArmReport) -> list[str]:
+    return [
+        *table(["", "figure [95 % interval]"], arm_rows(arm)),
+        "",
+        *table(ROLE_HEAD, role_rows(arm)),
+    ]

@@ -1,0 +1,197 @@
+"""What an evaluation does: enough to do it again, or to go on with it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, cast
+
+from pettingllms.env import TextEnv, role_of
+from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.evaluation.levels import EpisodeSpec, episode_spec
+from pettingllms.policies import Sampling
+from pettingllms.registry import make, spec
+
+MAIN = "main"
+"""Name of the arm in which every role is played by its own policy."""
+SWAPPED = "swapped"
+"""Name of the arm in which every role is played by the next role's policy."""
+
+_URL = re.compile(r"@https?://\S+$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """An evaluation. Everything in it decides the result, except addresses of servers and prices.
+
+    Every arm plays the same levels with the same chance.
+    """
+
+    env_id: str
+    """Id of the environment."""
+    arms: Mapping[str, Mapping[str, str]]
+    """Arm -> role -> name of the policy (see `pettingllms.policies.load_policy`)."""
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of `pettingllms.make`, as JSON data."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of `reset`, as JSON data."""
+    sampling: Mapping[str, Sampling] = field(default_factory=dict[str, Sampling])
+    """Role -> how its completions are drawn; policies' own defaults where a role is left out."""
+    seed: int = 0
+    """Decides levels and chance."""
+    num_levels: int = 100
+    """Levels, at least 1."""
+    num_samples: int = 1
+    """Plays of every level, at least 1; pass@k is known up to this k."""
+    prices: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict[str, tuple[float, float]]
+    )
+    """Policy -> US dollars per million prompt tokens and per million completion tokens."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            InvalidArgument: If one is out of its range, or there is no arm.
+        """
+        for name in ("num_levels", "num_samples"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidArgument(name, value, "a whole number of at least 1")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise InvalidArgument("seed", self.seed, "a whole number")
+        if not self.arms:
+            raise InvalidArgument("arms", self.arms, "at least one arm")
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes of all arms together."""
+        return len(self.arms) * self.num_levels * self.num_samples
+
+    def policies(self) -> tuple[str, ...]:
+        """Return the names of all policies, each once."""
+        return tuple(dict.fromkeys(name for arm in self.arms.values() for name in arm.values()))
+
+    def episodes(self) -> Iterator[EpisodeSpec]:
+        """Yield all episodes: level by level, so that an interrupted run has whole levels."""
+        for level in range(self.num_levels):
+            for sample in range(self.num_samples):
+                for arm in self.arms:
+                    yield episode_spec(self.seed, arm, level, sample)
+
+    def make_env(self) -> TextEnv[Any]:
+        """Return the environment, and make sure that it fits the plan.
+
+        Raises:
+            UnknownEnvironment: If it is not installed.
+            InvalidArgument: If it refuses an argument or option, or an arm does not name exactly
+                its roles.
+        """
+        env: TextEnv[Any] = make(self.env_id, checks=False, **self.env_kwargs)
+        roles = roles_of(env)
+        for arm in self.arms.values():
+            check_roles(roles, arm, missing_is_error=True)
+        check_roles(roles, self.sampling, missing_is_error=False)
+        env.reset(seed=episode_spec(self.seed, MAIN, 0, 0).level_seed, options=self.options)
+        return env
+
+    def with_policies(self, names: Mapping[str, str]) -> EvaluationPlan:
+        """Return the plan with other addresses of servers.
+
+        Args:
+            names: Role -> name of its policy, of the same kind and model as in the plan.
+
+        Raises:
+            InvalidArgument: If a name differs in more than the address.
+        """
+        moved: dict[str, str] = {}
+        for role, name in names.items():
+            known = self.arms[MAIN].get(role)
+            if known is None or _URL.sub("", known) != _URL.sub("", name):
+                raise InvalidArgument(
+                    f"policy of {role}",
+                    name,
+                    f"{known} of the interrupted run (its address may differ)",
+                    "Evaluate another policy in a run of its own.",
+                )
+            moved[known] = name
+        arms = {
+            arm: {role: moved.get(name, name) for role, name in line_up.items()}
+            for arm, line_up in self.arms.items()
+        }
+        prices = {moved.get(name, name): price for name, price in self.prices.items()}
+        return replace(self, arms=arms, prices=prices)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> EvaluationPlan:
+        """Return the plan that `to_json` gave.
+
+        Raises:
+            InvalidArgument: If the data is not that of a plan.
+        """
+        known = {entry.name for entry in fields(cls)}
+        if not {"env_id", "arms"} <= set(data) <= known:
+            raise InvalidArgument("plan", sorted(data), "the fields " + ", ".join(sorted(known)))
+        given = dict(data)
+        given["sampling"] = {
+            role: Sampling(**cast(Any, {**values, "stop": tuple(values.get("stop", ()))}))
+            for role, values in data.get("sampling", {}).items()
+        }
+        given["prices"] = {n: (float(a), float(b)) for n, (a, b) in data.get("prices", {}).items()}
+        return cls(**given)
+
+
+def roles_of(env: TextEnv[Any]) -> tuple[str, ...]:
+    """Return the roles of an environment's team, in playing order."""
+    return tuple(dict.fromkeys(map(role_of, env.possible_agents)))
+
+
+def check_roles(roles: Sequence[str], given: Mapping[str, Any], *, missing_is_error: bool) -> None:
+    """Check that a mapping names roles of a team.
+
+    Raises:
+        InvalidArgument: If it names another role, or leaves one out where that is an error.
+    """
+    for role in given:
+        if role not in roles:
+            raise InvalidArgument(
+                "role",
+                role,
+                "the roles of this team: " + ", ".join(roles) + suggestion(role, roles),
+            )
+    for role in roles:
+        if missing_is_error and role not in given:
+            raise InvalidArgument(
+                "policies", dict(given), "one policy per role of the team: " + ", ".join(roles)
+            )
+
+
+def swapped(line_up: Mapping[str, str]) -> dict[str, str]:
+    """Return a line-up in which every role is played by the next role's policy.
+
+    Raises:
+        InvalidArgument: If all roles have the same policy, so that nothing would change.
+    """
+    names = list(line_up.values())
+    if len(set(names)) < 2:
+        raise InvalidArgument("swap", dict(line_up), "a team with at least two different policies")
+    return dict(zip(line_up, [*names[1:], names[0]], strict=True))
+
+
+def held_out_kwargs(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of an environment with `split="test"`, if it has splits and none is given.
+
+    Raises:
+        UnknownEnvironment: If there is no such id.
+        EnvironmentNotLoadable: If its package cannot be imported.
+    """
+    found = spec(env_id)
+    has_splits = "split" in inspect.signature(found.load()).parameters
+    is_given = "split" in kwargs or "split" in found.kwargs
+    return {**kwargs, "split": "test"} if has_splits and not is_given else dict(kwargs)

@@ -1,0 +1,173 @@
+"""Playing the episodes of a plan, many at a time, and going on where a run was interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument, PettingLLMsError
+from pettingllms.evaluation.episode import EpisodeResult, play_episode
+from pettingllms.evaluation.levels import EpisodeSpec
+from pettingllms.evaluation.plan import EvaluationPlan
+from pettingllms.evaluation.run_folder import ResultWriter, RunFolder
+from pettingllms.policies import Policy, PolicySettings, PolicyUnavailable, load_policy
+
+_logger = logging.getLogger(__name__)
+
+
+class EvaluationStopped(PettingLLMsError, RuntimeError):
+    """An evaluation was given up before its end; what was played is kept."""
+
+
+@dataclass
+class Progress:
+    """How far an evaluation is."""
+
+    num_episodes: int
+    """Episodes of the plan."""
+    num_finished: int = 0
+    """Those that are on disk, from earlier runs too."""
+    num_success: int = 0
+    """Finished ones that were solved."""
+    num_tokens: int = 0
+    """Tokens of finished episodes, prompts and completions."""
+    failures: Counter[str] = field(default_factory=Counter[str])
+    """Cause -> episodes that this run could not finish; they are played again on resume."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every episode is finished."""
+        return self.num_finished == self.num_episodes
+
+    def count(self, result: EpisodeResult) -> None:
+        """Count a finished episode."""
+        self.num_finished += 1
+        self.num_success += result.success
+        self.num_tokens += sum(
+            role.prompt_tokens + role.completion_tokens for role in result.roles.values()
+        )
+
+
+async def evaluate(
+    folder: RunFolder,
+    settings: PolicySettings | None = None,
+    *,
+    max_concurrency: int = 16,
+    max_failures: int = 10,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Play all episodes of a folder's plan that it does not hold yet.
+
+    An episode that fails (a request that could not be answered after all retries, an environment
+    that raised) is counted and left out; playing again with the same folder makes up for it.
+
+    Args:
+        folder: Where the plan is and the results go.
+        settings: How policies reach their models.
+        max_concurrency: Episodes under way at a time, at least 1.
+        max_failures: Failed episodes after which the evaluation is given up, at least 0.
+        on_progress: Called after every episode, and once at the start.
+
+    Raises:
+        InvalidArgument: If the plan does not fit the environment, or policies cannot play in it.
+        PolicyUnavailable: If a policy cannot be used at all; before or in the middle.
+        EvaluationStopped: If more episodes failed than allowed.
+    """
+    if max_concurrency < 1:
+        raise InvalidArgument("max_concurrency", max_concurrency, "a whole number of at least 1")
+    plan = folder.plan
+    env = plan.make_env()
+    progress = Progress(plan.num_episodes)
+    finished: set[tuple[str, int, int]] = set()
+    for result in folder.results():
+        finished.add(result.key)
+        progress.count(result)
+    pending = (spec for spec in plan.episodes() if spec[:3] not in finished)
+    on_progress(progress)
+    if progress.is_complete:
+        return progress
+    async with AsyncExitStack() as stack:
+        policies: dict[str, Policy] = {}
+        for name in plan.policies():
+            policies[name] = load_policy(name, settings)
+            stack.push_async_callback(policies[name].aclose)
+            await policies[name].check(env)
+        with folder.appending() as writer:
+            play = _Play(env, plan, policies, writer, progress, max_failures, on_progress)
+            await play.all(pending, max_concurrency)
+    return progress
+
+
+class _Play:
+    """The workers of one evaluation."""
+
+    def __init__(
+        self,
+        env: TextEnv[Any],
+        plan: EvaluationPlan,
+        policies: Mapping[str, Policy],
+        writer: ResultWriter,
+        progress: Progress,
+        max_failures: int,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._env = env
+        self._plan = plan
+        self._line_ups = {
+            arm: {role: policies[name] for role, name in line_up.items()}
+            for arm, line_up in plan.arms.items()
+        }
+        self._writer = writer
+        self._progress = progress
+        self._max_failures = max_failures
+        self._on_progress = on_progress
+
+    async def all(self, pending: Iterator[EpisodeSpec], num_workers: int) -> None:
+        """Play all pending episodes; the first reason to stop cancels what is under way."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(num_workers, self._plan.num_episodes)):
+                    group.create_task(self._work(pending))
+        except BaseExceptionGroup as errors:
+            # All workers stop for one reason; the others only repeat it.
+            raise errors.exceptions[0] from errors
+
+    async def _work(self, pending: Iterator[EpisodeSpec]) -> None:
+        for spec in pending:
+            await self._one(spec)
+            self._on_progress(self._progress)
+            await asyncio.sleep(0)  # policies without a server never wait: let signals through
+
+    async def _one(self, spec: EpisodeSpec) -> None:
+        plan = self._plan
+        try:
+            result = await play_episode(
+                self._env, spec, self._line_ups[spec.arm], plan.sampling, plan.options
+            )
+        except PolicyUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  the rollout boundary
+            self._failed(spec, error)
+            return
+        self._writer.add(result)
+        self._progress.count(result)
+
+    def _failed(self, spec: EpisodeSpec, error: Exception) -> None:
+        cause = f"{type(error).__name__}: {error}"
+        failures = self._progress.failures
+        if cause not in failures:
+            # The traceback of an environment or plug-in is needed to mend it; told once per cause.
+            _logger.info("episode %s failed", spec, exc_info=error)
+        failures[cause] += 1
+        num_failed = failures.total()
+        if num_failed > self._max_failures:
+            raise EvaluationStopped(
+                f"{num_failed} episodes failed, more than the {self._max_failures} allowed "
+                f"(--max-failures). Most frequent cause: {failures.most_common(1)[0][0]}"
+            ) from error
