@@ -198,40 +198,55 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         if not isinstance(action, str):
             raise InvalidAction(f"{agent} is live and must be given a text; got {action!r}")
         parsed = self._parse(agent, action)
-        done = self._act(self._state, agent, parsed)
-        self._credit(agent, parsed, done)
-        self._advance(done)
+        state, team, local, terminated, success, info = self._act(self._state, agent, parsed)
+        self._credit(agent, parsed, self.alpha * team, local, terminated, success, info)
+        self._advance(state, terminated)
 
-    def _credit(self, agent: str, parsed: Any, done: Transition) -> None:
-        team = self.alpha * done.team
-        reward = team + done.local
-        parse_error = parsed.reason if isinstance(parsed, ParseError) else None
-        info = _info(team, done.local, parse_error, done.success, self.turn)
-        info.update(done.info)
-        infos, cumulative = self.infos, self._cumulative_rewards
-        if done.terminated:
-            infos = {other: {**known, "success": done.success} for other, known in infos.items()}
+    def _credit(
+        self,
+        agent: str,
+        parsed: Any,
+        team: float,
+        local: float,
+        terminated: bool,
+        success: bool,
+        info: Mapping[str, Any],
+    ) -> None:
+        rewards = dict.fromkeys(self._order, team)
+        rewards[agent] = reward = team + local
+        infos, cumulative = self.infos.copy(), self._cumulative_rewards.copy()
         if team:
-            cumulative = {other: total + team for other, total in cumulative.items()}
-        self.infos = {**infos, agent: info}
-        self._cumulative_rewards = {**cumulative, agent: reward}
-        self.rewards = dict.fromkeys(self._order, team)
-        self.rewards[agent] = reward
+            for other in cumulative:
+                cumulative[other] += team
+        if terminated:
+            for other, known in infos.items():
+                infos[other] = {**known, "success": success}
+        cumulative[agent] = reward
+        infos[agent] = {
+            "reward_parts": {"team": team, "local": local},
+            "parse_error": parsed.reason if isinstance(parsed, ParseError) else None,
+            "success": success,
+            "turn": self.turn,
+            **info,
+        }
+        self.rewards, self.infos, self._cumulative_rewards = rewards, infos, cumulative
 
-    def _advance(self, done: Transition) -> None:
+    def _advance(self, state: StateT, terminated: bool) -> None:
         position = self._position + 1
-        if position == len(self._order):
+        order = self._order
+        if position == len(order):
             position = 0
             self.turn += 1
-        self._state = done.state
+            if self.turn == self.max_turns and not terminated:
+                self.truncations = dict.fromkeys(order, True)
+        self._state = state
         self._position = position
-        self.agent_selection = self._order[position]
-        if self._opens_stage[position] or done.terminated:
-            self._stage_state = done.state
-        if done.terminated:
-            self.terminations = dict.fromkeys(self._order, True)
-        elif self.turn == self.max_turns:
-            self.truncations = dict.fromkeys(self._order, True)
+        self.agent_selection = order[position]
+        if self._opens_stage[position]:
+            self._stage_state = state
+        if terminated:
+            self._stage_state = state
+            self.terminations = dict.fromkeys(order, True)
 
     def _was_dead_step(self, action: str | None) -> None:
         agent = self.agent_selection
