@@ -179,7 +179,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         self._cumulative_rewards = dict.fromkeys(order, 0.0)
         self.terminations = dict.fromkeys(order, False)
         self.truncations = dict.fromkeys(order, False)
-        self.infos = {agent: _info(0.0, 0.0, None, False, 0) for agent in order}
+        self.infos = {agent: _first_info() for agent in order}
 
     def step(self, action: str | None) -> None:
         """Let the selected agent act.
@@ -384,15 +384,9 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
             raise OrderError(f"{method} was called before reset; call reset(seed=...) first")
 
 
-def _info(
-    team: float, local: float, parse_error: str | None, success: bool, turn: int
-) -> dict[str, Any]:
-    return {
-        "reward_parts": {"team": team, "local": local},
-        "parse_error": parse_error,
-        "success": success,
-        "turn": turn,
-    }
+def _first_info() -> dict[str, Any]:
+    parts = {"team": 0.0, "local": 0.0}
+    return {"reward_parts": parts, "parse_error": None, "success": False, "turn": 0}
 
 
 def _check_arguments(
