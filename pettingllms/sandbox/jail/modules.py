@@ -26,7 +26,7 @@ _PRELOADED = """
 array ast atexit base64 binascii bisect bz2 calendar cmath codecs collections collections.abc
 contextlib copy ctypes dataclasses datetime decimal encodings.ascii encodings.latin_1
 encodings.utf_16 encodings.utf_8_sig enum errno fractions functools gc hashlib heapq inspect io
-itertools json keyword linecache locale lzma math numbers operator os pprint queue random re
+itertools json keyword linecache locale lzma math numbers operator os pickle pprint queue random re
 reprlib resource select selectors signal socket statistics string struct sys textwrap threading
 time timeit tokenize traceback types typing unicodedata uuid warnings weakref zlib
 """
