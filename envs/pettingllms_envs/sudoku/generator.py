@@ -59,7 +59,7 @@ def generate(
 
     Raises:
         InvalidArgument: If the size is not supported or the number of clues leaves no empty cell.
-        UnreachableRequest: If there is no such puzzle, or none was found in `ATTEMPTS[size]` attempts.
+        UnreachableRequest: If there is no such puzzle, or `ATTEMPTS[size]` attempts found none.
     """
     shape = geometry(size)
     target = DEFAULT_CLUES[size] if num_clues is None else num_clues
@@ -77,8 +77,8 @@ def generate(
         fewest = min(fewest, count)
     kind = "solvable by singles" if singles_only else "not solvable by singles"
     raise UnreachableRequest(
-        f"no {size}x{size} puzzle with {target} clues, {kind}, in {ATTEMPTS[size]} attempts (fewest "
-        f"clues met: {fewest}); ask for more clues or another difficulty"
+        f"no {size}x{size} puzzle with {target} clues, {kind}, in {ATTEMPTS[size]} attempts "
+        f"(fewest clues met: {fewest}); ask for more clues or another difficulty"
     )
 
 

@@ -53,7 +53,7 @@ You may think first. The last line of your answer is #### and up to {MAX_CALLS} 
 #### candidates(1, 2) places(box, 1, 3) check([[1,2,3],[4,1,2]])"""
 _ANSWER_PROGRAM = f"""\
 The program reads the grid from stdin, as {{size}} lines of {{size}} numbers, and prints a JSON \
-list of fills, or a whole grid as a JSON list of rows: its answer is the last such list that it prints.
+list of fills, or a whole grid as a JSON list of rows; its answer is the last such list it prints.
 {INSTRUCTIONS}"""
 _USER = "Turn {turn} of {max_turns}.\n{grid}{history}"
 

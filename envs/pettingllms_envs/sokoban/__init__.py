@@ -1,0 +1,5 @@
+"""Sokoban: certified levels of any size, level files, three teams."""
+
+from pettingllms_envs.sokoban.env import SokobanEnv
+
+__all__ = ["SokobanEnv"]

@@ -1,0 +1,324 @@
+"""`SokobanEnv`: the shell around the rules of Sokoban."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pettingllms.env import ParseError, TextEnv, Transition, role_of
+from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms_envs.fields import Fields
+from pettingllms_envs.grid import moves_json, read_moves
+from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms_envs.python_tool import read_program, run_program, show_program
+from pettingllms_envs.sokoban.generator import Request, default_lengths, generate
+from pettingllms_envs.sokoban.image import draw_image
+from pettingllms_envs.sokoban.policies import moves_of
+from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
+from pettingllms_envs.sokoban.reward import costs
+from pettingllms_envs.sokoban.rules import room_of
+from pettingllms_envs.sokoban.text import read_level, read_levels_of_file
+from pettingllms_envs.sokoban.tools import read_calls, run_calls
+from pettingllms_envs.sokoban.turns import (
+    SokobanState,
+    Terms,
+    initial_state,
+    move,
+    propose,
+    report,
+    try_moves,
+)
+from pettingllms_envs.team_table import TEAMS, TOOLS, check_choice
+
+CACHED_CHARS = 2000
+"""Longer answers are read anew each time, so that the cache stays small."""
+
+_NO_MOVES = ParseError("no list of the moves U, D, L, R")
+
+
+class SokobanEnv(TextEnv[SokobanState]):
+    """Push all boxes of a warehouse onto goals.
+
+    ## Task
+
+    A walled board with boxes, as many goals, and a player who moves up, down, left and right,
+    one cell a move, and pushes a box that is in the way, if the cell beyond it is free. The task
+    is solved when every box stands on a goal, and only then.
+
+    ## Agents and roles
+
+    `team="tool-planner"`: `tool_0` works for the planner, then `planner_0` reads the result and
+    decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
+    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
+    executed; rules, rewards and turns are the same for all teams.
+
+    ## Observation
+
+    The rules, the turn, the board as it is now in XSB symbols (`#` wall, `@` player, `$` box,
+    `.` goal, `*` box on a goal, `+` player on a goal, space), the cells of player, boxes and
+    goals; for the planner also what its team-mate did this turn. `prompt_fields` lists the
+    placeholders of prompts.
+
+    ## Action
+
+    Planner and proposer: a list of moves, `#### ["U","R"]`; also read are a list without
+    `####`, lower case, words, missing quotes, and capital letters alone (`UR`). The last list
+    in brackets counts. The first `moves_per_turn` moves are executed in order until the level
+    is solved; an illegal move changes nothing.
+    Tool with `tool="python"`: a program in a closed code block; it reads the board from stdin
+    and prints a list of moves. Tool with `tool="call"`: up to 8 calls of `walk(row, col)`,
+    `push(row, col, direction, count)` and `move(moves)`, each beginning where the one before
+    ended. Rows and columns are numbered from 0.
+
+    ## Reward
+
+    d is the distance of a state: the pushes left (cheapest assignment of boxes to goals, each box
+    alone on the board) plus, below 1, the way of the player to the next push that lowers them.
+    d0 is that of the start. The potential is 1 - d / d0 up to d0, d0 / d - 1 beyond it, and -1
+    if the level is certainly lost (a box that can reach no goal, or a frozen square). T is
+    `max_turns`, M is `moves_per_turn`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
+    | team | planner | rise of the potential, minus what was promised this turn |
+    | team | planner: solved | +1 |
+    | local | unreadable text; program that fails or prints no answer | -0.24 / T |
+    | local | empty list; calls of which all are refused | -0.2 / T |
+    | local | each illegal move, executed or proposed | -0.2 / (T M) |
+
+    What a program prints, the moves of all calls and the proposer's list are proposals, of at
+    most M moves. A turn's team parts add up to its real progress: a promise that is not kept
+    pays nothing, and closed loops pay 0. With alpha=1 the return of every agent is above 1.75 in
+    a solved episode and below 1 in an unsolved one; a team part lies in [-2, 3], a local part in
+    [-0.24 / T, 0].
+
+    ## Termination
+
+    Terminated when the level is solved (`success`) or, with `stop_when_lost`, certainly lost;
+    truncated after `max_turns` turns.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `boxes_home`: boxes on goals after the action.
+    - `pushes_left`: lower bound of the pushes left, -1 if the level is certainly lost.
+    - `lost`: whether it is certainly lost.
+    - `moves_used`: moves executed in the episode, illegal ones not counted.
+    - `illegal_moves`: illegal moves in this action.
+    - `cut_moves`: moves beyond `moves_per_turn`, which are ignored.
+    - `executed`: (planner) the moves that were executed.
+    - `num_pushes`: (planner) how many of them pushed a box.
+    - `proposed`: (tool, proposer) the moves proposed to the planner.
+    - `call`: (tool) the program or the calls.
+    - `result`: (tool) what the planner reads about them.
+    - `certificate`: what `level_moves` is: `"optimal"`: the length of a shortest solution;
+      `"reference"`: that of some solution; `"none"`: nothing is known (levels from files).
+    - `level_moves`: moves of that solution, 0 if none is known.
+
+    ## Arguments
+
+    - `size`: rows and columns, with the outer walls, 5 to 16.
+    - `rows`: number of rows, if it is not `size`.
+    - `cols`: number of columns, if it is not `size`.
+    - `boxes`: number of boxes, 1 to 6.
+    - `wall_ratio`: probability of a wall within the outer walls, 0 to 0.6.
+    - `min_moves`: least length of the certified solution; None: 4 + 2 per box.
+    - `max_moves`: greatest length of it; None: grows with size and boxes. Both are limited to
+      `max_turns * moves_per_turn`.
+    - `max_turns`: turns of an episode.
+    - `moves_per_turn`: greatest number of moves executed in a turn.
+    - `stop_when_lost`: whether an episode ends when it is certainly lost.
+    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `tool`: what the tool agent may do: `"python"` or `"call"`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
+      to rotation, reflection, and the player's place within its region.
+    - `levels`: levels to draw from instead of generating: a path or pattern of XSB or Boxoban
+      files, or a list of XSB texts; `split` does not apply to them.
+      `reset(options={"level": text})` sets one episode's level.
+    - `alpha`: weight of the team reward.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt.
+    - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("sokoban_v0", boxes=2, team="proposer-planner", split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    Sokoban of Stronger-MAS (arXiv 2510.11062). Changed: levels are certified and split by
+    content, the reward is a potential, lost levels are recognised, time-outs are no successes.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "sokoban_v0",
+        "render_modes": ["ansi", "human", "rgb_array"],
+    }
+    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
+        **templates("proposer-planner", "python", 4, 20),
+        **templates("tool-planner", "python", 4, 20),
+    }
+    prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+
+    def __init__(
+        self,
+        *,
+        size: int = 6,
+        rows: int | None = None,
+        cols: int | None = None,
+        boxes: int = 1,
+        wall_ratio: float = 0.25,
+        min_moves: int | None = None,
+        max_moves: int | None = None,
+        max_turns: int = 4,
+        moves_per_turn: int = 20,
+        stop_when_lost: bool = True,
+        team: str = "tool-planner",
+        tool: str = "python",
+        split: str | None = "train",
+        levels: str | Path | Sequence[str] | None = None,
+        alpha: float = 1.0,
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        check_choice("team", team, TEAMS)
+        check_choice("tool", tool, TOOLS)
+        is_whole = isinstance(moves_per_turn, int) and not isinstance(moves_per_turn, bool)
+        if not is_whole or moves_per_turn < 1:
+            raise InvalidArgument("moves_per_turn", moves_per_turn, "a whole number of at least 1")
+        own = templates(team, tool, max_turns, moves_per_turn)
+        super().__init__(
+            stages=TEAMS[team],
+            max_turns=max_turns,
+            alpha=alpha,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts(own, prompts, FIELDS),
+            render_mode=render_mode,
+        )
+        self.tool = tool
+        self.moves_per_turn = moves_per_turn
+        self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn), stop_when_lost)
+        height, width = size if rows is None else rows, size if cols is None else cols
+        self._request = _request(
+            height,
+            width,
+            boxes,
+            wall_ratio,
+            min_moves,
+            max_moves,
+            split,
+            max_turns * moves_per_turn,
+        )
+        self._levels = (
+            None if levels is None else read_levels(levels, read_levels_of_file, read_level)
+        )
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SokobanState:
+        if options.get("level") is not None:
+            return initial_state(read_level_option(options["level"], read_level))
+        if self._levels is not None:
+            return initial_state(rng.choice(self._levels))
+        return initial_state(generate(rng, self._request))
+
+    def _fields(self, state: SokobanState, agent: str) -> Mapping[str, object]:
+        return Fields(READERS, Situation(state, self.turn, self.max_turns, self.moves_per_turn))
+
+    def _parse(self, agent: str, text: str) -> Any:
+        if role_of(agent) == "tool":
+            return read_program(text) if self.tool == "python" else read_calls(text)
+        return _moves_or_error(text) if len(text) <= CACHED_CHARS else _read_moves(text)
+
+    def _act(self, state: SokobanState, agent: str, action: Any) -> Transition:
+        role = role_of(agent)
+        if role == "planner":
+            return move(state, action, self._terms)
+        if role == "proposer":
+            return propose(state, action, self._terms)
+        return self._use_tool(state, action)
+
+    def _use_tool(self, state: SokobanState, action: Any) -> Transition:
+        level, terms = state.level, self._terms
+        if isinstance(action, ParseError):
+            trial = try_moves(state, action, terms)
+            return report(state, "", f"none: {action.reason}", trial)
+        if self.tool == "call":
+            done = run_calls(level, state.player, state.boxes, action)
+            trial = try_moves(state, done.moves, terms)
+            return report(state, done.calls, done.results, trial)
+        ran = run_program(action, room_of(level).text(state.player, state.boxes) + "\n")
+        answer = _read_moves(ran.stdout)
+        trial = try_moves(state, answer, terms)
+        if not ran.is_ok:
+            trial = trial._replace(local=terms.costs.malformed)
+        return report(state, show_program(action), ran.report, trial)
+
+    def _ansi(self, state: SokobanState) -> str:
+        return room_of(state.level).text(state.player, state.boxes)
+
+    def _rgb_array(self, state: SokobanState) -> Any:
+        return draw_image(state.level, state.player, state.boxes)
+
+    def _reference(self, state: SokobanState, agent: str, policy: str, rng: random.Random) -> str:
+        moves = moves_json(moves_of(state, policy, self.moves_per_turn, rng))
+        if role_of(agent) != "tool":
+            return f"#### {moves}"
+        return (
+            f"```python\nprint({moves!r})\n```" if self.tool == "python" else f"#### move({moves})"
+        )
+
+
+def _read_moves(text: str) -> str | ParseError:
+    moves = read_moves(text)
+    return _NO_MOVES if moves is None else moves
+
+
+_moves_or_error = lru_cache(maxsize=4096)(_read_moves)
+
+
+def _request(
+    rows: int,
+    cols: int,
+    boxes: int,
+    wall_ratio: float,
+    min_moves: int | None,
+    max_moves: int | None,
+    split: str | None,
+    budget: int,
+) -> Request:
+    """Return the checked request; lengths that are not given follow `default_lengths`."""
+    shape = Request(rows, cols, boxes, wall_ratio, 1, 1, split).checked()
+    least, greatest = default_lengths(rows, cols, boxes, budget)
+    low = least if min_moves is None else min_moves
+    high = max(low, greatest) if max_moves is None else max_moves
+    if min_moves is None and max_moves is not None:
+        low = min(low, max_moves)
+    request = shape._replace(min_moves=low, max_moves=high).checked()
+    if high > budget:
+        raise UnreachableRequest(
+            f"levels of up to {high} moves are asked for, but an episode allows only {budget}; "
+            "lower max_moves, or raise max_turns or moves_per_turn"
+        )
+    return request

@@ -1,0 +1,91 @@
+"""The reference policies: oracle (plans), greedy (reacts) and random, for every role."""
+
+from __future__ import annotations
+
+import random
+
+from pettingllms.errors import UnreachableRequest
+from pettingllms_envs.grid import MOVES
+from pettingllms_envs.sokoban.guide import guide_of
+from pettingllms_envs.sokoban.rules import Level, room_of, run, step
+from pettingllms_envs.sokoban.search import shortest_walk, solve
+from pettingllms_envs.sokoban.turns import SokobanState
+
+ORACLE_NODES = 20_000
+"""Search nodes of the oracle where no reference solution leads on."""
+
+
+def moves_of(state: SokobanState, policy: str, num_moves: int, rng: random.Random) -> str:
+    """Return the moves of a policy, at most `num_moves`.
+
+    Args:
+        state: The state.
+        policy: `"oracle"`: see `oracle_moves`; `"greedy"`: see `greedy_moves`; `"random"`: legal
+            moves drawn uniformly.
+        num_moves: How many moves.
+        rng: Source of chance.
+    """
+    if policy == "oracle":
+        found = oracle_moves(state.level, state.player, state.boxes)
+        if found is not None:
+            return found[:num_moves]
+        policy = "greedy"
+    play = greedy_moves if policy == "greedy" else random_moves
+    return play(state.level, state.player, state.boxes, num_moves, rng)
+
+
+def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
+    """Return a solution, or None if the level is lost or too large to search.
+
+    On the way of the level's reference solution, that; otherwise a shortest one.
+    """
+    room, here, boxes_here = room_of(level), level.player, level.boxes
+    for index, move in enumerate(level.solution):
+        if here == player and boxes_here == boxes:
+            return level.solution[index:]
+        here, boxes_here = step(level.floor, here, boxes_here, room.delta[move])
+    if guide_of(level).pushes_left(boxes, level.stride) < 0:
+        return None
+    try:
+        return solve(level, player, boxes, guide_of(level).alive, ORACLE_NODES)
+    except UnreachableRequest:
+        return None
+
+
+def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: random.Random) -> str:
+    """Return the moves of a reactive rule that plans nothing.
+
+    Again and again it makes the nearest push that lowers the lower bound of pushes; without one in
+    reach, it makes a random move. It remembers nothing and sees no consequences.
+    """
+    guide, room, moves = guide_of(level), room_of(level), ""
+    while len(moves) < num_moves and boxes != level.goals:
+        free = level.floor & ~boxes
+        ways = [
+            way + next(move for move in MOVES if room.delta[move] == delta)
+            for cell, delta in guide.useful_pushes(boxes, level.stride)
+            if (way := shortest_walk(free, player, cell, level.stride)) is not None
+        ]
+        more = min(ways, key=len) if ways else random_moves(level, player, boxes, 1, rng)
+        if not more:
+            break
+        done = run(room, player, boxes, more)
+        player, boxes, moves = done.player, done.boxes, moves + more
+    return moves[:num_moves]
+
+
+def random_moves(level: Level, player: int, boxes: int, num_moves: int, rng: random.Random) -> str:
+    """Return legal moves drawn uniformly; fewer if the level gets solved or no move is legal."""
+    room, moves = room_of(level), ""
+    while len(moves) < num_moves and boxes != level.goals:
+        options = [
+            move
+            for move in MOVES
+            if step(level.floor, player, boxes, room.delta[move]) != (player, boxes)
+        ]
+        if not options:
+            break
+        move = rng.choice(options)
+        moves += move
+        player, boxes = step(level.floor, player, boxes, room.delta[move])
+    return moves

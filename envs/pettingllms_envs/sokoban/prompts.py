@@ -1,0 +1,151 @@
+"""What the agents read: templates per team and tool, and the values of their placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pettingllms.prompts import PromptTemplate
+from pettingllms_envs.grid import cells_of, moves_json
+from pettingllms_envs.python_tool import INSTRUCTIONS
+from pettingllms_envs.sokoban.rules import room_of
+from pettingllms_envs.sokoban.tools import DESCRIPTION, MAX_CALLS
+from pettingllms_envs.sokoban.turns import SokobanState
+
+_RULES = """\
+# is a wall, $ a box, . a goal, * a box on a goal, @ the player, + the player on a goal, a space \
+free floor. Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left.
+Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. A move into a box pushes it \
+one cell, if the cell beyond it holds no wall and no other box; boxes cannot be pulled. Moves are \
+executed in order. An illegal move changes nothing and costs a little. There are {max_turns} turns, \
+with at most {moves_per_turn} moves each."""
+
+_GOAL = "Push all boxes onto goals"
+_TASKS = {
+    "single": f"{_GOAL}.",
+    "planner": f"{_GOAL}, in a team of two: each turn the {{mate}}, then you, the planner, decide "
+    "which moves are executed.",
+    "proposer": f"{_GOAL}, in a team of two: each turn you, the proposer, propose moves. The "
+    "planner reads them and decides which moves are executed.",
+    "call": f"{_GOAL}, in a team of two: each turn you, the tool agent, call functions. The "
+    "planner reads the results and decides which moves are executed.",
+    "python": f"{_GOAL}, in a team of two: each turn you, the tool agent, write a program. The "
+    "planner reads it and what it prints, and decides which moves are executed.",
+}
+_MATES = {
+    "proposer": "proposer proposes moves",
+    "call": "tool agent calls functions",
+    "python": "tool agent writes a program, which is run",
+}
+_HEARD = {
+    "proposer": "The proposer proposes: {proposal}",
+    "call": "The tool agent's calls and their results:\n{tool_result}",
+    "python": "The tool agent's program:\n{tool_call}\nWhat it did:\n{tool_result}",
+}
+_ANSWER_MOVES = """\
+You may think first. The last line of your answer is #### and a JSON list of moves, for example:
+#### ["U","R","R"]"""
+_ANSWER_CALLS = f"""\
+The functions:
+{DESCRIPTION}
+You may think first. The last line of your answer is #### and up to {MAX_CALLS} calls, for example:
+#### walk(2, 1) push(2, 2, R, 1)"""
+_ANSWER_PROGRAM = f"""\
+The program reads the board from stdin and prints a JSON list of moves; its answer is the last \
+list it prints.
+{INSTRUCTIONS}"""
+_USER = "Turn {turn} of {max_turns}.\n{board}\n{places}"
+
+
+def templates(
+    team: str, tool: str, max_turns: int, moves_per_turn: int
+) -> dict[str, PromptTemplate]:
+    """Return role -> prompt template of a team; the system texts have no placeholders left.
+
+    Args:
+        team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+        tool: `"python"` or `"call"`; only the team with a tool agent heeds it.
+        max_turns: Turns of an episode.
+        moves_per_turn: Greatest number of moves executed in a turn.
+    """
+    rules = _RULES.format(max_turns=max_turns, moves_per_turn=moves_per_turn)
+
+    def template(task: str, answer: str, heard: str = "") -> PromptTemplate:
+        user = _USER.replace("{max_turns}", str(max_turns)) + (f"\n{heard}" if heard else "")
+        return PromptTemplate(f"{task}\n{rules}\n{answer}", user)
+
+    if team == "single":
+        return {"planner": template(_TASKS["single"], _ANSWER_MOVES)}
+    mate = tool if team == "tool-planner" else "proposer"
+    task = _TASKS["planner"].replace("{mate}", _MATES[mate])
+    planner = template(task, _ANSWER_MOVES, _HEARD[mate])
+    if mate == "proposer":
+        return {"proposer": template(_TASKS["proposer"], _ANSWER_MOVES), "planner": planner}
+    answer = _ANSWER_CALLS if mate == "call" else _ANSWER_PROGRAM
+    return {"tool": template(_TASKS[mate], answer), "planner": planner}
+
+
+class Situation(NamedTuple):
+    """Everything the placeholders depend on."""
+
+    state: SokobanState
+    turn: int
+    """Turns played before this one."""
+    max_turns: int
+    moves_per_turn: int
+
+
+def _board(now: Situation) -> str:
+    return room_of(now.state.level).text(now.state.player, now.state.boxes)
+
+
+def _player(now: Situation) -> str:
+    row, col = divmod(now.state.player, now.state.level.stride)
+    return f"({row}, {col})"
+
+
+def _cells(bits: int, stride: int) -> str:
+    return ", ".join(f"({cell // stride}, {cell % stride})" for cell in cells_of(bits)) or "none"
+
+
+def _places(now: Situation) -> str:
+    level, boxes = now.state.level, now.state.boxes
+    stride = level.stride
+    return (
+        f"Player at (row, column) {_player(now)}. Boxes not on goals: "
+        f"{_cells(boxes & ~level.goals, stride)}. Goals without a box: "
+        f"{_cells(level.goals & ~boxes, stride)}."
+    )
+
+
+READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
+    "board": ("the board in XSB symbols, one line per row", _board),
+    "places": ("a sentence with the cells of player, boxes and goals", _places),
+    "player": ("the player's (row, column)", _player),
+    "boxes": (
+        "the (row, column) of all boxes",
+        lambda now: _cells(now.state.boxes, now.state.level.stride),
+    ),
+    "goals": (
+        "the (row, column) of all goals",
+        lambda now: _cells(now.state.level.goals, now.state.level.stride),
+    ),
+    "proposal": (
+        "the moves proposed this turn, as a JSON list",
+        lambda now: moves_json(now.state.proposal),
+    ),
+    "tool_call": ("the tool agent's calls or program", lambda now: now.state.call or "none"),
+    "tool_result": ("what came of them", lambda now: now.state.result or "none"),
+    "moves_per_turn": (
+        "greatest number of moves executed in a turn",
+        lambda now: now.moves_per_turn,
+    ),
+    "moves_used": ("moves executed so far", lambda now: now.state.moves_used),
+    "rows": ("number of rows", lambda now: now.state.level.rows),
+    "cols": ("number of columns", lambda now: now.state.level.cols),
+    "turn": ("the present turn, from 1", lambda now: min(now.turn + 1, now.max_turns)),
+    "max_turns": ("turns of the episode", lambda now: now.max_turns),
+}
+
+FIELDS: dict[str, str] = {name: meaning for name, (meaning, _) in READERS.items()}
+"""Placeholder -> its meaning."""

@@ -1,0 +1,218 @@
+"""Exact searches over all states of a level, many player positions at a time.
+
+A layer of a breadth-first search is a dict: boxes -> the cells on which the player can be. One step
+of all these players costs a few shifts, so that a search visits box positions rather than states.
+All lengths count moves (steps and pushes alike).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pettingllms.errors import UnreachableRequest
+from pettingllms_envs.grid import cells_of, deltas
+from pettingllms_envs.grid import layers as rings
+from pettingllms_envs.sokoban.rules import Level
+
+Layer = dict[int, int]
+"""Boxes -> bit-board of the player's cells."""
+
+NODE_LIMIT = 300_000
+"""Greatest number of (boxes, layer) pairs that `solve` looks at."""
+
+
+def solve(
+    level: Level, player: int, boxes: int, alive: int, node_limit: int = NODE_LIMIT
+) -> str | None:
+    """Return a shortest solution, as letters, or None if there is none.
+
+    Args:
+        level: Floor and goals.
+        player: Number of the player's cell.
+        boxes: The cells with boxes.
+        alive: The cells from which a single box can reach some goal (others are never entered).
+        node_limit: Greatest number of search nodes.
+
+    Raises:
+        UnreachableRequest: If the search did not end within the node limit.
+    """
+    floor, goals, stride = level.floor, level.goals, level.stride
+    layers: list[Layer] = [{boxes: 1 << player}]
+    seen: Layer = dict(layers[0])
+    nodes = 0
+    while goals not in layers[-1]:
+        layer: Layer = {}
+        for here, players in layers[-1].items():
+            _advance(layer, seen, here, players, floor & ~here, alive, stride)
+        nodes += len(layers[-1])
+        if not layer:
+            return None
+        if nodes > node_limit:
+            raise UnreachableRequest(
+                f"a {level.rows}x{level.cols} level with {goals.bit_count()} boxes was not solved "
+                f"within {node_limit} search nodes"
+            )
+        layers.append(layer)
+    return _trace(layers, goals, stride)
+
+
+def _advance(
+    layer: Layer, seen: Layer, boxes: int, players: int, free: int, alive: int, stride: int
+) -> None:
+    """Add to `layer` what one move leads to and was not `seen`."""
+    spread = players << 1 | players >> 1 | players << stride | players >> stride
+    known = seen[boxes]
+    walked = spread & free & ~known
+    if walked:
+        seen[boxes] = known | walked
+        layer[boxes] = layer.get(boxes, 0) | walked
+    touched, targets = spread & boxes, free & alive
+    while touched:
+        box = touched & -touched
+        touched ^= box
+        for beside, pushed in (
+            (box >> 1, box << 1),
+            (box << 1, box >> 1),
+            (box >> stride, box << stride),
+            (box << stride, box >> stride),
+        ):
+            if beside & players and pushed & targets:
+                after = boxes ^ box ^ pushed
+                known = seen.get(after, 0)
+                if not known & box:
+                    seen[after] = known | box
+                    layer[after] = layer.get(after, 0) | box
+
+
+def _trace(layers: list[Layer], goals: int, stride: int) -> str:
+    """Return the moves of one path from the first layer to a solved state of the last."""
+    boxes, players = goals, layers[-1][goals]
+    player = (players & -players).bit_length() - 1
+    moves = ""
+    for layer in layers[-2::-1]:
+        for move, change in deltas(stride).items():
+            before = player - change
+            if layer.get(boxes, 0) >> before & 1:
+                break
+            # The last move was a push: the box went from the player's cell to the one beyond.
+            unpushed = boxes ^ 1 << player ^ 1 << player + change
+            if boxes >> player + change & 1 and layer.get(unpushed, 0) >> before & 1:
+                boxes = unpushed
+                break
+        else:
+            raise AssertionError("a state was reached from nowhere")
+        moves, player = moves + move, before
+    return moves[::-1]
+
+
+def backward_layers(
+    floor: int, goals: int, stride: int, depth: int, node_limit: int = NODE_LIMIT
+) -> list[Layer]:
+    """Return the states from which the level is solved in exactly 0, 1, 2, ... moves.
+
+    A breadth-first search backwards (by pulling) from all solved states, so that the index of a
+    layer is the exact length of a shortest solution of its states.
+
+    Args:
+        floor: The cells that are no walls.
+        goals: The goals.
+        stride: Difference between the numbers of a cell and the cell below it.
+        depth: Last layer that is wanted; fewer are returned when there are no more states.
+        node_limit: The search stops early when it has looked at so many (boxes, layer) pairs.
+    """
+    layers: list[Layer] = [{goals: floor & ~goals}]
+    seen: Layer = dict(layers[0])
+    nodes = 0
+    while len(layers) <= depth and nodes <= node_limit:
+        layer: Layer = {}
+        for boxes, players in layers[-1].items():
+            _retreat(layer, seen, boxes, players, floor & ~boxes, stride)
+        nodes += len(layers[-1])
+        if not layer:
+            break
+        layers.append(layer)
+    return layers
+
+
+def _retreat(layer: Layer, seen: Layer, boxes: int, players: int, free: int, stride: int) -> None:
+    """Add to `layer` what one move backwards leads to and was not `seen`."""
+    spread = players << 1 | players >> 1 | players << stride | players >> stride
+    known = seen[boxes]
+    walked = spread & free & ~known
+    if walked:
+        seen[boxes] = known | walked
+        layer[boxes] = layer.get(boxes, 0) | walked
+    touched = spread & boxes
+    while touched:
+        box = touched & -touched
+        touched ^= box
+        for beside, behind in (
+            (box << 1, box << 2),
+            (box >> 1, box >> 2),
+            (box << stride, box << 2 * stride),
+            (box >> stride, box >> 2 * stride),
+        ):
+            if beside & players and behind & free:
+                before = boxes ^ box ^ beside
+                known = seen.get(before, 0)
+                if not known & behind:
+                    seen[before] = known | behind
+                    layer[before] = layer.get(before, 0) | behind
+
+
+def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:
+    """Return cell -> fewest pushes that bring a single box from there to a goal.
+
+    Other boxes and the way of the player are ignored, so it is a lower bound; a cell that is
+    missing is dead for this goal.
+
+    Args:
+        floor: The cells that are no walls.
+        goal: Number of the goal's cell.
+        stride: Difference between the numbers of a cell and the cell below it.
+    """
+    table = {goal: 0}
+    frontier, distance = 1 << goal, 0
+    seen = frontier
+    while frontier:
+        distance += 1
+        pulled = 0
+        for shift in (1, stride):
+            # The box goes to a neighbouring cell, the player to the one behind it.
+            pulled |= frontier << shift & floor & floor >> shift
+            pulled |= frontier >> shift & floor & floor << shift
+        frontier = pulled & ~seen
+        seen |= frontier
+        for cell in cells_of(frontier):
+            table[cell] = distance
+    return table
+
+
+def shortest_walk(free: int, source: int, target: int, stride: int) -> str | None:
+    """Return the moves of a shortest walk, or None if there is none.
+
+    Args:
+        free: The cells without walls and boxes.
+        source: Number of the cell to start from.
+        target: Number of the cell to reach.
+        stride: Difference between the numbers of a cell and the cell below it.
+    """
+    ways = list(layers_until(free, 1 << target, 1 << source, stride))
+    if not ways[-1] >> source & 1:
+        return None
+    moves, cell = "", source
+    for layer in ways[-2::-1]:
+        for move, change in deltas(stride).items():
+            if layer >> cell + change & 1:
+                moves += move
+                cell += change
+                break
+    return moves
+
+
+def layers_until(free: int, source: int, target: int, stride: int) -> Iterator[int]:
+    """Yield the cells at distance 0, 1, 2, ... from `source` until they touch `target`."""
+    for layer in rings(free, source, stride):
+        yield layer
+        if layer & target:
+            return

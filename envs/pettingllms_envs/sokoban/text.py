@@ -1,0 +1,126 @@
+"""Levels as text: XSB boards, and files of them such as Boxoban's."""
+
+from __future__ import annotations
+
+from pettingllms.errors import LevelFormatError
+from pettingllms_envs.grid import bits_of, find_symbols, flood, parse_rows
+from pettingllms_envs.sokoban.guide import guide_of
+from pettingllms_envs.sokoban.rules import (
+    BOX,
+    BOX_ON_GOAL,
+    FLOOR,
+    GOAL,
+    PLAYER,
+    PLAYER_ON_GOAL,
+    WALL,
+    Level,
+    room_of,
+)
+
+SYMBOLS = WALL + FLOOR + GOAL + BOX + BOX_ON_GOAL + PLAYER + PLAYER_ON_GOAL
+
+MAX_ROWS = 64
+MAX_BOXES = 10
+
+
+def level_text(level: Level) -> str:
+    """Return a level as an XSB board."""
+    return room_of(level).text(level.player, level.boxes)
+
+
+def read_level(text: str, first_line: int = 1) -> Level:
+    """Read one XSB board: `#` wall, `@` player, `$` box, `.` goal, `+`, `*` both on a goal, space.
+
+    Args:
+        text: Equally long rows, one per line.
+        first_line: Number of the first line of `text`, for errors.
+
+    Returns:
+        The level, without a certificate. Its floor is what the player could reach without boxes.
+
+    Raises:
+        LevelFormatError: For an unknown symbol, ragged rows, not exactly one player, boxes that are
+            not as many as goals, none or more than 10 boxes, a board that is not enclosed by walls,
+            a box or a goal that is walled off, a level that is solved already or certainly lost, or
+            more than 64 rows or columns; it names line and column, counted from 1.
+    """
+    padding = "\n" * (first_line - 1)  # so that errors name the line in the whole file
+    rows = parse_rows(padding + text, symbols=SYMBOLS)
+    lines = text.split("\n")
+    skipped = next(number for number, line in enumerate(lines) if line.strip())
+    return _level_of(rows, first_line + skipped)
+
+
+def read_levels_of_file(text: str) -> list[Level]:
+    """Read a file of levels: boards divided by blank lines or by lines that begin with `;`.
+
+    Raises:
+        LevelFormatError: As `read_level`, with the line in the file; or if there is no level.
+    """
+    levels: list[Level] = []
+    block: list[str] = []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.strip() and not line.startswith(";"):
+            block.append(line)
+        elif block:
+            levels.append(read_level("\n".join(block), number - len(block)))
+            block = []
+    if not levels:
+        raise LevelFormatError("the file has no level", allowed="boards divided by blank lines")
+    return levels
+
+
+def _level_of(rows: list[str], first_line: int) -> Level:
+    if len(rows) > MAX_ROWS or len(rows[0]) > MAX_ROWS:
+        problem = f"{len(rows)} rows of {len(rows[0])} cells"
+        raise LevelFormatError(problem, first_line, 0, f"at most {MAX_ROWS} rows and columns")
+    stride = len(rows[0]) + 1
+    players = find_symbols(rows, PLAYER + PLAYER_ON_GOAL)
+    if len(players) != 1:
+        place = _place(players[1], first_line) if players else (first_line, 0)
+        problem = f"{len(players)} players" if players else "no player"
+        raise LevelFormatError(problem, *place, "exactly one @ or +")
+    player = players[0][0] * stride + players[0][1]
+    floor = flood(bits_of(rows, SYMBOLS.replace(WALL, "")), 1 << player, stride)
+    level = Level(
+        rows=len(rows),
+        cols=stride - 1,
+        floor=floor,
+        goals=bits_of(rows, GOAL + BOX_ON_GOAL + PLAYER_ON_GOAL),
+        boxes=bits_of(rows, BOX + BOX_ON_GOAL),
+        player=player,
+    )
+    _check_walls(rows, level, first_line)
+    _check_boxes(level, first_line)
+    return level
+
+
+def _check_walls(rows: list[str], level: Level, first_line: int) -> None:
+    last_row, last_col = level.rows - 1, level.cols - 1
+    for row, col in find_symbols(rows, SYMBOLS.replace(WALL, "")):
+        is_floor = level.floor >> row * level.stride + col & 1
+        if is_floor and (row in (0, last_row) or col in (0, last_col)):
+            problem = "the floor is open to the edge of the board"
+            allowed = "walls all around the cells that the player can reach"
+            raise LevelFormatError(problem, *_place((row, col), first_line), allowed)
+        if not is_floor and rows[row][col] != FLOOR:
+            problem = f"{rows[row][col]!r} is walled off from the player"
+            allowed = "boxes and goals on cells that the player could reach without boxes"
+            raise LevelFormatError(problem, *_place((row, col), first_line), allowed)
+
+
+def _check_boxes(level: Level, first_line: int) -> None:
+    num_boxes, num_goals = level.boxes.bit_count(), level.goals.bit_count()
+    if num_boxes != num_goals or not 0 < num_boxes <= MAX_BOXES:
+        problem = f"{num_boxes} boxes and {num_goals} goals"
+        allowed = f"as many boxes as goals, 1 to {MAX_BOXES}"
+        raise LevelFormatError(problem, first_line, 0, allowed)
+    if level.boxes == level.goals:
+        raise LevelFormatError("all boxes are on goals already", first_line, 0, "a box to push")
+    if guide_of(level).pushes_left(level.boxes, level.stride) < 0:
+        problem = "the level cannot be solved: a box can reach no goal, or boxes block each other"
+        raise LevelFormatError(problem, first_line, 0, "boxes that can be pushed to the goals")
+
+
+def _place(cell: tuple[int, int], first_line: int) -> tuple[int, int]:
+    return cell[0] + first_line, cell[1] + 1

@@ -1,0 +1,140 @@
+"""`tool="call"`: the tool agent's helper calls. They are parsed and answered, never executed."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from pettingllms.env import ParseError
+from pettingllms_envs.grid import MOVES, answer_span, moves_json, read_moves
+from pettingllms_envs.sokoban.guide import guide_of
+from pettingllms_envs.sokoban.rules import Level, room_of, run
+from pettingllms_envs.sokoban.search import shortest_walk
+
+MAX_CALLS = 8
+"""Calls that are answered in one turn; further ones are not."""
+
+DESCRIPTION = """\
+walk(row, col): the player walks to that cell on a shortest way without pushing
+push(row, col, direction, count): the player walks behind the box on that cell and pushes it count \
+cells; direction is U, D, L or R
+move(moves): the player makes these moves, for example move(["U","R"])
+Each call begins where the one before ended. All their moves together are your proposal."""
+
+_CALL = re.compile(
+    r"\b(walk)\s*+\(\s*+([0-9]{1,3})\s*+,\s*+([0-9]{1,3})\s*+\)"
+    r"|\b(push)\s*+\(\s*+([0-9]{1,3})\s*+,\s*+([0-9]{1,3})\s*+,"
+    r"""\s*+["']?([UDLRudlr])["']?(?:\s*+,\s*+([0-9]{1,3}))?+\s*+\)"""
+    r"""|\b(move)\s*+\(\s*+(\[[A-Za-z\s,"']*+\])\s*+\)"""
+)
+
+
+class CallResults(NamedTuple):
+    """What the planner reads."""
+
+    calls: str
+    results: str
+    moves: str
+    """All moves, as letters."""
+    is_useful: bool
+    """Whether any call was answered and not refused."""
+
+
+class _World(NamedTuple):
+    """Where the calls so far lead."""
+
+    level: Level
+    player: int
+    boxes: int
+
+
+def read_calls(text: str) -> tuple[tuple[str, ...], ...] | ParseError:
+    """Read the calls after the last `####`, or else of the whole text, at most `MAX_CALLS`.
+
+    Returns:
+        ("walk", row, col), ("push", row, col, direction[, count]) or ("move", list) per call.
+    """
+    begin = answer_span(text)[0]
+    calls = [
+        tuple(group for group in match.groups() if group is not None)
+        for match in _CALL.finditer(text, begin)
+    ]
+    if not calls:
+        return ParseError("no call of walk, push or move with its arguments")
+    return tuple(calls[:MAX_CALLS])
+
+
+def run_calls(
+    level: Level, player: int, boxes: int, calls: tuple[tuple[str, ...], ...]
+) -> CallResults:
+    """Answer calls, one line each; each begins where the one before ended."""
+    world, moves = _World(level, player, boxes), ""
+    lines: list[str] = []
+    asked: list[str] = []
+    for name, *arguments in calls:
+        shown = f"{name}({', '.join(' '.join(one.split()) for one in arguments)})"
+        answer = {"walk": _walk, "push": _push, "move": _move}[name](world, arguments)
+        asked.append(shown)
+        if answer.startswith("none"):
+            lines.append(f"{shown} = {answer}")
+            continue
+        done = run(room_of(level), world.player, world.boxes, answer)
+        world, moves = _World(level, done.player, done.boxes), moves + answer
+        lines.append(f"{shown} = {moves_json(answer)}, {_end(world, done.num_illegal)}")
+    return CallResults("; ".join(asked), "\n".join(lines), moves, len(moves) > 0)
+
+
+def _end(world: _World, num_illegal: int) -> str:
+    level, stride = world.level, world.level.stride
+    row, col = divmod(world.player, stride)
+    text = f"then the player is at ({row}, {col})"
+    if num_illegal:
+        text += f" ({num_illegal} of the moves illegal)"
+    if world.boxes == level.goals:
+        return text + " and the level is solved"
+    if guide_of(level).pushes_left(world.boxes, stride) < 0:
+        return text + " and a box is stuck for good"
+    home = (world.boxes & level.goals).bit_count()
+    return f"{text} and {home} of {level.goals.bit_count()} boxes are on goals"
+
+
+def _cell(level: Level, row: int, col: int) -> int | None:
+    inside = 0 <= row < level.rows and 0 <= col < level.cols
+    return row * level.stride + col if inside else None
+
+
+def _walk(world: _World, arguments: list[str]) -> str:
+    level, cell = world.level, _cell(world.level, int(arguments[0]), int(arguments[1]))
+    if cell is None or not level.floor & ~world.boxes & 1 << cell:
+        return "none: that cell is not free"
+    moves = shortest_walk(level.floor & ~world.boxes, world.player, cell, level.stride)
+    if moves is None:
+        return "none: that cell cannot be reached without pushing"
+    return moves or "none: the player stands there"
+
+
+def _push(world: _World, arguments: list[str]) -> str:
+    level, cell = world.level, _cell(world.level, int(arguments[0]), int(arguments[1]))
+    if cell is None or not world.boxes >> cell & 1:
+        return "none: there is no box on that cell"
+    move = arguments[2].upper()
+    count = int(arguments[3]) if len(arguments) > 3 else 1
+    delta, free = room_of(level).delta[move], level.floor & ~world.boxes
+    if not free >> cell - delta & 1:
+        return "none: the cell behind the box is not free"
+    way = shortest_walk(free, world.player, cell - delta, level.stride)
+    if way is None:
+        return "none: the player cannot get behind the box"
+    room = 0
+    while room < count and free >> cell + (room + 1) * delta & 1:
+        room += 1
+    if room < count or count == 0:
+        return f"none: the box can be pushed {room} cells {move}"
+    return way + move * count
+
+
+def _move(world: _World, arguments: list[str]) -> str:
+    moves = read_moves(arguments[0])
+    if moves is None or not set(moves) <= set(MOVES):
+        return "none: no list of the moves U, D, L, R"
+    return moves or "none: no moves"
