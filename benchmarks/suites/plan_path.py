@@ -6,8 +6,8 @@
 times every workload once, in CPU seconds of one process; ratios are formed within a round. Written
 is the median over the rounds with the smallest and the greatest value.
 
-The public code of the paper is on no package index. It was measured at 78,800 single steps with text
-per second on a machine on which reasoning-gym made 23,986 levels/s; the ratio
+The public code of the paper is on no package index. It was measured at 78,800 single steps with
+text per second on a machine on which reasoning-gym made 23,986 levels/s; the ratio
 `core_steps_over_paper_code_estimate` scales that by the speed of reasoning-gym in the same round.
 """
 

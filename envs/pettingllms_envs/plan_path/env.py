@@ -13,7 +13,7 @@ from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.plan_path.generator import MIN_MOVES, Request, generate
+from pettingllms_envs.plan_path.generator import MIN_MOVES, Request, check_count, generate
 from pettingllms_envs.plan_path.image import draw_image
 from pettingllms_envs.plan_path.policies import moves_of, program_of, target_cell
 from pettingllms_envs.plan_path.prompts import (
@@ -115,7 +115,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     - `rows`: number of rows, if it is not `size`.
     - `cols`: number of columns, if it is not `size`.
     - `obstacle_ratio`: probability of a wall, 0 to 0.9.
-    - `min_moves`: least length of the shortest path; None: 4, or what the turns allow.
+    - `min_moves`: least length of the shortest path; None: 4, or `max_moves` if that is less.
     - `max_moves`: greatest length of the shortest path; None: `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
     - `moves_per_turn`: greatest number of moves executed in a turn.
@@ -195,10 +195,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         check_choice("team", team, TEAMS)
         check_choice("tool", tool, TOOLS)
         check_choice("view", view, VIEWS)
-        if isinstance(moves_per_turn, bool) or not isinstance(moves_per_turn, int):
-            raise InvalidArgument("moves_per_turn", moves_per_turn, "a whole number")
-        if moves_per_turn < 1:
-            raise InvalidArgument("moves_per_turn", moves_per_turn, "at least 1")
+        check_count("moves_per_turn", moves_per_turn, 1)
         defaults = {
             role: with_limits(template, max_turns, moves_per_turn)
             for role, template in templates(team, tool, view).items()
@@ -211,40 +208,46 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             prompts=resolve_prompts(defaults, prompts, FIELDS),
             render_mode=render_mode,
         )
-        self.moves_per_turn = moves_per_turn
-        self.view = view
-        self.tool = tool
+        self.moves_per_turn, self.view, self.tool = moves_per_turn, view, tool
         self._tool = TOOLS[tool]()
         self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn))
-        self._budget = budget = max_turns * moves_per_turn
-        self._request = Request(
-            size if rows is None else rows,
-            size if cols is None else cols,
-            obstacle_ratio,
-            min(MIN_MOVES, budget) if min_moves is None else min_moves,
-            budget if max_moves is None else max_moves,
-            split,
-        ).checked()
-        if self._request.max_moves > budget:
-            raise UnreachableRequest(
-                f"max_moves={max_moves} asks for levels that max_turns={max_turns} turns of "
-                f"moves_per_turn={moves_per_turn} moves cannot solve; at most {budget} are possible"
-            )
-        self._levels = None if levels is None else self._read_levels(levels)
+        shape = (size if rows is None else rows, size if cols is None else cols)
+        self._request = self._checked_request(shape, obstacle_ratio, min_moves, max_moves, split)
+        given = () if levels is None else read_levels(levels, parse_levels, parse_level)
+        self._levels = tuple(map(self._within_budget, given))
         self._marked = {
             role: "####" in template.system + template.user
             for role, template in self.prompts.items()
         }
 
-    def _read_levels(self, levels: str | Path | Sequence[str]) -> tuple[Level, ...]:
-        return tuple(map(self._within_budget, read_levels(levels, parse_levels, parse_level)))
+    def _checked_request(
+        self,
+        shape: tuple[int, int],
+        obstacle_ratio: float,
+        min_moves: int | None,
+        max_moves: int | None,
+        split: str | None,
+    ) -> Request:
+        budget = self.max_turns * self.moves_per_turn
+        if max_moves is None:
+            max_moves = budget
+        check_count("max_moves", max_moves, 1)
+        if max_moves > budget:
+            raise UnreachableRequest(
+                f"max_moves={max_moves} asks for levels that max_turns={self.max_turns} turns of "
+                f"moves_per_turn={self.moves_per_turn} moves cannot solve; at most {budget} can be"
+            )
+        if min_moves is None:
+            min_moves = min(MIN_MOVES, max_moves)
+        return Request(*shape, obstacle_ratio, min_moves, max_moves, split).checked()
 
     def _within_budget(self, level: Level) -> Level:
-        if level.shortest > self._budget:
+        budget = self.max_turns * self.moves_per_turn
+        if level.shortest > budget:
             raise InvalidArgument(
                 "level",
                 f"a level of {level.shortest} moves",
-                f"levels of at most {self._budget} moves",
+                f"levels of at most {budget} moves",
                 "Raise max_turns or moves_per_turn.",
             )
         return level
@@ -252,7 +255,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanPathState:
         if options.get("level") is not None:
             level = self._within_budget(read_level_option(options["level"], parse_level))
-        elif self._levels is not None:
+        elif self._levels:
             level = rng.choice(self._levels)
         else:
             level = generate(rng, self._request)

@@ -37,19 +37,20 @@ class Request(NamedTuple):
             UnreachableRequest: If the values contradict one another.
         """
         for name in ("rows", "cols"):
-            _check_int(name, getattr(self, name), MIN_SIZE, MAX_SIZE)
+            check_count(name, getattr(self, name), MIN_SIZE, MAX_SIZE)
         ratio = self.obstacle_ratio
         if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 0.9:
             raise InvalidArgument("obstacle_ratio", ratio, "a number from 0 to 0.9")
-        _check_int("min_moves", self.min_moves, 1)
-        _check_int("max_moves", self.max_moves, 1)
+        check_count("min_moves", self.min_moves, 1)
+        check_count("max_moves", self.max_moves, 1)
         if self.split is not None:
             check_split(self.split)
         longest = self.rows * self.cols - 1
         if self.min_moves > self.max_moves:
             raise UnreachableRequest(
                 f"no level has at least min_moves={self.min_moves} and at most "
-                f"max_moves={self.max_moves} moves; lower the first or raise the second"
+                f"max_moves={self.max_moves} moves; lower the first or raise the second, which is "
+                "max_turns * moves_per_turn unless it is given"
             )
         if self.min_moves > longest:
             raise UnreachableRequest(
@@ -115,7 +116,8 @@ def _cells(free: int, rows: int, cols: int) -> str:
     return "\n".join([flat[at : at + cols] for at in range(0, rows * stride, stride)])
 
 
-def _check_int(name: str, value: object, low: int, high: int | None = None) -> None:
+def check_count(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Raise `InvalidArgument` unless a value is a whole number from `low` to `high`."""
     in_range = isinstance(value, int) and value >= low and (high is None or value <= high)
     if isinstance(value, bool) or not in_range:
         bound = f"from {low} to {high}" if high is not None else f"of at least {low}"

@@ -274,7 +274,9 @@ def test_unusable_levels_are_refused(options, kind, word):
         ({"levels": [7]}, InvalidArgument, "levels"),
         ({"levels": ["P."]}, LevelFormatError, "no G"),
         ({"min_moves": 30, "max_moves": 20}, UnreachableRequest, "min_moves=30"),
-        ({"max_moves": 41}, UnreachableRequest, "at most 40"),
+        ({"max_moves": 41}, UnreachableRequest, "at most 40 can be"),
+        ({"max_moves": "9"}, InvalidArgument, "max_moves"),
+        ({"min_moves": "9"}, InvalidArgument, "min_moves"),
         ({"min_moves": 41}, UnreachableRequest, "min_moves=41"),
         ({"prompts": {"tester": {"user": ""}}}, InvalidArgument, "tester"),
         ({"prompts": {"planner": {"user": "{bord}"}}}, InvalidArgument, "board"),
@@ -287,8 +289,9 @@ def test_unusable_arguments_are_refused(kwargs, kind, word):
         make(**kwargs)
 
 
-def test_small_budgets_lower_the_default_range():
-    env = make(max_turns=1, moves_per_turn=2)
+@pytest.mark.parametrize("kwargs", [{"max_turns": 1, "moves_per_turn": 2}, {"max_moves": 2}])
+def test_small_budgets_lower_the_default_range(kwargs):
+    env = make(**kwargs)
     for seed in range(20):
         env.reset(seed=seed)
         assert env.state().level.shortest <= 2
