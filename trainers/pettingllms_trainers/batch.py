@@ -65,8 +65,8 @@ Scores = tuple[tuple[float, ...], ...]
 class PackedTokens:
     """All prompts one after the other, then all completions; no padding.
 
-    A completion sees its prompt and itself; its positions go on from the end of its prompt. The last
-    token of a completion predicts nothing that was sampled, so it is no input.
+    A completion sees its prompt and itself; its positions go on from the end of its prompt. The
+    last token of a completion predicts nothing that was sampled, so it is no input.
     """
 
     token_ids: Tensor
@@ -78,7 +78,7 @@ class PackedTokens:
     prompt_lengths: tuple[int, ...]
     """Lengths of the prompts, in order."""
     completion_lengths: tuple[int, ...]
-    """Input tokens of the completions, in order; completions of one token have none and are absent."""
+    """Input tokens of the completions, in order; those of one token have none and are absent."""
     owners: tuple[int, ...]
     """Index of the prompt of each of these completions."""
 
@@ -109,7 +109,7 @@ class MicroBatch:
         return MicroBatch(inputs=_moved(self.inputs, device), targets=_moved(self.targets, device))
 
 
-_TensorsT = TypeVar("_TensorsT", Targets, PackedTokens, PaddedRows)
+_TensorsT = TypeVar("_TensorsT", bound=Targets | PackedTokens | PaddedRows)
 
 
 def _moved(tensors: _TensorsT, device: torch.device) -> _TensorsT:
@@ -147,8 +147,8 @@ def check_groups(groups: Sequence[TrainingGroup]) -> None:
             raise InvalidArgument(
                 "groups",
                 f"{problem} (group {index}, role {group.role!r})",
-                "groups with a prompt and completions of at least one token, one log-probability per "
-                "token, finite advantages and a temperature above 0",
+                "groups with a prompt and completions of at least one token, one log-probability "
+                "per token, finite advantages and a temperature above 0",
                 "pass what was sampled, unchanged; greedy samples cannot be trained on",
             )
 
@@ -180,8 +180,8 @@ def weighted_groups(
         groups: The whole mini-batch.
         aggregation: ``token_mean``: the mean over all tokens (DAPO, arXiv 2503.14476, eq. 8);
             ``sequence_mean``: the mean over completions of their token means (GRPO, arXiv
-            2402.03300, eq. 3); ``length_free``: the sum over tokens divided by a constant (Dr. GRPO,
-            arXiv 2503.20783, section 3.2), here completions times `max_completion_tokens`.
+            2402.03300, eq. 3); ``length_free``: the sum over tokens divided by a constant (Dr.
+            GRPO, arXiv 2503.20783, section 3.2), here completions times `max_completion_tokens`.
         max_completion_tokens: Length limit at sampling time.
     """
     lengths = [len(completion.token_ids) for group in groups for completion in group.completions]

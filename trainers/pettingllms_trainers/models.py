@@ -10,11 +10,10 @@ import re
 import string
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tokenizers
 import torch
-from pettingllms.errors import InvalidArgument
 from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import (
@@ -26,6 +25,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+
+from pettingllms.errors import InvalidArgument
 
 __all__ = ["CHARACTERS", "WORDS", "build_tiny", "build_tokenizer", "vocabulary_of"]
 
@@ -62,8 +63,8 @@ def vocabulary_of(texts: Iterable[str], pattern: str = WORDS) -> tuple[str, ...]
 def build_tokenizer(vocabulary: Sequence[str], max_length: int = 1024) -> PreTrainedTokenizerFast:
     """Return a tokenizer of whole tokens: the longest known one first, unknown characters as unk.
 
-    A text of known tokens is decoded to itself. The chat template joins the contents of the messages
-    with an empty line and ends with the bos token, which says that the answer begins.
+    A text of known tokens is decoded to itself. The chat template joins the contents of the
+    messages with an empty line and ends with the bos token, which says that the answer begins.
 
     Args:
         vocabulary: Tokens of one or more characters; not the special ones.
@@ -135,7 +136,7 @@ def build_tiny(
             f"take {max(1, hidden_size // (2 * num_heads)) * 2 * num_heads}",
         )  # fmt: skip
     tokenizer = build_tokenizer(vocabulary, max_length)
-    sizes = {
+    sizes: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": hidden_size,
         "intermediate_size": intermediate_size or 3 * hidden_size,
@@ -161,7 +162,7 @@ def build_tiny(
     return Path(directory)
 
 
-def _random_model(architecture: str, sizes: dict[str, object], seed: int) -> PreTrainedModel:
+def _random_model(architecture: str, sizes: dict[str, Any], seed: int) -> PreTrainedModel:
     """Return a model with weights decided by the seed; the global generator is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,6 +1,7 @@
 """Plain values that travel along the data path of the trainer. No torch, no behaviour.
 
-``GenerateRequest -> Completion -> Candidate -> Group -> RolloutTree -> TrainingGroup -> UpdateStats``
+``GenerateRequest -> Completion -> Candidate -> Group -> RolloutTree``, and then
+``TrainingGroup -> UpdateStats``.
 """
 
 from __future__ import annotations

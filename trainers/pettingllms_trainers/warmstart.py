@@ -1,8 +1,8 @@
 """Supervised steps on demonstrations, before reinforcement learning begins.
 
-Source: the cold start of DeepSeek-R1 (arXiv 2501.12948, section 2.3.1): a policy that never earns a
-reward has no gradient, so it first imitates. Changed: demonstrations come from reference policies of
-the environment.
+Source: the cold start of DeepSeek-R1 (arXiv 2501.12948, section 2.3.1): a policy that never earns
+a reward has no gradient, so it first imitates. Changed: demonstrations come from reference policies
+of the environment.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from pettingllms.errors import InvalidArgument
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.batch import Targets, weighted_groups
 from pettingllms_trainers.config import OptimizerConfig

@@ -1,13 +1,13 @@
 """Attention over shared prompts for any `transformers` model of the attention interface.
 
-A model is always called with one flat row of tokens ``[1, N]`` and a *layout*: the object that says
-which tokens see which. The layout travels as a keyword argument of `forward` down to the attention
-function registered here, so all other layers of the model work on exactly the N real tokens, without
-padding. `PrefillLayout` and `DecodeLayout` generate, `PackedLayout` trains. Without a layout the
+A model is called with one flat row of tokens ``[1, N]`` and a *layout*: the object that says which
+tokens see which. The layout travels as a keyword argument of `forward` down to the attention
+function registered here, so all other layers of the model work on exactly the N real tokens, with
+no padding. `PrefillLayout` and `DecodeLayout` generate, `PackedLayout` trains. Without a layout the
 function is PyTorch's scaled dot product attention, and the model is an ordinary one.
 
-Legend: N tokens, R rows, L row length, B prompts, C completions, P prompt length, T completion length,
-H query heads, J key-value heads, G = H / J, D head size.
+Legend: N tokens, R rows, L row length, B prompts, C completions, P prompt length, T completion
+length, H query heads, J key-value heads, G = H / J, D head size.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def layout_attention(
         )  # fmt: skip
     scaled = query[0].transpose(0, 1) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
-    layer = module.layer_idx
+    layer: Any = module.layer_idx
     return layout.attend(layer, scaled, keys, values, sliding_window)[None], None
 
 
@@ -157,8 +157,8 @@ def use_layouts(model: PreTrainedModel) -> None:
     """Make the model accept layouts; its ordinary `forward` and `generate` keep working.
 
     Raises:
-        InvalidArgument: The model's attention cannot be replaced, or its output depends on more than
-            the tokens that a layout shows.
+        InvalidArgument: The model's attention cannot be replaced, or its output depends on more
+            than the tokens that a layout shows.
     """
     reason = _unsupported(model)
     if reason is not None:
@@ -199,9 +199,9 @@ def flat_forward(
         token_ids: ``[N]``.
         positions: ``[N]`` position of each token in its own sequence.
         layout: Which tokens see which.
-        keep: ``[M]`` indices of the tokens whose logits are wanted, repeats allowed; None for all.
+        keep: ``[M]`` indices of the tokens whose logits are wanted, repeats allowed; None: all.
     """
-    # A mask of four dimensions is taken by transformers as ready, so none is built; layouts ignore it.
+    # transformers takes a mask of four dimensions as it is, so none is built; layouts ignore it.
     no_mask = token_ids.new_empty((1, 1, 1, 1), dtype=torch.bool)
     output = model(
         input_ids=token_ids[None],

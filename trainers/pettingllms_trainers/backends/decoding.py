@@ -67,9 +67,9 @@ def check_request(request: GenerateRequest, limits: Limits) -> None:
     if limits.context_length is not None and needed > limits.context_length:
         raise InvalidArgument(
             "prompt_ids",
-            f"{len(prompt)} prompt tokens + {request.sampling.max_completion_tokens} completion tokens",
+            f"{len(prompt)} prompt and up to {needed - len(prompt)} completion tokens",
             f"at most {limits.context_length} tokens together (the context of the model)",
-            "shorten the observation, lower `max_completion_tokens` or take a model with more context",
+            "shorten the observation, lower `max_completion_tokens` or take a larger context",
         )
 
 
@@ -205,7 +205,7 @@ class _Batch:
         return "length" if len(row.token_ids) >= row.max_tokens else None
 
     def _ends_with_stop(self, row: _Row) -> bool:
-        # Every token but a special one writes at least one byte, so this window holds the stop text.
+        # Every token but a special one writes a byte or more, so the window holds the stop text.
         window = 2 * max(len(stop.encode()) for stop in row.stop) + 4
         text = _decode(self._tokenizer, [row.token_ids[-window:]])[0]
         return any(stop in text for stop in row.stop)
@@ -234,6 +234,8 @@ def _completions(
     tokenizer: PreTrainedTokenizerBase, requests: Sequence[GenerateRequest], rows: list[_Row]
 ) -> list[list[Completion]]:
     """Return finished rows as completions, ordered by request and candidate."""
+    if not rows:
+        return []
     rows = sorted(rows, key=lambda row: (row.request, row.candidate))
     texts = _decode(tokenizer, [row.token_ids for row in rows])
     completions: list[list[Completion]] = [[] for _ in requests]

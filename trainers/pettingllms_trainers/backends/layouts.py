@@ -62,7 +62,7 @@ class _LayerCache:
 class DecodeLayout:
     """One new token for each of N live completions; rows join and leave between steps.
 
-    All rows write to the same slot, `cursor`; a row that joined late sees nothing before its `start`.
+    All rows write to the same slot, `cursor`; a row that joined late sees nothing before its start.
 
     Args:
         device: Device of the model.
@@ -147,7 +147,7 @@ class DecodeLayout:
             self._aligned = bool((self.starts == self.starts[0]).all()) and self.starts[0] == 0
 
     def _masks(self, window: int | None) -> tuple[Tensor | None, Tensor | None]:
-        """Return which prompt slots ``[B, 1, K, 1, P]`` and own slots ``[N, 1, 1, T]`` are hidden."""
+        """Return which prompt slots ``[B, 1, K, 1, P]``, own slots ``[N, 1, 1, T]`` are hidden."""
         if window not in self._windows:
             ages = self.cursor - torch.arange(self.cursor + 1, device=self.device)
             own = None
@@ -229,7 +229,7 @@ def _merge(own: _Partial, prompt: _Partial) -> Tensor:
 
 
 class PackedLayout:
-    """All prompts one after the other, then all completions; a completion sees its prompt and itself.
+    """All prompts one after the other, then all completions; these see their prompt and themselves.
 
     Args:
         prompt_lengths: ``[B]``, all at least 1.

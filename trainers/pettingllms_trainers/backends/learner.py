@@ -1,4 +1,4 @@
-"""Weights and their optimizer: scoring of sampled tokens, and one optimizer step on a mini-batch."""
+"""Weights and their optimizer: scores of sampled tokens, one optimizer step on a mini-batch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def freeze_dropout(model: nn.Module) -> None:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - typed as Tensor | Module
 
 
 def target_logits(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
@@ -162,8 +162,8 @@ class Learner:
         if not (math.isfinite(total) and math.isfinite(norm)):
             self.optimizer.zero_grad()
             raise UpdateError(
-                f"update: the loss is {total} and its gradient norm {norm}; both must be finite. The "
-                "weights were not changed. Go back to a checkpoint and lower the learning rate"
+                f"update: the loss is {total} and its gradient norm {norm}; both must be finite. "
+                "The weights were not changed. Go back to a checkpoint and lower the learning rate"
             )
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -189,8 +189,8 @@ class Learner:
             self.optimizer.load_state_dict(_copied(state["optimizer"]))
         except (KeyError, ValueError) as error:
             raise CheckpointError(
-                f"checkpoint: its optimizer state does not fit ({error}); it needs the state of the "
-                "same model and optimizer. Resume with the configuration of the run"
+                f"checkpoint: its optimizer state does not fit ({error}); it needs the state of "
+                "the same model and optimizer. Resume with the configuration of the run"
             ) from error
         self.model.load_state_dict(state["model"])
 
@@ -209,7 +209,7 @@ def check_weights(model: PreTrainedModel, weights: Mapping[str, Any]) -> None:
 
 
 def _copied(value: Any, seen: dict[int, Tensor] | None = None) -> Any:
-    """Return a copy on the CPU of nested state; tensors that share memory (tied weights) still do."""
+    """Return a copy on the CPU of nested state; tensors that share memory (tied) still do."""
     seen = {} if seen is None else seen
     if isinstance(value, Tensor):
         key = value.data_ptr() if value.numel() else id(value)

@@ -1,4 +1,4 @@
-"""Next tokens from logits: one uniform number per row and step, inverted through the distribution."""
+"""Next tokens from logits: one uniform number per row and step, inverted through the CDF."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_sampling(sampling: Sampling) -> None:
 def uniforms(request: GenerateRequest) -> Tensor:
     """Return the draws of a request: ``[K, max_completion_tokens]`` numbers in [0, 1).
 
-    They depend on the seed alone, so a request gives the same completions whatever it is batched with.
+    They depend on the seed alone: what a request is batched with does not matter.
     """
     generator = np.random.default_rng(request.seed & (2**64 - 1))
     shape = (request.sampling.max_completion_tokens, request.num_candidates)
@@ -95,10 +95,11 @@ class RowSampling:
         top = logits.amax(-1, keepdim=True)
         cumulative = (logits - top).exp_().cumsum_(-1)
         total = cumulative[:, -1:]
-        # right=True finds the first entry above the target: a token of probability 0 adds nothing to
-        # the sum, so it is never the first. The clamp is for a product rounded up to the total.
+        # right=True finds the first entry above the target: a token of probability 0 adds nothing
+        # to the sum, so it is never the first. The minimum is for a product rounded to the total.
         target = torch.minimum(draws[:, None] * total, total * (1 - 2**-23))
         tokens = torch.searchsorted(cumulative, target, right=True)
+        tokens.clamp_(max=logits.shape[1] - 1)  # NaN finds no entry; its log-probability tells
         if self._top_k is not None or self._top_p is not None:
             # A parallel sum may rise by a rounding error where a token is excluded.
             best = logits.argmax(-1, keepdim=True)
@@ -115,7 +116,7 @@ class RowSampling:
             logits = logits / self._temperature
         if self._top_k is None and self._top_p is None:
             return logits
-        ordered, order = logits.sort(-1, descending=True, stable=True)
+        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         excluded = torch.zeros_like(ordered, dtype=torch.bool)
         if self._top_k is not None:
             ranks = torch.arange(logits.shape[1], device=logits.device)

@@ -89,9 +89,9 @@ class TransformersPolicy:
         dtype = torch.float32
         if training is None and engine.precision == "bfloat16":
             dtype = torch.bfloat16
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
+        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
         return cls(
-            model,
+            model.to(device),
             AutoTokenizer.from_pretrained(path),
             engine=engine,
             training=training,
@@ -114,7 +114,7 @@ class TransformersPolicy:
                 "tokenizer", "a tokenizer without chat template", "one with a chat template",
                 "choose an instruction-tuned model, or set `tokenizer.chat_template` and save it",
             )  # fmt: skip
-        ids = self.tokenizer.apply_chat_template(
+        ids: Any = self.tokenizer.apply_chat_template(
             [dict(message) for message in messages],
             add_generation_prompt=True,
             tokenize=True,
@@ -174,7 +174,7 @@ class TransformersPolicy:
 def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the token ids that end a completion: of the generation settings and the tokenizer."""
     settings = getattr(model, "generation_config", None)
-    ids = getattr(settings, "eos_token_id", None)
-    ids = [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
-    own = tokenizer.eos_token_id
-    return frozenset(ids if own is None else [*ids, own])
+    found: list[Any] = []
+    for ids in (getattr(settings, "eos_token_id", None), tokenizer.eos_token_id):
+        found += ids if isinstance(ids, list) else [ids]
+    return frozenset(int(token) for token in found if token is not None)
