@@ -1,0 +1,239 @@
+"""Verdicts on programs and tests: everything that runs in the sandbox, remembered."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pettingllms.errors import SandboxError
+from pettingllms.parsing import one_line
+from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status, default_sandbox
+from pettingllms_envs.code.comparison import json_or_none, outputs_match, values_match
+from pettingllms_envs.code.mutants import mutants
+from pettingllms_envs.datasets import CodeProblem, CodeTest
+
+NUM_BAD_PROGRAMS = 6
+"""Most known-bad programs that judge the tests of a problem."""
+
+_NUM_MUTANTS = 16
+_MAX_REMEMBERED_RUNS = 20_000
+_MAX_REMEMBERED_CHARS = 20_000
+_TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
+
+
+class Run(NamedTuple):
+    """What one program did on one input."""
+
+    status: Status
+    output: str
+    """What was printed; for a function, the JSON of what was returned."""
+    error: str = ""
+    """The last line of the error output."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the program ended well; says nothing about its output."""
+        return self.status is Status.OK
+
+
+class BadProgram(NamedTuple):
+    """A program known to be wrong, and the golden tests that show it."""
+
+    source: str
+    failed: frozenset[int]
+    """Numbers of the golden tests that it fails."""
+
+
+class Judge:
+    """Runs programs on tests and remembers what happened, by program and inputs.
+
+    Thread-safe. All inputs of one program go to the sandbox in one call.
+
+    Args:
+        sandbox: Where programs run; None: the shared one.
+        exact: Compare printed texts character by character instead of token by token.
+    """
+
+    def __init__(self, sandbox: Sandbox | None = None, *, exact: bool = False) -> None:
+        self._sandbox = sandbox or default_sandbox()
+        self._exact = exact
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[tuple[Any, ...], tuple[Run, ...]] = OrderedDict()
+        self._passed: OrderedDict[tuple[Any, ...], tuple[bool, ...]] = OrderedDict()
+        self._bad: OrderedDict[tuple[Any, ...], tuple[BadProgram, ...]] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _judge, (self._sandbox, self._exact)
+
+    def run(self, problem: CodeProblem, program: str, inputs: Sequence[str]) -> tuple[Run, ...]:
+        """Return what a program does on inputs.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        key = (program, problem.function_name, problem.time_limit_s, tuple(inputs))
+        known = self._recall(self._runs, key)
+        if known is not None:
+            return known
+        runs = tuple(self._execute(problem, program, inputs))
+        if sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS:
+            self._remember(self._runs, key, runs)
+        return runs
+
+    def passes(
+        self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]
+    ) -> tuple[bool, ...]:
+        """Return, test by test, whether a program passes.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        key = (program, problem.function_name, problem.time_limit_s, tests)
+        known = self._recall(self._passed, key)
+        if known is None:
+            runs = self._execute(problem, program, [test.input for test in tests])
+            pairs = zip(runs, tests, strict=True)
+            known = tuple(self.matches(problem, run, test.output) for run, test in pairs)
+            self._remember(self._passed, key, known)
+        return known
+
+    def matches(self, problem: CodeProblem, run: Run, expected: str) -> bool:
+        """Return whether a run ended well with the expected output."""
+        if not run.is_ok:
+            return False
+        if problem.function_name is None:
+            return outputs_match(run.output, expected, exact=self._exact)
+        return values_match(json_or_none(run.output), json_or_none(expected))
+
+    def bad_programs(self, problem: CodeProblem) -> tuple[BadProgram, ...]:
+        """Return programs known to be wrong, for judging tests; the same ones at every call.
+
+        They are the source's own wrong programs, and variants of its solution. Each fails a golden
+        test in time. Those that pass some test come first, because others are no challenge.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        key = (problem.id, problem.solution, problem.wrong_programs, problem.tests)
+        known = self._recall(self._bad, key)
+        if known is None:
+            found = self._judged(problem, problem.wrong_programs[:_NUM_MUTANTS])
+            if len(found) < NUM_BAD_PROGRAMS and problem.solution is not None:
+                found += self._judged(problem, mutants(problem.solution, _NUM_MUTANTS))
+            subtle = [bad for bad in found if len(bad.failed) < len(problem.tests)]
+            known = tuple((subtle or found)[:NUM_BAD_PROGRAMS])
+            self._remember(self._bad, key, known)
+        return known
+
+    def _judged(self, problem: CodeProblem, programs: Sequence[str]) -> list[BadProgram]:
+        """Return the programs that are wrong and end in time, with what shows it."""
+        found: list[BadProgram] = []
+        for program in programs:
+            # One input first: a program that never ends must not cost a time limit per test.
+            if self.run(problem, program, [problem.tests[0].input])[0].status in _TOO_SLOW:
+                continue
+            runs = self._execute(problem, program, [test.input for test in problem.tests])
+            if any(run.status in _TOO_SLOW for run in runs):
+                continue
+            pairs = enumerate(zip(runs, problem.tests, strict=True))
+            failed = frozenset(
+                i for i, (run, test) in pairs if not self.matches(problem, run, test.output)
+            )
+            if failed:
+                found.append(BadProgram(program, failed))
+        return found
+
+    def trusted_outputs(
+        self, problem: CodeProblem, passing: Sequence[str], inputs: Sequence[str]
+    ) -> list[str | None] | None:
+        """Return the right output of each input, or None where there is nobody to ask.
+
+        The solution is asked; without one, the programs that passed all golden tests, of which
+        more than half must print the same. An input has no right output (None in the list) where
+        these fail or differ.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        sources = passing if problem.solution is None else (problem.solution,)
+        if not sources:
+            return None
+        runs = [self.run(problem, source, inputs) for source in sources]
+        return [_agreed([run[i] for run in runs]) for i in range(len(inputs))]
+
+    def _execute(self, problem: CodeProblem, program: str, inputs: Sequence[str]) -> list[Run]:
+        seconds = problem.time_limit_s
+        limits = Limits(wall_s=2 * seconds + 1, cpu_s=seconds, memory_bytes=512 << 20)
+        if problem.function_name is None:
+            results = self._sandbox.run_many(program, inputs, limits)
+            return [_checked(result, result.stdout) for result in results]
+        arguments = [json_or_none(text) for text in inputs]
+        usable = [args for args in arguments if isinstance(args, list)]
+        calls = iter(
+            self._sandbox.run_calls(program, problem.function_name, usable, limits)
+            if usable
+            else ()
+        )
+        runs: list[Run] = []
+        for args in arguments:
+            if not isinstance(args, list):
+                runs.append(Run(Status.ERROR, "", "the input is not a JSON list of arguments"))
+                continue
+            call = next(calls)
+            run = _checked(call.execution, json.dumps(call.value) if call.has_value else "")
+            if run.is_ok and not call.has_value:
+                run = Run(Status.ERROR, "", "no value that JSON can express was returned")
+            runs.append(run)
+        return runs
+
+    def _recall(self, table: OrderedDict[tuple[Any, ...], Any], key: tuple[Any, ...]) -> Any:
+        with self._lock:
+            known = table.get(key)
+            if known is not None:
+                table.move_to_end(key)
+            return known
+
+    def _remember(
+        self, table: OrderedDict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any
+    ) -> None:
+        with self._lock:
+            table[key] = value
+            if len(table) > _MAX_REMEMBERED_RUNS:
+                table.popitem(last=False)
+
+
+def _judge(sandbox: Sandbox, exact: bool) -> Judge:
+    return Judge(sandbox, exact=exact)
+
+
+def _checked(result: ExecutionResult, output: str) -> Run:
+    if result.status is Status.SANDBOX_ERROR:
+        raise SandboxError(f"the sandbox failed: {one_line(result.stderr, 500)}")
+    last_line = result.stderr.strip().rpartition("\n")[2]
+    return Run(result.status, output, one_line(last_line, 300))
+
+
+def _agreed(runs: Sequence[Run]) -> str | None:
+    outputs = Counter(" ".join(run.output.split()) for run in runs if run.is_ok)
+    if not outputs:
+        return None
+    output, count = outputs.most_common(1)[0]
+    if 2 * count <= len(runs):
+        return None
+    return next(run.output for run in runs if " ".join(run.output.split()) == output)
+
+
+_default: Judge | None = None
+_default_lock = threading.Lock()
+
+
+def default_judge() -> Judge:
+    """Return the judge that all environments of this process share."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Judge()
+        return _default

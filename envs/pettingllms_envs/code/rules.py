@@ -1,0 +1,96 @@
+"""The state of a programming episode and what programs and tests do to it. No text, no sandbox."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pettingllms_envs.datasets import CodeTest
+
+MAX_REMEMBERED = 4
+"""Most failing, and most passing, programs of an episode that judge later tests."""
+
+
+class Mismatch(NamedTuple):
+    """A test on which program and tester did not agree."""
+
+    turn: int
+    input: str
+    expected: str
+    """What the tester expected."""
+    actual: str
+    """What the program printed or returned, or how it failed."""
+
+
+class CodeState(NamedTuple):
+    """Everything that an episode depends on; the problem itself is looked up by its id."""
+
+    problem_id: str
+    turn: int = 0
+    program: str | None = None
+    """The standing program: the latest that could be read."""
+    num_passed: int = 0
+    """Golden tests that the standing program passes."""
+    is_program_new: bool = False
+    """Whether the standing program was written in the running turn."""
+    tests: tuple[CodeTest, ...] = ()
+    """Tests of the running turn; after a turn, of the turn before."""
+    test_value: float = 0.0
+    """Worth of the latest tests that could be read, from 0 to 1."""
+    mismatches: tuple[Mismatch, ...] = ()
+    """As many as the history holds, the latest last."""
+    remarks: tuple[str, ...] = ()
+    """What could not be read in the turn before."""
+    failing: tuple[str, ...] = ()
+    """Programs of this episode that failed a golden test, the latest last."""
+    passing: tuple[str, ...] = ()
+    """Programs of this episode that passed all golden tests, the latest last."""
+
+
+def with_program(state: CodeState, program: str, num_passed: int, num_tests: int) -> CodeState:
+    """Return the state after a program of which the golden verdict is known."""
+    failing, passing = state.failing, state.passing
+    if num_passed == num_tests:
+        passing = _remembered(passing, program)
+    else:
+        failing = _remembered(failing, program)
+    return state._replace(
+        program=program,
+        num_passed=num_passed,
+        is_program_new=True,
+        failing=failing,
+        passing=passing,
+    )
+
+
+def _remembered(programs: tuple[str, ...], program: str) -> tuple[str, ...]:
+    return (*(p for p in programs if p != program), program)[-MAX_REMEMBERED:]
+
+
+def with_tests(state: CodeState, tests: tuple[CodeTest, ...], value: float) -> CodeState:
+    """Return the state after tests whose worth is known."""
+    return state._replace(tests=tests, test_value=value)
+
+
+def with_remark(state: CodeState, remark: str) -> CodeState:
+    """Return the state after a text that could not be read."""
+    return state._replace(remarks=(*state.remarks, remark))
+
+
+def with_mismatches(state: CodeState, found: tuple[Mismatch, ...], history: int) -> CodeState:
+    """Return the state with further mismatches; the latest `history` are kept."""
+    return state._replace(mismatches=(*state.mismatches, *found)[-history:])
+
+
+def at_turn_start(state: CodeState) -> CodeState:
+    """Return the state before the first agent of a turn acts: last turn's remarks are gone."""
+    return state._replace(remarks=(), tests=(), is_program_new=False)
+
+
+def next_turn(state: CodeState) -> CodeState:
+    """Return the state at the start of the next turn."""
+    return state._replace(turn=state.turn + 1, is_program_new=False)
+
+
+def program_value(num_passed: int, num_tests: int) -> float:
+    """Return the potential of a program: the share of tests passed, and 1 more for all of them."""
+    return num_passed / num_tests + (num_passed == num_tests)

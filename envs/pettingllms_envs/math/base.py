@@ -1,0 +1,155 @@
+"""What `MathEnv` and `MathEnsembleEnv` share: problems, attempts, their costs and verdicts."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument, SandboxError
+from pettingllms.parsing import one_line
+from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
+from pettingllms.transition import ParseError, role_of
+from pettingllms_envs.datasets import MathProblem
+from pettingllms_envs.math.answers import MAX_ANSWER_CHARS, last_printed
+from pettingllms_envs.math.problems import problem_source
+from pettingllms_envs.math.rules import Attempt, Equivalent, MathState
+from pettingllms_envs.math.text import (
+    FIELDS,
+    Solution,
+    board,
+    excerpt,
+    fields,
+    read_boxed,
+    read_program,
+)
+from pettingllms_envs.math.verifier import Verifier, default_verifier
+
+NO_ANSWER_COST = -0.25
+"""Local reward of an attempt without a readable answer, divided by the number of turns."""
+
+TOOL_LIMITS = Limits(wall_s=10.0, cpu_s=8.0, output_bytes=1 << 16)
+"""What a tool's program may use."""
+
+
+class AnswerEnv(TextEnv[MathState]):
+    """Base of the environments in which agents answer a mathematical question.
+
+    Args:
+        stages: As in `TextEnv`.
+        max_turns: Turns of an episode.
+        source: Where the problems come from; see `problem_source`.
+        split: Split of the source.
+        schema: Schema of a file or hub data set.
+        difficulty: Least and greatest difficulty of built-in questions.
+        families: Built-in families to use.
+        history: Number of past turns that prompts show.
+        sandbox: Runs the tools' programs; None: the shared one.
+        verifier: Compares answers; None: the shared one.
+        alpha: As in `TextEnv`.
+        observation_mode: As in `TextEnv`.
+        prompts: As in `TextEnv`.
+        render_mode: As in `TextEnv`.
+
+    Raises:
+        InvalidArgument: An argument is out of its range.
+        MissingDependency: math-verify is not installed.
+    """
+
+    prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+
+    def __init__(
+        self,
+        *,
+        stages: Sequence[Sequence[str]],
+        max_turns: int,
+        source: str | Sequence[MathProblem],
+        split: str | None,
+        schema: str | None,
+        difficulty: tuple[int, int],
+        families: Sequence[str] | None,
+        history: int,
+        sandbox: Sandbox | None,
+        verifier: Verifier | None,
+        alpha: float,
+        observation_mode: str,
+        prompts: Mapping[str, Any] | None,
+        render_mode: str | None,
+    ) -> None:
+        if history < 1:
+            raise InvalidArgument("history", history, "a whole number of at least 1")
+        super().__init__(
+            stages=stages,
+            max_turns=max_turns,
+            alpha=alpha,
+            observation_mode=observation_mode,
+            prompts=prompts,
+            render_mode=render_mode,
+        )
+        self._draw = problem_source(source, split, schema, difficulty, families)
+        self._history = history
+        self._sandbox = sandbox or default_sandbox()
+        self._verifier = verifier or default_verifier()
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> MathState:
+        return MathState(self._draw(rng, options))
+
+    def _fields(self, state: MathState, agent: str) -> Mapping[str, object]:
+        return fields(state, self.max_turns)
+
+    def _parse(self, agent: str, text: str) -> Solution | ParseError:
+        return read_program(text) if role_of(agent) == "tool" else read_boxed(text)
+
+    def _ansi(self, state: MathState) -> str:
+        return board(state)
+
+    def _attempt(
+        self, state: MathState, agent: str, action: Solution | ParseError
+    ) -> tuple[Attempt, dict[str, Any]]:
+        """Return what an action amounts to, and the facts about it for `infos`."""
+        info: dict[str, Any] = {"answer": None, "verdict": "", "problem": state.problem.id}
+        if isinstance(action, ParseError):
+            return Attempt(agent, None, "", action.reason, ""), info
+        answer, report = action.answer, "ok"
+        if role_of(agent) == "tool":
+            answer, report = self._run(action.text)
+            info["execution"] = report
+        work = excerpt(action.text)
+        if answer is None:
+            return Attempt(agent, None, work, report, ""), info
+        problem = state.problem
+        verdict = self._verifier.judge(
+            problem.answer, answer, unit=problem.unit, tolerance=problem.tolerance
+        )
+        info |= {"answer": answer, "verdict": str(verdict.outcome)}
+        return Attempt(agent, answer, work, report, str(verdict.outcome)), info
+
+    def _run(self, program: str) -> tuple[str | None, str]:
+        """Return the answer that a program prints, or None, and how it ended."""
+        result = self._sandbox.run(program, limits=TOOL_LIMITS)
+        if result.status is Status.SANDBOX_ERROR:
+            raise SandboxError(f"the sandbox failed: {one_line(result.stderr, 500)}")
+        if result.status is not Status.OK:
+            cause = one_line(last_printed(result.stderr) or "", 200)
+            return None, f"{result.status}: {cause}" if cause else str(result.status)
+        answer = last_printed(result.stdout)
+        if answer is None:
+            return None, "the program printed nothing"
+        if len(answer) > MAX_ANSWER_CHARS:
+            return None, f"the last printed line is longer than {MAX_ANSWER_CHARS} characters"
+        return answer, "ok"
+
+    def _cost(self, attempt: Attempt) -> float:
+        return NO_ANSWER_COST / self.max_turns if attempt.answer is None else 0.0
+
+    def _equivalent(self, state: MathState) -> Equivalent:
+        return functools.partial(self._verifier.are_equivalent, unit=state.problem.unit)
+
+
+def write_answer(agent: str, answer: str) -> str:
+    """Return how a reference policy writes an answer in the role of an agent."""
+    if role_of(agent) == "tool":
+        return f"```python\nprint({answer!r})\n```"
+    return f"The answer is \\boxed{{{answer.strip().strip('$')}}}."

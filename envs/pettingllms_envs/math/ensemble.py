@@ -1,0 +1,228 @@
+"""`MathEnsembleEnv`: several reasoners and tool users, and a judge who decides."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.prompts import PromptTemplate
+from pettingllms.sandbox import Sandbox
+from pettingllms.transition import ParseError, Transition
+from pettingllms_envs.datasets import MathProblem
+from pettingllms_envs.math.base import AnswerEnv, write_answer
+from pettingllms_envs.math.rules import (
+    MathState,
+    handed_in,
+    majority,
+    next_turn,
+    standing_of,
+    value_of,
+    with_attempt,
+)
+from pettingllms_envs.math.text import Solution, ensemble_prompts
+from pettingllms_envs.math.verifier import Verifier
+
+JUDGE = "judge_0"
+MAX_CANDIDATES = 64
+
+
+class MathEnsembleEnv(AnswerEnv):
+    r"""Answer a mathematical question many times, then judge the answers.
+
+    ## Task
+
+    A question with one right answer, as in `math_v0`. Several agents answer it independently; a
+    judge reads all of it and gives the answer that is handed in.
+
+    ## Agents and roles
+
+    `reasoner_0`, `reasoner_1`, ...: reason and box an answer. `tool_0`, `tool_1`, ...: write a
+    program that prints the answer. They act simultaneously. Then `judge_0` acts, who sees all of
+    their attempts of the turn.
+
+    ## Observation
+
+    Reasoners and tools: the question, the turn, and what happened in earlier turns. Judge: the
+    question and every attempt of this turn: answer, report of the run, end of the work. The
+    reference answer is never shown. `prompt_fields` lists the placeholders of prompts.
+
+    ## Action
+
+    Tool: the last ```python block is run in the sandbox without input; the last line that it
+    prints is the answer. Reasoner and judge: the last `\boxed{...}` is the answer.
+
+    ## Reward
+
+    An agent's standing answer is its latest readable one. T is `max_turns`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | judge | change of [its standing answer is right] |
+    | local | reasoner, tool | change of [its standing answer is right] |
+    | local | no readable answer, or a program that fails or prints nothing | -0.25 / T |
+
+    Summed over an episode the team part is 1 if the answer handed in is right, else 0; an agent's
+    local parts lie in [-0.25, 1], the judge's in [-0.25, 0].
+
+    ## Termination
+
+    Terminated after `max_turns` turns (one by default), or earlier when the judge repeats the
+    answer before; the judge's standing answer is then handed in. `success`: it equals the
+    reference. There is no truncation.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `problem`: id of the problem.
+    - `answer`: the answer that was read; None if there was none.
+    - `verdict`: `correct`, `wrong`, `unparsable`, `verifier_failed`, or empty without an answer.
+    - `execution`: (tool) `ok`, or why the program gave no answer.
+    - `final_answer`: (judge) the answer that was handed in, if any.
+    - `num_answers`: (judge) number of readable answers of this turn.
+    - `majority_answer`: (judge) the most frequent answer of this turn by equivalence, the earliest
+      of several; None if there is none.
+    - `majority_correct`: (judge) baseline: whether that answer is right.
+    - `any_correct`: (judge) baseline: whether any answer of this turn is right.
+
+    ## Arguments
+
+    - `reasoners`: number of reasoners, at least 0.
+    - `tools`: number of tool users, at least 0; reasoners and tools together 1 to 64.
+    - `source`: `"builtin"`, a file, a hub data set, or a sequence of `MathProblem`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); as in `math_v0`.
+    - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
+    - `difficulty`: least and greatest difficulty of built-in questions, 1 to 5.
+    - `families`: names of the built-in families to use; None: all.
+    - `max_turns`: turns of an episode.
+    - `history`: number of past turns that prompts show, at least 1.
+    - `sandbox`: runs programs; None: the one that all environments share.
+    - `verifier`: compares answers; None: the one that all environments share.
+    - `alpha`: weight of the team reward.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt.
+    - `render_mode`: `"ansi"` or `"human"`; shows the reference answer.
+
+    `reset(options={"problem": id})` chooses a problem of a data set, `{"family": name}` a family.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("math_ensemble_v0", reasoners=3, tools=2)
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.reference_action(agent, "majority", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    The mathematics ensemble of Stronger-MAS (arXiv 2510.11062). Changed: success is set by the
+    judge's answer, and majority vote and any-correct are reported as baselines.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "math_ensemble_v0",
+        "render_modes": ["ansi", "human"],
+    }
+    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "majority")
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = ensemble_prompts()
+
+    def __init__(
+        self,
+        *,
+        reasoners: int = 3,
+        tools: int = 2,
+        source: str | Sequence[MathProblem] = "builtin",
+        split: str | None = "train",
+        schema: str | None = None,
+        difficulty: tuple[int, int] = (1, 5),
+        families: Sequence[str] | None = None,
+        max_turns: int = 1,
+        history: int = 3,
+        sandbox: Sandbox | None = None,
+        verifier: Verifier | None = None,
+        alpha: float = 1.0,
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        for name, number in (("reasoners", reasoners), ("tools", tools)):
+            if number < 0:
+                raise InvalidArgument(name, number, "a whole number of at least 0")
+        if not 1 <= reasoners + tools <= MAX_CANDIDATES:
+            allowed = f"1 to {MAX_CANDIDATES} together"
+            raise InvalidArgument("reasoners and tools", (reasoners, tools), allowed)
+        candidates = [f"reasoner_{i}" for i in range(reasoners)]
+        candidates += [f"tool_{i}" for i in range(tools)]
+        super().__init__(
+            stages=(tuple(candidates), (JUDGE,)),
+            max_turns=max_turns,
+            source=source,
+            split=split,
+            schema=schema,
+            difficulty=difficulty,
+            families=families,
+            history=history,
+            sandbox=sandbox,
+            verifier=verifier,
+            alpha=alpha,
+            observation_mode=observation_mode,
+            prompts=prompts,
+            render_mode=render_mode,
+        )
+
+    def _act(self, state: MathState, agent: str, action: Solution | ParseError) -> Transition:
+        attempt, info = self._attempt(state, agent, action)
+        after = with_attempt(state, attempt)
+        rise = value_of(after, agent) - value_of(state, agent)
+        cost = self._cost(attempt)
+        if agent != JUDGE:
+            return Transition(after, 0.0, rise + cost, info=info)
+        info |= self._baselines(state) | {"final_answer": None}
+        if not self._is_settled(state, after):
+            return Transition(next_turn(after, self._history), rise, cost, info=info)
+        after = handed_in(after, JUDGE)
+        info["final_answer"] = after.final_answer
+        success = value_of(after, JUDGE) == 1
+        return Transition(after, rise, cost, terminated=True, success=success, info=info)
+
+    def _is_settled(self, before: MathState, after: MathState) -> bool:
+        if before.turn + 1 == self.max_turns:
+            return True
+        earlier, now = standing_of(before, JUDGE), after.current[-1].answer
+        if earlier is None or earlier.answer is None or now is None:
+            return False
+        return self._equivalent(after)(earlier.answer, now)
+
+    def _baselines(self, state: MathState) -> dict[str, Any]:
+        right = {a.answer: a.is_correct for a in state.current if a.answer is not None}
+        answers = [a.answer for a in state.current if a.answer is not None]
+        chosen = majority(answers, self._equivalent(state))
+        return {
+            "num_answers": len(answers),
+            "majority_answer": chosen,
+            "majority_correct": chosen is not None and right[chosen],
+            "any_correct": any(right.values()),
+        }
+
+    def _reference(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
+        answer = state.problem.answer
+        if policy == "constant":
+            answer = "0"
+        elif policy == "majority" and agent == JUDGE:
+            answer = self._baselines(state)["majority_answer"] or "0"
+        elif policy == "majority" and rng.random() < 0.4:
+            answer = str(rng.randint(0, 9))
+        return write_answer(agent, answer)

@@ -1,0 +1,211 @@
+"""`MathEnv`: a reasoner and a tool user answer one question in two ways."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.sandbox import Sandbox
+from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms_envs.datasets import MathProblem
+from pettingllms_envs.math.base import AnswerEnv, write_answer
+from pettingllms_envs.math.rules import (
+    MathState,
+    all_agree,
+    handed_in,
+    next_turn,
+    standing_of,
+    value_of,
+    with_attempt,
+)
+from pettingllms_envs.math.text import FIELDS, Solution, team_prompts
+from pettingllms_envs.math.verifier import Verifier
+
+TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "reasoner-tool": (("tool_0", "reasoner_0"),),
+    "single": (("reasoner_0",),),
+    "single-tool": (("tool_0",),),
+}
+
+
+class MathEnv(AnswerEnv):
+    r"""Answer a mathematical question by reasoning and by a program, until both agree.
+
+    ## Task
+
+    A question with one right answer: a number, an expression, a tuple, an interval, or several of
+    these. Built-in questions are generated from families with exact answers; data sets are loaded.
+
+    ## Agents and roles
+
+    `team="reasoner-tool"`: `tool_0` writes a program that prints the answer, `reasoner_0` reasons
+    and boxes the answer. Both act on what was known at the start of the turn. `team="single"`:
+    `reasoner_0` alone; `team="single-tool"`: `tool_0` alone; with the same turns, rewards and
+    history.
+
+    ## Observation
+
+    The question, the turn, and from the second turn on what every agent did before: answer,
+    report of the run, and the end of the work. The reference answer is never shown.
+    `prompt_fields` lists the placeholders of prompts.
+
+    ## Action
+
+    Tool: the last ```python block is run in the sandbox without input; the last line that it
+    prints is the answer. Reasoner: the last `\boxed{...}` is the answer.
+
+    ## Reward
+
+    An agent's standing answer is its latest readable one. The answer that counts is the
+    reasoner's; the tool's in `team="single-tool"`. T is `max_turns`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | the agent whose answer counts acts | change of [its standing answer is right] |
+    | local | an agent acts | change of [its standing answer is right] |
+    | local | no readable answer, or a program that fails or prints nothing | -0.25 / T |
+
+    Summed over an episode the team part is 1 if the answer handed in is right, else 0, whatever
+    the number of turns, and an agent's local parts lie in [-0.25, 1]. Staying, oscillating and
+    drawing out an episode pay nothing. A verdict that the verifier could not reach counts as not
+    right and is told in `verdict`.
+
+    ## Termination
+
+    Terminated when both answers of a turn mean the same (alone: when an answer repeats the one
+    before), or after `max_turns` turns; the answer that counts is then handed in. `success`: it
+    equals the reference. There is no truncation: the last answer is always judged.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `problem`: id of the problem.
+    - `answer`: the answer that was read; None if there was none.
+    - `verdict`: `correct`, `wrong`, `unparsable`, `verifier_failed`, or empty without an answer.
+    - `execution`: (tool) `ok`, or why the program gave no answer.
+    - `agreed`: (last agent of a turn) whether the answers agreed.
+    - `final_answer`: (last agent of a turn) the answer that was handed in, if any.
+
+    ## Arguments
+
+    - `team`: `"reasoner-tool"`, `"single"` or `"single-tool"`.
+    - `source`: `"builtin"`, a file, a hub data set, or a sequence of `MathProblem`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in questions: by content;
+      files: a share of the problems by id; hub data sets: their own splits.
+    - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
+    - `difficulty`: least and greatest difficulty of built-in questions, 1 to 5.
+    - `families`: names of the built-in families to use; None: all.
+    - `max_turns`: turns of an episode.
+    - `history`: number of past turns that prompts show, at least 1.
+    - `sandbox`: runs programs; None: the one that all environments share.
+    - `verifier`: compares answers; None: the one that all environments share.
+    - `alpha`: weight of the team reward.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt.
+    - `render_mode`: `"ansi"` or `"human"`; shows the reference answer.
+
+    `reset(options={"problem": id})` chooses a problem of a data set, `{"family": name}` a family.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("math_v0", split="test", difficulty=(1, 2))
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    The mathematics workflow of Stronger-MAS (arXiv 2510.11062). Changed: answers are compared by
+    equivalence in killable processes, rewards are differences, so that time does not pay.
+    """
+
+    metadata: dict[str, Any] = {"name": "math_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "disagreeing")
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
+
+    def __init__(
+        self,
+        *,
+        team: str = "reasoner-tool",
+        source: str | Sequence[MathProblem] = "builtin",
+        split: str | None = "train",
+        schema: str | None = None,
+        difficulty: tuple[int, int] = (1, 5),
+        families: Sequence[str] | None = None,
+        max_turns: int = 4,
+        history: int = 3,
+        sandbox: Sandbox | None = None,
+        verifier: Verifier | None = None,
+        alpha: float = 1.0,
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if team not in TEAMS:
+            raise InvalidArgument("team", team, ", ".join(TEAMS) + suggestion(team, TEAMS))
+        stages = TEAMS[team]
+        self._counting_agent = stages[0][-1]
+        self._is_alone = len(stages[0]) == 1
+        roles = map(role_of, stages[0])
+        templates = team_prompts(self._is_alone)
+        super().__init__(
+            stages=stages,
+            max_turns=max_turns,
+            source=source,
+            split=split,
+            schema=schema,
+            difficulty=difficulty,
+            families=families,
+            history=history,
+            sandbox=sandbox,
+            verifier=verifier,
+            alpha=alpha,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts({role: templates[role] for role in roles}, prompts, FIELDS),
+            render_mode=render_mode,
+        )
+
+    def _act(self, state: MathState, agent: str, action: Solution | ParseError) -> Transition:
+        attempt, info = self._attempt(state, agent, action)
+        after = with_attempt(state, attempt)
+        rise = value_of(after, agent) - value_of(state, agent)
+        local = rise + self._cost(attempt)
+        if agent != self._counting_agent:
+            return Transition(after, 0.0, local, info=info)
+        agreed = self._agreed(state, after)
+        info |= {"agreed": agreed, "final_answer": None}
+        if not agreed and state.turn + 1 < self.max_turns:
+            return Transition(next_turn(after, self._history), rise, local, info=info)
+        after = handed_in(after, agent)
+        info["final_answer"] = after.final_answer
+        success = value_of(after, agent) == 1
+        return Transition(after, rise, local, terminated=True, success=success, info=info)
+
+    def _agreed(self, before: MathState, after: MathState) -> bool:
+        attempts = after.current
+        if self._is_alone:
+            earlier = standing_of(before, self._counting_agent)
+            if earlier is None:
+                return False
+            attempts = (earlier, *attempts)
+        return all_agree(attempts, self._equivalent(after))
+
+    def _reference(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
+        is_wrong = policy == "constant" or (policy == "disagreeing" and agent == "tool_0")
+        return write_answer(agent, "0" if is_wrong else state.problem.answer)

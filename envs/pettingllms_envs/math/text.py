@@ -1,0 +1,173 @@
+"""What the agents of the mathematics environments read, and how their texts are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pettingllms.parsing import last_boxed, last_code_block, one_line
+from pettingllms.prompts import PromptTemplate
+from pettingllms.transition import ParseError
+from pettingllms_envs.math.rules import Attempt, MathState
+
+MAX_PROGRAM_CHARS = 20_000
+WORK_CHARS = 1200
+"""Most characters of a program or of the end of a reasoning that later turns show."""
+ANSWER_CHARS = 200
+"""Most characters of an answer that prompts show."""
+
+FIELDS: Mapping[str, str] = {
+    "question": "the problem",
+    "turn": "number of the turn, from 1",
+    "max_turns": "turns of an episode",
+    "history": "what every agent did in earlier turns; empty in the first turn",
+    "news": "what every agent did in the turn before; empty in the first turn",
+    "candidates": "what the agents before the judge did in this turn",
+}
+
+
+class Solution(NamedTuple):
+    """A text that could be read: a program, or a reasoning with its answer."""
+
+    text: str
+    """The program, or the whole reasoning."""
+    answer: str | None
+    """The boxed answer of a reasoning; None for a program, which has yet to be run."""
+
+
+def read_program(text: str) -> Solution | ParseError:
+    """Read the last ```python block of a text."""
+    program = last_code_block(text)
+    if program is None or not program.strip():
+        return ParseError("no closed ```python block with a program")
+    if len(program) > MAX_PROGRAM_CHARS:
+        return ParseError(f"a program of more than {MAX_PROGRAM_CHARS} characters")
+    return Solution(program, None)
+
+
+def read_boxed(text: str) -> Solution | ParseError:
+    r"""Read the last `\boxed{...}` of a text."""
+    answer = last_boxed(text)
+    if not answer:
+        return ParseError("no \\boxed{...} with an answer")
+    return Solution(text, answer)
+
+
+def excerpt(text: str) -> str:
+    """Return the end of a text, where a reasoning comes to its point, within `WORK_CHARS`."""
+    text = text.strip()
+    return text if len(text) <= WORK_CHARS else "... " + text[-WORK_CHARS:]
+
+
+def attempts_text(attempts: Sequence[Attempt]) -> str:
+    """Return the attempts of one turn as a prompt shows them."""
+    return "\n\n".join(map(_attempt_text, attempts))
+
+
+def _attempt_text(attempt: Attempt) -> str:
+    if attempt.answer is None:
+        head = f"{attempt.agent} gave no answer ({attempt.report})."
+    else:
+        head = f"{attempt.agent} answered: {one_line(attempt.answer, ANSWER_CHARS)}"
+    return f"{head}\n{attempt.work}" if attempt.work else head
+
+
+def history_text(state: MathState) -> str:
+    """Return what is remembered of earlier turns, or an empty text."""
+    first = state.turn - len(state.past) + 1
+    turns = (
+        f"--- turn {first + i} ---\n{attempts_text(attempts)}"
+        for i, attempts in enumerate(state.past)
+    )
+    return "\n\n".join(turns)
+
+
+def fields(state: MathState, max_turns: int) -> dict[str, object]:
+    """Return the values of the placeholders in `FIELDS`."""
+    history = history_text(state)
+    news = attempts_text(state.past[-1]) if state.past else ""
+    return {
+        "question": state.problem.question,
+        "turn": state.turn + 1,
+        "max_turns": max_turns,
+        "history": _HISTORY.format(history) if history else "",
+        "news": news,
+        "candidates": attempts_text(state.current),
+    }
+
+
+_HISTORY = (
+    "\n\nEarlier turns, in which no answer was settled:\n\n{}\n\n"
+    "Find out which of these answers are wrong."
+)
+_FORMAT = (
+    "Write the final answer in simplest exact form: a whole number, a fraction, or a LaTeX "
+    "expression; several answers separated by commas; points as (x,y); intervals as [a,b)."
+)
+_USER = (
+    "Problem:\n{question}\n\nTurn {turn} of {max_turns}.{history}\n\nSolve the problem."
+)
+_UPDATE = (
+    "Turn {turn} of {max_turns}. The answers of the last turn did not agree:\n\n{news}\n\n"
+    "Find out which one is wrong and answer again."
+)
+_TEAM = (
+    "You and a team-mate solve the same problem in two ways, without seeing each other's answer of "
+    "the running turn. When both answers mean the same, they are handed in. Otherwise both of you "
+    "see what was tried and get another turn; {last} at the end."
+)
+_ALONE = (
+    "You have several turns. When you give the same answer twice in a row, or in the last turn, "
+    "it is handed in."
+)
+_LAST = "the reasoner's answer counts"
+_REASON = (
+    "You are a careful mathematician. Reason step by step and finish with \\boxed{{answer}}. "
+    + _FORMAT
+)
+_PROGRAM = (
+    "You are a mathematician who solves problems by programs. Write exactly one Python program in "
+    "a ```python block. It runs without input, files and network, and the last line that it prints "
+    "must be the final answer and nothing else. " + _FORMAT
+)
+
+
+def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
+    """Return the prompts of reasoner and tool, working together or alone."""
+    setting = _ALONE if is_alone else _TEAM.format(last=_LAST)
+    return {
+        "tool": PromptTemplate(f"{_PROGRAM}\n\n{setting}", _USER, _UPDATE),
+        "reasoner": PromptTemplate(f"{_REASON}\n\n{setting}", _USER, _UPDATE),
+    }
+
+
+_PANEL = (
+    "Several mathematicians work on the same problem without seeing each other; afterwards a judge "
+    "reads all of their answers and decides."
+)
+_JUDGE = (
+    "You are the judge of several attempts at one problem, some of them by reasoning, some by "
+    "programs. Any of them may be wrong, also the most frequent answer. Check them against the "
+    "problem, then give the answer that you find right as \\boxed{{answer}}. " + _FORMAT
+)
+
+
+def ensemble_prompts() -> dict[str, PromptTemplate]:
+    """Return the prompts of the ensemble's roles."""
+    judge = "Problem:\n{question}\n\nThe attempts:\n\n{candidates}\n\nWhat is the right answer?"
+    again = "Turn {turn} of {max_turns}. The new attempts:\n\n{candidates}\n\nDecide."
+    return {
+        "reasoner": PromptTemplate(f"{_REASON}\n\n{_PANEL}", _USER, _UPDATE),
+        "tool": PromptTemplate(f"{_PROGRAM}\n\n{_PANEL}", _USER, _UPDATE),
+        "judge": PromptTemplate(_JUDGE, judge, again),
+    }
+
+
+def board(state: MathState) -> str:
+    """Return the state as text for people; tells the reference answer."""
+    problem = state.problem
+    parts = [f"{problem.id}\n{problem.question}\nreference: {problem.answer}", history_text(state)]
+    parts += [attempts_text(state.current)]
+    if state.final_answer is not None:
+        parts.append(f"handed in: {state.final_answer}")
+    return "\n\n".join(part for part in parts if part)
