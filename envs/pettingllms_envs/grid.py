@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 
 from pettingllms.errors import LevelFormatError
 
@@ -21,9 +20,6 @@ MOVES = "UDLR"
 
 OFFSETS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 """Move -> (change of the row, change of the column)."""
-
-OPPOSITE = {"U": "D", "D": "U", "L": "R", "R": "L"}
-"""Move -> the move that undoes it."""
 
 UNREACHABLE = -1
 """The distance of a cell that cannot be reached."""
@@ -59,11 +55,6 @@ def cells_of(bits: int) -> list[int]:
         cells.append(lowest.bit_length() - 1)
         bits ^= lowest
     return cells
-
-
-def neighbours(bits: int, stride: int) -> int:
-    """Return all cells one move away from `bits`, off-board ones included (mask with `& free`)."""
-    return bits << stride | bits >> stride | bits << 1 | bits >> 1
 
 
 def layers(free: int, source: int, stride: int) -> Iterator[int]:
@@ -157,25 +148,6 @@ def canonical(rows: Sequence[str]) -> str:
     # A text read backwards is the grid turned by 180 degrees.
     smallest = min(forms + [form[::-1] for form in forms])
     return f"{len(rows)}x{len(rows[0])}:{smallest}"
-
-
-@cache
-def symmetries(rows: int, cols: int) -> tuple[tuple[int, ...], ...]:
-    """Return the cell permutations that map a board onto a board of the same shape.
-
-    Returns:
-        Eight permutations for a square, four for another rectangle, the identity first. Each lists,
-        for the cells in row-major order *without* the extra column (`row * cols + col`), the cell
-        whose content moves there.
-    """
-    grid = [[row * cols + col for col in range(cols)] for row in range(rows)]
-    images: list[tuple[int, ...]] = []
-    for turned in (grid, [list(column) for column in zip(*grid, strict=True)]):
-        for image in (turned, turned[::-1]):
-            if len(image) == rows:
-                for form in (image, [row[::-1] for row in image]):
-                    images.append(tuple(cell for row in form for cell in row))
-    return tuple(dict.fromkeys(images))
 
 
 # ---- texts

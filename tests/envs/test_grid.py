@@ -86,23 +86,6 @@ def test_canonical_form_tells_different_boards_apart(rows, cols, num_classes):
     assert len(forms) == num_classes
 
 
-@given(boards(symbols="#.P"))
-def test_symmetries_list_the_images_of_equal_shape(rows):
-    flat = "".join(rows)
-    permutations = grid.symmetries(len(rows), len(rows[0]))
-    listed = {"".join(flat[cell] for cell in order) for order in permutations}
-    shape = (len(rows), len(rows[0]))
-    assert listed == {
-        "".join(image) for image in images(rows) if (len(image), len(image[0])) == shape
-    }
-    assert permutations[0] == tuple(range(len(flat)))
-
-
-@pytest.mark.parametrize(("rows", "cols", "order"), [(3, 3, 8), (3, 5, 4), (5, 3, 4)])
-def test_number_of_symmetries(rows, cols, order):
-    assert len(grid.symmetries(rows, cols)) == order
-
-
 @pytest.mark.parametrize("probability", [0.0, 0.01, 0.22, 0.5, 0.78, 1.0])
 def test_random_bits_have_the_probability_asked_for(probability):
     bits = grid.random_bits(random.Random(0), probability, 200_000)

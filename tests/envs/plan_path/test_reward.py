@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms.testing import HOSTILE_TEXTS
-from pettingllms_envs.grid import OPPOSITE, moves_json
+from pettingllms_envs.grid import moves_json
 from pettingllms_envs.team_table import TEAMS
 
 LEVEL = "P...\n.##.\n...G"
 EPSILON = 1e-9
+OPPOSITE = {"U": "D", "D": "U", "L": "R", "R": "L"}
 
 
 def make(**kwargs):
