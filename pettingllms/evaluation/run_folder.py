@@ -113,9 +113,14 @@ class RunFolder:
             "versions": dict(self.versions),
             "plan": self.plan.to_json(),
         }
-        self.write("run.json", json.dumps(data, indent=2) + "\n")
+        self._write("run.json", json.dumps(data, indent=2) + "\n")
 
-    def write(self, name: str, text: str) -> None:
+    def write_report(self, data: Mapping[str, Any], text: str) -> None:
+        """Write the report as JSON data and as Markdown."""
+        self._write("report.json", json.dumps(data, indent=2, allow_nan=False) + "\n")
+        self._write("report.md", text)
+
+    def _write(self, name: str, text: str) -> None:
         """Write a file of the folder; a reader sees the whole file or none."""
         partial = self.path / f"{name}.partial"
         partial.write_text(text, encoding="utf-8")

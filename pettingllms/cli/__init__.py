@@ -1,0 +1,25 @@
+"""The command `pettingllms`: look at environments, play, evaluate, compare, begin one's own."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; ends the process with 0 (done), 1 (failed) or 2 (wrong use)."""
+    try:
+        from pettingllms.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        from pettingllms.errors import MissingDependency
+
+        sys.exit(_refused(str(MissingDependency("the command `pettingllms`", error.name, "cli"))))
+    sys.exit(run(sys.argv[1:]))
+
+
+def _refused(reason: str) -> int:
+    sys.stderr.write(f"error: {reason}\n")
+    return 2

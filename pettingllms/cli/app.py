@@ -1,0 +1,104 @@
+"""The group of commands, each imported when it is called, and how errors reach a person."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+from collections.abc import Sequence
+
+import click
+
+import pettingllms
+from pettingllms.cli.console import stderr
+from pettingllms.errors import (
+    EnvironmentNotLoadable,
+    InvalidArgument,
+    MissingDependency,
+    PettingLLMsError,
+    UnknownEnvironment,
+)
+
+_COMMANDS = {
+    "list": ("pettingllms.cli.catalogue:list_command", "List the installed environments."),
+    "info": ("pettingllms.cli.catalogue:info_command", "Show the page of an environment."),
+    "play": ("pettingllms.cli.play:play_command", "Play a role yourself."),
+    "eval": ("pettingllms.cli.evaluate:eval_command", "Evaluate policies, with intervals."),
+    "compare": ("pettingllms.cli.compare:compare_command", "Compare two evaluations, paired."),
+    "replay": ("pettingllms.cli.replay:replay_command", "Show a recorded episode and verify it."),
+    "view": ("pettingllms.cli.view:view_command", "Write a run as one HTML page."),
+    "data": ("pettingllms.cli.data:data_group", "Check data files of problems."),
+    "new": ("pettingllms.cli.new:new_command", "Begin an environment of your own."),
+    "doctor": ("pettingllms.cli.doctor:doctor_command", "Say what works on this machine."),
+}
+_WRONG_USE = (InvalidArgument, MissingDependency, UnknownEnvironment, EnvironmentNotLoadable)
+
+
+class _LazyGroup(click.Group):
+    """Imports a command when it is asked for, so that `list` does not pay for `eval`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        has_viewer = importlib.util.find_spec("pettingllms.viewer") is not None
+        return [name for name in _COMMANDS if name != "view" or has_viewer]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+_EXAMPLES = """\b
+Examples:
+  pettingllms list
+  pettingllms play plan_path_v0
+  pettingllms eval plan_path_v0 --policy oracle
+  pettingllms eval plan_path_v0 --policy openai:Qwen/Qwen3-4B@http://localhost:8000/v1
+"""
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXAMPLES,
+)
+@click.version_option(pettingllms.__version__, prog_name="pettingllms")
+@click.option("-v", "--verbose", is_flag=True, help="Log what is going on to stderr.")
+def cli(verbose: bool) -> None:
+    """Text environments for teams of LLM agents: look, play, evaluate, compare."""
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows the name of the command.
+
+    Returns:
+        0: done; 1: failed; 2: wrong use or a missing package; 130: interrupted.
+    """
+    try:
+        result = cli.main(list(arguments), prog_name="pettingllms", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        stderr().print("interrupted")
+        return 130
+    except _WRONG_USE as error:
+        _tell(error)
+        return 2
+    except PettingLLMsError as error:
+        _tell(error)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _tell(error: Exception) -> None:
+    stderr().print(f"error: {error}", style="bold red", markup=False, highlight=False)

@@ -1,0 +1,219 @@
+"""`pettingllms list` and `pettingllms info`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.markdown import Markdown
+from rich.panel import Panel
+
+from pettingllms.cli.console import plain_table, print_json, stdout, visible
+from pettingllms.cli.options import env_option, read_pairs, reset_option
+from pettingllms.env import TextEnv
+from pettingllms.errors import PettingLLMsError
+from pettingllms.evaluation.plan import roles_of
+from pettingllms.registry import make, registered_ids, spec
+from pettingllms.testing.documentation import sections_of
+
+_SHOWN_SECTIONS = (
+    "Task",
+    "Agents and roles",
+    "Observation",
+    "Action",
+    "Reward",
+    "Termination",
+    "Info keys",
+    "Version history",
+    "Source",
+)
+
+_PAGE_WIDTH = 110
+"""Longer lines of prose are hard to read, however wide the terminal is."""
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_command(as_json: bool) -> int:
+    """List the installed environments."""
+    entries = [_entry(env_id) for env_id in registered_ids()]
+    if as_json:
+        print_json(entries)
+        return _status(entries)
+    console = stdout()
+    if not entries:
+        console.print(
+            "No environments are installed. In a checkout run `pip install -e .`; to begin your "
+            "own: pettingllms new my_game"
+        )
+        return 0
+    table = plain_table("environment", "what it is", "roles", "reference policies", "package")
+    for entry in entries:
+        if "error" in entry:
+            table.add_row(entry["id"], visible(entry["error"], "red"), "", "", entry["package"])
+            continue
+        roles, references = ", ".join(entry["roles"]), ", ".join(entry["reference_policies"])
+        row = (visible(entry["summary"]), roles, references or "none", entry["package"])
+        table.add_row(visible(entry["id"], "cyan"), *row)
+    console.print(table)
+    console.print(
+        "\n[dim]pettingllms info ID shows one of them, pettingllms play ID plays it[/dim]"
+    )
+    return _status(entries)
+
+
+def _status(entries: list[dict[str, Any]]) -> int:
+    return 1 if any("error" in entry for entry in entries) else 0
+
+
+def _entry(env_id: str) -> dict[str, Any]:
+    package = spec(env_id).package
+    try:
+        env: TextEnv[Any] = make(env_id, checks=False)
+    except PettingLLMsError as error:
+        return {"id": env_id, "package": package, "error": str(error)}
+    return {
+        "id": env_id,
+        "summary": summary_of(env),
+        "roles": list(roles_of(env)),
+        "agents": list(env.possible_agents),
+        "max_turns": env.max_turns,
+        "reference_policies": list(env.reference_policies),
+        "package": package,
+    }
+
+
+def summary_of(env: TextEnv[Any]) -> str:
+    """Return the first line of the environment's page."""
+    return (inspect.getdoc(type(env)) or "").partition("\n")[0]
+
+
+@click.command("info")
+@click.argument("env_id", metavar="ID")
+@env_option
+@reset_option
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Level.")
+@click.option("--prompts/--no-prompts", default=True, help="Show what agents read at the start.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info_command(
+    env_id: str,
+    env_values: tuple[str, ...],
+    option_values: tuple[str, ...],
+    seed: int,
+    prompts: bool,
+    as_json: bool,
+) -> int:
+    """Show the page of an environment: task, roles, rewards, arguments, and what agents read."""
+    env: TextEnv[Any] = make(env_id, checks=False, **read_pairs(env_values, "--env"))
+    env.reset(seed=seed, options=read_pairs(option_values, "--option"))
+    if as_json:
+        print_json(_page_json(env_id, env))
+        return 0
+    console = stdout(max_width=_PAGE_WIDTH)
+    console.print(visible(env_id, "bold cyan"), visible(summary_of(env)), sep="  ")
+    console.print()
+    console.print(_facts(env_id, env))
+    page = inspect.getdoc(type(env)) or ""
+    sections = sections_of(page)
+    if not sections:
+        console.print(Markdown(page.partition("\n")[2]))
+    for name in _SHOWN_SECTIONS:
+        if name in sections:
+            _heading(console, name)
+            console.print(Markdown(sections[name].strip()))
+    _heading(console, "Arguments")
+    console.print(_arguments_table(env, sections.get("Arguments", "")))
+    if prompts:
+        _print_prompts(console, env, seed)
+    return 0
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    console.print(visible(text, "bold yellow"))
+
+
+def _facts(env_id: str, env: TextEnv[Any]) -> Any:
+    table = plain_table("", "")
+    table.show_header = False
+    stages = "  then  ".join(" + ".join(stage) for stage in _stages(env))
+    table.add_row("a turn", f"{stages}  (at most {env.max_turns} turns)")
+    table.add_row("reference policies", ", ".join(env.reference_policies) or "none")
+    table.add_row("placeholders of prompts", ", ".join(env.prompt_fields))
+    table.add_row("package", spec(env_id).package or "registered by hand")
+    return table
+
+
+def _stages(env: TextEnv[Any]) -> list[list[str]]:
+    """Return the agents grouped by stage: those of one stage act simultaneously."""
+    stages: list[list[str]] = []
+    for agent, opens in zip(env.possible_agents, env._opens_stage, strict=True):
+        if opens:
+            stages.append([])
+        stages[-1].append(agent)
+    return stages
+
+
+def _arguments(env: TextEnv[Any]) -> list[inspect.Parameter]:
+    parameters = inspect.signature(type(env)).parameters.values()
+    return [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _arguments_table(env: TextEnv[Any], section: str) -> Any:
+    meanings = _meanings(section)
+    table = plain_table("argument", "default", "meaning")
+    for parameter in _arguments(env):
+        default = "required" if parameter.default is parameter.empty else repr(parameter.default)
+        meaning = Markdown(meanings.get(parameter.name, ""))
+        table.add_row(visible(parameter.name, "cyan"), visible(default), meaning)
+    return table
+
+
+def _meanings(section: str) -> dict[str, str]:
+    """Return argument -> meaning of a docstring section of lines "- `name`: meaning"."""
+    found: dict[str, str] = {}
+    for item in section.strip().split("\n- "):
+        name, colon, meaning = item.removeprefix("- ").partition(":")
+        if colon:
+            found[name.strip(" `")] = " ".join(meaning.split())
+    return found
+
+
+def _print_prompts(console: Console, env: TextEnv[Any], seed: int) -> None:
+    _heading(console, f"What the agents read at the start (seed {seed})")
+    for agent in env.possible_agents:
+        parts = [
+            part
+            for message in env.messages(agent)
+            for part in (visible(message["role"], "bold magenta"), visible(message["content"]), "")
+        ]
+        console.print(Panel(Group(*parts[:-1]), title=agent, title_align="left"))
+
+
+def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
+    return {
+        "id": env_id,
+        "package": spec(env_id).package,
+        "summary": summary_of(env),
+        "stages": _stages(env),
+        "max_turns": env.max_turns,
+        "reference_policies": list(env.reference_policies),
+        "prompt_fields": dict(env.prompt_fields),
+        "arguments": {p.name: _default_json(p.default) for p in _arguments(env)},
+        "sections": {
+            name: text.strip() for name, text in sections_of(type(env).__doc__ or "").items()
+        },
+        "seed": env.episode_seed,
+        "messages": {agent: env.messages(agent) for agent in env.possible_agents},
+    }
+
+
+def _default_json(default: Any) -> Any:
+    try:
+        json.dumps(default)
+    except TypeError:
+        return repr(default)
+    return default

@@ -1,0 +1,98 @@
+"""`pettingllms data`: the checks that packages announce for the data of their environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import entry_points
+from typing import Any, Protocol, cast
+
+import click
+
+from pettingllms.cli.console import print_json, stdout, visible
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, suggestion
+
+GROUP = "pettingllms.data"
+"""The entry-point group in which packages announce checks of data. The name is the kind of data,
+the value a `DataChecks` (a module with these functions will do)."""
+
+
+class DataChecks(Protocol):
+    """What can be found out about data of one kind. Reports are dataclasses that print as text."""
+
+    def check(self, source: str, *, split: str | None, schema: str | None) -> Any:
+        """Report what a source holds: rows, usable ones, and why others are not."""
+        ...
+
+    def check_overlap(
+        self,
+        first: str,
+        second: str,
+        *,
+        splits: tuple[str | None, str | None],
+        threshold: float,
+    ) -> Any:
+        """Report the entries of one source that nearly repeat an entry of another."""
+        ...
+
+
+@click.group("data")
+def data_group() -> None:
+    """Check data files of problems before they are used."""
+
+
+@data_group.command("check")
+@click.argument("source")
+@click.option("--against", metavar="SOURCE", help="Look for near-duplicates of its entries here.")
+@click.option("--split", help="Split of a hub data set.")
+@click.option("--against-split", help="Split of the other one.")
+@click.option("--schema", help="Layout of the rows; recognised if it is not named.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.7,
+    show_default=True,
+    help="Smallest similarity of near-duplicates.",
+)
+@click.option("--kind", default="problems", show_default=True, help="Kind of data.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check_command(
+    source: str,
+    against: str | None,
+    split: str | None,
+    against_split: str | None,
+    schema: str | None,
+    threshold: float,
+    kind: str,
+    as_json: bool,
+) -> int:
+    """Report rows, usable ones, and why others are not; and overlap with another source.
+
+    SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
+    """
+    checks = _checks(kind)
+    reports = {"data": checks.check(source, split=split, schema=schema)}
+    if against is not None:
+        reports["overlap"] = checks.check_overlap(
+            source, against, splits=(split, against_split), threshold=threshold
+        )
+    if as_json:
+        print_json({name: asdict(report) for name, report in reports.items()})
+        return 0
+    for report in reports.values():
+        stdout().print(visible(str(report)))
+    return 0
+
+
+def _checks(kind: str) -> DataChecks:
+    points: Mapping[str, Any] = {point.name: point for point in entry_points(group=GROUP)}
+    if kind not in points:
+        known = ", ".join(sorted(points)) or "none is installed"
+        raise InvalidArgument("kind of data", kind, known + suggestion(kind, points))
+    try:
+        return cast(DataChecks, points[kind].load())
+    except (ImportError, AttributeError) as error:
+        raise EnvironmentNotLoadable(
+            f"checks of {kind!r} are announced as {points[kind].value!r}, but loading that failed: "
+            f"{error}"
+        ) from error

@@ -1,0 +1,309 @@
+"""`pettingllms eval`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from pettingllms.cli.console import print_json, stderr, stdout
+from pettingllms.cli.options import (
+    env_option,
+    policy_option,
+    policy_settings,
+    policy_settings_options,
+    read_pairs,
+    read_policies,
+    read_prices,
+    read_sampling,
+    reset_option,
+    sampling_option,
+)
+from pettingllms.cli.reports import print_comparison, print_report
+from pettingllms.errors import MissingDependency
+from pettingllms.evaluation.comparison import compare
+from pettingllms.evaluation.markdown import comparison_markdown, report_markdown
+from pettingllms.evaluation.plan import (
+    MAIN,
+    SWAPPED,
+    EvaluationPlan,
+    held_out_kwargs,
+    roles_of,
+    swapped,
+)
+from pettingllms.evaluation.report import Report, summarise
+from pettingllms.evaluation.run_folder import RunFolder
+from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
+from pettingllms.policies import PolicyUnavailable
+from pettingllms.registry import make
+
+_PLAN_OPTIONS = {
+    "env_values": "--env",
+    "option_values": "--option",
+    "sampling_values": "--sampling",
+    "episodes": "--episodes",
+    "samples": "--samples",
+    "seed": "--seed",
+    "swap": "--swap",
+    "out": "--out",
+}
+"""Parameter -> option of what a resumed run takes from its folder."""
+
+
+_EXAMPLES = """\b
+Examples:
+  pettingllms eval plan_path_v0 -p oracle -n 200
+  pettingllms eval plan_path_v0 -p openai:qwen3:4b@http://localhost:11434/v1 -s temperature=0.6
+  pettingllms eval plan_path_v0 -p tool=oracle -p planner=openai:gpt-5-mini -k 4 --price 0.25,2
+"""
+
+
+@click.command("eval", epilog=_EXAMPLES)
+@click.argument("env_id", metavar="ID", required=False)
+@policy_option
+@env_option
+@reset_option
+@sampling_option
+@click.option(
+    "-n",
+    "--episodes",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Held-out levels.",
+)
+@click.option(
+    "-k",
+    "--samples",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Plays of every level; gives pass@k up to this k.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides levels and chance.")
+@click.option(
+    "--swap", is_flag=True, help="Play again with every role's policy moved to the role before it."
+)
+@click.option(
+    "--price",
+    "price_values",
+    multiple=True,
+    metavar="[ROLE=]IN,OUT",
+    help="US dollars per million prompt tokens and completion tokens.",
+)
+@policy_settings_options
+@click.option(
+    "--max-failures",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Episodes that may fail before the evaluation is given up.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Folder of the run.  [default: runs/eval-ID-TIME]",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Go on with an interrupted run; --policy may name another address of the same model.",
+)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="How the report is printed.",
+)
+@click.pass_context
+def eval_command(context: click.Context, **values: Any) -> int:
+    """Play held-out levels with policies and report with 95 % intervals.
+
+    Every finished episode is kept at once; an interrupted run goes on with --resume RUN. If the
+    environment has splits, levels are of the split `test` unless --env split=... says otherwise.
+    """
+    _scipy_is_there()
+    folder = _resumed(context, values) if values["resume"] else _begun(values)
+    settings = policy_settings(values)
+    reason: str | None = None
+    status = 0
+    progress = Progress(folder.plan.num_episodes)
+    try:
+        with _progress_bar(folder.plan.num_episodes) as on_progress:
+            progress = asyncio.run(
+                evaluate(
+                    folder,
+                    settings,
+                    max_concurrency=settings.max_concurrency,
+                    max_failures=values["max_failures"],
+                    on_progress=on_progress,
+                )
+            )
+    except KeyboardInterrupt:
+        reason, status = "interrupted", 130
+    except (PolicyUnavailable, EvaluationStopped) as error:
+        reason, status = str(error), 1
+    report = _reported(folder, values["output"])
+    if not report.is_complete:
+        _tell_incomplete(folder, report, progress, reason)
+        return status or 1
+    stderr().print(f"kept in {folder.path}", style="dim", highlight=False)
+    return 0
+
+
+def _scipy_is_there() -> None:
+    """Raise before anything is played, not at the end of a long run."""
+    try:
+        import scipy.stats  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise MissingDependency("the statistics of evaluations", "scipy", "cli") from error
+
+
+def _begun(values: Mapping[str, Any]) -> RunFolder:
+    env_id = values["env_id"]
+    if env_id is None:
+        raise click.UsageError("name an environment, or go on with a run: --resume RUN")
+    kwargs = held_out_kwargs(env_id, read_pairs(values["env_values"], "--env"))
+    roles = roles_of(make(env_id, checks=False, **kwargs))
+    line_up = read_policies(values["policy_values"], roles)
+    missing = [role for role in roles if role not in line_up]
+    if missing:
+        raise click.UsageError(
+            f"no policy for {', '.join(missing)}; name one for every role (--policy "
+            f"{missing[0]}=oracle) or one for all (--policy oracle)"
+        )
+    arms = {MAIN: line_up}
+    if values["swap"]:
+        arms[SWAPPED] = swapped(line_up)
+    plan = EvaluationPlan(
+        env_id=env_id,
+        arms=arms,
+        env_kwargs=kwargs,
+        options=read_pairs(values["option_values"], "--option"),
+        sampling=read_sampling(values["sampling_values"], roles),
+        seed=values["seed"],
+        num_levels=values["episodes"],
+        num_samples=values["samples"],
+        prices=read_prices(values["price_values"], line_up),
+    )
+    plan.make_env()  # tells wrong options before a folder is made
+    return RunFolder.create(values["out"] or _free_folder(env_id), plan)
+
+
+def _free_folder(env_id: str) -> Path:
+    stem = f"runs/eval-{env_id}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = Path(stem), 1
+    while path.exists():
+        number += 1
+        path = Path(f"{stem}-{number}")
+    return path
+
+
+def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
+    given = [
+        option
+        for name, option in _PLAN_OPTIONS.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if values["env_id"] is not None:
+        given.insert(0, "ID")
+    if given:
+        raise click.UsageError(
+            f"--resume takes the plan of the run from its folder; leave out {', '.join(given)}"
+        )
+    folder = RunFolder.open(values["resume"])
+    line_up = folder.plan.arms[MAIN]
+    moved = read_policies(values["policy_values"], tuple(line_up))
+    plan = folder.plan.with_policies(moved) if moved else folder.plan
+    if values["price_values"]:
+        prices = read_prices(values["price_values"], plan.arms[MAIN])
+        plan = replace(plan, prices={**plan.prices, **prices})
+    if plan != folder.plan:
+        folder.plan = plan
+        folder.save_plan()
+    return folder
+
+
+@contextmanager
+def _progress_bar(num_episodes: int) -> Generator[Any]:
+    """Show on stderr how far the evaluation is, where stderr is a terminal."""
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("solved {task.fields[solved]}"),
+        TextColumn("{task.fields[tokens]}"),
+        TextColumn("[red]{task.fields[failed]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Bar(*columns, console=stderr(), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=num_episodes, solved="-", tokens="", failed="")
+
+        def show(progress: Progress) -> None:
+            num_failed = progress.failures.total()
+            solved = progress.num_success / max(1, progress.num_finished)
+            bar.update(
+                task,
+                completed=progress.num_finished,
+                solved=f"{solved:.0%}" if progress.num_finished else "-",
+                tokens=f"{progress.num_tokens:,} tokens" if progress.num_tokens else "",
+                failed=f"{num_failed} failed" if num_failed else "",
+            )
+
+        yield show
+
+
+def _reported(folder: RunFolder, output: str) -> Report:
+    """Write and print the report of what is finished."""
+    report = summarise(folder.plan, folder.results())
+    data = report.to_json()
+    text = report_markdown(report)
+    both = None
+    if {MAIN, SWAPPED} <= set(report.arms):
+        results = list(folder.results())
+        first, second = ([r for r in results if r.arm == arm] for arm in (MAIN, SWAPPED))
+        both = compare(first, second)
+        data["comparison"] = both.to_json()
+        text += f"\n## {MAIN} and {SWAPPED}\n\n{comparison_markdown(both, MAIN, SWAPPED)}"
+    folder.write_report(data, text)
+    if output == "json":
+        print_json(data)
+    elif output == "markdown":
+        sys.stdout.write(text)
+    elif report.arms:
+        print_report(stdout(), report)
+        if both is not None:
+            stdout().print()
+            print_comparison(stdout(), both, MAIN, SWAPPED)
+    return report
+
+
+def _tell_incomplete(
+    folder: RunFolder, report: Report, progress: Progress, reason: str | None
+) -> None:
+    console = stderr()
+    num_finished = sum(arm.num_episodes for arm in report.arms.values())
+    lines = [f"incomplete: {num_finished} of {folder.plan.num_episodes} episodes are finished"]
+    if reason:
+        lines.append(f"stopped: {reason}")
+    lines += [f"{count} failed: {cause}" for cause, count in progress.failures.most_common()]
+    for line in lines:
+        console.print(line, style="bold red", markup=False, highlight=False)
+    console.print(
+        f"Nothing played is lost. Go on with: pettingllms eval --resume {folder.path}",
+        markup=False,
+        highlight=False,
+    )

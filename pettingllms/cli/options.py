@@ -1,0 +1,226 @@
+"""Arguments that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar, cast
+
+import click
+
+from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.policies import PolicySettings, Sampling
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_ROLE_AND_REST = re.compile(r"([A-Za-z]+)=(.+)", re.DOTALL)
+_SAMPLING = tuple(field.name for field in fields(Sampling))
+
+env_option = click.option(
+    "-e",
+    "--env",
+    "env_values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Argument of the environment, such as size=6; values are JSON or plain texts.",
+)
+reset_option = click.option(
+    "-o",
+    "--option",
+    "option_values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of reset, read likewise.",
+)
+policy_option = click.option(
+    "-p",
+    "--policy",
+    "policy_values",
+    multiple=True,
+    metavar="[ROLE=]POLICY",
+    help="Who plays a role (or all): oracle or another reference policy of the environment, "
+    "noise, openai:MODEL@URL, hf:PATH.",
+)
+sampling_option = click.option(
+    "-s",
+    "--sampling",
+    "sampling_values",
+    multiple=True,
+    metavar="[ROLE.]KEY=VALUE",
+    help="How completions are drawn: " + ", ".join(_SAMPLING[:-1]) + ", or extra.KEY for further "
+    "fields of the request body.",
+)
+
+
+def policy_settings_options(command: Command) -> Command:
+    """Add the options that say how models are reached; read by `policy_settings`."""
+    default = PolicySettings()
+    for option in reversed(
+        (
+            click.option(
+                "--concurrency",
+                type=click.IntRange(min=1),
+                default=default.max_concurrency,
+                show_default=True,
+                help="Episodes, and requests to one policy, under way at a time.",
+            ),
+            click.option(
+                "--retries",
+                type=click.IntRange(min=0),
+                default=default.max_retries,
+                show_default=True,
+                help="Further tries of a request, with growing waits.",
+            ),
+            click.option(
+                "--timeout-s",
+                type=click.FloatRange(min=0, min_open=True),
+                default=default.timeout_s,
+                show_default=True,
+                help="Longest wait for one answer.",
+            ),
+            click.option("--requests-per-minute", type=float, help="Greatest rate per policy."),
+            click.option("--tokens-per-minute", type=float, help="Greatest rate per policy."),
+            click.option(
+                "--api-key-env",
+                default=default.api_key_env,
+                show_default=True,
+                metavar="NAME",
+                help="Environment variable that holds the key of endpoints.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def policy_settings(values: Mapping[str, Any]) -> PolicySettings:
+    """Return the settings that the options of `policy_settings_options` name."""
+    return PolicySettings(
+        max_concurrency=values["concurrency"],
+        max_retries=values["retries"],
+        timeout_s=values["timeout_s"],
+        requests_per_minute=values["requests_per_minute"],
+        tokens_per_minute=values["tokens_per_minute"],
+        api_key_env=values["api_key_env"],
+    )
+
+
+def read_pairs(values: Iterable[str], what: str) -> dict[str, Any]:
+    """Return KEY=VALUE texts as a mapping; values are JSON, or texts where they are not.
+
+    Args:
+        values: The texts.
+        what: What they are, for the error.
+
+    Raises:
+        InvalidArgument: If a text has no `=`, or a key is given twice.
+    """
+    pairs: dict[str, Any] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key or key in pairs:
+            raise InvalidArgument(what, text, "KEY=VALUE, every key once")
+        pairs[key] = _value(value)
+    return pairs
+
+
+def read_policies(values: Iterable[str], roles: Sequence[str]) -> dict[str, str]:
+    """Return role -> policy of texts `ROLE=POLICY` or `POLICY` (for all roles not named).
+
+    Raises:
+        InvalidArgument: If a role is unknown or given twice.
+    """
+    named: dict[str, str] = {}
+    for_all: str | None = None
+    for text in values:
+        match = _ROLE_AND_REST.fullmatch(text)
+        if match is None:
+            if for_all is not None:
+                raise InvalidArgument("--policy", text, "one policy without a role, at most")
+            for_all = text
+            continue
+        role, policy = match.groups()
+        if role not in roles or role in named:
+            raise InvalidArgument(
+                "--policy",
+                text,
+                "ROLE=POLICY, every role once, of " + ", ".join(roles) + suggestion(role, roles),
+            )
+        named[role] = policy
+    defaults = {} if for_all is None else dict.fromkeys(roles, for_all)
+    return {role: policy for role in roles if (policy := named.get(role, defaults.get(role)))}
+
+
+def read_sampling(values: Iterable[str], roles: Sequence[str]) -> dict[str, Sampling]:
+    """Return role -> sampling of texts `KEY=VALUE` (all roles) or `ROLE.KEY=VALUE`.
+
+    Raises:
+        InvalidArgument: If a text is ill-formed, or a key, role or value is unknown.
+    """
+    common: dict[str, Any] = {}
+    special: dict[str, dict[str, Any]] = {role: {} for role in roles}
+    for text in values:
+        path, equals, value = text.partition("=")
+        head, dot, rest = path.partition(".")
+        target, key = (special[head], rest) if dot and head in special else (common, path)
+        name = key.partition(".")[0]
+        if not equals or name not in _SAMPLING or (name == "extra") != ("." in key):
+            allowed = "[ROLE.]KEY=VALUE with a role of " + ", ".join(roles) + " and a key of "
+            allowed += ", ".join(_SAMPLING[:-1]) + ", extra.NAME"
+            raise InvalidArgument("--sampling", text, allowed + suggestion(name, _SAMPLING))
+        _put(target, key, _value(value))
+    if not common and not any(special.values()):
+        return {}
+    return {role: _sampling(common, special[role]) for role in roles}
+
+
+def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, Any]:
+    """Return policy -> (dollars per million prompt tokens, per million completion tokens).
+
+    Args:
+        values: Texts `IN,OUT` (all policies) or `ROLE=IN,OUT`.
+        line_up: Role -> policy.
+
+    Raises:
+        InvalidArgument: If a text is ill-formed or names an unknown role.
+    """
+    prices: dict[str, tuple[float, float]] = {}
+    for text in values:
+        match = _ROLE_AND_REST.fullmatch(text)
+        role, numbers = match.groups() if match else ("", text)
+        try:
+            dollars_in, dollars_out = map(float, numbers.split(","))
+        except ValueError:
+            raise InvalidArgument("--price", text, "[ROLE=]IN,OUT in US dollars") from None
+        if role and role not in line_up:
+            raise InvalidArgument("--price", text, "a role of " + ", ".join(line_up))
+        for policy in [line_up[role]] if role else line_up.values():
+            prices[policy] = (dollars_in, dollars_out)
+    return prices
+
+
+def _put(target: dict[str, Any], key: str, value: Any) -> None:
+    name, dot, rest = key.partition(".")
+    if dot:
+        target.setdefault(name, {})[rest] = value
+    elif name == "stop":
+        texts = cast(list[Any], value) if isinstance(value, list) else [value]
+        target[name] = (*target.get(name, ()), *map(str, texts))
+    else:
+        target[name] = value
+
+
+def _sampling(common: Mapping[str, Any], special: Mapping[str, Any]) -> Sampling:
+    merged = {**common, **special}
+    if "extra" in common and "extra" in special:
+        merged["extra"] = {**common["extra"], **special["extra"]}
+    return Sampling(**merged)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

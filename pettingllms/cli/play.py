@@ -1,0 +1,233 @@
+"""`pettingllms play`: a person plays a role in the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.panel import Panel
+
+from pettingllms.cli.console import stdout, visible
+from pettingllms.cli.options import (
+    env_option,
+    policy_option,
+    policy_settings,
+    policy_settings_options,
+    read_pairs,
+    read_policies,
+    read_sampling,
+    reset_option,
+    sampling_option,
+)
+from pettingllms.cli.person import HELP, Hint, Quit, Say, Show, Undo, ask
+from pettingllms.env import TextEnv, role_of
+from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.evaluation.levels import derive_seed
+from pettingllms.evaluation.plan import roles_of
+from pettingllms.policies import Policy, Prompt, Sampling, load_policy
+from pettingllms.registry import make
+from pettingllms.transcript import RecordTranscripts
+
+_SEED_RANGE = 1 << 31
+
+
+@click.command("play")
+@click.argument("env_id", metavar="ID")
+@click.option(
+    "-r",
+    "--role",
+    "person",
+    metavar="ROLE",
+    help="The role you play, or all.  [default: the last role of a turn]",
+)
+@policy_option
+@env_option
+@reset_option
+@sampling_option
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Level; another one each time if left out."
+)
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep a transcript."
+)
+@policy_settings_options
+def play_command(**values: Any) -> int:
+    """Play one role yourself; the others follow policies.
+
+    Roles without a --policy follow the first reference policy of the environment.
+    """
+    env: TextEnv[Any] = make(
+        values["env_id"], checks=False, **read_pairs(values["env_values"], "--env")
+    )
+    roles = roles_of(env)
+    person = values["person"] or roles[-1]
+    if person not in (*roles, "all"):
+        raise InvalidArgument(
+            "--role", person, ", ".join(roles) + ", all" + suggestion(person, roles)
+        )
+    others = [] if person == "all" else [role for role in roles if role != person]
+    line_up = read_policies(values["policy_values"], roles)
+    for role in others:
+        if role not in line_up and not env.reference_policies:
+            raise InvalidArgument("--policy", None, f"a policy for {role}", "It has no reference.")
+        line_up.setdefault(role, env.reference_policies[0] if env.reference_policies else "")
+    sampling = read_sampling(values["sampling_values"], roles)
+    recorder = RecordTranscripts(env)
+    recorder.reset(seed=values["seed"], options=read_pairs(values["option_values"], "--option"))
+    settings = policy_settings(values)
+    with asyncio.Runner() as runner:
+        policies = {role: load_policy(line_up[role], settings) for role in others}
+        try:
+            for policy in policies.values():
+                runner.run(policy.check(recorder.env))
+            _Game(recorder, policies, line_up, sampling, runner, stdout()).play()
+        finally:
+            for policy in policies.values():
+                runner.run(policy.aclose())
+    if values["record"]:
+        assert recorder.transcript is not None
+        recorder.transcript.save(values["record"])
+        stdout().print(visible(f"recorded in {values['record']}", "dim"))
+    return 0
+
+
+class _Game:
+    """One episode between a person and policies."""
+
+    def __init__(
+        self,
+        recorder: RecordTranscripts,
+        policies: Mapping[str, Policy],
+        line_up: Mapping[str, str],
+        sampling: Mapping[str, Sampling],
+        runner: asyncio.Runner,
+        console: Console,
+    ) -> None:
+        self._recorder = recorder
+        self._env: TextEnv[Any] = recorder.env
+        self._policies = policies
+        self._line_up = line_up
+        self._sampling = sampling
+        self._runner = runner
+        self._console = console
+        self._told_rules: set[str] = set()
+        self._earlier: list[Any] = []
+        """(snapshot, number of recorded steps) before each action of the person."""
+
+    def play(self) -> None:
+        env = self._env
+        seed = env.episode_seed
+        self._console.print(
+            visible(str(env.metadata["name"]), "bold cyan"), f"seed {seed}", f"[dim]{HELP}[/dim]"
+        )
+        while not self._is_over():
+            role = role_of(env.agent_selection)
+            if role in self._policies:
+                self._policy_acts(role)
+            elif not self._person_acts():
+                self._console.print("stopped before the end")
+                return
+        self._tell_end()
+
+    def _is_over(self) -> bool:
+        agent = self._env.agent_selection
+        return self._env.terminations[agent] or self._env.truncations[agent]
+
+    def _policy_acts(self, role: str) -> None:
+        env, agent = self._env, self._env.agent_selection
+        assert env.episode_seed is not None
+        seed = derive_seed(env.episode_seed, "play", agent, env.turn) % _SEED_RANGE
+        prompt = Prompt(env.messages(agent), agent, seed, env)
+        sampling = self._sampling.get(role) or Sampling()
+        answers = self._runner.run(self._policies[role].sample([prompt], 1, sampling))
+        self._step(answers[0].completions[0].text, self._line_up[role], show_text=True)
+
+    def _person_acts(self) -> bool:
+        """Let the person act; False when they leave."""
+        env, agent = self._env, self._env.agent_selection
+        self._show_prompt(agent, whole=agent not in self._told_rules)
+        self._told_rules.add(agent)
+        while True:
+            wish = ask(self._console, agent)
+            match wish:
+                case Quit():
+                    return False
+                case Say(text):
+                    assert self._recorder.transcript is not None
+                    steps = len(self._recorder.transcript.steps)
+                    self._earlier.append((env.snapshot(), steps))
+                    self._step(text, "you", show_text=False)
+                    return True
+                case Undo():
+                    if self._undo():
+                        return True
+                case Show():
+                    self._show_prompt(agent, whole=True)
+                case Hint():
+                    self._hint(agent)
+
+    def _undo(self) -> bool:
+        if not self._earlier:
+            self._console.print("nothing to take back", style="yellow")
+            return False
+        snapshot, steps = self._earlier.pop()
+        self._env.restore(snapshot)
+        assert self._recorder.transcript is not None
+        del self._recorder.transcript.steps[steps:]
+        self._console.print("taken back", style="yellow")
+        return True
+
+    def _hint(self, agent: str) -> None:
+        env = self._env
+        if not env.reference_policies:
+            self._console.print("this environment has no reference policy", style="yellow")
+            return
+        policy = env.reference_policies[0]
+        seed = derive_seed(env.episode_seed or 0, "hint", env.turn) % _SEED_RANGE
+        prompt = Prompt(env.messages(agent), agent, seed, env)
+        reference = load_policy(f"reference:{policy}")
+        answers = self._runner.run(reference.sample([prompt], 1, Sampling()))
+        self._console.print(
+            visible(f"{policy} would say:", "yellow"), visible(answers[0].completions[0].text)
+        )
+
+    def _show_prompt(self, agent: str, *, whole: bool) -> None:
+        messages = self._env.messages(agent)
+        shown = messages if whole else messages[-1:]
+        parts = [visible(message["content"].rstrip() + "\n") for message in shown]
+        parts[-1].rstrip()
+        title = f"turn {self._env.turn + 1}: {agent} (you) reads"
+        self._console.print(Panel(Group(*parts), title=title, title_align="left"))
+
+    def _step(self, text: str, who: str, *, show_text: bool) -> None:
+        env, agent = self._env, self._env.agent_selection
+        self._recorder.step(text)
+        if show_text:
+            title = visible(f"{agent} ({who}) says")
+            self._console.print(Panel(visible(text), title=title, title_align="left"))
+        info = env.infos[agent]
+        parts = info["reward_parts"]
+        line = f"{agent}: team {parts['team']:+.3f}, local {parts['local']:+.3f}"
+        self._console.print(visible(line, "dim"))
+        if info["parse_error"]:
+            self._console.print(visible(f"not understood: {info['parse_error']}", "yellow"))
+
+    def _tell_end(self) -> None:
+        env = self._env
+        env.render_mode = "ansi"
+        self._console.print(Panel(visible(str(env.render())), title="the end", title_align="left"))
+        agent = env.agent_selection
+        is_success = env.infos[agent]["success"]
+        how = "solved" if is_success else "out of turns" if env.truncations[agent] else "failed"
+        assert self._recorder.transcript is not None
+        returns = self._recorder.transcript.returns()
+        figures = ", ".join(f"{name} {value:+.3f}" for name, value in returns.items())
+        style = "bold green" if is_success else "bold red"
+        self._console.print(
+            visible(how, style), visible(f"after turn {env.infos[agent]['turn'] + 1}")
+        )
+        self._console.print(visible(f"returns: {figures}"))

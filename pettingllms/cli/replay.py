@@ -1,0 +1,84 @@
+"""`pettingllms replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.panel import Panel
+
+from pettingllms.cli.console import stdout, visible
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.plan import MAIN
+from pettingllms.evaluation.run_folder import RunFolder
+from pettingllms.registry import make
+from pettingllms.transcript import Transcript
+
+
+@click.command("replay")
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
+@click.option("--level", type=int, default=0, show_default=True, help="Of an evaluation: level.")
+@click.option("--sample", type=int, default=0, show_default=True, help="Of an evaluation: play.")
+@click.option("--arm", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
+@click.option("--prompts", is_flag=True, help="Show what the agents read, too.")
+@click.option("--quiet", is_flag=True, help="Verify only.")
+def replay_command(
+    path: Path, level: int, sample: int, arm: str, prompts: bool, quiet: bool
+) -> int:
+    """Play a recorded episode again, compare every state and reward, and show it.
+
+    FILE is a transcript, or the folder of an evaluation. Ends with 1 if the replay diverges.
+    """
+    transcript = _episode(path, (arm, level, sample)) if path.is_dir() else Transcript.load(path)
+    transcript.replay()
+    console = stdout()
+    if not quiet:
+        _show(console, transcript, prompts)
+    num_steps = len(transcript.steps)
+    console.print(
+        visible(f"replayed exactly: {num_steps} steps, equal states and rewards", "green")
+    )
+    return 0
+
+
+def _episode(path: Path, key: tuple[str, int, int]) -> Transcript:
+    folder = RunFolder.open(path)
+    plan = folder.plan
+    for result in folder.results(with_steps=True):
+        if result.key == key:
+            return result.transcript(plan.env_id, plan.env_kwargs, plan.options)
+    raise InvalidArgument(
+        "episode",
+        f"arm {key[0]}, level {key[1]}, sample {key[2]}",
+        f"finished episodes: arms {', '.join(plan.arms)}, levels 0 to {plan.num_levels - 1}, "
+        f"samples 0 to {plan.num_samples - 1}",
+    )
+
+
+def _show(console: Console, transcript: Transcript, prompts: bool) -> None:
+    env: TextEnv[Any] = make(transcript.id, checks=False, **transcript.kwargs)
+    env.reset(seed=transcript.seed, options=transcript.options)
+    env.render_mode = "ansi"
+    console.print(visible(transcript.id, "bold cyan"), f"seed {transcript.seed}")
+    console.print(Panel(visible(str(env.render())), title="start", title_align="left"))
+    for step in transcript.steps:
+        env.step(step["action"])
+        _show_step(console, step, str(env.render()), prompts)
+
+
+def _show_step(console: Console, step: dict[str, Any], board: str, prompts: bool) -> None:
+    parts: list[Any] = []
+    if prompts:
+        parts += [visible(step["observation"], "dim"), visible("answers:", "bold magenta")]
+    parts.append(visible(step["action"]))
+    if step["parse_error"]:
+        parts.append(visible(f"not understood: {step['parse_error']}", "yellow"))
+    rewards = ", ".join(f"{agent} {reward:+.3f}" for agent, reward in step["rewards"].items())
+    parts += [visible(f"\nrewards: {rewards}", "dim"), visible(board)]
+    if step["success"]:
+        parts.append(visible("solved", "bold green"))
+    title = visible(f"turn {step['turn'] + 1}: {step['agent']}")
+    console.print(Panel(Group(*parts), title=title, title_align="left"))

@@ -1,0 +1,77 @@
+"""Evaluation reports and comparisons on the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from pettingllms.cli.console import plain_table, visible
+from pettingllms.evaluation.comparison import Comparison
+from pettingllms.evaluation.markdown import (
+    ROLE_HEAD,
+    arm_rows,
+    comparison_note,
+    mean,
+    number,
+    role_rows,
+    share,
+    share_difference,
+)
+from pettingllms.evaluation.report import Report
+
+_NUM_TEXT_COLUMNS = 2
+"""The first columns of the table of roles are texts, the others figures."""
+
+
+def print_report(console: Console, report: Report) -> None:
+    """Print the figures of an evaluation."""
+    plan = report.plan
+    arguments = " ".join(f"{key}={value}" for key, value in plan.env_kwargs.items())
+    console.print(visible(plan.env_id, "bold cyan"), visible(arguments), f"seed {plan.seed}")
+    for name, arm in report.arms.items():
+        console.print()
+        if len(report.arms) > 1:
+            console.print(visible(name, "bold yellow"))
+        figures = plain_table("", "")
+        figures.show_header = False
+        for key, text in arm_rows(arm):
+            is_success = key == "success"
+            figures.add_row(key, visible(text, "bold green" if is_success else ""))
+        console.print(figures)
+        console.print()
+        roles = plain_table(*ROLE_HEAD)
+        _align(roles, _NUM_TEXT_COLUMNS)
+        for row in role_rows(arm):
+            roles.add_row(*map(visible, row))
+        console.print(roles)
+    console.print(
+        "\n[dim]figure [lower, upper]: 95 % intervals[/dim]".replace("[lower", "\\[lower")
+    )
+
+
+def print_comparison(console: Console, comparison: Comparison, first: str, second: str) -> None:
+    """Print two arms side by side.
+
+    Args:
+        console: Where to.
+        comparison: Two arms.
+        first: Name of the first.
+        second: Name of the second.
+    """
+    table = plain_table("", first, second, "difference [95 % interval]")
+    _align(table, 1)
+    success = comparison.success.difference
+    style = "bold green" if success.low > 0 else "bold red" if success.high < 0 else "bold"
+    shares = map(visible, map(share, (comparison.first_success, comparison.second_success)))
+    table.add_row("success", *shares, visible(share_difference(success), style))
+    for name, found in comparison.figures.items():
+        numbers = (number(found.first), number(found.second), mean(found.difference, sign="+"))
+        table.add_row(visible(name), *map(visible, numbers))
+    console.print(table)
+    console.print()
+    console.print(visible(comparison_note(comparison)))
+
+
+def _align(table: Table, num_text_columns: int) -> None:
+    for column in table.columns[num_text_columns:]:
+        column.justify = "right"
