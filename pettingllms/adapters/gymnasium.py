@@ -10,7 +10,7 @@ from typing import Any, cast
 import gymnasium
 
 from pettingllms.env import TextEnv, role_of
-from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.errors import InvalidArgument, OrderError, suggestion
 from pettingllms.registry import make, spec
 from pettingllms.spaces import Observation
 
@@ -25,8 +25,11 @@ class SingleAgentView(gymnasium.Env[str, str]):
     team-mates act until it is the agent's turn again or the episode has ended; the reward is the
     agent's reward over that span.
 
-    Use `shared_memory=False` with `gymnasium.vector.AsyncVectorEnv`: its default silently turns
-    text observations into blanks.
+    Should a team-mate end the episode before the agent's first turn, the first `step` plays nothing
+    and reports the end.
+
+    For many at once use `make_vector`: `gymnasium.vector.AsyncVectorEnv` turns text observations
+    into blanks unless it is given `shared_memory=False`.
 
     Args:
         env: A raw or wrapped environment.
@@ -60,6 +63,8 @@ class SingleAgentView(gymnasium.Env[str, str]):
             other: self._partner(other, partners or {}) for other in agents if other != agent
         }
         self._rng = random.Random(0)
+        self._reward_of_reset = 0.0
+        self._is_over = True
 
     def _partner(self, agent: str, partners: Mapping[str, Partner]) -> Partner:
         partner = partners.get(agent, partners.get(role_of(agent)))
@@ -80,21 +85,28 @@ class SingleAgentView(gymnasium.Env[str, str]):
         """Start a new episode; return the agent's first observation and info."""
         self.env.reset(seed=seed, options=options)
         self._rng = random.Random(self.env.episode_seed)
-        self._play_partners()
-        return self.env.observe(self.agent), self.env.infos[self.agent]
+        self._reward_of_reset = self._play_partners()
+        self._is_over = False
+        return self.env.observe(self.agent), dict(self.env.infos[self.agent])
 
     def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play the agent's text; return observation, reward, terminated, truncated, info."""
+        """Play the agent's text; return observation, reward, terminated, truncated, info.
+
+        The first reward of an episode includes what team-mates earned before it.
+
+        Raises:
+            OrderError: Before `reset` and after the end of the episode.
+        """
+        if self._is_over:
+            raise OrderError("step was called before reset or after the end; call reset first")
         env, agent = self.env, self.agent
-        env.step(action)
-        reward = env.rewards[agent] + self._play_partners()
-        return (
-            env.observe(agent),
-            reward,
-            env.terminations[agent],
-            env.truncations[agent],
-            env.infos[agent],
-        )
+        reward, self._reward_of_reset = self._reward_of_reset, 0.0
+        if not (env.terminations[agent] or env.truncations[agent]):
+            env.step(action)
+            reward += env.rewards[agent] + self._play_partners()
+        terminated, truncated = env.terminations[agent], env.truncations[agent]
+        self._is_over = terminated or truncated
+        return env.observe(agent), reward, terminated, truncated, dict(env.infos[agent])
 
     def _play_partners(self) -> float:
         """Let team-mates act until the agent is selected or all has ended; return its reward."""
@@ -138,6 +150,33 @@ def make_single(
     if agent is None and has_teams:
         kwargs.setdefault("team", "single")
     return SingleAgentView(make(env_id, checks=False, **kwargs), agent, partners)
+
+
+def make_vector(
+    env_id: str, num_envs: int, *, asynchronous: bool = False, **kwargs: Any
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Make many Gymnasium views at once; observations and actions are tuples of texts.
+
+    Args:
+        env_id: Id of the environment, such as `"plan_path_v0"`.
+        num_envs: Number of environments, at least 1.
+        asynchronous: Whether each environment runs in a process of its own. Arguments such as
+            partner functions must then be picklable.
+        **kwargs: Arguments of `make_single`.
+
+    Raises:
+        InvalidArgument: If `num_envs` is below 1.
+    """
+    if num_envs < 1:
+        raise InvalidArgument("num_envs", num_envs, "a whole number of at least 1")
+    return gymnasium.make_vec(
+        gymnasium_id(env_id),
+        num_envs=num_envs,
+        vectorization_mode="async" if asynchronous else "sync",
+        # with shared memory, gymnasium hands out blank texts and says nothing (its issue 1164)
+        vector_kwargs={"shared_memory": False} if asynchronous else {},
+        **kwargs,
+    )
 
 
 def gymnasium_id(env_id: str) -> str:

@@ -1,0 +1,302 @@
+"""Games of TextArena as team environments.
+
+```python
+env = TextArenaEnv("TicTacToe-v0")                      # directly, or under an id of your own:
+pettingllms.register(
+    "tictactoe_v0", "pettingllms.adapters.textarena:TextArenaEnv", kwargs={"game": "TicTacToe-v0"}
+)
+```
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pettingllms.adapters.optional import require
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.prompts import PromptTemplate
+from pettingllms.transition import Transition
+
+PROMPT = PromptTemplate(
+    "{rules}", "{transcript}\n\n{player}, it is your move.", "{news}\n\n{player}, it is your move."
+)
+
+
+class Message(NamedTuple):
+    """What a game told a player."""
+
+    is_rule: bool
+    """Whether it belongs to the player's instructions."""
+    text: str
+    """The message with its sender."""
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The state of the global random generators that a game draws from."""
+
+    python: Any
+    numpy: Any
+
+
+@dataclass(frozen=True)
+class TextArenaState:
+    """A game after some moves. Seed and moves determine everything else."""
+
+    seed: int
+    """Seed of the game."""
+    moves: tuple[tuple[int, str], ...]
+    """Per action: player, text."""
+    player: int
+    """Whose move it is."""
+    messages: tuple[tuple[Message, ...], ...]
+    """Per player: all that it was told."""
+    num_read: tuple[int, ...]
+    """Per player: how many messages it had when it last moved."""
+    game: Any = field(compare=False, repr=False)
+    """The game object; it is copied before it is played on, never changed."""
+    chance: Chance = field(compare=False, repr=False)
+    """Where the game's random draws go on."""
+
+
+class TextArenaEnv(TextEnv[TextArenaState]):
+    """A game of TextArena for one or two players.
+
+    The agents are `player_0` and `player_1`. They play in the order that the game decides, so an
+    agent may act twice in a row (after an invalid move, for example). A turn is one action per
+    player; `max_turns` truncates, the game's own limit terminates.
+
+    The system prompt is the game's instruction for the player. In full mode an observation has all
+    that the game has told the player since, in delta mode only what is new since its last move.
+
+    Rewards are the game's own, paid when it ends: `team` is what the agent that did not make the
+    last move gets, `local` what the other gets beyond it. `success` means that every player got at
+    least 1, so a game with a loser is never a success.
+
+    Games draw from Python's and numpy's global generators. These are set aside during every call
+    and put back, and their state travels with the environment: equal seeds give equal episodes, and
+    forks are exact. This does not hold for games that ask a language model or the clock.
+
+    `infos[agent]["invalid_move"]` tells whether the game refused the move, `["reason"]` why the
+    game ended.
+
+    Args:
+        game: Id in TextArena's registry, such as `"TicTacToe-v0"`.
+        num_players: Players of the game, 1 or 2. None: as many as the game wants, if it wants at
+            most 2.
+        roles: Role of each player, so that each can have a policy of its own; one name is for all.
+        max_turns: Turns until truncation.
+        game_kwargs: Arguments of the game.
+        observation_mode: `"full"` or `"delta"`.
+        prompts: Role -> replacement of its prompt.
+        render_mode: `"ansi"`, `"human"` or None.
+
+    Raises:
+        MissingDependency: If TextArena is not installed.
+        InvalidArgument: If the game is unknown or needs more than two players.
+    """
+
+    metadata = {"name": "textarena", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    prompt_fields = {  # noqa: RUF012
+        "rules": "the game's instruction for the player",
+        "transcript": "all further messages of the game to the player",
+        "news": "the messages since the player's last move; before its first move, all of them",
+        "player": "the player's name in the game, such as Player 0",
+    }
+
+    def __init__(
+        self,
+        game: str,
+        *,
+        num_players: int | None = None,
+        roles: Sequence[str] = ("player",),
+        max_turns: int = 200,
+        game_kwargs: Mapping[str, Any] | None = None,
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        with _own_chance():  # importing TextArena draws, too
+            self._library = require(
+                "textarena", feature="TextArenaEnv", package="textarena", extra="textarena"
+            )
+        self.game = game
+        self._template = self._load(game, dict(game_kwargs or {}))
+        self.num_players = self._count_players(num_players)
+        if len(roles) not in (1, self.num_players):
+            raise InvalidArgument("roles", roles, f"1 name, or {self.num_players} names")
+        names = list(roles) * self.num_players if len(roles) == 1 else roles
+        agents = [f"{role}_{names[:index].count(role)}" for index, role in enumerate(names)]
+        self.default_prompts = dict.fromkeys(roles, PROMPT)
+        super().__init__(
+            stages=tuple((agent,) for agent in agents),
+            max_turns=max_turns,
+            observation_mode=observation_mode,
+            prompts=prompts,
+            render_mode=render_mode,
+        )
+
+    def _load(self, game: str, game_kwargs: dict[str, Any]) -> Any:
+        known = self._library.envs.registration.ENV_REGISTRY
+        if game not in known:
+            raise InvalidArgument("game", game, "an id of TextArena" + suggestion(game, known))
+        raw = f"{game}-raw"  # the same game without TextArena's wrappers
+        with _own_chance():
+            random.seed(0)  # some games draw already when they are made
+            np.random.seed(0)
+            return self._library.make(raw if raw in known else game, **game_kwargs)
+
+    def _count_players(self, num_players: int | None) -> int:
+        refusal: Exception | None = None
+        for number in (1, 2) if num_players is None else (num_players,):
+            if number not in (1, 2):
+                break
+            try:
+                self._start(number, 0)
+            except (AssertionError, ValueError) as error:  # how games refuse a number of players
+                refusal = error
+            else:
+                return number
+        raise InvalidArgument(
+            "num_players",
+            num_players,
+            f"what {self.game} can be played with, at most 2",
+            f"The game says: {refusal}" if refusal else "",
+        ) from refusal
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Start a new episode; see `TextEnv.reset`. There are no options."""
+        super().reset(seed=seed, options=options)
+        self._select(self._state)
+
+    def _advance(self, state: TextArenaState, terminated: bool) -> None:
+        self._state = self._stage_state = state
+        self.turn = len(state.moves) // self.num_players
+        self._select(state)
+        if terminated:
+            self.terminations = dict.fromkeys(self._order, True)
+        elif self.turn == self.max_turns:
+            self.truncations = dict.fromkeys(self._order, True)
+
+    def _select(self, state: TextArenaState) -> None:
+        self._position = state.player
+        self.agent_selection = self._order[state.player]
+
+    def _start(self, num_players: int, seed: int) -> tuple[Any, Chance]:
+        game = copy.deepcopy(self._template)
+        with _own_chance() as chance:
+            random.seed(seed)
+            np.random.seed(seed)
+            game.reset(num_players=num_players, seed=seed)
+            return game, chance()
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> TextArenaState:
+        seed = rng.getrandbits(32)
+        game, chance = self._start(self.num_players, seed)
+        empty = ((),) * self.num_players
+        return TextArenaState(
+            seed,
+            (),
+            game.state.current_player_id,
+            _with_news(empty, game, self._library),
+            (0,) * self.num_players,
+            game,
+            chance,
+        )
+
+    def _parse(self, agent: str, text: str) -> str:
+        return text
+
+    def _act(self, state: TextArenaState, agent: str, action: str) -> Transition:
+        game, player = copy.deepcopy(state.game), state.player
+        errors = game.state.error_count
+        with _own_chance(state.chance) as chance:
+            is_over, _ = game.step(action=action)
+            after = chance()
+        read = list(state.num_read)
+        read[player] = len(state.messages[player])
+        new = TextArenaState(
+            state.seed,
+            (*state.moves, (player, action)),
+            game.state.current_player_id,
+            _with_news(state.messages, game, self._library),
+            tuple(read),
+            game,
+            after,
+        )
+        facts = game.state.game_info[player]
+        info = {
+            "invalid_move": facts["invalid_move"] or game.state.error_count > errors,
+            "reason": str(facts.get("reason", "")),
+        }
+        if not is_over:
+            return Transition(new, info=info)
+        rewards = [float(game.state.rewards[number]) for number in range(self.num_players)]
+        team = rewards[player] if self.num_players == 1 else rewards[1 - player]
+        success = min(rewards) >= 1
+        return Transition(new, team, rewards[player] - team, True, success, info)
+
+    def _fields(self, state: TextArenaState, agent: str) -> Mapping[str, object]:
+        player = self._order.index(agent)
+        messages, num_read = state.messages[player], state.num_read[player]
+        return {
+            "rules": "\n".join(message.text for message in messages if message.is_rule),
+            "transcript": _joined(messages),
+            "news": _joined(messages[num_read:], with_rules=not num_read),
+            "player": _name(state.game, player),
+        }
+
+    def _ansi(self, state: TextArenaState) -> str:
+        return "\n".join(
+            f"[{_name(state.game, sender)}] {text}" for sender, text in state.game.state.logs
+        )
+
+    def _state_json(self, state: TextArenaState) -> Any:
+        return [self.game, state.seed, state.moves]
+
+
+def _joined(messages: Sequence[Message], with_rules: bool = False) -> str:
+    return "\n".join(m.text for m in messages if with_rules or not m.is_rule)
+
+
+def _name(game: Any, player: int) -> str:
+    return str(game.state.role_mapping.get(player, f"Player {player}"))
+
+
+def _with_news(
+    known: tuple[tuple[Message, ...], ...], game: Any, library: Any
+) -> tuple[tuple[Message, ...], ...]:
+    """Return every player's messages with those added that the game holds ready for it."""
+    rule = library.ObservationType.PROMPT
+    waiting = game.state.observations
+    told: list[tuple[Message, ...]] = []
+    for player, messages in enumerate(known):
+        news = [
+            Message(kind is rule, text if kind is rule else f"[{_name(game, sender)}] {text}")
+            for sender, text, kind in waiting[player]
+        ]
+        waiting[player] = []
+        told.append((*messages, *news))
+    return tuple(told)
+
+
+@contextmanager
+def _own_chance(start: Chance | None = None) -> Iterator[Any]:
+    """Lend the global generators to a game; yields a function that tells their present state."""
+    python, numpy = random.getstate(), np.random.get_state()
+    if start is not None:
+        random.setstate(start.python)
+        np.random.set_state(start.numpy)
+    try:
+        yield lambda: Chance(random.getstate(), np.random.get_state())
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

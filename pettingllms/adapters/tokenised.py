@@ -1,0 +1,227 @@
+"""Texts as fixed-length integer arrays, for learners that only know numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from numpy.typing import NDArray
+from pettingzoo import AECEnv
+
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument
+
+
+class Tokenizer(Protocol):
+    """What a tokenizer must offer; those of `transformers` do."""
+
+    def __len__(self) -> int:
+        """Return the number of token ids."""
+        ...
+
+    def encode(self, text: str, /) -> list[int]:
+        """Return the token ids of a text, each in [0, len(self))."""
+        ...
+
+    def decode(self, token_ids: list[int], /) -> str:
+        """Return the text of token ids."""
+        ...
+
+
+class CharacterTokenizer:
+    """One token per character of an alphabet; characters outside of it share one id.
+
+    Args:
+        alphabet: Characters in the order of their ids; the unknown character has the next id.
+    """
+
+    def __init__(self, alphabet: str = "".join(map(chr, range(32, 127))) + "\n") -> None:
+        if not alphabet or len(set(alphabet)) != len(alphabet):
+            raise InvalidArgument("alphabet", alphabet, "at least one character, none of them twice")
+        self.alphabet = alphabet
+        self._ids = {character: number for number, character in enumerate(alphabet)}
+
+    def __len__(self) -> int:
+        return len(self.alphabet) + 1
+
+    def encode(self, text: str, /) -> list[int]:
+        """Return one id per character."""
+        unknown = len(self.alphabet)
+        return [self._ids.get(character, unknown) for character in text]
+
+    def decode(self, token_ids: list[int], /) -> str:
+        """Return the text of ids; the unknown character is written as U+FFFD."""
+        characters = [*self.alphabet, "\ufffd"]
+        return "".join(characters[number] for number in token_ids)
+
+
+class TextCodec:
+    """Between texts and the numbers of a learner.
+
+    Observations become int64 arrays of a fixed length in a `Box`: 0 is padding, token id i is
+    written as i + 1. A longer text loses its beginning, since the present situation stands at the
+    end of a prompt; the number of lost tokens is reported in `infos`.
+
+    Actions are either the index of a text from a list (`Discrete`), or a sequence of tokens up to
+    the first padding (`MultiDiscrete`), so that any text of that length can be said.
+
+    Args:
+        observation_length: Tokens of an observation, at least 1.
+        actions: The texts an agent can say, or the greatest number of tokens of a free text.
+        tokenizer: See `Tokenizer`; None: `CharacterTokenizer()`.
+
+    Raises:
+        InvalidArgument: If a length is below 1 or there is no text to say.
+    """
+
+    def __init__(
+        self,
+        observation_length: int,
+        actions: Sequence[str] | int,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        if observation_length < 1:
+            raise InvalidArgument("observation_length", observation_length, "at least 1")
+        self.tokenizer: Tokenizer = CharacterTokenizer() if tokenizer is None else tokenizer
+        self.observation_length = observation_length
+        self.texts: tuple[str, ...] | None = None
+        size = len(self.tokenizer) + 1
+        self.observation_space = Box(0, size - 1, (observation_length,), np.int64)
+        self.action_space: Space[Any]
+        if isinstance(actions, int):
+            if actions < 1:
+                raise InvalidArgument("actions", actions, "at least 1 token, or a list of texts")
+            self.action_space = MultiDiscrete([size] * actions)
+        else:
+            if not actions or isinstance(actions, str):
+                raise InvalidArgument("actions", actions, "a list with at least one text")
+            self.texts = tuple(actions)
+            self.action_space = Discrete(len(self.texts))
+
+    def encode(self, text: str) -> tuple[NDArray[np.int64], int]:
+        """Return an observation as numbers, and how many tokens were cut off at its beginning."""
+        ids = self.tokenizer.encode(text)
+        cut = max(0, len(ids) - self.observation_length)
+        padded = np.zeros(self.observation_length, np.int64)
+        kept = ids[cut:]
+        padded[: len(kept)] = np.asarray(kept, np.int64) + 1
+        return padded, cut
+
+    def decode(self, action: Any) -> str:
+        """Return the text that a numeric action stands for.
+
+        Raises:
+            InvalidArgument: If the action is not in the action space.
+        """
+        if self.texts is not None:
+            if not 0 <= int(action) < len(self.texts):
+                raise InvalidArgument("action", action, f"0 to {len(self.texts) - 1}")
+            return self.texts[int(action)]
+        numbers = [int(number) for number in np.asarray(action)]
+        if not self.action_space.contains(np.asarray(numbers)):
+            raise InvalidArgument("action", action, f"a member of {self.action_space}")
+        ids = numbers[: numbers.index(0)] if 0 in numbers else numbers
+        return self.tokenizer.decode([number - 1 for number in ids])
+
+
+class TokenisedEnv(AECEnv[str, NDArray[np.int64], Any]):
+    """A team environment whose observations and actions are numbers; see `TextCodec`.
+
+    `infos[agent]["cut_tokens"]` counts the tokens of the observation that did not fit.
+
+    Args:
+        env: A raw or wrapped environment.
+        codec: How texts become numbers, the same for all agents.
+    """
+
+    metadata: dict[str, Any]
+
+    def __init__(self, env: Any, codec: TextCodec) -> None:
+        super().__init__()
+        self.env = cast(TextEnv[Any], env.unwrapped)
+        self.codec = codec
+        self.metadata = self.env.metadata
+        self.render_mode = self.env.render_mode
+        self.possible_agents = self.env.possible_agents
+        self.observation_spaces = dict.fromkeys(self.possible_agents, codec.observation_space)
+        self.action_spaces = dict.fromkeys(self.possible_agents, codec.action_space)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Start a new episode; see `TextEnv.reset`."""
+        self.env.reset(seed=seed, options=options)
+        self._mirror()
+
+    def step(self, action: Any) -> None:
+        """Let the selected agent act: a member of the action space, or None once it has ended."""
+        self.env.step(None if action is None else self.codec.decode(action))
+        self._mirror()
+
+    def observe(self, agent: str) -> NDArray[np.int64]:
+        """Return what an agent reads now, as numbers."""
+        return self._encoded[agent][0].copy()
+
+    def _mirror(self) -> None:
+        env = self.env
+        self._encoded = {
+            agent: self.codec.encode(env.observe(agent)) for agent in self.possible_agents
+        }
+        self.agents = list(env.agents)
+        self.agent_selection = env.agent_selection
+        self.rewards = dict(env.rewards)
+        self.terminations = dict(env.terminations)
+        self.truncations = dict(env.truncations)
+        self._cumulative_rewards = dict(env._cumulative_rewards)
+        self.infos = {
+            agent: {**info, "cut_tokens": self._encoded[agent][1]}
+            for agent, info in env.infos.items()
+        }
+
+    def observation_space(self, agent: str) -> Space[Any]:
+        """Return the space of observations (one object for all agents)."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Space[Any]:
+        """Return the space of actions (one object for all agents)."""
+        return self.action_spaces[agent]
+
+    def render(self) -> Any:
+        """Render the present state in the environment's render mode."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+class TokenisedView(gymnasium.Wrapper[NDArray[np.int64], Any, str, str]):
+    """A single-agent view whose observations and actions are numbers; see `TextCodec`.
+
+    `info["cut_tokens"]` counts the tokens of the observation that did not fit.
+
+    Args:
+        env: A `pettingllms.adapters.gymnasium.SingleAgentView`, wrapped or not.
+        codec: How texts become numbers.
+    """
+
+    def __init__(self, env: gymnasium.Env[str, str], codec: TextCodec) -> None:
+        super().__init__(env)
+        self.codec = codec
+        self.observation_space = codec.observation_space
+        self.action_space = codec.action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Start a new episode; return the first observation and info."""
+        text, info = self.env.reset(seed=seed, options=options)
+        observation, cut = self.codec.encode(text)
+        return observation, {**info, "cut_tokens": cut}
+
+    def step(self, action: Any) -> tuple[NDArray[np.int64], Any, bool, bool, dict[str, Any]]:
+        """Play an action; return observation, reward, terminated, truncated, info."""
+        text, reward, terminated, truncated, info = self.env.step(self.codec.decode(action))
+        observation, cut = self.codec.encode(text)
+        return observation, reward, terminated, truncated, {**info, "cut_tokens": cut}

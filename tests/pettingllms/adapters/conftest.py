@@ -1,0 +1,29 @@
+"""Tests against the real libraries: skipped without them, unless they are demanded.
+
+A test module that needs a library says so with `LIBRARY = "trl"`. In the environments that
+tests/adapters.mk makes, PETTINGLLMS_ADAPTERS names the libraries that must be there.
+"""
+
+import importlib
+import os
+import random
+
+import pytest
+
+DEMANDED = set(os.environ.get("PETTINGLLMS_ADAPTERS", "").split())
+
+
+@pytest.fixture(autouse=True)
+def library(request):
+    """Import the module's LIBRARY; skip when it is absent and not demanded."""
+    name = getattr(request.module, "LIBRARY", None)
+    if name is None:
+        return None
+    state = random.getstate()  # some libraries draw when they are imported
+    try:
+        if name in DEMANDED:
+            return importlib.import_module(name)
+        reason = f"needs {name}; `make -f tests/adapters.mk` tests with it"
+        return pytest.importorskip(name, reason=reason, exc_type=ModuleNotFoundError)
+    finally:
+        random.setstate(state)
