@@ -87,7 +87,7 @@ class Sandbox:
         packages_of(flavour)
         self.flavour: Flavour = flavour
         self.limits = limits or Limits()
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = workers or _num_processors()
         self._isolation: Isolation = isolation
         self._tier: Tier | None = None
         self._reasons: dict[str, str] = {}
@@ -335,6 +335,12 @@ def _check_canary(pool: Pool, tier: Tier) -> None:
     *possible, end = result.stdout.splitlines()
     if possible or end != "end":
         raise SandboxError(f"the jail {tier!s} does not hold; in it one can {', '.join(possible)}")
+
+
+def _num_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _encode(text: str | bytes) -> bytes:

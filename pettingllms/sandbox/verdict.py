@@ -36,10 +36,9 @@ def judge(report: Report, limits: Limits, stdout: bytes, stderr: bytes) -> Execu
         stdout: Up to one byte more than `limits.output_bytes`.
         stderr: As stdout.
     """
-    if report.stage == child.SETTING_UP and not report.was_killed:
-        return sandbox_failure(
-            f"the jail could not be locked: {report.reason or 'no reason given'}"
-        )
+    if report.stage == child.SETTING_UP:
+        reason = report.reason or "its time was over before it began"
+        return sandbox_failure(f"the jail could not be locked: {reason}")
     cap = limits.output_bytes
     truncated = max(len(stdout), len(stderr)) > cap
     exit_code = os.waitstatus_to_exitcode(report.wait_status)

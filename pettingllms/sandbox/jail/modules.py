@@ -31,6 +31,14 @@ reprlib resource select selectors signal socket statistics string struct sys tex
 time timeit tokenize traceback types typing unicodedata uuid warnings weakref zlib
 """
 
+# Where nothing can be imported later on.
+_PRELOADED_IF_SEALED = """
+argparse asyncio colorsys concurrent.futures concurrent.futures.thread csv difflib doctest email
+getpass glob graphlib hmac html html.parser ipaddress logging logging.handlers pathlib pickletools
+sched secrets shlex stringprep symtable tempfile unittest unittest.mock urllib.parse
+xml.etree.ElementTree zoneinfo
+"""
+
 _Stat = tuple[float, int]
 
 
@@ -137,13 +145,14 @@ def install(packages: Sequence[tuple[str, str]]) -> None:
     ]
 
 
-def preload(names: Iterable[str]) -> None:
-    """Import the usual modules, and then `names`.
+def preload(names: Iterable[str], *, may_read_files: bool) -> None:
+    """Import the usual modules (more of them if none can be read later), and then `names`.
 
     Raises:
         ImportError: One of `names` cannot be imported.
     """
-    for name in _PRELOADED.split():
+    usual = _PRELOADED if may_read_files else _PRELOADED + _PRELOADED_IF_SEALED
+    for name in usual.split():
         try:
             importlib.import_module(name)
         except ModuleNotFoundError:

@@ -210,12 +210,13 @@ def _set_up(
 ) -> tuple[child.Locks, int, dict[str, Any]]:
     packages = [(name, folder) for name, folder in config["packages"]]
     modules.install(packages)
-    modules.preload([name for name, _ in packages])
+    may_read_files = config["may_read_files"]
+    modules.preload([name for name, _ in packages], may_read_files=may_read_files)
     if config["warm_up"]:
         warm.science()
     _use_memory_files_as_standard_streams()
     program.prepare()
-    modules.settle(may_read_files=config["may_read_files"])
+    modules.settle(may_read_files=may_read_files)
     readable = modules.readable_paths(packages)
     base_memory_bytes = _virtual_memory_bytes()
     facts: dict[str, Any] = {"landlock": 0, "reads_as_root": False, "uid": os.getuid()}

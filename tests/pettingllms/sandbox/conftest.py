@@ -20,7 +20,7 @@ JAILS = (Tier.NAMESPACES, Tier.LANDLOCK, Tier.SEALED)
 
 
 @pytest.fixture(scope="session")
-def _sandboxes():
+def sandboxes():
     """One sandbox per tier for the whole session, or the reason why there is none."""
     os.environ["SANDBOX_TEST_SECRET"] = SECRET
     opened = {}
@@ -40,21 +40,21 @@ def _sandboxes():
 
 
 @pytest.fixture(params=JAILS, ids=str)
-def jail(request, _sandboxes):
+def jail(request, sandboxes):
     """A sandbox, once per tier of jail."""
-    sandbox = _sandboxes[request.param]
+    sandbox = sandboxes[request.param]
     if isinstance(sandbox, str):
         pytest.skip(sandbox)
     return sandbox
 
 
 @pytest.fixture
-def any_jail(_sandboxes):
+def any_jail(sandboxes):
     """The strongest sandbox that there is."""
-    for sandbox in _sandboxes.values():
+    for sandbox in sandboxes.values():
         if isinstance(sandbox, Sandbox):
             return sandbox
-    pytest.skip("; ".join(_sandboxes.values()))
+    pytest.skip("; ".join(sandboxes.values()))
 
 
 class Host:
@@ -191,7 +191,7 @@ def _children(pids):
 
 
 @pytest.fixture(scope="session")
-def host(_sandboxes):
+def host(sandboxes):
     """A host that attacks are let loose on."""
     made = Host()
     yield made

@@ -95,8 +95,9 @@ PROGRAMS = {
         "45\n",
     ),
     "standard library": (
-        "import bisect, collections, datetime, decimal, fractions, hashlib, heapq, itertools, math\n"
-        "import random, re, statistics, string, textwrap, time, bz2, lzma, zlib, uuid, ctypes\n"
+        "import bisect, collections, datetime, decimal, fractions, hashlib, heapq, itertools\n"
+        "import math, random, re, string, textwrap, time, bz2, lzma, zlib, uuid, ctypes\n"
+        "import statistics\n"
         "print(decimal.Decimal(1) / 4, fractions.Fraction(1, 3), math.comb(5, 2),\n"
         "      hashlib.md5(b'').hexdigest()[:4], zlib.crc32(b'a'), datetime.date(2024, 2, 29))",
         "",

@@ -1,0 +1,108 @@
+"""The filter says what the design says, decided by an interpreter of its own."""
+
+import errno
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.sandbox import filter as seccomp
+from pettingllms.sandbox.syscalls import audit_arch, syscall_numbers
+
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+NUMBERS = syscall_numbers()
+FILTERS = {reads: seccomp.build_filter(may_read_files=reads) for reads in (True, False)}
+
+
+def decide(program, number, arguments=(), arch=None, pid=4321):
+    """Run the BPF program as the kernel does; returns the action."""
+    code = bytearray(program.code)
+    for offset in program.pid_offsets:
+        code[offset : offset + 4] = pid.to_bytes(4, "little")
+    instructions = list(struct.iter_unpack("=HBBI", bytes(code)))
+    words = [*arguments, *[0] * (6 - len(arguments))]
+    data = struct.pack("=iIQ6Q", number, arch or audit_arch(), 0, *words)
+    accumulator = position = 0
+    while True:
+        operation, if_true, if_false, value = instructions[position]
+        position += 1
+        if operation == 0x20:
+            (accumulator,) = struct.unpack_from("=I", data, value)
+        elif operation == 0x54:
+            accumulator &= value
+        elif operation == 0x05:
+            position += value
+        elif operation in (0x15, 0x35):
+            is_true = accumulator == value if operation == 0x15 else accumulator >= value
+            position += if_true if is_true else if_false
+        elif operation == 0x06:
+            return value
+        else:
+            raise AssertionError(f"unknown operation {operation:#x}")
+
+
+def error(number):
+    return 0x50000 | number
+
+
+def call(name, *arguments, reads=True):
+    return decide(FILTERS[reads], NUMBERS[name], arguments)
+
+
+@given(st.integers(0, 2**31 - 1).filter(lambda n: n not in NUMBERS.values() and n < 2**30))
+def test_what_is_not_named_is_refused(number):
+    assert decide(FILTERS[True], number) == error(errno.EPERM)
+
+
+@given(st.integers(0, 1000), st.lists(st.integers(0, 2**64 - 1), max_size=6))
+def test_other_interfaces_kill(number, arguments):
+    assert decide(FILTERS[True], number, arguments, arch=0x40000003) == KILL
+    assert decide(FILTERS[True], number | 0x40000000, arguments) == KILL
+
+
+@pytest.mark.parametrize("name", ["read", "write", "mmap", "futex", "exit_group", "getrandom"])
+def test_everyday_calls(name):
+    assert call(name) == call(name, reads=False) == ALLOW
+
+
+@pytest.mark.parametrize("name", ["execve", "ptrace", "unshare", "bpf", "io_uring_setup", "keyctl"])
+def test_hostile_calls_kill(name):
+    assert call(name) == KILL
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_open_is_for_reading_only(flags):
+    writing = flags & (0o3 | 0o100 | 0o1000 | 0o2000 | 0o20000000)
+    assert (call("openat", 0, 0, flags) == ALLOW) == (not writing)
+    assert call("openat", 0, 0, flags, reads=False) == error(errno.EPERM)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_clone_makes_threads_only(flags):
+    is_thread = flags & 0x10100 == 0x10100
+    new_things = flags & (0x7E020000 | 0x80 | 0x2000 | 0x4000 | 0x8000 | 0x800000)
+    assert (call("clone", flags) == ALLOW) == bool(is_thread and not new_things)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 70))
+def test_signals_go_to_oneself_only(pid, number):
+    to_oneself = pid == 4321
+    harmless = number < 32 and number not in (9, 19, 24, 25, 31)
+    assert (call("kill", pid, number) == ALLOW) == (to_oneself and harmless)
+    assert (call("tgkill", pid, pid, number) == ALLOW) == (to_oneself and harmless)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+def test_sendto_has_no_address(address, flags):
+    allowed = address == 0 and not flags & ~0x4040
+    assert (call("sendto", 0, 0, 0, flags, address) == ALLOW) == allowed
+
+
+def test_new_interfaces_do_not_exist():
+    assert call("clone3") == call("openat2") == error(errno.ENOSYS)
+
+
+def test_files_are_not_looked_up_by_path():
+    assert call("newfstatat", 0, 0, 0, 0) == error(errno.ENOENT)
+    assert call("newfstatat", 0, 0, 0, 0x1000) == ALLOW

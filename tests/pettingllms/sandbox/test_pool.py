@@ -1,0 +1,334 @@
+"""Servers die, are replaced, are shared between threads, loops and processes, and go in the end."""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pettingllms.errors import SandboxError
+from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox, pool
+
+DOUBLE = "print(int(input()) * 2)"
+LONG = Limits(wall_s=60, cpu_s=30)
+
+
+@pytest.fixture
+def sandbox(any_jail):
+    """A sandbox of this test's own, with two servers."""
+    with Sandbox(isolation=any_jail.describe()["isolation"], workers=2, limits=LONG) as made:
+        yield made
+
+
+def wait_until(condition, timeout_s=10):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come about"
+        time.sleep(0.01)
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def children_of(pid):
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def leaves_of(pid):
+    children = children_of(pid)
+    return [leaf for child in children for leaf in leaves_of(child)] if children else [pid]
+
+
+def num_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def kill_servers_now_and_then(sandbox, stop):
+    killed = 0
+    while not stop.wait(0.15):
+        pid = sandbox.describe()["server_pids"][killed % 2]
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        killed += 1
+        stop.wait(1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dead_servers_lose_and_repeat_nothing(sandbox):
+    stop = threading.Event()
+    killer = threading.Thread(target=kill_servers_now_and_then, args=(sandbox, stop))
+    killer.start()
+    try:
+        results = sandbox.run_many(DOUBLE, [str(n) for n in range(600)])
+    finally:
+        stop.set()
+        killer.join()
+    for n, result in enumerate(results):
+        assert result.status in (Status.OK, Status.SANDBOX_ERROR), result
+        assert result.status is Status.SANDBOX_ERROR or int(result.stdout) == 2 * n
+    assert sum(result.status is Status.OK for result in results) >= 590
+    assert sandbox.describe()["num_restarts"] >= 1
+    assert sandbox.run(DOUBLE, "4").stdout == "8\n"
+
+
+def test_a_run_whose_servers_die_twice_is_not_the_programs_fault(sandbox):
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(sandbox.run, "import time\ntime.sleep(50)")
+        for _ in range(2):
+            pids = sandbox.describe()["server_pids"]
+            busy = []
+            wait_until(
+                lambda pids=pids, busy=busy: busy.extend(_busy(sandbox, pids)) or len(busy) > 0
+            )
+            os.kill(busy[0], signal.SIGKILL)
+            wait_until(lambda pids=pids: sandbox.describe()["server_pids"] != pids)
+        result = running.result(20)
+    assert result.status is Status.SANDBOX_ERROR
+    assert "two fork servers died" in result.stderr
+    assert sandbox.run(DOUBLE, "4").stdout == "8\n"
+
+
+def _busy(sandbox, pids):
+    depth = 2 if sandbox.describe()["isolation"] == "namespaces" else 1
+    found = []
+    for pid in pids:
+        level = [pid]
+        for _ in range(depth):
+            try:
+                level = [child for parent in level for child in children_of(parent)]
+            except OSError:
+                level = []
+        if level:
+            found.append(pid)
+    return found
+
+
+def test_a_child_killed_from_outside_is_run_again(sandbox, tmp_path):
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(sandbox.run, "import time\ntime.sleep(0.7)\nprint('done')")
+        pids = sandbox.describe()["server_pids"]
+        wait_until(lambda: _busy(sandbox, pids))
+        os.kill(leaves_of(_busy(sandbox, pids)[0])[0], signal.SIGKILL)
+        result = running.result(20)
+    assert (result.status, result.stdout) == (Status.OK, "done\n")
+    assert sandbox.describe()["num_restarts"] == 0
+
+
+def test_a_stopped_server_is_replaced(any_jail, monkeypatch):
+    monkeypatch.setattr(pool, "_GRACE_S", 0.3)
+    monkeypatch.setattr(pool, "_TICK_S", 0.1)
+    with Sandbox(isolation=any_jail.describe()["isolation"], workers=2) as sandbox:
+        for pid in sandbox.describe()["server_pids"]:
+            for process in {pid, *leaves_of(pid)}:
+                os.kill(process, signal.SIGSTOP)
+        result = sandbox.run(DOUBLE, "4", Limits(wall_s=0.3))
+        assert result.status in (Status.OK, Status.SANDBOX_ERROR)
+        assert sandbox.describe()["num_restarts"] >= 1
+        assert sandbox.run(DOUBLE, "4").stdout == "8\n"
+
+
+def test_servers_are_recycled(any_jail, monkeypatch):
+    monkeypatch.setattr(pool, "_RUNS_PER_SERVER", 20)
+    isolation = any_jail.describe()["isolation"]
+    with Sandbox(isolation=isolation, workers=2) as sandbox:
+        results = sandbox.run_many(DOUBLE, [str(n) for n in range(120)])
+        assert [int(result.stdout) for result in results] == [2 * n for n in range(120)]
+        assert sandbox.describe()["num_restarts"] >= 3
+
+
+def test_threads_share_a_sandbox(sandbox):
+    def work(n):
+        return [sandbox.run(DOUBLE, str(m)).stdout for m in range(n, n + 10)]
+
+    with ThreadPoolExecutor(16) as threads:
+        for n, outputs in enumerate(threads.map(work, range(16))):
+            assert outputs == [f"{2 * m}\n" for m in range(n, n + 10)]
+
+
+def test_inputs_are_taken_as_they_are_needed(sandbox):
+    ahead = []
+    finished = 0
+    window = 2 * sandbox._running_pool().capacity
+
+    def stdins():
+        for n in range(100):
+            ahead.append(n - finished)
+            yield str(n)
+
+    request = (sandbox._request(DOUBLE, stdin, None) for stdin in stdins())
+    for _ in sandbox._stream(request):
+        finished += 1
+    assert max(ahead) <= window + 1
+    assert finished == 100
+
+
+def test_results_of_many_runs_do_not_pile_up_descriptors(sandbox):
+    sandbox.run_many(DOUBLE, ["1"] * 20)
+    before = num_descriptors()
+    sandbox.run_many(DOUBLE, ["1"] * 100)
+    assert num_descriptors() <= before
+
+
+def test_two_programs_run_at_once(sandbox):
+    start = time.monotonic()
+    sandbox.run_many("import time\ntime.sleep(1)", ["", ""])
+    assert time.monotonic() - start < 1.9
+
+
+class TestAsyncio:
+    def test_many_at_once(self, sandbox):
+        async def main():
+            return await asyncio.gather(*(sandbox.arun(DOUBLE, str(n)) for n in range(60)))
+
+        results = asyncio.run(main())
+        assert [int(result.stdout) for result in results] == [2 * n for n in range(60)]
+
+    def test_arun_many_and_arun_calls(self, sandbox):
+        async def main():
+            many = await sandbox.arun_many(DOUBLE, [str(n) for n in range(40)])
+            calls = await sandbox.arun_calls("def f(x): return -x", "f", [(1,), (2,)])
+            return many, calls
+
+        many, calls = asyncio.run(main())
+        assert [int(result.stdout) for result in many] == [2 * n for n in range(40)]
+        assert [call.value for call in calls] == [-1, -2]
+
+    def test_the_loop_goes_on(self, sandbox):
+        async def main():
+            ticks = 0
+            run = asyncio.ensure_future(sandbox.arun("import time\ntime.sleep(0.5)"))
+            while not run.done():
+                await asyncio.sleep(0.01)
+                ticks += 1
+            return ticks
+
+        assert asyncio.run(main()) > 5
+
+    def test_cancelled_calls(self, sandbox):
+        async def main():
+            slow = [
+                asyncio.ensure_future(sandbox.arun("import time\ntime.sleep(0.3)"))
+                for _ in range(30)
+            ]
+            await asyncio.sleep(0.1)
+            for call in slow:
+                call.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
+            return await sandbox.arun(DOUBLE, "21")
+
+        start = time.monotonic()
+        assert asyncio.run(main()).stdout == "42\n"
+        assert time.monotonic() - start < 4
+
+
+class TestEnd:
+    def test_close_leaves_nothing(self, any_jail):
+        isolation = any_jail.describe()["isolation"]
+        before = num_descriptors(), threading.active_count()
+        sandbox = Sandbox(isolation=isolation, workers=2)
+        sandbox.run("1")
+        pids = sandbox.describe()["server_pids"]
+        inner = [leaf for pid in pids for leaf in leaves_of(pid)]
+        sandbox.close()
+        sandbox.close()
+        assert not any(map(is_running, [*pids, *inner]))
+        assert (num_descriptors(), threading.active_count()) == before
+        with pytest.raises(SandboxError, match="closed"):
+            sandbox.run("1")
+
+    def test_close_while_a_program_runs(self, any_jail):
+        sandbox = Sandbox(isolation=any_jail.describe()["isolation"], workers=1, limits=LONG)
+        sandbox.describe()
+        with ThreadPoolExecutor(5) as threads:
+            running = [threads.submit(sandbox.run, "while True: pass") for _ in range(5)]
+            time.sleep(0.3)
+            sandbox.close()
+            for run in running:
+                with pytest.raises(SandboxError, match="closed"):
+                    run.result(10)
+
+    @pytest.mark.parametrize("ending", ["exit", "exception", "SIGINT", "SIGTERM", "SIGKILL"])
+    def test_the_process_ends(self, any_jail, ending):
+        script = f"""
+import os, signal, sys, threading, time
+from pettingllms.sandbox import Limits, Sandbox
+sandbox = Sandbox(isolation={any_jail.describe()["isolation"]!r}, workers=2)
+limits = Limits(wall_s=100, cpu_s=100)
+sandbox.run("1")
+run = lambda: sandbox.run("while True: pass", limits=limits)
+threading.Thread(target=run, daemon=True).start()
+time.sleep(0.3)
+def tree(pid):
+    children = open(f"/proc/{{pid}}/task/{{pid}}/children").read().split()
+    return [int(c) for c in children] + [g for c in children for g in tree(c)]
+print(tree(os.getpid()), flush=True)
+if {ending!r} == "exception": raise ValueError
+if {ending!r} != "exit": os.kill(os.getpid(), getattr(signal, {ending!r}))
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=30,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        pids = json.loads(done.stdout)
+        assert len(pids) >= 3
+        wait_until(lambda: not any(map(is_running, pids)))
+
+    def test_the_shared_sandbox(self):
+        assert default_sandbox() is default_sandbox()
+        assert default_sandbox("science") is not default_sandbox()
+
+
+def _in_another_process(sandbox, connection):
+    connection.send((sandbox.run(DOUBLE, "4").stdout, default_sandbox().run(DOUBLE, "5").stdout))
+    sandbox.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes_have_servers_of_their_own(sandbox, method):
+    sandbox.run("1")
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_in_another_process, args=(sandbox, theirs))
+    process.start()
+    assert ours.poll(30)
+    assert ours.recv() == ("8\n", "10\n")
+    process.join(30)
+    assert process.exitcode == 0
+    assert sandbox.run(DOUBLE, "6").stdout == "12\n"
+    assert sandbox.describe()["num_restarts"] == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_does_not_keep_our_servers_alive(any_jail):
+    sandbox = Sandbox(isolation=any_jail.describe()["isolation"], workers=1)
+    (server,) = sandbox.describe()["server_pids"]
+    child = os.fork()
+    if child == 0:
+        time.sleep(20)
+        os._exit(0)
+    try:
+        sandbox.close()
+        assert not is_running(server)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
