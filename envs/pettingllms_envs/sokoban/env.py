@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.env import ParseError, TextEnv, Transition, role_of
+from pettingllms.env import ParseError, TextEnv, Transition
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms_envs.fields import Fields
@@ -20,7 +20,7 @@ from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
 from pettingllms_envs.sokoban.reward import costs
-from pettingllms_envs.sokoban.rules import room_of
+from pettingllms_envs.sokoban.scenes import scenes_of
 from pettingllms_envs.sokoban.text import read_level, read_levels_of_file
 from pettingllms_envs.sokoban.tools import read_calls, run_calls
 from pettingllms_envs.sokoban.turns import (
@@ -244,18 +244,20 @@ class SokobanEnv(TextEnv[SokobanState]):
         return initial_state(generate(rng, self._request))
 
     def _fields(self, state: SokobanState, agent: str) -> Mapping[str, object]:
-        return Fields(READERS, Situation(state, self.turn, self.max_turns, self.moves_per_turn))
+        scene = scenes_of(state.level).scene(state.player, state.boxes)
+        now = Situation(state, self.turn, self.max_turns, self.moves_per_turn)
+        at_hand = {"board": scene.text, "places": scene.places}
+        return Fields(READERS, now, at_hand)
 
     def _parse(self, agent: str, text: str) -> Any:
-        if role_of(agent) == "tool":
+        if agent == "tool_0":
             return read_program(text) if self.tool == "python" else read_calls(text)
         return _moves_or_error(text) if len(text) <= CACHED_CHARS else _read_moves(text)
 
     def _act(self, state: SokobanState, agent: str, action: Any) -> Transition:
-        role = role_of(agent)
-        if role == "planner":
+        if agent == "planner_0":
             return move(state, action, self._terms)
-        if role == "proposer":
+        if agent == "proposer_0":
             return propose(state, action, self._terms)
         return self._use_tool(state, action)
 
@@ -268,7 +270,7 @@ class SokobanEnv(TextEnv[SokobanState]):
             done = run_calls(level, state.player, state.boxes, action)
             trial = try_moves(state, done.moves, terms)
             return report(state, done.calls, done.results, trial)
-        ran = run_program(action, room_of(level).text(state.player, state.boxes) + "\n")
+        ran = run_program(action, scenes_of(level).text(state.player, state.boxes) + "\n")
         answer = _read_moves(ran.stdout)
         trial = try_moves(state, answer, terms)
         if not ran.is_ok:
@@ -276,14 +278,14 @@ class SokobanEnv(TextEnv[SokobanState]):
         return report(state, show_program(action), ran.report, trial)
 
     def _ansi(self, state: SokobanState) -> str:
-        return room_of(state.level).text(state.player, state.boxes)
+        return scenes_of(state.level).text(state.player, state.boxes)
 
     def _rgb_array(self, state: SokobanState) -> Any:
         return draw_image(state.level, state.player, state.boxes)
 
     def _reference(self, state: SokobanState, agent: str, policy: str, rng: random.Random) -> str:
         moves = moves_json(moves_of(state, policy, self.moves_per_turn, rng))
-        if role_of(agent) != "tool":
+        if agent != "tool_0":
             return f"#### {moves}"
         return (
             f"```python\nprint({moves!r})\n```" if self.tool == "python" else f"#### move({moves})"

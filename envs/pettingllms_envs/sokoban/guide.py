@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from pettingllms_envs.grid import board_mask, cells_of, layers
@@ -36,6 +35,7 @@ class Guide:
         "_pushes",
         "_solid",
         "_steps",
+        "_stride",
         "alive",
     )
 
@@ -44,13 +44,13 @@ class Guide:
         self._goals = level.goals
         self._steps = level.floor.bit_count() + 1
         self._solid = board_mask(level.rows, level.cols) & ~level.floor
-        stride = level.stride
+        self._stride = stride = level.stride
         self._distances = [push_distances(level.floor, g, stride) for g in cells_of(level.goals)]
         self.alive = sum(1 << cell for cell in set().union(*self._distances))
         self._outlooks: dict[int, Outlook] = {}
         self._pushes: dict[int, int] = {}
 
-    def distance(self, player: int, boxes: int, stride: int) -> float:
+    def distance(self, player: int, boxes: int) -> float:
         """Return pushes left (a lower bound) plus the way to the next useful push, below 1.
 
         The way is measured in steps around the boxes, divided by the number of floor cells + 1;
@@ -58,7 +58,7 @@ class Guide:
         """
         outlook = self._outlooks.get(boxes)
         if outlook is None:
-            outlook = self._look(boxes, stride)
+            outlook = self._look(boxes)
         if outlook.pushes <= 0:
             return outlook.pushes
         bit = 1 << player
@@ -67,7 +67,7 @@ class Guide:
                 return outlook.pushes + steps / self._steps
         return outlook.pushes + (self._steps - 1) / self._steps
 
-    def pushes_left(self, boxes: int, stride: int) -> int:
+    def pushes_left(self, boxes: int) -> int:
         """Return a lower bound of the pushes left, or -1 if the placement is certainly lost.
 
         Lost are: a box on a cell from which it can reach no goal, boxes that cannot be assigned to
@@ -77,37 +77,37 @@ class Guide:
         if known is None:
             if len(self._pushes) >= MAX_CACHED:
                 self._pushes.clear()
-            lost = boxes & ~self.alive or self._is_frozen(boxes, stride)
+            lost = boxes & ~self.alive or self._is_frozen(boxes)
             known = self._pushes[boxes] = -1 if lost else self._assignment(boxes)
         return known
 
-    def useful_pushes(self, boxes: int, stride: int) -> list[tuple[int, int]]:
+    def useful_pushes(self, boxes: int) -> list[tuple[int, int]]:
         """Return (player's cell, change of the cell number) of the pushes that lower the bound."""
-        now, free = self.pushes_left(boxes, stride), self._floor & ~boxes
+        now, free = self.pushes_left(boxes), self._floor & ~boxes
         return [
             (cell - delta, delta)
             for cell in cells_of(boxes)
-            for delta in (-stride, stride, -1, 1)
+            for delta in (-self._stride, self._stride, -1, 1)
             if free >> cell + delta & 1
             and free >> cell - delta & 1
-            and 0 <= self.pushes_left(boxes ^ 1 << cell ^ 1 << cell + delta, stride) < now
+            and 0 <= self.pushes_left(boxes ^ 1 << cell ^ 1 << cell + delta) < now
         ]
 
-    def _look(self, boxes: int, stride: int) -> Outlook:
-        pushes = self.pushes_left(boxes, stride)
+    def _look(self, boxes: int) -> Outlook:
+        pushes = self.pushes_left(boxes)
         walks: tuple[int, ...] = ()
         if pushes > 0:
             starts = 0
-            for cell, _ in self.useful_pushes(boxes, stride):
+            for cell, _ in self.useful_pushes(boxes):
                 starts |= 1 << cell
-            walks = tuple(layers(self._floor & ~boxes, starts, stride))
+            walks = tuple(layers(self._floor & ~boxes, starts, self._stride))
         if len(self._outlooks) >= MAX_CACHED:
             self._outlooks.clear()
         outlook = self._outlooks[boxes] = Outlook(pushes, walks)
         return outlook
 
-    def _is_frozen(self, boxes: int, stride: int) -> bool:
-        blocked = self._solid | boxes
+    def _is_frozen(self, boxes: int) -> bool:
+        stride, blocked = self._stride, self._solid | boxes
         corner = blocked & blocked >> 1 & blocked >> stride & blocked >> stride + 1
         square = corner | corner << 1 | corner << stride | corner << stride + 1
         return bool(square & boxes & ~self._goals)
@@ -127,7 +127,9 @@ class Guide:
         return min(best.values(), default=-1)
 
 
-@lru_cache(maxsize=512)
 def guide_of(level: Level) -> Guide:
     """Return the guide of a level."""
-    return Guide(level)
+    guide = level.memo.get("guide")
+    if guide is None:
+        guide = level.memo["guide"] = Guide(level)
+    return guide

@@ -7,7 +7,7 @@ import random
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import MOVES
 from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.rules import Level, room_of, run, step
+from pettingllms_envs.sokoban.rules import Level, deltas_of, run, step
 from pettingllms_envs.sokoban.search import shortest_walk, solve
 from pettingllms_envs.sokoban.turns import SokobanState
 
@@ -39,12 +39,12 @@ def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
 
     On the way of the level's reference solution, that; otherwise a shortest one.
     """
-    room, here, boxes_here = room_of(level), level.player, level.boxes
+    delta, here, boxes_here = deltas_of(level.stride), level.player, level.boxes
     for index, move in enumerate(level.solution):
         if here == player and boxes_here == boxes:
             return level.solution[index:]
-        here, boxes_here = step(level.floor, here, boxes_here, room.delta[move])
-    if guide_of(level).pushes_left(boxes, level.stride) < 0:
+        here, boxes_here = step(level.floor, here, boxes_here, delta[move])
+    if guide_of(level).pushes_left(boxes) < 0:
         return None
     try:
         return solve(level, player, boxes, guide_of(level).alive, ORACLE_NODES)
@@ -58,34 +58,34 @@ def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: ran
     Again and again it makes the nearest push that lowers the lower bound of pushes; without one in
     reach, it makes a random move. It remembers nothing and sees no consequences.
     """
-    guide, room, moves = guide_of(level), room_of(level), ""
+    guide, delta, moves = guide_of(level), deltas_of(level.stride), ""
     while len(moves) < num_moves and boxes != level.goals:
         free = level.floor & ~boxes
         ways = [
-            way + next(move for move in MOVES if room.delta[move] == delta)
-            for cell, delta in guide.useful_pushes(boxes, level.stride)
+            way + next(move for move in MOVES if delta[move] == change)
+            for cell, change in guide.useful_pushes(boxes)
             if (way := shortest_walk(free, player, cell, level.stride)) is not None
         ]
         more = min(ways, key=len) if ways else random_moves(level, player, boxes, 1, rng)
         if not more:
             break
-        done = run(room, player, boxes, more)
+        done = run(level, player, boxes, more)
         player, boxes, moves = done.player, done.boxes, moves + more
     return moves[:num_moves]
 
 
 def random_moves(level: Level, player: int, boxes: int, num_moves: int, rng: random.Random) -> str:
     """Return legal moves drawn uniformly; fewer if the level gets solved or no move is legal."""
-    room, moves = room_of(level), ""
+    delta, moves = deltas_of(level.stride), ""
     while len(moves) < num_moves and boxes != level.goals:
         options = [
             move
             for move in MOVES
-            if step(level.floor, player, boxes, room.delta[move]) != (player, boxes)
+            if step(level.floor, player, boxes, delta[move]) != (player, boxes)
         ]
         if not options:
             break
         move = rng.choice(options)
         moves += move
-        player, boxes = step(level.floor, player, boxes, room.delta[move])
+        player, boxes = step(level.floor, player, boxes, delta[move])
     return moves

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pettingllms.prompts import PromptTemplate
-from pettingllms_envs.grid import cells_of, moves_json
+from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
-from pettingllms_envs.sokoban.rules import room_of
+from pettingllms_envs.sokoban.scenes import Scene, cell_list, scenes_of
 from pettingllms_envs.sokoban.tools import DESCRIPTION, MAX_CALLS
 from pettingllms_envs.sokoban.turns import SokobanState
 
@@ -17,8 +17,8 @@ _RULES = """\
 free floor. Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left.
 Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. A move into a box pushes it \
 one cell, if the cell beyond it holds no wall and no other box; boxes cannot be pulled. Moves are \
-executed in order. An illegal move changes nothing and costs a little. There are {max_turns} turns, \
-with at most {moves_per_turn} moves each."""
+executed in order. An illegal move changes nothing and costs a little. There are {max_turns} \
+turns, with at most {moves_per_turn} moves each."""
 
 _GOAL = "Push all boxes onto goals"
 _TASKS = {
@@ -95,8 +95,8 @@ class Situation(NamedTuple):
     moves_per_turn: int
 
 
-def _board(now: Situation) -> str:
-    return room_of(now.state.level).text(now.state.player, now.state.boxes)
+def _scene(now: Situation) -> Scene:
+    return scenes_of(now.state.level).scene(now.state.player, now.state.boxes)
 
 
 def _player(now: Situation) -> str:
@@ -104,31 +104,20 @@ def _player(now: Situation) -> str:
     return f"({row}, {col})"
 
 
-def _cells(bits: int, stride: int) -> str:
-    return ", ".join(f"({cell // stride}, {cell % stride})" for cell in cells_of(bits)) or "none"
-
-
-def _places(now: Situation) -> str:
-    level, boxes = now.state.level, now.state.boxes
-    stride = level.stride
-    return (
-        f"Player at (row, column) {_player(now)}. Boxes not on goals: "
-        f"{_cells(boxes & ~level.goals, stride)}. Goals without a box: "
-        f"{_cells(level.goals & ~boxes, stride)}."
-    )
-
-
 READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
-    "board": ("the board in XSB symbols, one line per row", _board),
-    "places": ("a sentence with the cells of player, boxes and goals", _places),
+    "board": ("the board in XSB symbols, one line per row", lambda now: _scene(now).text),
+    "places": (
+        "a sentence with the cells of player, boxes and goals",
+        lambda now: _scene(now).places,
+    ),
     "player": ("the player's (row, column)", _player),
     "boxes": (
         "the (row, column) of all boxes",
-        lambda now: _cells(now.state.boxes, now.state.level.stride),
+        lambda now: cell_list(now.state.boxes, now.state.level.stride),
     ),
     "goals": (
         "the (row, column) of all goals",
-        lambda now: _cells(now.state.level.goals, now.state.level.stride),
+        lambda now: cell_list(now.state.level.goals, now.state.level.stride),
     ),
     "proposal": (
         "the moves proposed this turn, as a JSON list",

@@ -40,9 +40,9 @@ def potential(level: Level, player: int, boxes: int) -> float:
 
     Source: potential-based shaping (Ng, Harada, Russell 1999).
     """
-    guide, stride = guide_of(level), level.stride
-    distance = guide.distance(player, boxes, stride)
+    guide = guide_of(level)
+    distance = guide.distance(player, boxes)
     if distance < 0:
         return -1.0
-    start = guide.distance(level.player, level.boxes, stride)
+    start = guide.distance(level.player, level.boxes)
     return 1 - distance / start if distance <= start else start / distance - 1

@@ -5,17 +5,15 @@ Cells are numbered as `pettingllms_envs.grid` says; a set of cells is an int.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import NamedTuple
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
-from pettingllms_envs.grid import cells_of, deltas
+from pettingllms_envs.grid import deltas
 
 WALL, FLOOR, GOAL, BOX, BOX_ON_GOAL, PLAYER, PLAYER_ON_GOAL = "# .$*@+"
 
 
-class Level(NamedTuple):
-    """A warehouse with its boxes and the player at their first places."""
-
+class _LevelFields(NamedTuple):
     rows: int
     cols: int
     floor: int
@@ -32,10 +30,22 @@ class Level(NamedTuple):
     solution: str = ""
     """The reference solution, as letters; empty if the certificate is another."""
 
+
+class Level(_LevelFields):
+    """A warehouse with its boxes and the player at their first places. Immutable."""
+
     @property
     def stride(self) -> int:
         """The difference between the numbers of a cell and the cell below it."""
         return self.cols + 1
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What was computed from this level; kept with it, but no part of its value."""
+        return {}
+
+    def __reduce__(self) -> tuple[type[Level], tuple[Any, ...]]:
+        return Level, tuple(self)
 
 
 class Run(NamedTuple):
@@ -49,48 +59,8 @@ class Run(NamedTuple):
     num_pushes: int
 
 
-class Room:
-    """The tables that make steps on one level quick; derived from the level alone.
-
-    Attributes:
-        level: The level.
-        delta: Move -> change of the cell number.
-    """
-
-    __slots__ = ("_drawings", "_empty", "delta", "level")
-
-    def __init__(self, level: Level) -> None:
-        self.level = level
-        self.delta = deltas(level.stride)
-        cells = [WALL] * (level.rows * level.stride - 1)
-        cells[level.cols :: level.stride] = "\n" * (level.rows - 1)
-        for cell in cells_of(level.floor):
-            cells[cell] = GOAL if level.goals >> cell & 1 else FLOOR
-        self._empty = "".join(cells)
-        self._drawings: dict[int, str] = {}
-
-    def text(self, player: int, boxes: int) -> str:
-        """Return the board in XSB symbols, one line per row."""
-        drawing = self._drawings.get(boxes)
-        if drawing is None:
-            drawing = self._draw_boxes(boxes)
-        symbol = PLAYER_ON_GOAL if self.level.goals >> player & 1 else PLAYER
-        return drawing[:player] + symbol + drawing[player + 1 :]
-
-    def _draw_boxes(self, boxes: int) -> str:
-        cells = list(self._empty)
-        for cell in cells_of(boxes):
-            cells[cell] = BOX_ON_GOAL if self.level.goals >> cell & 1 else BOX
-        if len(self._drawings) >= 4096:
-            self._drawings.clear()
-        drawing = self._drawings[boxes] = "".join(cells)
-        return drawing
-
-
-@lru_cache(maxsize=512)
-def room_of(level: Level) -> Room:
-    """Return the tables of a level."""
-    return Room(level)
+deltas_of = cache(deltas)
+"""Stride -> change of the cell number by each move; one table per stride."""
 
 
 def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
@@ -112,16 +82,16 @@ def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
     return (target, boxes) if bit & floor else (player, boxes)
 
 
-def run(room: Room, player: int, boxes: int, moves: str) -> Run:
+def run(level: Level, player: int, boxes: int, moves: str) -> Run:
     """Execute moves in order until all boxes are on goals.
 
     Args:
-        room: The level's tables.
+        level: Floor and goals.
         player: Number of the player's cell.
         boxes: The cells with boxes.
         moves: Letters of U D L R; an illegal move changes nothing.
     """
-    floor, goals, delta = room.level.floor, room.level.goals, room.delta
+    floor, goals, delta = level.floor, level.goals, deltas_of(level.stride)
     executed, num_illegal, num_pushes = "", 0, 0
     for move in moves:
         if boxes == goals:

@@ -90,19 +90,22 @@ def _trace(layers: list[Layer], goals: int, stride: int) -> str:
     player = (players & -players).bit_length() - 1
     moves = ""
     for layer in layers[-2::-1]:
-        for move, change in deltas(stride).items():
-            before = player - change
-            if layer.get(boxes, 0) >> before & 1:
-                break
-            # The last move was a push: the box went from the player's cell to the one beyond.
-            unpushed = boxes ^ 1 << player ^ 1 << player + change
-            if boxes >> player + change & 1 and layer.get(unpushed, 0) >> before & 1:
-                boxes = unpushed
-                break
-        else:
-            raise AssertionError("a state was reached from nowhere")
-        moves, player = moves + move, before
+        move, boxes, player = _undo(layer, boxes, player, stride)
+        moves += move
     return moves[::-1]
+
+
+def _undo(layer: Layer, boxes: int, player: int, stride: int) -> tuple[str, int, int]:
+    """Return a move that led from a state of `layer` to this one, and that state."""
+    for move, change in deltas(stride).items():
+        before, pushed = player - change, 1 << player + change
+        if layer.get(boxes, 0) >> before & 1:
+            return move, boxes, before
+        # A push: the box went from the player's cell to the one beyond.
+        unpushed = boxes ^ pushed ^ 1 << player
+        if boxes & pushed and layer.get(unpushed, 0) >> before & 1:
+            return move, unpushed, before
+    raise AssertionError("a state of a layer was reached from nowhere")
 
 
 def backward_layers(

@@ -14,8 +14,8 @@ from pettingllms_envs.sokoban.rules import (
     PLAYER_ON_GOAL,
     WALL,
     Level,
-    room_of,
 )
+from pettingllms_envs.sokoban.scenes import scenes_of
 
 SYMBOLS = WALL + FLOOR + GOAL + BOX + BOX_ON_GOAL + PLAYER + PLAYER_ON_GOAL
 
@@ -25,7 +25,7 @@ MAX_BOXES = 10
 
 def level_text(level: Level) -> str:
     """Return a level as an XSB board."""
-    return room_of(level).text(level.player, level.boxes)
+    return scenes_of(level).text(level.player, level.boxes)
 
 
 def read_level(text: str, first_line: int = 1) -> Level:
@@ -117,7 +117,7 @@ def _check_boxes(level: Level, first_line: int) -> None:
         raise LevelFormatError(problem, first_line, 0, allowed)
     if level.boxes == level.goals:
         raise LevelFormatError("all boxes are on goals already", first_line, 0, "a box to push")
-    if guide_of(level).pushes_left(level.boxes, level.stride) < 0:
+    if guide_of(level).pushes_left(level.boxes) < 0:
         problem = "the level cannot be solved: a box can reach no goal, or boxes block each other"
         raise LevelFormatError(problem, first_line, 0, "boxes that can be pushed to the goals")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pettingllms.env import ParseError
 from pettingllms_envs.grid import MOVES, answer_span, moves_json, read_moves
 from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.rules import Level, room_of, run
+from pettingllms_envs.sokoban.rules import Level, deltas_of, run
 from pettingllms_envs.sokoban.search import shortest_walk
 
 MAX_CALLS = 8
@@ -78,7 +78,7 @@ def run_calls(
         if answer.startswith("none"):
             lines.append(f"{shown} = {answer}")
             continue
-        done = run(room_of(level), world.player, world.boxes, answer)
+        done = run(level, world.player, world.boxes, answer)
         world, moves = _World(level, done.player, done.boxes), moves + answer
         lines.append(f"{shown} = {moves_json(answer)}, {_end(world, done.num_illegal)}")
     return CallResults("; ".join(asked), "\n".join(lines), moves, len(moves) > 0)
@@ -92,7 +92,7 @@ def _end(world: _World, num_illegal: int) -> str:
         text += f" ({num_illegal} of the moves illegal)"
     if world.boxes == level.goals:
         return text + " and the level is solved"
-    if guide_of(level).pushes_left(world.boxes, stride) < 0:
+    if guide_of(level).pushes_left(world.boxes) < 0:
         return text + " and a box is stuck for good"
     home = (world.boxes & level.goals).bit_count()
     return f"{text} and {home} of {level.goals.bit_count()} boxes are on goals"
@@ -119,7 +119,7 @@ def _push(world: _World, arguments: list[str]) -> str:
         return "none: there is no box on that cell"
     move = arguments[2].upper()
     count = int(arguments[3]) if len(arguments) > 3 else 1
-    delta, free = room_of(level).delta[move], level.floor & ~world.boxes
+    delta, free = deltas_of(level.stride)[move], level.floor & ~world.boxes
     if not free >> cell - delta & 1:
         return "none: the cell behind the box is not free"
     way = shortest_walk(free, world.player, cell - delta, level.stride)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pettingllms.env import ParseError, Transition
-from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.reward import SUCCESS, Costs, potential
-from pettingllms_envs.sokoban.rules import Level, Run, room_of, run
+from pettingllms_envs.sokoban.reward import SUCCESS, Costs
+from pettingllms_envs.sokoban.rules import Level, Run
+from pettingllms_envs.sokoban.scenes import Scene, scenes_of
 
 
 class SokobanState(NamedTuple):
@@ -59,15 +59,15 @@ def initial_state(level: Level) -> SokobanState:
 
 def try_moves(state: SokobanState, action: str | ParseError, terms: Terms) -> Trial:
     """Return what an action of moves would do, and what it costs the one who gives it."""
-    moves, local = "", 0.0
+    moves, local, num_cut = "", 0.0, 0
     if isinstance(action, ParseError):
-        local, num_cut = terms.costs.malformed, 0
+        local = terms.costs.malformed
     else:
         moves = action[: terms.moves_per_turn]
         num_cut = len(action) - len(moves)
         if not moves:
             local = terms.costs.empty
-    done = run(room_of(state.level), state.player, state.boxes, moves)
+    done = scenes_of(state.level).run(state.player, state.boxes, moves)
     if done.num_illegal:
         local += done.num_illegal * terms.costs.illegal
     return Trial(moves, done, local, num_cut)
@@ -77,21 +77,21 @@ def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transit
     """Let the planner act: its moves are executed and the turn's proposal is settled."""
     level, trial = state.level, try_moves(state, action, terms)
     player, boxes, executed, _, num_pushes = trial.done
-    reached = potential(level, player, boxes)
-    after = SokobanState(level, player, boxes, state.moves_used + len(executed), reached)
+    scene = scenes_of(level).scene(player, boxes)
+    moves_used = state.moves_used + len(executed)
+    after = SokobanState(level, player, boxes, moves_used, scene.potential)
     solved = boxes == level.goals
-    ended = solved or (terms.stop_when_lost and reached == -1.0)
-    info = _facts(after, trial)
+    ended = solved or (terms.stop_when_lost and scene.pushes_left < 0)
+    info = _facts(scene, moves_used, trial, level)
     info["executed"] = list(executed)
     info["num_pushes"] = num_pushes
-    team = reached - state.potential + SUCCESS * solved
+    team = scene.potential - state.potential + SUCCESS * solved
     return Transition(after, team, trial.local, ended, solved, info)
 
 
 def propose(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
     """Let the proposer act: its moves are tried out and shown to the planner, not executed."""
-    trial = try_moves(state, action, terms)
-    return _promise(state, trial, {})
+    return _promise(state, try_moves(state, action, terms), "", "")
 
 
 def report(state: SokobanState, call: str, result: str, trial: Trial) -> Transition:
@@ -103,25 +103,26 @@ def report(state: SokobanState, call: str, result: str, trial: Trial) -> Transit
         result: What came back, bounded.
         trial: What the moves that the result proposes would do, and the local reward.
     """
-    after = state._replace(call=call, result=result)
-    return _promise(after, trial, {"call": call, "result": result})
+    done = _promise(state, trial, call, result)
+    return done._replace(info={**done.info, "call": call, "result": result})
 
 
-def _promise(state: SokobanState, trial: Trial, info: dict[str, Any]) -> Transition:
-    promised = potential(state.level, trial.done.player, trial.done.boxes)
-    after = state._replace(potential=promised, proposal=trial.moves)
-    info = {**_facts(state, trial), "proposed": list(trial.moves), **info}
-    return Transition(after, promised - state.potential, trial.local, info=info)
+def _promise(state: SokobanState, trial: Trial, call: str, result: str) -> Transition:
+    level, player, boxes, moves_used, before, *_ = state
+    scenes = scenes_of(level)
+    promised = scenes.scene(trial.done.player, trial.done.boxes).potential
+    after = SokobanState(level, player, boxes, moves_used, promised, call, result, trial.moves)
+    info = _facts(scenes.scene(player, boxes), moves_used, trial, level)
+    info["proposed"] = list(trial.moves)
+    return Transition(after, promised - before, trial.local, False, False, info)
 
 
-def _facts(state: SokobanState, trial: Trial) -> dict[str, Any]:
-    level = state.level
-    left = guide_of(level).pushes_left(state.boxes, level.stride)
+def _facts(scene: Scene, moves_used: int, trial: Trial, level: Level) -> dict[str, Any]:
     return {
-        "boxes_home": (state.boxes & level.goals).bit_count(),
-        "pushes_left": left,
-        "lost": left < 0,
-        "moves_used": state.moves_used,
+        "boxes_home": scene.num_home,
+        "pushes_left": scene.pushes_left,
+        "lost": scene.pushes_left < 0,
+        "moves_used": moves_used,
         "illegal_moves": trial.done.num_illegal,
         "cut_moves": trial.num_cut,
         "certificate": level.certificate,

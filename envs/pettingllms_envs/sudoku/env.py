@@ -224,7 +224,8 @@ class SudokuEnv(TextEnv[SudokuState]):
         )
 
     def _fields(self, state: SudokuState, agent: str) -> Mapping[str, object]:
-        return Fields(READERS, Situation(state, self.turn, self.max_turns))
+        now = Situation(state, self.turn, self.max_turns)
+        return Fields(READERS, now, {"grid": state.grid.text})
 
     def _parse(self, agent: str, text: str) -> Any:
         if role_of(agent) != "tool":
