@@ -263,7 +263,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
 
     def _fields(self, state: PlanPathState, agent: str) -> Mapping[str, object]:
         now = Situation(state, self.view, self.turn, self.max_turns, self.moves_per_turn)
-        return Fields(READERS, now)
+        return Fields(READERS, now, {})
 
     def _parse(self, agent: str, text: str) -> Any:
         if role_of(agent) == "tool":
