@@ -1,0 +1,5 @@
+"""`python -m pettingllms.cli`."""
+
+from pettingllms.cli import main
+
+main()
