@@ -224,7 +224,10 @@ class Pool:
             runs = list(lane.in_flight.values())
             lane.in_flight.clear()
             is_closed = self._is_closed
-        lane.worker.kill() if failure else lane.worker.stop()
+        if failure and not is_closed:
+            lane.worker.kill()
+        else:
+            lane.worker.stop()
         for run in runs:
             run.release()
         if is_closed:

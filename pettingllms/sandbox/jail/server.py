@@ -62,9 +62,17 @@ class _Server:
                 elif self._pages:
                     self._launch()
                 else:
-                    # Busy, so only a hang-up is reported; the children end with this process.
-                    os._exit(0)
+                    # Busy, so only a hang-up is reported.
+                    self._leave()
             self._kill_overdue()
+
+    def _leave(self) -> NoReturn:
+        """End with all children. They would not outlive us anyway, but nobody might reap them."""
+        for running in self._running.values():
+            os.kill(running.pid, signal.SIGKILL)
+        for running in self._running.values():
+            os.waitpid(running.pid, 0)
+        os._exit(0)
 
     def _next_deadline_ms(self) -> float | None:
         waiting = [r.deadline for r in self._running.values() if not r.killed]
@@ -84,7 +92,7 @@ class _Server:
         space = socket.CMSG_SPACE(len(child.Descriptors._fields) * _DESCRIPTOR_BYTES)
         data, ancillary, _, _ = self._parent.recvmsg(JOB.size, space, socket.MSG_CMSG_CLOEXEC)
         if not data:
-            os._exit(0)
+            self._leave()
         *limits, has_result = JOB.unpack(data)
         received = ancillary[0][2]
         descriptors = struct.unpack(f"={len(received) // _DESCRIPTOR_BYTES}i", received)
