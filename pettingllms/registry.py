@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pettingllms.errors import (
@@ -42,7 +41,7 @@ class EnvSpec:
     """Versioned name, `<name>_v<number>`; a change of behaviour is a new number."""
     entry_point: str | Callable[..., TextEnv[Any]]
     """`"module:attribute"` of the class or factory, or the callable itself."""
-    kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments that `make` passes on."""
     package: str = ""
     """The distribution that provides it; empty when it was registered by hand."""
@@ -89,7 +88,7 @@ def register(
         raise InvalidArgument("id", id, "an id that is not taken", "Raise the version number.")
     if not callable(entry_point) and not re.fullmatch(r"[\w.]+:\w+", entry_point):
         raise InvalidArgument("entry_point", entry_point, 'a callable or "module:attribute"')
-    _registered[id] = EnvSpec(id, entry_point, MappingProxyType(dict(kwargs or {})))
+    _registered[id] = EnvSpec(id, entry_point, dict(kwargs or {}))
 
 
 def registered_ids() -> tuple[str, ...]:
@@ -143,7 +142,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     factory = found.load()
     _check_keywords(id, factory, arguments)
     env = factory(**arguments)
-    env.spec = replace(found, kwargs=MappingProxyType(arguments))
+    env.spec = replace(found, kwargs=arguments)
     if not checks:
         return env
     from pettingllms.wrappers import (

@@ -1,3 +1,5 @@
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -35,6 +37,17 @@ def test_spec_tells_how_an_environment_was_made(guess_id):
     env = pettingllms.make(guess_id, max_turns=2)
     assert env.spec.id == guess_id
     assert dict(env.spec.kwargs) == {"max_turns": 2}
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_made_environments_can_be_copied_and_sent_to_other_processes(copied):
+    env = pettingllms.make("plan_path_v0", checks=False)
+    env.reset(seed=3)
+    twin = copied(env)
+    env.step("x")
+    assert twin.agent_selection == env.possible_agents[0]
+    twin.step("x")
+    assert twin.state_hash() == env.state_hash()
 
 
 def test_unknown_argument_suggests_the_nearest(guess_id):
