@@ -9,8 +9,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import openai
+from aiolimiter import AsyncLimiter
+from openai.types.chat import ChatCompletion
+
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument, MissingDependency
+from pettingllms.errors import InvalidArgument
 from pettingllms.policies.endpoint_errors import MalformedAnswer, explained, model_not_found
 from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
 from pettingllms.policies.protocol import (
@@ -22,19 +26,10 @@ from pettingllms.policies.protocol import (
     Usage,
 )
 
-try:
-    import openai
-    from aiolimiter import AsyncLimiter
-    from openai.types.chat import ChatCompletion
-except ImportError as _error:
-    raise MissingDependency(
-        "a policy of the kind 'openai'", _error.name or "openai", "cli"
-    ) from _error
-
 OPENAI_URL = "https://api.openai.com/v1"
 """Where requests go when neither the name of the policy nor OPENAI_BASE_URL says otherwise."""
 
-_NAME = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://\S+))?")
+_NAME = re.compile(r"(?P<model>.+?)(?:@(?P<url>https?://[^\s@]+))?")
 _CHARACTERS_PER_TOKEN = 4
 _DEFAULT_COMPLETION_TOKENS = 1024
 """What a request without a limit counts against `tokens_per_minute`."""
@@ -178,6 +173,8 @@ class EndpointPolicy:
             parsed = cast(object, raw.parse())
         except ValueError as error:
             raise MalformedAnswer(f"gave an answer that is not JSON: {_start(raw.text)}") from error
+        if isinstance(parsed, str):  # the client's answer to another content type
+            raise MalformedAnswer(f"gave an answer that is not JSON: {_start(parsed)}")
         if not isinstance(parsed, ChatCompletion) or not (parsed.choices or None):
             raise MalformedAnswer(f"gave an answer without completions: {_start(raw.text)}")
         completions = tuple(map(_completion, parsed.choices))

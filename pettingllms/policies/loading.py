@@ -51,10 +51,18 @@ def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
     if kind == "reference":
         return ReferencePolicy(argument)
     if kind == "openai":
-        from pettingllms.policies.endpoint import EndpointPolicy  # imports the client library
-
-        return EndpointPolicy.of(argument, settings)
+        return _endpoint(argument, settings)
     return _announced(name, kind)(argument, settings)
+
+
+def _endpoint(argument: str, settings: PolicySettings) -> Policy:
+    try:
+        from pettingllms.policies.endpoint import EndpointPolicy
+    except ModuleNotFoundError as error:
+        if error.name not in ("openai", "aiolimiter"):
+            raise
+        raise MissingDependency("a policy of the kind 'openai'", error.name, "cli") from error
+    return EndpointPolicy.of(argument, settings)
 
 
 def _announced(name: str, kind: str) -> PolicyFactory:

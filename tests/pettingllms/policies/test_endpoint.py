@@ -1,0 +1,263 @@
+"""Endpoints: what is sent, what is read, and every way in which a server can fail."""
+
+import asyncio
+import socket
+
+import pytest
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.policies import (
+    PolicyFailure,
+    PolicySettings,
+    PolicyUnavailable,
+    Prompt,
+    Sampling,
+    Usage,
+    load_policy,
+)
+
+SOON = {"retry-after-ms": "1"}
+"""Tells the client to try again at once, so that tests need not wait."""
+
+
+def error_body(message, code=None):
+    return {"error": {"message": message, "type": "error", "code": code}}
+
+
+def settings(**changes):
+    return PolicySettings(**{"max_retries": 2, "timeout_s": 10.0, **changes})
+
+
+def checked(policy):
+    async def run():
+        try:
+            await policy.check(None)
+        finally:
+            await policy.aclose()
+
+    asyncio.run(run())
+
+
+def test_sends_the_chat_and_the_sampling_and_reads_text_and_usage(chat_server, ask):
+    chat_server.reply = lambda body: body["messages"][0]["content"].upper()
+    chat_server.finish_reason = "length"
+    sampling = Sampling(
+        temperature=0.5,
+        top_p=0.9,
+        max_completion_tokens=32,
+        stop=("END",),
+        extra={"top_k": 20, "chat_template_kwargs": {"enable_thinking": False}},
+    )
+    answer = ask(load_policy(chat_server.policy, settings()), sampling=sampling)
+    assert answer.completions == (("HELLO", "length"),)
+    assert answer.usage == Usage(1, 0, 100, 7)
+    assert chat_server.requests == [
+        {
+            "model": "tiny",
+            "messages": [{"role": "user", "content": "hello"}],
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "max_tokens": 32,
+            "stop": ["END"],
+            "seed": 5,
+            "top_k": 20,
+            "chat_template_kwargs": {"enable_thinking": False},
+        }
+    ]
+
+
+def test_sends_nothing_that_was_not_asked_for(chat_server, ask):
+    ask(load_policy(chat_server.policy, settings()), sampling=Sampling(seeded=False))
+    assert set(chat_server.requests[0]) == {"model", "messages"}
+
+
+def test_the_key_comes_from_the_named_variable(chat_server, ask, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "secret-1")
+    ask(load_policy(chat_server.policy, settings(api_key_env="MY_KEY")))
+    assert chat_server.headers[0]["authorization"] == "Bearer secret-1"
+
+
+def test_the_base_url_of_the_environment_is_honoured(chat_server, ask, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", chat_server.url)
+    assert ask(load_policy("openai:tiny", settings())).completions[0].text == "#### []"
+
+
+@pytest.mark.parametrize(("honours_n", "num_requests"), [(True, 1), (False, 4)])
+def test_n_completions_from_servers_that_honour_n_and_others(
+    chat_server, ask, honours_n, num_requests
+):
+    chat_server.honours_n = honours_n
+    answer = ask(load_policy(chat_server.policy, settings()), n=4)
+    assert len(answer.completions) == 4
+    assert answer.usage == Usage(num_requests, 0, 100 * num_requests, 28)
+    seeds = [request["seed"] for request in chat_server.requests]
+    assert len(set(seeds)) == num_requests, "equal seeds would give equal completions"
+
+
+def test_a_completion_without_text_is_an_outcome(chat_server, ask):
+    chat_server.script = ["no text"]
+    assert ask(load_policy(chat_server.policy, settings())).completions == (("", "stop"),)
+
+
+def test_prompts_are_answered_in_order(chat_server):
+    chat_server.reply = lambda body: body["messages"][0]["content"]
+
+    async def run():
+        policy = load_policy(chat_server.policy, settings(max_concurrency=3))
+        prompts = [Prompt([{"role": "user", "content": str(i)}], "a_0", i) for i in range(20)]
+        answers = await policy.sample(prompts, 1, Sampling())
+        await policy.aclose()
+        return [answer.completions[0].text for answer in answers]
+
+    assert asyncio.run(run()) == [str(i) for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        (429, {"retry-after": "0.001"}, error_body("slow down")),
+        (500, SOON, error_body("boom")),
+        (503, SOON, "overloaded"),
+        (408, SOON, error_body("too slow")),
+    ],
+)
+def test_what_may_pass_is_tried_again_and_counted(chat_server, ask, failure):
+    chat_server.script = [failure, failure]
+    answer = ask(load_policy(chat_server.policy, settings()))
+    assert answer.completions[0].text == "#### []"
+    assert answer.usage.num_retries == 2
+    assert len(chat_server.requests) == 3
+
+
+@pytest.mark.parametrize("failure", ["html", "bad json", "no choices", "drop", "half"])
+def test_broken_answers_are_tried_again(chat_server, ask, failure):
+    chat_server.script = [failure]
+    answer = ask(load_policy(chat_server.policy, settings()))
+    assert answer.completions[0].text == "#### []"
+    assert answer.usage.num_retries == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "message"),
+    [
+        ((401, {}, error_body("bad key")), PolicyUnavailable, "refused the key.*OPENAI_API_KEY"),
+        ((403, {}, error_body("not yours")), PolicyUnavailable, "refused the key.*not yours"),
+        ((429, SOON, error_body("slow down")), PolicyFailure, "too many requests.*--concurrency"),
+        (
+            (429, SOON, error_body("pay", "insufficient_quota")),
+            PolicyUnavailable,
+            "no quota left",
+        ),
+        ((500, SOON, error_body("boom")), PolicyFailure, "failed after 3 tries.*boom"),
+        (
+            (400, {}, error_body("context too long")),
+            PolicyFailure,
+            "refused a request.*context too long",
+        ),
+    ],
+)
+def test_what_does_not_pass_is_told_with_its_cure(chat_server, ask, failure, kind, message):
+    chat_server.then = failure
+    with pytest.raises(PolicyFailure, match=message) as caught:
+        ask(load_policy(chat_server.policy, settings()))
+    assert type(caught.value) is kind
+    assert chat_server.policy in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        ("html", "not JSON: '<h1>busy"),
+        ("bad json", "not JSON"),
+        ("no choices", "without completions"),
+    ],
+)
+def test_answers_that_stay_broken_are_told(chat_server, ask, failure, message):
+    chat_server.then = failure
+    with pytest.raises(PolicyFailure, match=message):
+        ask(load_policy(chat_server.policy, settings(max_retries=0)))
+
+
+def test_an_unknown_model_is_told_with_those_that_exist(chat_server, ask):
+    chat_server.models = ["qwen3:4b", "qwen3:8b"]
+    chat_server.then = (404, {}, error_body("model 'qwen3:4' not found"))
+    with pytest.raises(PolicyUnavailable, match=r'did you mean "qwen3:4b".*qwen3:4b, qwen3:8b'):
+        ask(load_policy(f"openai:qwen3:4@{chat_server.url}", settings()))
+
+
+def test_a_wrong_path_is_told(chat_server, ask):
+    chat_server.models = None
+    chat_server.then = (404, {}, "404 page not found")
+    with pytest.raises(PolicyUnavailable, match="usually ends in /v1"):
+        ask(load_policy(chat_server.policy, settings()))
+
+
+def test_a_server_that_does_not_answer_is_told(chat_server, ask):
+    chat_server.then = "hang"
+    with pytest.raises(PolicyFailure, match=r"did not answer within 0.2 s.*--timeout-s"):
+        ask(load_policy(chat_server.policy, settings(timeout_s=0.2, max_retries=0)))
+
+
+def test_a_dead_server_is_told():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    policy = load_policy(f"openai:tiny@http://127.0.0.1:{port}/v1", settings())
+    with pytest.raises(PolicyUnavailable, match=r"cannot be reached.*Is the server running"):
+        checked(policy)
+
+
+@pytest.mark.parametrize("models", [["tiny"], None, (500, {}, "boom"), (200, {}, "not json")])
+def test_a_server_passes_the_check_with_or_without_a_list_of_models(chat_server, models):
+    chat_server.models = models
+    checked(load_policy(chat_server.policy, settings()))
+
+
+def test_a_refused_key_is_told_before_anything_is_played(chat_server):
+    chat_server.models = (401, {}, error_body("bad key"))
+    with pytest.raises(PolicyUnavailable, match="refused the key"):
+        checked(load_policy(chat_server.policy, settings()))
+
+
+def test_openai_itself_needs_a_key(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(PolicyUnavailable, match="OPENAI_API_KEY is not set"):
+        load_policy("openai:gpt-5")
+
+
+def test_no_more_requests_a_minute_than_allowed(chat_server):
+    async def run():
+        policy = load_policy(chat_server.policy, settings(requests_per_minute=3))
+        prompts = [Prompt([{"role": "user", "content": "x"}], "a_0", i) for i in range(5)]
+        tasks = [asyncio.create_task(policy.sample([prompt], 1, Sampling())) for prompt in prompts]
+        await asyncio.gather(*tasks[:3])
+        assert len(chat_server.requests) == 3
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await policy.aclose()
+
+    asyncio.run(run())
+
+
+def test_no_more_tokens_a_minute_than_allowed(chat_server):
+    async def run():
+        policy = load_policy(chat_server.policy, settings(tokens_per_minute=250))
+        sampling = Sampling(max_completion_tokens=99)  # and one token of prompt
+        prompts = [Prompt([{"role": "user", "content": "four"}], "a_0", i) for i in range(4)]
+        tasks = [asyncio.create_task(policy.sample([prompt], 1, sampling)) for prompt in prompts]
+        await asyncio.gather(*tasks[:2])
+        assert len(chat_server.requests) == 2
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await policy.aclose()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["openai:", "openai:a@http://x@http://y", "openai: @http://"])
+def test_ill_formed_names_are_refused(name):
+    with pytest.raises(InvalidArgument, match="MODEL@URL"):
+        load_policy(name)

@@ -1,0 +1,122 @@
+"""Names of policies, kinds of installed packages, and the ranges of settings."""
+
+import sys
+
+import pytest
+
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, MissingDependency
+from pettingllms.policies import (
+    NoisePolicy,
+    PolicySettings,
+    ReferencePolicy,
+    Sampling,
+    Usage,
+    load_policy,
+)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Return a function that installs a package which announces a kind of policies."""
+
+    def install(kind, value, code):
+        (tmp_path / "weights_package.py").write_text(code)
+        metadata = tmp_path / "weights_package-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: weights-package\n")
+        (metadata / "entry_points.txt").write_text(f"[pettingllms.policies]\n{kind} = {value}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "weights_package", raising=False)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "reference"),
+    [
+        ("oracle", ReferencePolicy, "oracle"),
+        ("reference:noise", ReferencePolicy, "noise"),
+        ("noise", NoisePolicy, None),
+    ],
+)
+def test_names_without_a_model(name, kind, reference):
+    policy = load_policy(name)
+    assert type(policy) is kind
+    assert getattr(policy, "name", None) == reference
+
+
+def test_a_kind_of_an_installed_package(installed):
+    installed(
+        "mine",
+        "weights_package:load",
+        "def load(argument, settings):\n    return argument, settings",
+    )
+    settings = PolicySettings(max_concurrency=3)
+    assert load_policy("mine:some/path:with:colons", settings) == (
+        "some/path:with:colons",
+        settings,
+    )
+
+
+def test_a_kind_that_cannot_be_loaded_names_its_cause(installed):
+    installed("broken", "weights_package:load", "import no_such_module_at_all")
+    with pytest.raises(EnvironmentNotLoadable, match="no_such_module_at_all"):
+        load_policy("broken:x")
+
+
+def test_unknown_kinds_are_refused_with_the_known_ones(installed):
+    installed("mine", "weights_package:load", "")
+    with pytest.raises(InvalidArgument, match=r'openai, .*mine.*did you mean "openai"'):
+        load_policy("opnai:x@http://localhost/v1")
+
+
+def test_hf_without_the_trainer_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    with pytest.raises(MissingDependency, match=r"pettingllms-trainers.*pettingllms\[train\]"):
+        load_policy("hf:some/path")
+
+
+def test_openai_without_the_client_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    for name in ("endpoint", "endpoint_errors"):
+        monkeypatch.delitem(sys.modules, f"pettingllms.policies.{name}", raising=False)
+    with pytest.raises(MissingDependency, match=r"pettingllms\[cli\]"):
+        load_policy("openai:m@http://localhost/v1")
+
+
+@pytest.mark.parametrize("name", ["", ":", "openai:", ":x"])
+def test_empty_names_are_refused(name):
+    with pytest.raises(InvalidArgument):
+        load_policy(name)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": -0.1},
+        {"temperature": True},
+        {"temperature": "hot"},
+        {"top_p": 0},
+        {"top_p": 1.5},
+        {"max_completion_tokens": 0},
+        {"max_completion_tokens": 1.5},
+        {"stop": "END"},
+        {"stop": (1,)},
+    ],
+)
+def test_sampling_out_of_range_is_refused(values):
+    with pytest.raises(InvalidArgument, match=f"sampling.{next(iter(values))}"):
+        Sampling(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"max_concurrency": 0}, {"max_retries": -1}, {"timeout_s": 0}, {"requests_per_minute": -1}],
+)
+def test_settings_out_of_range_are_refused(values):
+    with pytest.raises(InvalidArgument, match=next(iter(values))):
+        PolicySettings(**values)
+
+
+def test_usages_add_up():
+    assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)

@@ -1,0 +1,65 @@
+"""Reference policies and noise."""
+
+import asyncio
+import random
+
+import pytest
+
+import pettingllms
+from pettingllms.errors import InvalidArgument
+from pettingllms.policies import NoisePolicy, Prompt, ReferencePolicy, Sampling
+
+
+def sample(policy, prompts, n=1):
+    async def run():
+        answers = await policy.sample(prompts, n, Sampling())
+        await policy.aclose()
+        return answers
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def prompt(guess_id):
+    env = pettingllms.make(guess_id, checks=False)
+    env.reset(seed=3)
+    return Prompt(env.messages("teller_0"), "teller_0", 11, env)
+
+
+def test_a_reference_policy_says_what_the_environment_says(prompt):
+    (answer,) = sample(ReferencePolicy("oracle"), [prompt])
+    expected = prompt.env.reference_action("teller_0", "oracle", random.Random(0))
+    assert answer.completions == ((expected, "stop"),)
+    assert answer.usage.num_requests == 0
+
+
+def test_chance_is_that_of_the_prompt(prompt):
+    first, again = (sample(ReferencePolicy("random"), [prompt], n=20)[0] for _ in range(2))
+    other = sample(ReferencePolicy("random"), [prompt._replace(seed=12)], n=20)[0]
+    assert first == again != other
+    assert len(set(first.completions)) > 1, "n draws, not n copies"
+
+
+def test_the_state_is_left_alone(prompt):
+    before = prompt.env.state_hash()
+    sample(ReferencePolicy("random"), [prompt], n=5)
+    assert prompt.env.state_hash() == before
+
+
+def test_an_unknown_reference_policy_is_refused(prompt):
+    with pytest.raises(InvalidArgument, match=r'oracle, random.*did you mean "oracle"'):
+        asyncio.run(ReferencePolicy("orakle").check(prompt.env))
+    asyncio.run(ReferencePolicy("oracle").check(prompt.env))
+
+
+def test_a_reference_policy_needs_the_environment(prompt):
+    with pytest.raises(InvalidArgument, match=r"prompt\.env"):
+        sample(ReferencePolicy("oracle"), [prompt._replace(env=None)])
+
+
+def test_noise_is_printable_and_follows_the_seed(prompt):
+    prompts = [prompt._replace(seed=seed) for seed in range(50)]
+    texts = [answer.completions[0].text for answer in sample(NoisePolicy(), prompts)]
+    assert texts == [answer.completions[0].text for answer in sample(NoisePolicy(), prompts)]
+    assert len(set(texts)) > 40
+    assert all(len(text) <= 64 and text.replace("\n", "").isprintable() for text in texts)
