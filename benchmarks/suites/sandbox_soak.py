@@ -1,0 +1,162 @@
+"""Good and hostile programs, mixed, for long: every result right, nothing left behind.
+
+    python benchmarks/suites/sandbox_soak.py [--runs 20000]
+
+Written are the number of results by kind of program, how many were wrong, and what processes,
+memory, descriptors and files were there before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import platform
+import random
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pettingllms.sandbox import Limits, Sandbox, Status
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RESULT = REPOSITORY / "benchmarks" / "results" / "sandbox_soak.json"
+LIMITS = Limits(wall_s=0.25, cpu_s=1, memory_bytes=64 << 20, output_bytes=20_000)
+PATIENT = Limits(wall_s=30, cpu_s=10, memory_bytes=64 << 20, output_bytes=20_000)
+
+
+class Kind(NamedTuple):
+    """A program, what its end must be called, and how often it comes."""
+
+    code: str
+    status: Status
+    weight: int
+    limits: Limits = PATIENT
+
+
+KINDS = {
+    "doubles": Kind("print(int(input()) * 2)", Status.OK, 30),
+    "imports": Kind("import math, csv\nprint(math.isqrt(4 * int(input()) ** 2))", Status.OK, 15),
+    "threads": Kind(
+        "import threading\nn = int(input())\n"
+        "t = [threading.Thread(target=str) for _ in range(4)]\n"
+        "[x.start() for x in t], [x.join() for x in t]\nprint(2 * n)",
+        Status.OK,
+        10,
+    ),
+    "raises": Kind("raise ValueError(input())", Status.ERROR, 8),
+    "is not Python": Kind("print(", Status.SYNTAX_ERROR, 5),
+    "forks": Kind("import os\nwhile True: os.fork()", Status.ERROR, 4),
+    "writes files": Kind("open('/tmp/soaked', 'w')", Status.ERROR, 4),
+    "shares memory": Kind(
+        "from multiprocessing.shared_memory import SharedMemory as S\nS('soaked', True, 9)",
+        Status.ERROR,
+        2,
+    ),
+    "eats memory": Kind("x = [bytearray(1 << 20) for _ in range(1000)]", Status.MEMORY_LIMIT, 5),
+    "floods": Kind("while True: print('x' * 5000)", Status.OUTPUT_LIMIT, 5),
+    "traces": Kind("import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)", Status.VIOLATION, 4),
+    "crashes": Kind("import ctypes\nctypes.string_at(0)", Status.SIGNAL, 4),
+    "kills all": Kind("import os\nos.kill(-1, 9)", Status.ERROR, 3),
+    "sleeps": Kind("import time\ntime.sleep(100)", Status.TIMEOUT, 1, LIMITS),
+    "spins": Kind("while True: pass", Status.TIMEOUT, 1, LIMITS),
+}
+BATCH = 20
+
+
+def state_of_host(pids: Sequence[int]) -> dict[str, Any]:
+    """What could grow, and does not: processes, memory, descriptors, files."""
+    servers = [member for pid in pids for member in (pid, *_children(pid))]
+    zombies = [pid for pid in _children(os.getpid()) if _state(pid) == "Z"]
+    left = [member for pid in servers for member in _children(pid) if member not in servers]
+    return {
+        "server_rss_kib": [_rss_kib(pid) for pid in servers],
+        "parent_rss_kib": _rss_kib(os.getpid()),
+        "parent_descriptors": len(os.listdir("/proc/self/fd")),
+        "server_descriptors": [len(os.listdir(f"/proc/{pid}/fd")) for pid in servers],
+        "zombies": len(zombies) + sum(_state(pid) == "Z" for pid in left),
+        "processes_left": len(left),
+        "files_left": sum(
+            Path(folder, "soaked").exists() for folder in ("/tmp", "/var/tmp", "/dev/shm")
+        ),
+        "shared_memory_segments": len(Path("/proc/sysvipc/shm").read_text().splitlines()) - 1,
+    }
+
+
+def _children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _rss_kib(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def soak(sandbox: Sandbox, num_runs: int, seed: int) -> dict[str, Any]:
+    """Run `num_runs` programs of random kinds and compare every result with what it must be."""
+    rng = random.Random(seed)
+    names, weights = list(KINDS), [kind.weight for kind in KINDS.values()]
+    sandbox.run_many("import csv\nprint(1)", [""] * 100, PATIENT)
+    pids: list[int] = sandbox.describe()["server_pids"]
+    before = state_of_host(pids)
+    counts: collections.Counter[str] = collections.Counter()
+    wrong: list[str] = []
+    start = time.perf_counter()
+    for _ in range(num_runs // BATCH):
+        name = rng.choices(names, weights)[0]
+        kind = KINDS[name]
+        numbers = [rng.randrange(10**9) for _ in range(BATCH)]
+        results = sandbox.run_many(kind.code, map(str, numbers), kind.limits)
+        counts[name] += BATCH
+        for number, result in zip(numbers, results, strict=True):
+            is_right = result.status is kind.status
+            if kind.status is Status.OK:
+                is_right = is_right and result.stdout == f"{2 * number}\n"
+            if not is_right:
+                wrong.append(f"{name}: {result.status}: {result.stderr[-200:]}")
+    return {
+        "num_runs": sum(counts.values()),
+        "seconds": round(time.perf_counter() - start, 1),
+        "num_wrong": len(wrong),
+        "wrong": wrong[:10],
+        "runs_by_kind": dict(counts),
+        "num_restarts": sandbox.describe()["num_restarts"],
+        "before": before,
+        "after": state_of_host(sandbox.describe()["server_pids"]),
+    }
+
+
+def main() -> None:
+    """Run the soak and write its result."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--isolation", default="auto")
+    parser.add_argument("--output", type=Path, default=RESULT)
+    options = parser.parse_args()
+    with Sandbox(isolation=options.isolation, workers=2) as sandbox:
+        report = soak(sandbox, options.runs, options.seed)
+        isolation = sandbox.describe()["isolation"]
+    facts = {
+        "suite": "sandbox_soak",
+        "command": f"python benchmarks/suites/sandbox_soak.py --runs {options.runs}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "isolation": isolation,
+        "seed": options.seed,
+    }
+    options.output.parent.mkdir(exist_ok=True)
+    options.output.write_text(json.dumps(facts | report, indent=1) + "\n")
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
