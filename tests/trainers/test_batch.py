@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.batch import PackedTokens, check_groups, micro_batches, weighted_groups
+from pettingllms_trainers.batch import PackedTokens, micro_batches
+from pettingllms_trainers.minibatch import check_groups, weighted_groups
 from pettingllms_trainers.types import SampledCompletion, TrainingGroup
 
 torch.set_num_threads(1)  # several at once are slower on models this small

@@ -14,9 +14,9 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.updating import TrainingSettings, learning_rate
-from pettingllms_trainers.batch import weighted_groups
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
+from pettingllms_trainers.minibatch import weighted_groups
 from pettingllms_trainers.models import CHARACTERS, build_tokenizer
 from pettingllms_trainers.types import GenerateRequest, SampledCompletion, Sampling, TrainingGroup
 

@@ -1,40 +1,23 @@
-"""From training groups to tensors: the sampled tokens as they were sampled, never text again.
+"""From a mini-batch to tensors: the sampled tokens as they were sampled, never text again.
 
 A micro-batch holds its tokens once as model input (packed or as padded rows) and once as targets.
-Each target carries its own weight in the loss, computed over the whole mini-batch: however a
-mini-batch is cut into micro-batches, their losses add up to the same number.
 
 Legend: N input tokens, M target tokens, R rows, L row length.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+from pettingllms_trainers.minibatch import Scores, WeightedGroup, fitting_parts
+from pettingllms_trainers.types import TrainingGroup
 
-__all__ = [
-    "Aggregation",
-    "MicroBatch",
-    "PackedTokens",
-    "PaddedRows",
-    "Scores",
-    "Targets",
-    "WeightedGroup",
-    "check_groups",
-    "micro_batches",
-    "weighted_groups",
-]
-
-Aggregation = Literal["token_mean", "sequence_mean", "length_free"]
+__all__ = ["MicroBatch", "PackedTokens", "PaddedRows", "Targets", "micro_batches"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,10 +38,6 @@ class Targets:
     """``[M]`` denominators of the ratio; None to take the sampling log-probabilities."""
     reference_logprobs: Tensor | None
     """``[M]`` log-probabilities of the reference policy; None without one."""
-
-
-Scores = tuple[tuple[float, ...], ...]
-"""Log-probabilities of a group's tokens: completion, token."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,86 +99,6 @@ def _moved(tensors: _TensorsT, device: torch.device) -> _TensorsT:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WeightedGroup:
-    """A group, or some of its completions, with the loss weight of their tokens."""
-
-    group: TrainingGroup
-    weights: tuple[float, ...]
-    """Weight of every token of each completion."""
-    old_logprobs: Scores | None = None
-    """Denominators of the ratio; None to take the sampling log-probabilities."""
-    reference_logprobs: Scores | None = None
-    """Log-probabilities of the reference policy; None without one."""
-
-    def num_tokens(self, is_packed: bool) -> int:
-        """Return the number of input tokens."""
-        num_prompts = 1 if is_packed else len(self.group.completions)
-        own = sum(len(completion.token_ids) - 1 for completion in self.group.completions)
-        return num_prompts * len(self.group.prompt_ids) + own
-
-
-def check_groups(groups: Sequence[TrainingGroup]) -> None:
-    """Raise `InvalidArgument` if a group cannot be trained on."""
-    for index, group in enumerate(groups):
-        problem = _problem(group)
-        if problem is not None:
-            raise InvalidArgument(
-                "groups",
-                f"{problem} (group {index}, role {group.role!r})",
-                "groups with a prompt and completions of at least one token, one log-probability "
-                "per token, finite advantages and a temperature above 0",
-                "pass what was sampled, unchanged; greedy samples cannot be trained on",
-            )
-
-
-def _problem(group: TrainingGroup) -> str | None:
-    if not group.prompt_ids or not group.completions:
-        return "a group without prompt or completions"
-    if not group.temperature > 0:
-        return f"temperature {group.temperature}"
-    for completion in group.completions:
-        if not completion.token_ids or len(completion.token_ids) != len(completion.logprobs):
-            return (
-                f"{len(completion.token_ids)} tokens with {len(completion.logprobs)} "
-                "log-probabilities"
-            )
-        if not math.isfinite(completion.advantage):
-            return f"advantage {completion.advantage}"
-        if not all(map(math.isfinite, completion.logprobs)):
-            return "a log-probability that is not finite"
-    return None
-
-
-def weighted_groups(
-    groups: Sequence[TrainingGroup], aggregation: Aggregation, max_completion_tokens: int
-) -> list[WeightedGroup]:
-    """Return the groups of one mini-batch with their tokens' weights in its loss.
-
-    Args:
-        groups: The whole mini-batch.
-        aggregation: ``token_mean``: the mean over all tokens (DAPO, arXiv 2503.14476, eq. 8);
-            ``sequence_mean``: the mean over completions of their token means (GRPO, arXiv
-            2402.03300, eq. 3); ``length_free``: the sum over tokens divided by a constant (Dr.
-            GRPO, arXiv 2503.20783, section 3.2), here completions times `max_completion_tokens`.
-        max_completion_tokens: Length limit at sampling time.
-    """
-    lengths = [len(completion.token_ids) for group in groups for completion in group.completions]
-    total, count = sum(lengths), len(lengths)
-
-    def weight(completion: SampledCompletion) -> float:
-        if aggregation == "token_mean":
-            return 1 / total
-        if aggregation == "sequence_mean":
-            return 1 / (count * len(completion.token_ids))
-        return 1 / (count * max_completion_tokens)
-
-    return [
-        WeightedGroup(group=group, weights=tuple(weight(c) for c in group.completions))
-        for group in groups
-    ]
-
-
 def micro_batches(
     groups: Sequence[WeightedGroup], *, max_tokens: int, is_packed: bool
 ) -> Iterator[MicroBatch]:
@@ -215,7 +114,8 @@ def micro_batches(
     """
     pending: list[WeightedGroup] = []
     num_pending = 0
-    for part in itertools.chain.from_iterable(_parts(g, max_tokens, is_packed) for g in groups):
+    parts = (part for group in groups for part in fitting_parts(group, max_tokens, is_packed))
+    for part in parts:
         num_tokens = part.num_tokens(is_packed)
         if pending and num_pending + num_tokens > max_tokens:
             yield _micro_batch(pending, is_packed)
@@ -224,35 +124,6 @@ def micro_batches(
         num_pending += num_tokens
     if pending:
         yield _micro_batch(pending, is_packed)
-
-
-def _parts(weighted: WeightedGroup, max_tokens: int, is_packed: bool) -> Iterator[WeightedGroup]:
-    """Yield the group, or its completions in parts that fit."""
-    if weighted.num_tokens(is_packed) <= max_tokens:
-        yield weighted
-        return
-    prompt_length = len(weighted.group.prompt_ids)
-    first = num_tokens = 0
-    for index, completion in enumerate(weighted.group.completions):
-        added = (
-            len(completion.token_ids) - 1 + (0 if is_packed and index > first else prompt_length)
-        )
-        if index > first and num_tokens + added > max_tokens:
-            yield _slice(weighted, first, index)
-            first, num_tokens = index, 0
-            added = len(completion.token_ids) - 1 + prompt_length
-        num_tokens += added
-    yield _slice(weighted, first, len(weighted.weights))
-
-
-def _slice(weighted: WeightedGroup, first: int, last: int) -> WeightedGroup:
-    old, reference = weighted.old_logprobs, weighted.reference_logprobs
-    return WeightedGroup(
-        group=replace(weighted.group, completions=weighted.group.completions[first:last]),
-        weights=weighted.weights[first:last],
-        old_logprobs=None if old is None else old[first:last],
-        reference_logprobs=None if reference is None else reference[first:last],
-    )
 
 
 def _micro_batch(groups: Sequence[WeightedGroup], is_packed: bool) -> MicroBatch:

@@ -83,8 +83,9 @@ def build_tokenizer(vocabulary: Sequence[str], max_length: int = 1024) -> PreTra
         )
     model = WordLevel({token: index for index, token in enumerate(tokens)}, unk_token="<unk>")
     inner = tokenizers.Tokenizer(model)
-    known = sorted(vocabulary, key=lambda token: (-len(token), token))
-    pattern = "|".join([*map(re.escape, known), r"[\s\S]"])
+    # Any single character is a piece of its own, known or not: only longer tokens need naming.
+    long = sorted({t for t in vocabulary if len(t) > 1}, key=lambda token: (-len(token), token))
+    pattern = "|".join([*map(re.escape, long), r"[\s\S]"])
     inner.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
     inner.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(

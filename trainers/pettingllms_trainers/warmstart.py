@@ -16,9 +16,10 @@ from transformers import PreTrainedModel
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.learner import Learner
-from pettingllms_trainers.batch import Targets, weighted_groups
+from pettingllms_trainers.batch import Targets
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.loss import TokenStatistics
+from pettingllms_trainers.minibatch import weighted_groups
 from pettingllms_trainers.types import SampledCompletion, TrainingGroup
 
 __all__ = ["Demonstration", "WarmStartStep", "warm_start"]

@@ -13,18 +13,11 @@ from transformers import PreTrainedModel
 
 from pettingllms_trainers.backends.attention import flat_forward
 from pettingllms_trainers.backends.layouts import PackedLayout
-from pettingllms_trainers.batch import (
-    MicroBatch,
-    PackedTokens,
-    Scores,
-    Targets,
-    WeightedGroup,
-    micro_batches,
-    weighted_groups,
-)
+from pettingllms_trainers.batch import MicroBatch, PackedTokens, Targets, micro_batches
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
 from pettingllms_trainers.loss import TokenStatistics, token_statistics
+from pettingllms_trainers.minibatch import Scores, WeightedGroup, weighted_groups
 from pettingllms_trainers.types import TrainingGroup
 
 __all__ = ["Learner", "arithmetic", "freeze_dropout", "target_logits"]

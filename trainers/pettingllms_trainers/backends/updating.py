@@ -11,9 +11,9 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from pettingllms_trainers.backends.learner import Learner, check_weights
-from pettingllms_trainers.batch import Scores, WeightedGroup, check_groups, weighted_groups
 from pettingllms_trainers.config import LossConfig, OptimizerConfig
 from pettingllms_trainers.loss import Diagnostics, policy_loss
+from pettingllms_trainers.minibatch import Scores, WeightedGroup, check_groups, weighted_groups
 from pettingllms_trainers.types import TrainingGroup, UpdateStats
 
 __all__ = ["TrainingSettings", "Updater", "learning_rate"]
