@@ -8,18 +8,20 @@ completions of 64 tokens each) and `short_turns` (0.17 M parameters, 48 prompts 
 update). No end token is sampled, so every arm writes the same number of tokens.
 
 The plain update computes what ours computes: clipped loss on the completion tokens, entropy bonus,
-gradient clipping, AdamW, 16 rows at a time, logits of completion tokens only. Every round runs every
-arm once, in CPU seconds of one thread; ratios are formed within a round. Written is the median over
-the rounds with the smallest and the greatest value.
+gradient clipping, AdamW, 16 rows at a time, logits of completion tokens only. Every round runs
+every arm once, in CPU seconds of one thread; ratios are formed within a round. Written is the
+median over the rounds with the smallest and the greatest value.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import random
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -115,7 +117,7 @@ def our_generation(decoder: type, model: PreTrainedModel) -> Callable[..., Any]:
 
 
 def their_generation(model: PreTrainedModel) -> Callable[..., Any]:
-    """Return `generate` of transformers on left-padded prompts, each repeated for its candidates."""
+    """Return `generate` of transformers: left-padded prompts, one row per candidate."""
 
     def run(requests: list[GenerateRequest]) -> Any:
         rows = [r.prompt_ids for r in requests for _ in range(r.num_candidates)]
@@ -283,6 +285,11 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(REPOSITORY), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> None:
     """Run the suite and write its result file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -292,13 +299,17 @@ def main() -> None:
     torch.set_num_threads(1)
     result = {
         "suite": "trainer_throughput",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"processor": platform.machine(), "system": platform.system()},
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
-        "threads": torch.get_num_threads(),
-        "rounds": arguments.rounds,
-        "clock": "CPU seconds of one process",
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": "python benchmarks/suites/trainer_throughput.py",
+        "git": {
+            "commit": _git("rev-parse", "HEAD"),
+            "is_dirty": bool(_git("status", "--porcelain", "--", "trainers")),
+        },
+        "hardware": f"{platform.system()} {platform.machine()}, one thread, CPU time",
+        "load_average": round(os.getloadavg()[0], 2),
+        "seeds": list(range(1, arguments.rounds + 1)),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("torch", "transformers", "numpy")},
         "workloads": {name: measure(load, arguments.rounds) for name, load in WORKLOADS.items()},
     }
     arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -18,6 +18,8 @@ from transformers import (
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends import decoding
+from pettingllms_trainers.backends.layouts import DecodeLayout
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import GenerationError
@@ -162,8 +164,6 @@ def test_a_request_gives_the_same_tokens_alone_and_in_any_batch(policy, attentio
 
 @pytest.mark.parametrize("family", ["qwen3", "gpt2", "mistral_window"])
 def test_requests_join_while_others_are_being_written(policy, family, monkeypatch):
-    from pettingllms_trainers.backends.layouts import DecodeLayout
-
     joined = []
     add = DecodeLayout.add
 
@@ -179,6 +179,21 @@ def test_requests_join_while_others_are_being_written(policy, family, monkeypatc
     assert any(joined), "no request joined a running batch: the test shows nothing"
     assert largest_error(policy(family).model, requests, completions) < 1e-4
     assert tokens(completions) == tokens(policy(family).generate_now(requests))
+
+
+@pytest.mark.parametrize("attention", ["shared_prefix", "expanded"])
+def test_no_more_is_held_at_once_than_the_token_budget(policy, attention, monkeypatch):
+    held = []
+    compact = decoding._Batch._compact
+
+    def spy(batch):
+        compact(batch)
+        held.append(sum(batch._size(index) for index in {row.request for row in batch._rows}))
+
+    monkeypatch.setattr(decoding._Batch, "_compact", spy)
+    requests = make_requests(30, candidates=(2, 3), max_completion_tokens=10)
+    policy(attention=attention, tokens_per_batch=160).generate_now(requests)
+    assert 100 < max(held) <= 160
 
 
 def test_sampled_first_tokens_follow_the_softmax(policy):

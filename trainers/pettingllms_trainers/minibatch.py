@@ -88,7 +88,7 @@ def weighted_groups(
 
     Args:
         groups: The whole mini-batch.
-        aggregation: ``token_mean``: the mean over all tokens (DAPO, arXiv 2503.14476, eq. 8);
+        aggregation: ``token_mean``: the mean over all tokens (DAPO, arXiv 2503.14476, section 3.3);
             ``sequence_mean``: the mean over completions of their token means (GRPO, arXiv
             2402.03300, eq. 3); ``length_free``: the sum over tokens divided by a constant (Dr.
             GRPO, arXiv 2503.20783, section 3.2), here completions times `max_completion_tokens`.

@@ -93,8 +93,9 @@ class DecodeLayout:
     def _joined(self, layer: int, keys: Tensor, values: Tensor, num_new: int) -> _LayerCache:
         old = self._layers.get(layer)
         if old is None:
-            empty = keys.new_zeros(num_new, keys.shape[1], _CAPACITY_STEP, keys.shape[3])
-            return _LayerCache(keys, values, empty, torch.zeros_like(empty[..., : values.shape[3]]))
+            own = keys.new_zeros(num_new, keys.shape[1], _CAPACITY_STEP, keys.shape[3])
+            own_values = values.new_zeros(*own.shape[:3], values.shape[3])
+            return _LayerCache(keys, values, own, own_values)
         length = max(keys.shape[2], old.prompt_keys.shape[2])
         own = old.keys.new_zeros(num_new, *old.keys.shape[1:])
         own_values = old.values.new_zeros(num_new, *old.values.shape[1:])
