@@ -1,0 +1,121 @@
+"""Plans: JSON, ranges, levels and chance, line-ups, splits."""
+
+import json
+
+import pytest
+
+import pettingllms
+from pettingllms.errors import InvalidArgument, UnknownEnvironment
+from pettingllms.evaluation import EvaluationPlan, derive_seed, level_seed, manifest_of
+from pettingllms.evaluation.plan import held_out_kwargs, swapped
+from pettingllms.policies import Sampling
+
+
+def plan(**changes):
+    values = {"env_id": "guess_v0", "arms": {"main": {"teller": "oracle", "guesser": "random"}}}
+    return EvaluationPlan(**{**values, **changes})
+
+
+def test_json_loads_back_equal():
+    given = plan(
+        env_kwargs={"max_turns": 5, "prompts": {"teller": {"user": "x"}}},
+        options={"secret": 3},
+        sampling={"teller": Sampling(temperature=0.5, stop=("a", "b"), extra={"top_k": 3})},
+        seed=-4,
+        num_levels=7,
+        num_samples=2,
+        prices={"oracle": (0.5, 2.0)},
+    )
+    assert EvaluationPlan.from_json(json.loads(json.dumps(given.to_json()))) == given
+
+
+def test_json_of_something_else_is_refused():
+    with pytest.raises(InvalidArgument, match="env_id"):
+        EvaluationPlan.from_json({"env_id": "x", "arms": {}, "typo": 1})
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_levels": 0}, {"num_samples": True}, {"seed": 0.5}, {"arms": {}}]
+)
+def test_out_of_range_is_refused(changes):
+    with pytest.raises(InvalidArgument, match=next(iter(changes))):
+        plan(**changes)
+
+
+def test_every_arm_plays_the_same_levels_with_the_same_chance():
+    given = plan(
+        arms={"main": {"teller": "a"}, "swapped": {"teller": "b"}}, num_levels=5, num_samples=3
+    )
+    episodes = list(given.episodes())
+    assert len(episodes) == given.num_episodes == 30
+    assert len({spec[:3] for spec in episodes}) == 30
+    main = [spec[1:] for spec in episodes if spec.arm == "main"]
+    assert main == [spec[1:] for spec in episodes if spec.arm == "swapped"]
+    assert len({spec.level_seed for spec in episodes}) == 5
+    assert len({spec.seed for spec in episodes}) == 15
+
+
+def test_levels_depend_on_the_seed_only():
+    few, many = plan(num_levels=3), plan(num_levels=50)
+    levels = [spec.level_seed for spec in many.episodes()]
+    assert [spec.level_seed for spec in few.episodes()] == levels[:3]
+    assert levels[0] == level_seed(0, 0) != level_seed(1, 0)
+
+
+def test_derived_seeds_are_fixed_for_all_time():
+    """The trainer's held-out levels are the same; old runs stay comparable."""
+    assert derive_seed(0, "held-out level", 0) == 709944392641963
+    assert manifest_of(["a", "b"]) == "7e18f737311b2dc3"
+
+
+def test_a_plan_must_fit_the_team(guess_id):
+    plan().make_env()
+    for arms in (
+        {"main": {"teller": "oracle"}},
+        {"main": {"teller": "a", "guesser": "a", "x": "a"}},
+    ):
+        with pytest.raises(InvalidArgument, match="teller, guesser"):
+            plan(arms=arms).make_env()
+    with pytest.raises(InvalidArgument, match='did you mean "teller"'):
+        plan(sampling={"tller": Sampling()}).make_env()
+    with pytest.raises(UnknownEnvironment):
+        plan(env_id="nothing_v0").make_env()
+
+
+def test_only_the_address_of_a_policy_may_change():
+    old = "openai:qwen3:4b@http://localhost:8000/v1"
+    new = "openai:qwen3:4b@http://localhost:9000/v1"
+    given = plan(
+        arms={
+            "main": {"teller": old, "guesser": "oracle"},
+            "swapped": {"teller": "oracle", "guesser": old},
+        },
+        prices={old: (1.0, 2.0)},
+    )
+    moved = given.with_policies({"teller": new})
+    assert moved.arms == {
+        "main": {"teller": new, "guesser": "oracle"},
+        "swapped": {"teller": "oracle", "guesser": new},
+    }
+    assert moved.prices == {new: (1.0, 2.0)}
+    for role, name in (("teller", "openai:qwen3:8b@http://localhost:8000/v1"), ("guesser", new)):
+        with pytest.raises(InvalidArgument, match="address may differ"):
+            given.with_policies({role: name})
+
+
+def test_swapping_moves_every_policy_to_the_role_before():
+    assert swapped({"a": "1", "b": "2", "c": "3"}) == {"a": "2", "b": "3", "c": "1"}
+    with pytest.raises(InvalidArgument, match="at least two different"):
+        swapped({"a": "1", "b": "1"})
+
+
+def test_held_out_levels_unless_a_split_is_given(guess_id, guess_env):
+    assert held_out_kwargs("guess_v0", {"alpha": 2}) == {"alpha": 2}
+
+    class WithSplits(guess_env):
+        def __init__(self, *, split="train", **kwargs):
+            super().__init__(**kwargs)
+
+    pettingllms.register("splits_v0", WithSplits)
+    assert held_out_kwargs("splits_v0", {}) == {"split": "test"}
+    assert held_out_kwargs("splits_v0", {"split": None}) == {"split": None}

@@ -1,0 +1,127 @@
+"""Reports and comparisons, on results made by hand."""
+
+import json
+import math
+
+import pytest
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation import (
+    EvaluationPlan,
+    compare,
+    manifest_of,
+    pass_at_k,
+    summarise,
+    summarise_arm,
+    wilson_interval,
+)
+from pettingllms.evaluation.markdown import comparison_markdown, report_markdown
+
+
+def test_success_is_a_wilson_interval(result):
+    arm = summarise_arm([result(level, level < 7) for level in range(10)])
+    assert arm.success == pytest.approx((0.7, *wilson_interval(0.7, 10)))
+    assert (arm.num_success, arm.num_truncated, arm.num_levels) == (7, 3, 10)
+    assert arm.pass_at_k == {1: arm.success}
+    assert arm.manifest == manifest_of(f"state {level}" for level in range(10))
+
+
+def test_pass_at_k_over_levels(result):
+    solved = [0, 1, 3, 4]
+    results = [
+        result(level, sample < solved[level], sample=sample)
+        for level in range(4)
+        for sample in range(4)
+    ]
+    arm = summarise_arm(results)
+    assert list(arm.pass_at_k) == [1, 2, 4]
+    for k, found in arm.pass_at_k.items():
+        assert found.value == pytest.approx(sum(pass_at_k(4, c, k) for c in solved) / 4)
+        assert found.low < found.value < found.high
+    assert arm.pass_at_k[1] == pytest.approx(arm.success)
+
+
+def test_the_order_of_episodes_does_not_matter(result):
+    results = [result(level, level % 2 == 0) for level in range(9)]
+    assert summarise_arm(results) == summarise_arm(results[::-1])
+
+
+def test_equal_levels_are_counted(result):
+    arm = summarise_arm([result(0, True), result(1, True, state="state 0"), result(2, True)])
+    assert (arm.num_levels, arm.num_distinct_levels) == (3, 2)
+
+
+def test_roles_with_tokens_and_cost(result):
+    role = {"parse_errors": 1, "cut": 1, "prompt_tokens": 1000, "completion_tokens": 200}
+    arm = summarise_arm(
+        [result(level, True, **role) for level in range(5)],
+        policies={"planner": "openai:x"},
+        prices={"openai:x": (2.0, 10.0)},
+    )
+    planner = arm.roles["planner"]
+    assert (planner.policy, planner.num_actions) == ("openai:x", 10)
+    assert planner.parse_errors.value == planner.cut == 0.5
+    assert planner.cost_usd == pytest.approx((5000 * 2 + 1000 * 10) / 1e6)
+    assert summarise_arm([result(0, True)]).roles["planner"].cost_usd is None
+
+
+def test_reports_are_json_without_infinities(result):
+    plan = EvaluationPlan(env_id="x_v0", arms={"main": {"planner": "p"}}, num_levels=2)
+    report = summarise(plan, [result(0, True)])
+    assert math.isinf(report.arms["main"].num_turns.low)
+    data = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert data["is_complete"] is False
+    assert data["arms"]["main"]["num_turns"] == {"value": 1.0, "low": None, "high": None}
+    text = report_markdown(report)
+    assert "**Incomplete:**" in text
+    assert "1 of 2" in text
+
+
+def test_arms_without_an_episode_are_left_out(result):
+    plan = EvaluationPlan(env_id="x_v0", arms={"main": {}, "swapped": {}}, num_levels=1)
+    assert list(summarise(plan, [result(0, True, arm="swapped")]).arms) == ["swapped"]
+    with pytest.raises(InvalidArgument, match="finished"):
+        summarise_arm([])
+
+
+def test_markdown_tables_are_whole(result):
+    plan = EvaluationPlan(env_id="x_v0", arms={"main": {"planner": "a|b"}}, num_levels=3)
+    lines = report_markdown(summarise(plan, [result(i, True) for i in range(3)])).splitlines()
+    tables = [line for line in lines if line.startswith("|")]
+    assert len({line.replace("\\|", "").count("|") for line in tables}) == 2, "two kinds of tables"
+    assert any("a\\|b" in line for line in tables)
+
+
+def test_comparison_is_paired_by_level(result):
+    first = [result(level, level < 4) for level in range(20)]
+    second = [result(level, level < 12) for level in reversed(range(20))]
+    found = compare(first, second)
+    assert found.num_levels == 20
+    assert (found.num_better, found.num_worse) == (8, 0)
+    assert found.p_value == pytest.approx(2 / 2**8)
+    assert found.success.difference.value == pytest.approx(0.4)
+    assert found.success.difference.low > 0
+    assert found.figures["planner reward"].difference.value == pytest.approx(0.4)
+    assert found.figures["turns"].difference == (0, 0, 0)
+    json.dumps(found.to_json(), allow_nan=False)
+    assert "+40.0" in comparison_markdown(found, "a", "b")
+
+
+def test_only_common_levels_count_and_the_others_are_told(result):
+    first = [result(level, True) for level in range(5)]
+    second = [result(level, level != 2) for level in range(2, 9)]
+    found = compare(first, second)
+    assert (found.num_levels, found.num_only_first, found.num_only_second) == (3, 2, 4)
+    assert "2 levels that only the first played" in comparison_markdown(found, "a", "b")
+
+
+def test_comparing_a_run_with_itself_gives_nothing(result):
+    results = [result(level, level % 2 == 0) for level in range(10)]
+    found = compare(results, results)
+    assert found.success.difference == pytest.approx((0, 0, 0))
+    assert (found.num_better, found.num_worse, found.p_value) == (0, 0, 1)
+
+
+def test_runs_without_a_common_level_are_refused(result):
+    with pytest.raises(InvalidArgument, match="same environment"):
+        compare([result(0, True)], [result(1, True)])

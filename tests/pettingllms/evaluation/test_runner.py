@@ -1,0 +1,281 @@
+"""Playing a plan: results, failures, interruptions, going on."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+import pettingllms
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation import (
+    EvaluationPlan,
+    EvaluationStopped,
+    RunFolder,
+    RunFolderError,
+    evaluate,
+    summarise,
+)
+from pettingllms.policies import Answer, Completion, PolicyFailure, PolicyUnavailable, Usage
+
+
+class Scripted:
+    """A policy that says what a function of the prompt gives, or raises it."""
+
+    def __init__(self, say):
+        self.say = say
+        self.prompts = []
+        self.is_closed = False
+
+    async def check(self, env):
+        pass
+
+    async def sample(self, prompts, n, sampling):
+        self.prompts += prompts
+        text = self.say(prompts[0])
+        if isinstance(text, Exception):
+            raise text
+        await asyncio.sleep(0)
+        return [Answer((Completion(text, "stop"),), Usage(1, 0, 10, 3))]
+
+    async def aclose(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Return a function that makes `mine:` a policy of this kind."""
+    made = {}
+    original = pettingllms.evaluation.runner.load_policy
+
+    def load(name, settings=None):
+        return made[name] if name in made else original(name, settings)
+
+    monkeypatch.setattr("pettingllms.evaluation.runner.load_policy", load)
+
+    def add(name, say):
+        made[name] = Scripted(say)
+        return made[name]
+
+    return add
+
+
+@pytest.fixture
+def begin(guess_id, tmp_path):
+    """Return a function that begins an evaluation of the small environment."""
+
+    def begin(teller="oracle", guesser="oracle", folder="run", **changes):
+        arms = {"main": {"teller": teller, "guesser": guesser}}
+        plan = EvaluationPlan(**{"env_id": guess_id, "arms": arms, "num_levels": 12, **changes})
+        return RunFolder.create(tmp_path / folder, plan)
+
+    return begin
+
+
+def play(folder, **changes):
+    return asyncio.run(evaluate(folder, **changes))
+
+
+def secret(prompt):
+    return str(prompt.env.state().secret)
+
+
+def test_the_oracle_solves_everything(begin):
+    folder = begin()
+    seen = []
+    progress = play(folder, on_progress=lambda p: seen.append(p.num_finished))
+    assert progress.is_complete
+    assert (progress.num_finished, progress.num_success) == (12, 12)
+    assert seen == list(range(13))
+    results = list(folder.results())
+    assert sorted(result.level for result in results) == list(range(12))
+    assert all(result.success and result.terminated for result in results)
+    assert all(result.returns == {"teller_0": 1.5, "guesser_0": 1.0} for result in results)
+    assert all(result.roles["teller"].reward == 0.5 for result in results)
+
+
+@pytest.mark.parametrize("concurrency", [1, 5, 100])
+def test_results_do_not_depend_on_how_many_play_at_a_time(begin, concurrency):
+    def outcomes(folder):
+        found = []
+        for result in folder.results(with_steps=True):
+            data = result.to_json()
+            del data["wall_s"]
+            found.append(data)
+        return sorted(found, key=lambda data: data["level"])
+
+    one, other = begin("random", "random", "one"), begin("random", "random", "other")
+    play(one, max_concurrency=1)
+    play(other, max_concurrency=concurrency)
+    assert outcomes(one) == outcomes(other)
+
+
+def test_usage_unreadable_texts_and_returns_are_kept_per_role(begin, scripted):
+    scripted("mine", lambda prompt: "no number" if prompt.agent == "teller_0" else "7777")
+    folder = begin("mine", "mine", num_levels=2)
+    play(folder)
+    for result in folder.results():
+        teller, guesser = result.roles["teller"], result.roles["guesser"]
+        assert (teller.num_actions, teller.parse_errors, teller.reward) == (3, 3, -0.75)
+        assert (guesser.num_actions, guesser.parse_errors, guesser.reward) == (3, 0, 0)
+        assert (teller.num_requests, teller.prompt_tokens, teller.completion_tokens) == (3, 30, 9)
+        assert (result.truncated, result.success, result.num_turns) == (True, False, 3)
+
+
+def test_every_episode_replays_exactly(begin):
+    folder = begin("random", "oracle", options={"secret": 42})
+    play(folder)
+    plan = folder.plan
+    for result in folder.results(with_steps=True):
+        transcript = result.transcript(plan.env_id, plan.env_kwargs, plan.options)
+        transcript.replay()
+        assert transcript.steps[-1]["action"] == "42"
+
+
+@pytest.mark.parametrize(("mode", "lengths"), [("delta", [2, 4, 6]), ("full", [2, 2, 2])])
+def test_chats_grow_in_delta_mode_only(begin, scripted, mode, lengths):
+    policy = scripted("mine", lambda prompt: "0")
+    play(begin("oracle", "mine", num_levels=1, env_kwargs={"observation_mode": mode}))
+    assert [len(prompt.messages) for prompt in policy.prompts] == lengths
+    assert policy.is_closed
+
+
+def test_delta_chats_hold_what_was_said(begin, scripted):
+    policy = scripted("mine", lambda prompt: str(prompt.env.turn))
+    play(begin("oracle", "mine", num_levels=1, env_kwargs={"observation_mode": "delta"}))
+    roles = [message["role"] for message in policy.prompts[-1].messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert policy.prompts[-1].messages[2]["content"] == "0"
+    assert policy.prompts[-1].messages[4]["content"] == "1"
+
+
+def test_failed_episodes_are_left_out_counted_and_made_up_for(begin, scripted):
+    failing = {3, 7}
+    by_seed = {}
+
+    def say(prompt):
+        level = by_seed[prompt.env.episode_seed]
+        return PolicyFailure("the server coughed") if level in failing else secret(prompt)
+
+    scripted("mine", say)
+    folder = begin("oracle", "mine")
+    by_seed.update({spec.level_seed: spec.level for spec in folder.plan.episodes()})
+    progress = play(folder)
+    assert not progress.is_complete
+    assert progress.failures == {"PolicyFailure: the server coughed": 2}
+    assert {result.level for result in folder.results()} == set(range(12)) - failing
+    assert not summarise(folder.plan, folder.results()).is_complete
+    failing.clear()
+    played_before = folder.episodes_path.read_bytes()
+    again = RunFolder.open(folder.path)
+    assert play(again).is_complete
+    assert folder.episodes_path.read_bytes().startswith(played_before)
+    assert len(list(again.results())) == 12
+
+
+def test_an_environment_that_raises_fails_its_episode_and_is_logged(
+    begin, monkeypatch, guess_env, caplog
+):
+    act = guess_env._act
+
+    def broken(self, state, agent, action):
+        if state.secret % 2:
+            raise ZeroDivisionError("a bug of the environment")
+        return act(self, state, agent, action)
+
+    monkeypatch.setattr(guess_env, "_act", broken)
+    caplog.set_level(logging.INFO)
+    folder = begin()
+    progress = play(folder)
+    num_failed = progress.failures["ZeroDivisionError: a bug of the environment"]
+    assert num_failed == 12 - progress.num_finished > 0
+    assert len([record for record in caplog.records if record.exc_info]) == 1, "told once"
+
+
+def test_too_many_failures_stop_the_evaluation(begin, scripted):
+    scripted("mine", lambda prompt: PolicyFailure("the server coughed"))
+    folder = begin("oracle", "mine")
+    with pytest.raises(EvaluationStopped, match=r"4 episodes failed.*3 allowed.*coughed"):
+        play(folder, max_failures=3, max_concurrency=2)
+
+
+def test_a_policy_that_dies_stops_at_once_and_keeps_what_was_played(begin, scripted):
+    num_said = 0
+
+    def say(prompt):
+        nonlocal num_said
+        num_said += 1
+        return secret(prompt) if num_said <= 5 else PolicyUnavailable("the server died")
+
+    policy = scripted("mine", say)
+    folder = begin("oracle", "mine")
+    with pytest.raises(PolicyUnavailable, match="died"):
+        play(folder, max_concurrency=3)
+    assert len(list(folder.results())) == 5
+    assert policy.is_closed
+    num_said = -100
+    assert play(folder).is_complete
+
+
+def test_a_policy_that_cannot_play_is_told_before_anything_is_played(begin):
+    folder = begin("oracle", "orakle")
+    with pytest.raises(InvalidArgument, match='did you mean "oracle"'):
+        play(folder)
+    assert not folder.episodes_path.exists()
+
+
+def test_a_finished_evaluation_loads_no_policy(begin, scripted):
+    folder = begin("oracle", "oracle")
+    play(folder)
+    scripted("oracle", lambda prompt: AssertionError("must not be asked"))
+    assert play(folder).num_finished == 12
+
+
+@pytest.mark.parametrize("cut", [1, 40, 200])
+def test_a_line_cut_by_a_crash_is_played_again(begin, cut, caplog):
+    folder = begin()
+    play(folder)
+    whole = folder.episodes_path.read_bytes()
+    folder.episodes_path.write_bytes(whole[:-cut])
+    assert len(list(folder.results())) == 11
+    assert play(RunFolder.open(folder.path)).is_complete
+    lines = folder.episodes_path.read_bytes().splitlines()
+    assert sorted(json.loads(line)["level"] for line in lines) == list(range(12))
+    assert "unfinished last line" in caplog.text
+
+
+def test_a_damaged_line_is_told_with_its_number(begin):
+    folder = begin()
+    play(folder)
+    lines = folder.episodes_path.read_bytes().splitlines(keepends=True)
+    lines[4] = b'{"arm": 3\n'
+    folder.episodes_path.write_bytes(b"".join(lines))
+    with pytest.raises(RunFolderError, match="line 5 is damaged"):
+        play(folder)
+
+
+def test_folders_that_are_none_are_refused(begin, tmp_path):
+    folder = begin()
+    with pytest.raises(RunFolderError, match="--resume"):
+        RunFolder.create(folder.path, folder.plan)
+    with pytest.raises(RunFolderError, match="not the folder of an evaluation"):
+        RunFolder.open(tmp_path / "nothing")
+    run = folder.path / "run.json"
+    for text, message in (
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"format": 1}', "not that"),
+    ):
+        run.write_text(text)
+        with pytest.raises(RunFolderError, match=message):
+            RunFolder.open(folder.path)
+
+
+def test_any_text_of_a_model_survives_the_files(begin, scripted):
+    text = "\ud800 \x00 \u2028 \n \r \U0001f600"
+    scripted("mine", lambda prompt: text)
+    folder = begin("mine", "oracle", num_levels=1)
+    play(folder)
+    (result,) = folder.results(with_steps=True)
+    assert result.steps[0]["action"] == text
+    result.transcript(folder.plan.env_id, {}, {}).replay()
