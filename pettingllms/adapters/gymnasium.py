@@ -83,6 +83,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start a new episode; return the agent's first observation and info."""
+        super().reset(seed=seed)
         self.env.reset(seed=seed, options=options)
         self._rng = random.Random(self.env.episode_seed)
         self._reward_of_reset = self._play_partners()

@@ -61,9 +61,9 @@ class CharacterTokenizer:
 class TextCodec:
     """Between texts and the numbers of a learner.
 
-    Observations become int64 arrays of a fixed length in a `Box`: 0 is padding, token id i is
-    written as i + 1. A longer text loses its beginning, since the present situation stands at the
-    end of a prompt; the number of lost tokens is reported in `infos`.
+    Observations become arrays of a fixed length in a `Box`: 0 is padding, token id i is written as
+    i + 1. A longer text loses its beginning, since the present situation stands at the end of a
+    prompt; the number of lost tokens is reported in `infos`.
 
     Actions are either the index of a text from a list (`Discrete`), or a sequence of tokens up to
     the first padding (`MultiDiscrete`), so that any text of that length can be said.
@@ -72,9 +72,11 @@ class TextCodec:
         observation_length: Tokens of an observation, at least 1.
         actions: The texts an agent can say, or the greatest number of tokens of a free text.
         tokenizer: See `Tokenizer`; None: `CharacterTokenizer()`.
+        dtype: Of observations: `"int64"`, or `"float32"` for networks that do not convert integers,
+            such as RLlib's default ones.
 
     Raises:
-        InvalidArgument: If a length is below 1 or there is no text to say.
+        InvalidArgument: If a length is below 1, there is no text to say, or the dtype is another.
     """
 
     def __init__(
@@ -82,14 +84,18 @@ class TextCodec:
         observation_length: int,
         actions: Sequence[str] | int,
         tokenizer: Tokenizer | None = None,
+        dtype: str = "int64",
     ) -> None:
         if observation_length < 1:
             raise InvalidArgument("observation_length", observation_length, "at least 1")
+        if dtype not in ("int64", "float32"):
+            raise InvalidArgument("dtype", dtype, "int64 or float32")
         self.tokenizer: Tokenizer = CharacterTokenizer() if tokenizer is None else tokenizer
         self.observation_length = observation_length
         self.texts: tuple[str, ...] | None = None
         size = len(self.tokenizer) + 1
-        self.observation_space = Box(0, size - 1, (observation_length,), np.int64)
+        self.dtype = np.dtype(dtype)
+        self.observation_space = Box(0, size - 1, (observation_length,), self.dtype.type)
         self.action_space: Space[Any]
         if isinstance(actions, int):
             if actions < 1:
@@ -101,13 +107,13 @@ class TextCodec:
             self.texts = tuple(actions)
             self.action_space = Discrete(len(self.texts))
 
-    def encode(self, text: str) -> tuple[NDArray[np.int64], int]:
+    def encode(self, text: str) -> tuple[NDArray[Any], int]:
         """Return an observation as numbers, and how many tokens were cut off at its beginning."""
         ids = self.tokenizer.encode(text)
         cut = max(0, len(ids) - self.observation_length)
-        padded = np.zeros(self.observation_length, np.int64)
+        padded = np.zeros(self.observation_length, self.dtype)
         kept = ids[cut:]
-        padded[: len(kept)] = np.asarray(kept, np.int64) + 1
+        padded[: len(kept)] = np.asarray(kept, self.dtype) + 1
         return padded, cut
 
     def decode(self, action: Any) -> str:
@@ -127,7 +133,7 @@ class TextCodec:
         return self.tokenizer.decode([number - 1 for number in ids])
 
 
-class TokenisedEnv(AECEnv[str, NDArray[np.int64], Any]):
+class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
     """A team environment whose observations and actions are numbers; see `TextCodec`.
 
     `infos[agent]["cut_tokens"]` counts the tokens of the observation that did not fit.
@@ -159,7 +165,7 @@ class TokenisedEnv(AECEnv[str, NDArray[np.int64], Any]):
         self.env.step(None if action is None else self.codec.decode(action))
         self._mirror()
 
-    def observe(self, agent: str) -> NDArray[np.int64]:
+    def observe(self, agent: str) -> NDArray[Any]:
         """Return what an agent reads now, as numbers."""
         return self._encoded[agent][0].copy()
 
@@ -196,7 +202,7 @@ class TokenisedEnv(AECEnv[str, NDArray[np.int64], Any]):
         self.env.close()
 
 
-class TokenisedView(gymnasium.Wrapper[NDArray[np.int64], Any, str, str]):
+class TokenisedView(gymnasium.Wrapper[NDArray[Any], Any, str, str]):
     """A single-agent view whose observations and actions are numbers; see `TextCodec`.
 
     `info["cut_tokens"]` counts the tokens of the observation that did not fit.
@@ -214,13 +220,13 @@ class TokenisedView(gymnasium.Wrapper[NDArray[np.int64], Any, str, str]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Start a new episode; return the first observation and info."""
         text, info = self.env.reset(seed=seed, options=options)
         observation, cut = self.codec.encode(text)
         return observation, {**info, "cut_tokens": cut}
 
-    def step(self, action: Any) -> tuple[NDArray[np.int64], Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[NDArray[Any], Any, bool, bool, dict[str, Any]]:
         """Play an action; return observation, reward, terminated, truncated, info."""
         text, reward, terminated, truncated, info = self.env.step(self.codec.decode(action))
         observation, cut = self.codec.encode(text)

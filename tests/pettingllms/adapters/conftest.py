@@ -1,13 +1,15 @@
 """Tests against the real libraries: skipped without them, unless they are demanded.
 
-A test module that needs a library says so with `LIBRARY = "trl"`. In the environments that
-tests/adapters.mk makes, PETTINGLLMS_ADAPTERS names the libraries that must be there.
+A test module that needs a library says so with `LIBRARY = "trl"`, and with
+`LIBRARY_DRAWS = True` if that library draws from the global random generators. In the environments
+that tests/adapters.mk makes, PETTINGLLMS_ADAPTERS names the libraries that must be there.
 """
 
 import importlib
 import os
 import random
 
+import numpy as np
 import pytest
 
 DEMANDED = set(os.environ.get("PETTINGLLMS_ADAPTERS", "").split())
@@ -27,3 +29,15 @@ def library(request):
         return pytest.importorskip(name, reason=reason, exc_type=ModuleNotFoundError)
     finally:
         random.setstate(state)
+
+
+@pytest.fixture(autouse=True)
+def global_rngs_untouched(request):
+    """As everywhere, unless the library under test draws itself: then they are put back."""
+    state, numpy_state = random.getstate(), np.random.get_state()
+    yield
+    if getattr(request.module, "LIBRARY_DRAWS", False):
+        random.setstate(state)
+        np.random.set_state(numpy_state)
+    assert random.getstate() == state, "the global `random` state was changed"
+    assert np.random.get_state()[1].tolist() == numpy_state[1].tolist(), "numpy's was changed"

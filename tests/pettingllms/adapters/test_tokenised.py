@@ -66,6 +66,16 @@ def test_bad_sizes_are_told(length, actions):
         TextCodec(length, actions)
 
 
+def test_observations_as_floats():
+    codec = TextCodec(4, 1, CharacterTokenizer("ab"), dtype="float32")
+    numbers, _ = codec.encode("abc")
+    assert numbers.dtype == np.float32
+    assert numbers.tolist() == [1, 2, 3, 0]
+    assert numbers in codec.observation_space
+    with pytest.raises(InvalidArgument, match="int64 or float32"):
+        TextCodec(4, 1, dtype="int8")
+
+
 def test_bad_alphabets_are_told():
     for alphabet in ("", "aa"):
         with pytest.raises(InvalidArgument, match="alphabet"):

@@ -4,22 +4,13 @@ import inspect
 import json
 import random
 
-import numpy as np
 import pytest
 
 from pettingllms.adapters.trl import ENDED, environment_factory, rows
 
 LIBRARY = "trl"
+LIBRARY_DRAWS = True
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
-
-
-@pytest.fixture(autouse=True)
-def global_rngs_untouched():
-    """The trainer seeds the global generators, as it documents; put them back."""
-    state, numpy_state = random.getstate(), np.random.get_state()
-    yield
-    random.setstate(state)
-    np.random.set_state(numpy_state)
 
 
 def tiny_tokenizer(transformers, template):
@@ -94,12 +85,11 @@ def make_trainer(library, tmp_path, monkeypatch):
             report_to=[],
             per_device_train_batch_size=4,
             num_generations=4,
-            max_completion_length=4096,
             max_steps=1,
             learning_rate=1e-2,
             logging_steps=1,
             save_strategy="no",
-            **settings,
+            **{"max_completion_length": 4096, **settings},
         )
         trainer = library.GRPOTrainer(
             model=model,
@@ -116,8 +106,7 @@ def make_trainer(library, tmp_path, monkeypatch):
 def test_one_step_on_untrained_samples(make_trainer):
     """A model that never calls the tool has said nothing: all rewards equal, no gradient."""
     factory = environment_factory("plan_path_v0", size=6, max_turns=2)
-    trainer = make_trainer(factory, range(4), max_tool_calling_iterations=2)
-    trainer.args.max_completion_length = trainer.max_completion_length = 16
+    trainer = make_trainer(factory, range(4), max_completion_length=16)
     trainer.train()
     log = trainer.state.log_history[0]
     silent = factory()

@@ -1,0 +1,185 @@
+"""Real rollouts and real training in RLlib."""
+
+import os
+import random
+
+import pytest
+
+import pettingllms
+from pettingllms import PromptTemplate, TextEnv, Transition
+from pettingllms.adapters.tokenised import CharacterTokenizer, TextCodec
+
+LIBRARY = "ray"
+LIBRARY_DRAWS = True
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+class PointEnv(TextEnv):
+    """Both agents see a row with one x and must say where it is."""
+
+    metadata = {"name": "point_v0", "render_modes": ["ansi"]}
+    prompt_fields = {"row": "the row"}
+    default_prompts = dict.fromkeys(("first", "second"), PromptTemplate("", "{row}"))
+
+    def __init__(self, *, width=4, max_turns=4):
+        super().__init__(stages=(("first_0",), ("second_0",)), max_turns=max_turns)
+        self.width = width
+
+    def _generate(self, rng, options):
+        return tuple(rng.randrange(self.width) for _ in range(self.max_turns + 1))
+
+    def _fields(self, state, agent):
+        return {"row": "".join("x" if i == state[0] else "." for i in range(self.width))}
+
+    def _parse(self, agent, text):
+        return text
+
+    def _act(self, state, agent, action):
+        local = float(action == str(state[0]))
+        after = state if agent == "first_0" else state[1:]
+        return Transition(after, local=local)
+
+    def _ansi(self, state):
+        return str(state)
+
+
+@pytest.fixture
+def point_id(monkeypatch):
+    monkeypatch.setattr("pettingllms.registry._registered", {})
+    pettingllms.register("point_v0", PointEnv)
+    return "point_v0"
+
+
+@pytest.fixture
+def codec():
+    return TextCodec(4, list("0123"), CharacterTokenizer(".x"), dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def ray_cluster():
+    ray = pytest.importorskip("ray", exc_type=ModuleNotFoundError)
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    ray.init(
+        num_cpus=1,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 << 20,
+        configure_logging=False,
+    )
+    yield ray
+    ray.shutdown()
+
+
+def test_a_rollout_with_texts(library, guess_id):
+    from pettingllms.adapters.rllib import make_rllib_env
+
+    env = make_rllib_env(guess_id)
+    observations, _ = env.reset(seed=3)
+    assert list(observations) == ["teller_0"], "only the agent that acts is asked"
+    secret = str(env.env.state().secret)
+    assert env.observation_spaces["teller_0"].contains(observations["teller_0"])
+    observations, rewards, terminated, truncated, _ = env.step({"teller_0": secret})
+    assert list(observations) == ["guesser_0"]
+    assert not terminated["__all__"]
+    _, rewards, terminated, truncated, infos = env.step({"guesser_0": secret})
+    assert rewards == {"teller_0": 1.5, "guesser_0": 1.0}
+    assert terminated == {"teller_0": True, "guesser_0": True, "__all__": True}
+    assert not truncated["__all__"]
+    assert infos["guesser_0"]["success"]
+
+
+def test_a_timeout_ends_for_all(library, guess_id):
+    from pettingllms.adapters.rllib import make_rllib_env
+
+    env = make_rllib_env(guess_id, max_turns=2)
+    for _ in range(2):
+        observations, _ = env.reset(seed=1)
+        truncated = {"__all__": False}
+        steps = 0
+        while not truncated["__all__"]:
+            agent = next(iter(observations))
+            observations, _, terminated, truncated, _ = env.step({agent: "x"})
+            steps += 1
+            assert not terminated["__all__"]
+        assert steps == 4
+
+
+def test_real_env_runners_sample_plan_path(library, ray_cluster):
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+
+    from pettingllms.adapters.rllib import policy_mapping, register_env
+
+    moves = [f'#### ["{letter}"]' for letter in "UDLR"]
+    register_env("plan_path_v0", TextCodec(64, moves), size=6, team="proposer-planner", max_turns=3)
+    config = (
+        PPOConfig()
+        .environment("plan_path_v0", env_config={"max_turns": 5})
+        .multi_agent(policies={"proposer", "planner"}, policy_mapping_fn=policy_mapping)
+        .env_runners(num_env_runners=0)
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    episodes = runner.sample(num_episodes=3, random_actions=True)
+    runner.stop()
+    assert len(episodes) == 3
+    for episode in episodes:
+        assert set(episode.agent_episodes) == {"proposer_0", "planner_0"}
+        assert episode.is_done
+        assert episode.env_t <= 10
+        lengths = {len(part) for part in episode.agent_episodes.values()}
+        assert max(lengths) <= 5
+
+
+def test_ppo_learns_on_numbers(library, ray_cluster, point_id, codec):
+    """From chance (1 of 4 points per answer, 4 turns, 2 agents: 2.0) to nearly the maximum, 8.0."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+    from pettingllms.adapters.rllib import policy_mapping, register_env
+
+    register_env(point_id, codec)
+    algorithm = (
+        PPOConfig()
+        .environment(point_id)
+        .multi_agent(policies={"first", "second"}, policy_mapping_fn=policy_mapping)
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=1)
+        .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[32], fcnet_activation="tanh"))
+        .training(
+            train_batch_size=400, minibatch_size=100, num_epochs=8, lr=0.01, gamma=0.0, lambda_=0.0
+        )
+        .debugging(seed=1)
+        .build_algo()
+    )
+    returns = []
+    try:
+        for _ in range(12):
+            runners = algorithm.train()["env_runners"]
+            returns.append(runners["episode_return_mean"])
+            if returns[-1] > 7:
+                break
+    finally:
+        algorithm.stop()
+    assert returns[0] < 4
+    assert returns[-1] > 6, returns
+    assert set(runners["module_episode_returns_mean"]) == {"first", "second"}
+
+
+def test_agents_have_the_policy_of_their_role(library):
+    from pettingllms.adapters.rllib import policy_mapping
+
+    assert policy_mapping("planner_0", None, worker=None) == "planner"
+
+
+def test_seeds_are_honoured(library, codec, point_id):
+    from pettingllms.adapters.rllib import make_rllib_env
+
+    env, twin = (make_rllib_env(point_id, codec) for _ in range(2))
+    rng = random.Random(0)
+    for seed in (3, 4):
+        one, two = env.reset(seed=seed)[0], twin.reset(seed=seed)[0]
+        while len(one) == 1:
+            (agent,) = one
+            assert (one[agent] == two[agent]).all()
+            action = {agent: rng.randrange(4)}
+            one, *_ = env.step(action)
+            two, *_ = twin.step(action)
