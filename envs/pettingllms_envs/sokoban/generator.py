@@ -102,10 +102,12 @@ def generate(rng: random.Random, request: Request) -> Level:
     stride = request.cols + 1
     inside = board_mask(request.rows, request.cols)
     inside &= inside >> 1 & inside << 1 & inside >> stride & inside << stride
+    # Small remainders of a room would give the same few levels again and again.
+    min_cells = max(inside.bit_count() // 2, 2 * request.num_boxes + 3)
     make = _optimal if _is_exact(inside.bit_count(), request.num_boxes) else _reference
     for _ in range(ATTEMPTS):
         walls = random_bits(rng, request.wall_ratio, request.rows * stride)
-        floor, goals = _room(rng, inside & ~walls, request.num_boxes, stride)
+        floor, goals = _room(rng, inside & ~walls, request.num_boxes, min_cells, stride)
         level = make(rng, request, floor, goals) if goals else None
         if level is not None and request.split in (None, split_of(canonical_form(level))):
             return level
@@ -116,16 +118,18 @@ def generate(rng: random.Random, request: Request) -> Level:
     )
 
 
-def _room(rng: random.Random, free: int, num_boxes: int, stride: int) -> tuple[int, int]:
+def _room(
+    rng: random.Random, free: int, num_boxes: int, min_cells: int, stride: int
+) -> tuple[int, int]:
     """Return a connected floor and goals from which boxes can be pulled; (0, 0) if too small."""
-    if free.bit_count() < 2 * num_boxes + 3:
+    if free.bit_count() < min_cells:
         return 0, 0
     floor = flood(free, 1 << random_cell(rng, free), stride)
     places = 0
     for shift in (1, stride):
         places |= floor & floor >> shift & floor >> 2 * shift
         places |= floor & floor << shift & floor << 2 * shift
-    if floor.bit_count() < 2 * num_boxes + 3 or places.bit_count() < num_boxes:
+    if floor.bit_count() < min_cells or places.bit_count() < num_boxes:
         return 0, 0
     goals = 0
     while goals.bit_count() < num_boxes:
@@ -175,9 +179,11 @@ def _reference(rng: random.Random, request: Request, floor: int, goals: int) -> 
             if not floor & ~boxes & 1 << beside - change:
                 break
             boxes ^= 1 << box | 1 << beside
-            solution, way = move + way + solution, ""
+            solution, way = (move + way + solution, "") if solution else (move, "")
             box, beside = beside, beside - change
         player = beside
+        if boxes == goals:
+            solution = ""
         if len(solution) > request.max_moves:
             return None
     return Level(

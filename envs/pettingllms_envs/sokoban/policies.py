@@ -11,7 +11,7 @@ from pettingllms_envs.sokoban.rules import Level, deltas_of, run, step
 from pettingllms_envs.sokoban.search import shortest_walk, solve
 from pettingllms_envs.sokoban.turns import SokobanState
 
-ORACLE_NODES = 20_000
+ORACLE_NODES = 40_000
 """Search nodes of the oracle where no reference solution leads on."""
 
 

@@ -1,0 +1,372 @@
+"""The environment: rewards, teams, tools, levels, texts."""
+
+import math
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from pettingllms.errors import (
+    InvalidArgument,
+    LevelFormatError,
+    MissingDependency,
+    UnreachableRequest,
+)
+from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, play
+from pettingllms.testing.play import mixed_player, reference_player, transcript_of
+from pettingllms_envs.grid import moves_json
+from pettingllms_envs.sokoban import SokobanEnv
+from pettingllms_envs.sokoban.reward import potential
+from pettingllms_envs.sokoban.text import level_text
+
+VARIANTS = [
+    {},
+    {"tool": "call", "boxes": 2},
+    {"team": "proposer-planner", "size": 8, "boxes": 3},
+    {"team": "single", "moves_per_turn": 5, "max_turns": 8},
+    {"tool": "call", "size": 10, "boxes": 4, "moves_per_turn": 60},
+    {"team": "proposer-planner", "rows": 5, "cols": 12, "split": "test", "alpha": 0.5},
+    {"team": "single", "observation_mode": "delta", "stop_when_lost": False, "split": None},
+    {"team": "single", "size": 16, "boxes": 6, "moves_per_turn": 100},
+]
+TEAMS = [
+    {"team": "tool-planner", "tool": "python"},
+    {"team": "tool-planner", "tool": "call"},
+    {"team": "proposer-planner"},
+    {"team": "single"},
+]
+CORRIDOR = "#######\n#@ $ .#\n#     #\n#######"
+
+
+def names(kwargs):
+    return "-".join(map(str, kwargs.values())) or "default"
+
+
+def ended(env):
+    return any(env.terminations.values()) or any(env.truncations.values())
+
+
+@pytest.mark.parametrize("kwargs", VARIANTS, ids=names)
+def test_keeps_the_contract(kwargs):
+    check_env(lambda: SokobanEnv(**kwargs))
+    check_documentation(SokobanEnv(**kwargs))
+
+
+@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
+def test_team_parts_add_up_to_the_real_progress(kwargs):
+    for seed in range(25):
+        env = SokobanEnv(**kwargs, max_turns=6, boxes=2, max_moves=40)
+        env.reset(seed=seed)
+        total, player = 0.0, mixed_player(random.Random(seed))
+        while not ended(env):
+            before, turn = env.state(), env.turn
+            agent = env.agent_selection
+            env.step(player(env, agent))
+            parts = env.infos[agent]["reward_parts"]
+            total += parts["team"]
+            assert -2 <= parts["team"] <= 3
+            assert -0.24 / 6 - 1e-9 <= parts["local"] <= 0
+            state = env.state()
+            if env.turn > turn:
+                success = env.infos[agent]["success"]
+                reached = potential(state.level, state.player, state.boxes)
+                assert total == pytest.approx(reached + success)
+                assert success == (state.boxes == state.level.goals)
+            else:
+                assert (state.player, state.boxes) == (before.player, before.boxes)
+
+
+@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
+def test_solved_beats_unsolved(kwargs):
+    rng = random.Random(1)
+    solved = 0
+    for seed in range(40):
+        env = SokobanEnv(**kwargs)
+        env.reset(seed=seed)
+        players = [mixed_player(rng), *(reference_player(p, rng) for p in ("greedy", "random"))]
+        steps = play(env, rng.choice(players))
+        for agent in env.possible_agents:
+            gained = math.fsum(step["rewards"][agent] for step in steps)
+            assert gained > 1.5 if steps[-1]["info"]["success"] else gained < 1
+        env.reset(seed=seed)
+        # The worst honest way to the goal: three turns of rubbish, then the solution.
+        steps = play(env, _late(reference_player("oracle", rng), env.possible_agents[-1]))
+        solved += steps[-1]["info"]["success"]
+        for agent in env.possible_agents:
+            assert math.fsum(step["rewards"][agent] for step in steps) > 1.5
+    assert solved == 40
+
+
+def _late(oracle, final):
+    return lambda env, agent: oracle(env, agent) if (env.turn, agent) == (3, final) else "rubbish"
+
+
+def test_no_loop_pays():
+    """Walk, push there and back (around the box), in any number of turns: what closes pays 0."""
+    env = SokobanEnv(
+        team="single", max_turns=12, levels=["########\n#  .   #\n# @$   #\n#      #\n########"]
+    )
+    env.reset(seed=0)
+    start = env.state()
+    total = 0.0
+    closed = 0
+    for moves in ("R", "DRRUL", "DLLU", "LR", "UD", "RDRRULDLLU"):
+        env.step(f"#### {list(moves)}")
+        total += env.infos["planner_0"]["reward_parts"]["team"]
+        state = env.state()
+        assert total == pytest.approx(potential(state.level, state.player, state.boxes))
+        if (state.player, state.boxes) == (start.player, start.boxes):
+            closed += 1
+            assert total == pytest.approx(0)
+    assert closed == 4
+
+
+def test_potential_is_bounded_and_rises_along_useful_pushes():
+    env = SokobanEnv(team="single", max_turns=30, boxes=2, size=7, max_moves=30)
+    rng = random.Random(0)
+    for seed in range(20):
+        env.reset(seed=seed)
+        level = env.state().level
+        assert potential(level, level.player, level.boxes) == 0
+        play(env, lambda e, a: e.reference_action(a, "random", rng))
+        state = env.state()
+        value = potential(level, state.player, state.boxes)
+        assert -1 <= value <= 1
+        assert (value == 1) == (state.boxes == level.goals)
+
+
+def test_promising_without_doing_pays_nothing():
+    env = SokobanEnv(team="proposer-planner")
+    env.reset(seed=0)
+    promise = env.reference_action("proposer_0", "oracle", random.Random(0))
+    total = 0.0
+    for _ in range(4):
+        for text in (promise, "#### []"):
+            agent = env.agent_selection
+            env.step(text)
+            total += env.infos[agent]["reward_parts"]["team"]
+    assert total == pytest.approx(0)
+
+
+def test_candidates_of_a_proposer_are_told_apart():
+    env = SokobanEnv(team="proposer-planner", levels=[CORRIDOR])
+    env.reset(seed=0)
+    gains = {}
+    for moves in ("RRR", "RR", "R", "L", ""):
+        twin = env.fork()
+        twin.step("#### " + moves_json(moves))
+        gains[moves] = twin.rewards["proposer_0"]
+    assert gains["RRR"] > gains["RR"] > gains["R"] > 0 >= gains["L"] > gains[""]
+
+
+def test_moves_after_the_solution_do_not_count():
+    env = SokobanEnv(team="single", levels=[CORRIDOR])
+    env.reset(seed=0)
+    env.step('#### ["R","R","R","D","D","U","L"]')
+    info = env.infos["planner_0"]
+    assert info["success"]
+    assert info["executed"] == ["R", "R", "R"]
+    assert info["illegal_moves"] == 0
+    assert info["reward_parts"]["team"] == pytest.approx(2)
+    assert all(env.terminations.values())
+
+
+def test_illegal_and_cut_moves():
+    env = SokobanEnv(team="single", levels=[CORRIDOR], moves_per_turn=5, max_moves=20)
+    env.reset(seed=0)
+    env.step('#### ["U","U","L","D","D","R","R"]')
+    info = env.infos["planner_0"]
+    assert info["illegal_moves"] == 4
+    assert info["cut_moves"] == 2
+    assert info["executed"] == ["D"]
+    assert info["reward_parts"]["local"] == pytest.approx(-4 * 0.2 / (4 * 5))
+
+
+def test_lost_levels_end_or_go_on():
+    text = "#####\n#  ##\n# $.#\n#  @#\n#####"
+    for stop in (True, False):
+        env = SokobanEnv(team="single", levels=[text], stop_when_lost=stop)
+        env.reset(seed=0)
+        env.step('#### ["L","U"]')
+        info = env.infos["planner_0"]
+        assert info["lost"]
+        assert info["pushes_left"] == -1
+        assert not info["success"]
+        assert env.terminations["planner_0"] == stop
+        assert env.rewards["planner_0"] == pytest.approx(-1)
+
+
+def test_what_a_program_prints_is_proposed():
+    env = SokobanEnv(levels=[CORRIDOR])
+    env.reset(seed=0)
+    program = (
+        "import sys, json\n"
+        "rows = sys.stdin.read().split('\\n')\n"
+        "row = next(r for r, line in enumerate(rows) if '@' in line)\n"
+        "col = rows[row].index('@')\n"
+        "print('at', row, col)\n"
+        "print(json.dumps(['R'] * (rows[row].index('.') - col - 1)))\n"
+    )
+    env.step(f"```python\n{program}```")
+    assert env.state().proposal == "RRR"
+    assert env.infos["tool_0"]["proposed"] == ["R", "R", "R"]
+    assert env.rewards["tool_0"] == pytest.approx(1)
+    text = env.observe("planner_0")
+    assert "at 1 1" in text
+    assert "rows[row].index" in text
+
+
+@pytest.mark.parametrize("program", ["print(1/0)", "def", "pass", "print('hello')"])
+def test_programs_without_an_answer_cost(program):
+    env = SokobanEnv()
+    env.reset(seed=0)
+    env.step(f"```python\n{program}\n```")
+    assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.06}
+
+
+def test_helper_calls_are_chained_and_proposed():
+    env = SokobanEnv(tool="call", levels=[CORRIDOR])
+    env.reset(seed=0)
+    env.step("I think.\n#### walk(1, 2) push(1, 3, R, 2) walk(0, 0)")
+    assert env.state().proposal == "RRR"
+    assert env.state().result.split("\n") == [
+        'walk(1, 2) = ["R"], then the player is at (1, 2) and 0 of 1 boxes are on goals',
+        'push(1, 3, R, 2) = ["R","R"], then the player is at (1, 4) and the level is solved',
+        "walk(0, 0) = none: that cell is not free",
+    ]
+    env.step('#### ["R","R","R"]')
+    assert env.infos["planner_0"]["success"]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("walk(1, 1)", "none: the player stands there"),
+        ("walk(99, 99)", "none: that cell is not free"),
+        ("push(1, 1, R, 1)", "none: there is no box on that cell"),
+        ("push(1, 3, R, 9)", "none: the box can be pushed 2 cells R"),
+        ("push(1, 3, U)", "none: the box can be pushed 0 cells U"),
+        ("push(1, 3, D)", "none: the cell behind the box is not free"),
+        ("push(1, 3, R, 0)", "none: the box can be pushed 0 cells R"),
+        ("move([])", "none: no moves"),
+        ('move(["U"])', '["U"], then the player is at (1, 1) (1 of the moves illegal) and'),
+    ],
+)
+def test_helper_calls_that_fail(call, told):
+    env = SokobanEnv(tool="call", levels=[CORRIDOR])
+    env.reset(seed=0)
+    env.step(f"#### {call}")
+    assert told in env.state().result
+    if told.startswith("none"):
+        assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.05}
+
+
+def test_levels_from_texts_files_and_options(tmp_path):
+    other = "#####\n#@$.#\n#####"
+    (tmp_path / "a.txt").write_text(f"; 0\n{CORRIDOR}\n\n; 1\n{other}\n")
+    for levels in ([CORRIDOR, other], tmp_path / "*.txt", str(tmp_path / "a.txt")):
+        env = SokobanEnv(levels=levels, team="single")
+        seen = set()
+        for seed in range(20):
+            env.reset(seed=seed)
+            seen.add(level_text(env.state().level))
+        assert seen == {CORRIDOR, other}
+    env = SokobanEnv(team="single")
+    env.reset(seed=0, options={"level": other})
+    assert level_text(env.state().level) == other
+    with pytest.raises(LevelFormatError):
+        env.reset(seed=0, options={"level": "#@$.#"})
+    (tmp_path / "b.txt").write_text("#####\n#@$ #\n#####\n")
+    with pytest.raises(LevelFormatError, match=r"b\.txt.*line 1"):
+        SokobanEnv(levels=str(tmp_path / "*.txt"))
+    for wrong in ([], [3], str(tmp_path / "nothing*")):
+        with pytest.raises(InvalidArgument, match="levels"):
+            SokobanEnv(levels=wrong)
+
+
+def test_boxoban_levels_play(shared_data):
+    path = shared_data("boxoban/medium_valid.txt")
+    env = SokobanEnv(levels=path, tool="call", moves_per_turn=200)
+    solved = 0
+    for seed in range(5):
+        env.reset(seed=seed)
+        steps = play(env, reference_player("oracle", random.Random(0)))
+        solved += steps[-1]["info"]["success"]
+        assert steps[-1]["info"]["certificate"] == "none"
+    assert solved == 5
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error"),
+    [
+        ({"size": 4}, InvalidArgument),
+        ({"boxes": 0}, InvalidArgument),
+        ({"boxes": "2"}, InvalidArgument),
+        ({"moves_per_turn": 0}, InvalidArgument),
+        ({"max_moves": 3, "min_moves": 5}, InvalidArgument),
+        ({"max_moves": 81}, UnreachableRequest),
+        ({"min_moves": 90}, UnreachableRequest),
+        ({"team": "duo"}, InvalidArgument),
+        ({"tool": "calls"}, InvalidArgument),
+        ({"split": "dev"}, InvalidArgument),
+        ({"render_mode": "svg"}, InvalidArgument),
+    ],
+)
+def test_bad_arguments(kwargs, error):
+    with pytest.raises(error):
+        SokobanEnv(**kwargs)
+
+
+def test_every_placeholder_has_a_value():
+    everything = " ".join("{" + name + "}" for name in SokobanEnv.prompt_fields)
+    env = SokobanEnv(prompts={role: {"user": everything} for role in ("tool", "planner")})
+    env.reset(seed=0)
+    while not ended(env):
+        assert env.observe(env.agent_selection)
+        env.step(env.reference_action(env.agent_selection, "random", random.Random(0)))
+
+
+@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
+def test_prompts_are_short(kwargs):
+    env = SokobanEnv(**kwargs)
+    env.reset(seed=0)
+    for agent in env.possible_agents:
+        assert len(env.observe(agent).split()) < 300
+
+
+@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
+def test_golden_transcripts(golden, kwargs):
+    name = "_".join(["sokoban", *kwargs.values()]).replace("-", "_")
+    rng = random.Random(5)
+    first = transcript_of(SokobanEnv(**kwargs, boxes=2), 3, reference_player("greedy", rng))
+    second = transcript_of(SokobanEnv(**kwargs), 4, mixed_player(rng))
+    golden(name, first + "\n" + second)
+
+
+def test_thousands_of_steps_raise_nothing_and_keep_nothing():
+    env = SokobanEnv(team="proposer-planner", max_turns=3)
+    rng = random.Random(0)
+    texts = [*HOSTILE_TEXTS, "#### [U,R]", "#### [D,D,L]", "LLL"]
+    for seed in range(400):
+        env.reset(seed=seed)
+        play(env, lambda _env, _agent: rng.choice(texts))
+    assert len(str(env.state())) < 3000
+
+
+def test_pictures():
+    env = SokobanEnv(team="single", render_mode="rgb_array", levels=[CORRIDOR])
+    env.reset(seed=0)
+    image = env.render()
+    assert image.shape == (4 * 24 + 1, 7 * 24 + 1, 3)
+    assert image.dtype == np.uint8
+    env.step("#### [R, R, R]")
+    assert (env.render() != image).any()
+
+
+def test_a_picture_without_pillow(monkeypatch):
+    env = SokobanEnv(team="single", render_mode="rgb_array")
+    env.reset(seed=0)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingDependency, match=r"pettingllms\[render\]"):
+        env.render()

@@ -1,0 +1,249 @@
+"""Moves, searches and bounds against rules on a list of characters."""
+
+import pickle
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pettingllms.errors import UnreachableRequest
+from pettingllms_envs.grid import cells_of
+from pettingllms_envs.sokoban.guide import Guide, guide_of
+from pettingllms_envs.sokoban.rules import Level, deltas_of, run, step
+from pettingllms_envs.sokoban.scenes import scenes_of
+from pettingllms_envs.sokoban.search import backward_layers, shortest_walk, solve
+from pettingllms_envs.sokoban.text import level_text, read_level
+
+WAYS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
+
+
+class Board:
+    """The rules in their plainest form: sets of (row, column)."""
+
+    def __init__(self, text):
+        self.walls, self.goals, boxes = set(), set(), set()
+        for row, line in enumerate(text.split("\n")):
+            for col, symbol in enumerate(line):
+                if symbol == "#":
+                    self.walls.add((row, col))
+                if symbol in ".*+":
+                    self.goals.add((row, col))
+                if symbol in "$*":
+                    boxes.add((row, col))
+                if symbol in "@+":
+                    player = (row, col)
+        self.start = (player, frozenset(boxes))
+
+    def after(self, state, move):
+        player, boxes = state
+        target = (player[0] + WAYS[move][0], player[1] + WAYS[move][1])
+        beyond = (target[0] + WAYS[move][0], target[1] + WAYS[move][1])
+        if target in self.walls:
+            return state
+        if target in boxes:
+            if beyond in self.walls or beyond in boxes:
+                return state
+            boxes = boxes - {target} | {beyond}
+        return (target, boxes)
+
+    def shortest(self, limit=10**6):
+        """Length of a shortest solution by plain breadth-first search, None if there is none."""
+        seen, queue = {self.start}, deque([(self.start, 0)])
+        while queue:
+            state, length = queue.popleft()
+            if state[1] == self.goals:
+                return length
+            for move in WAYS:
+                following = self.after(state, move)
+                if following not in seen:
+                    seen.add(following)
+                    queue.append((following, length + 1))
+        return None
+
+
+def random_text(rng, rows, cols, num_boxes):
+    """A random board, solvable or not; None if there is no place."""
+    grid = [["#"] * cols for _ in range(rows)]
+    inside = [(r, c) for r in range(1, rows - 1) for c in range(1, cols - 1)]
+    floor = [cell for cell in inside if rng.random() < 0.75]
+    for row, col in floor:
+        grid[row][col] = " "
+    if len(floor) < 2 * num_boxes + 1:
+        return None
+    boxes, goals = rng.sample(floor, num_boxes), rng.sample(floor, num_boxes)
+    player = rng.choice([cell for cell in floor if cell not in boxes])
+    for row, col in floor:
+        cell = (row, col)
+        symbols = "*" if cell in goals else "$"
+        if cell in boxes:
+            grid[row][col] = symbols
+        elif cell == player:
+            grid[row][col] = "+" if cell in goals else "@"
+        elif cell in goals:
+            grid[row][col] = "."
+    return "\n".join(map("".join, grid))
+
+
+def raw_level(text):
+    """A level without the checks of `read_level`, so that hopeless ones can be tried too."""
+    board, rows = Board(text), text.split("\n")
+    stride = len(rows[0]) + 1
+
+    def bits(cells):
+        return sum(1 << row * stride + col for row, col in cells)
+
+    everything = {(r, c) for r in range(len(rows)) for c in range(stride - 1)}
+    (row, col), boxes = board.start
+    return Level(
+        len(rows),
+        stride - 1,
+        bits(everything - board.walls),
+        bits(board.goals),
+        bits(boxes),
+        row * stride + col,
+    )
+
+
+boards = st.builds(
+    lambda seed, rows, cols, boxes: random_text(random.Random(seed), rows, cols, boxes),
+    st.integers(0, 10**9),
+    st.integers(4, 6),
+    st.integers(4, 6),
+    st.integers(1, 2),
+).filter(bool)
+
+
+@settings(max_examples=150, deadline=None)
+@given(boards, st.text(alphabet="UDLR", max_size=30))
+def test_moves_follow_the_rules(text, moves):
+    level, board = raw_level(text), Board(text)
+    assert level_text(level) == text
+    state, stride = board.start, level.stride
+    player, boxes = level.player, level.boxes
+    executed = ""
+    for move in moves:
+        if state[1] == board.goals:
+            break
+        before, state = state, board.after(state, move)
+        executed += move if state != before else ""
+        player, boxes = step(level.floor, player, boxes, deltas_of(stride)[move])
+        assert divmod(player, stride) == state[0]
+        assert {divmod(cell, stride) for cell in cells_of(boxes)} == state[1]
+    done = run(level, level.player, level.boxes, moves)
+    assert (done.player, done.boxes, done.executed) == (player, boxes, executed)
+    assert level.boxes.bit_count() == boxes.bit_count()
+    shown = scenes_of(level).text(player, boxes)
+    again = Board(shown)
+    assert again.start == state
+    assert again.goals == board.goals
+
+
+@settings(max_examples=200, deadline=None)
+@given(boards)
+def test_solve_is_exact(text):
+    level, board = raw_level(text), Board(text)
+    shortest = board.shortest()
+    solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+    if shortest is None:
+        assert solution is None
+    else:
+        assert len(solution) == shortest
+        done = run(level, level.player, level.boxes, solution)
+        assert done.boxes == level.goals
+        assert done.executed == solution
+
+
+@settings(max_examples=100, deadline=None)
+@given(boards)
+def test_bounds_never_lie(text):
+    """`lost` is said of hopeless states only, and the pushes left are a lower bound."""
+    level, board = raw_level(text), Board(text)
+    guide, stride = guide_of(level), level.stride
+    shortest = board.shortest()
+    if shortest is None:
+        return
+    pushes = guide.pushes_left(level.boxes)
+    assert 0 <= pushes <= shortest
+    assert (pushes == 0) == (level.boxes == level.goals)
+    player, boxes = level.player, level.boxes
+    for move in solve(level, player, boxes, guide.alive):
+        player, boxes = step(level.floor, player, boxes, deltas_of(stride)[move])
+        assert guide.pushes_left(boxes) >= 0
+        assert guide.distance(player, boxes) >= 0
+    assert guide.distance(player, boxes) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(boards)
+def test_layers_backwards_are_exact(text):
+    level = raw_level(text)
+    layers = backward_layers(level.floor, level.goals, level.stride, depth=12)
+    rng = random.Random(0)
+    for depth in range(1, len(layers)):
+        boxes, players = rng.choice(list(layers[depth].items()))
+        player = rng.choice(cells_of(players))
+        text_here = scenes_of(level).text(player, boxes)
+        assert Board(text_here).shortest() == depth
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**9))
+def test_walks_are_shortest(seed):
+    rng = random.Random(seed)
+    text = random_text(rng, 6, 7, 1)
+    if text is None:
+        return
+    level = raw_level(text)
+    free, stride = level.floor & ~level.boxes, level.stride
+    target = rng.choice(cells_of(free))
+    walk = shortest_walk(free, level.player, target, stride)
+    board = Board(text.replace(".", " ").replace("*", "#").replace("$", "#").replace("+", "@"))
+    distances, queue = {board.start[0]: 0}, deque([board.start[0]])
+    while queue:
+        cell = queue.popleft()
+        for move in WAYS:
+            following, _ = board.after((cell, frozenset()), move)
+            if following not in distances:
+                distances[following] = distances[cell] + 1
+                queue.append(following)
+    goal = divmod(target, stride)
+    if walk is None:
+        assert goal not in distances
+    else:
+        assert len(walk) == distances[goal]
+        cell = board.start[0]
+        for move in walk:
+            cell, _ = board.after((cell, frozenset()), move)
+        assert cell == goal
+
+
+DEAD = {
+    "corner": "######\n#$  .#\n# @  #\n######",
+    "wall without a goal": "#######\n#  $  #\n# .@  #\n#     #\n#######",
+    "square of boxes": "#######\n#     #\n# $$ .#\n# $$ .#\n#@  ..#\n#     #\n#######",
+}
+
+
+@pytest.mark.parametrize("name", DEAD)
+def test_lost_placements_are_recognised(name):
+    level = raw_level(DEAD[name])
+    assert guide_of(level).pushes_left(level.boxes) == -1
+    assert Board(DEAD[name]).shortest() is None
+
+
+def test_search_is_bounded_and_says_so():
+    text = "########\n#      #\n# $$$  #\n#  @   #\n# ...  #\n#      #\n########"
+    level = read_level(text)
+    with pytest.raises(UnreachableRequest, match="within 5 search nodes"):
+        solve(level, level.player, level.boxes, Guide(level).alive, node_limit=5)
+
+
+def test_levels_keep_no_tables_when_pickled():
+    level = read_level("#####\n#@$.#\n#####")
+    scenes_of(level).scene(level.player, level.boxes)
+    assert level.memo
+    copy = pickle.loads(pickle.dumps(level))
+    assert copy == level
+    assert not copy.memo

@@ -1,0 +1,79 @@
+"""Boards that people write: XSB and Boxoban."""
+
+import pytest
+
+from pettingllms.errors import LevelFormatError
+from pettingllms_envs.sokoban.guide import guide_of
+from pettingllms_envs.sokoban.rules import run
+from pettingllms_envs.sokoban.search import solve
+from pettingllms_envs.sokoban.text import level_text, read_level, read_levels_of_file
+
+GOOD = "#######\n#@ $ .#\n#  $*.#\n#     #\n#######"
+
+
+def test_reads_what_it_writes():
+    level = read_level(GOOD)
+    assert level_text(level) == GOOD
+    assert (level.rows, level.cols) == (5, 7)
+    assert level.boxes.bit_count() == level.goals.bit_count() == 3
+    assert (level.certificate, level.num_moves) == ("none", 0)
+    on_goal = "#####\n#+$.#\n# $ #\n#   #\n#####"
+    assert level_text(read_level("\n" + on_goal + "\n\n")) == on_goal
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "problem"),
+    [
+        ("", 0, 0, "no rows"),
+        ("#####\n# $.#\n#####", 1, 0, "no player"),
+        ("######\n#@$.@#\n######", 2, 5, "2 players"),
+        ("#####\n#@$ #\n#####", 1, 0, "1 boxes and 0 goals"),
+        ("######\n#@$..#\n######", 1, 0, "1 boxes and 2 goals"),
+        ("#####\n#@  #\n#####", 1, 0, "0 boxes and 0 goals"),
+        ("#####\n#@$. \n#####", 2, 5, "open to the edge"),
+        ("#@###\n# $.#\n#####", 1, 2, "open to the edge"),
+        ("#####\n#@$x#\n#####", 2, 4, "unknown symbol 'x'"),
+        ("#####\n#@$.#\n####", 3, 5, "4 cells"),
+        ("########\n#@$.#$.#\n########", 2, 6, "walled off"),
+        ("#####\n#@*##\n#####", 1, 0, "on goals already"),
+        ("#####\n#$@.#\n#####", 1, 0, "cannot be solved"),
+        ("#####\n\n#@$.#\n#####", 2, 0, "blank line"),
+    ],
+)
+def test_ill_formed_levels_are_refused_with_line_and_column(text, line, column, problem):
+    with pytest.raises(LevelFormatError, match=problem) as caught:
+        read_level(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+def test_too_large_and_too_many():
+    wide = "#" * 65
+    with pytest.raises(LevelFormatError, match="at most 64"):
+        read_level(f"{wide}\n#@$.{'#' * 61}\n{wide}")
+    boxes = "#" * 30 + "\n#@" + "$." * 13 + " #\n" + "#" * 30
+    with pytest.raises(LevelFormatError, match="13 boxes and 13 goals"):
+        read_level(boxes)
+
+
+def test_files_of_levels():
+    text = f"; 0\n{GOOD}\n\n; 1\n#####\n#@$.#\n#####\n"
+    assert [level.cols for level in read_levels_of_file(text)] == [7, 5]
+    with pytest.raises(LevelFormatError) as caught:
+        read_levels_of_file(f"; 0\n{GOOD}\n\n; 1\n#####\n#@$?#\n#####\n")
+    assert (caught.value.line, caught.value.column) == (10, 4)
+    with pytest.raises(LevelFormatError, match="no level"):
+        read_levels_of_file("; nothing\n")
+
+
+@pytest.mark.parametrize("name", ["unfiltered_train", "medium_valid", "hard"])
+def test_boxoban_levels_load_and_are_certified(shared_data, name):
+    text = shared_data(f"boxoban/{name}.txt").read_text()
+    levels = read_levels_of_file(text)
+    assert len(levels) == 50
+    boards = [block.partition("\n")[2].rstrip("\n") for block in text.split(";") if block.strip()]
+    assert [level_text(level) for level in levels] == boards
+    for level in levels[:5]:
+        solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+        done = run(level, level.player, level.boxes, solution)
+        assert done.boxes == level.goals
+        assert done.executed == solution

@@ -1,0 +1,375 @@
+"""The environment: rewards, teams, tools, levels, texts."""
+
+import math
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from pettingllms.errors import (
+    InvalidArgument,
+    LevelFormatError,
+    MissingDependency,
+    UnreachableRequest,
+)
+from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, play
+from pettingllms.testing.play import mixed_player, reference_player, transcript_of
+from pettingllms_envs.sudoku import SudokuEnv
+from pettingllms_envs.sudoku.generator import generate
+from pettingllms_envs.sudoku.reward import potential
+from pettingllms_envs.sudoku.text import fills_json, puzzle_text
+
+VARIANTS = [
+    {},
+    {"tool": "call"},
+    {"team": "proposer-planner", "size": 6, "split": "test"},
+    {"team": "single", "size": 9},
+    {"team": "tool-planner", "tool": "call", "size": 9, "clues": 28, "alpha": 0.5},
+    {"team": "single", "size": 16, "clues": 200, "split": None},
+    {"team": "proposer-planner", "observation_mode": "delta", "max_turns": 2},
+    {"team": "single", "size": 9, "clues": 30, "singles_only": False},
+]
+TEAMS = [
+    {"team": "tool-planner", "tool": "python"},
+    {"team": "tool-planner", "tool": "call"},
+    {"team": "proposer-planner"},
+    {"team": "single"},
+]
+
+
+def names(kwargs):
+    return "-".join(map(str, kwargs.values())) or "default"
+
+
+@pytest.mark.parametrize("kwargs", VARIANTS, ids=names)
+def test_keeps_the_contract(kwargs):
+    check_env(lambda: SudokuEnv(**kwargs))
+    check_documentation(SudokuEnv(**kwargs))
+
+
+def say(role, fills):
+    """The text with which an agent of a role asks for fills."""
+    text = fills_json(fills)
+    return {"tool": f"```python\nprint({text})\n```"}.get(role, f"#### {text}")
+
+
+@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
+def test_team_parts_add_up_to_the_real_progress(kwargs):
+    for seed in range(25):
+        env = SudokuEnv(**kwargs, max_turns=6)
+        env.reset(seed=seed)
+        total, rng = 0.0, random.Random(seed)
+        player = mixed_player(rng)
+        while not any(env.terminations.values()) and not any(env.truncations.values()):
+            before, turn = env.state(), env.turn
+            agent = env.agent_selection
+            env.step(player(env, agent))
+            parts = env.infos[agent]["reward_parts"]
+            total += parts["team"]
+            assert -2 <= parts["team"] <= 3
+            assert -0.24 / 6 - 1e-9 <= parts["local"] <= 0
+            if env.turn > turn:
+                state = env.state()
+                success = env.infos[agent]["success"]
+                assert total == pytest.approx(potential(state.puzzle, state.grid) + success)
+            else:
+                assert env.state().grid == before.grid
+
+
+@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
+def test_solved_beats_unsolved(kwargs):
+    rng = random.Random(1)
+    for seed in range(20):
+        env = SudokuEnv(**kwargs)
+        env.reset(seed=seed)
+        player = rng.choice([mixed_player(rng), reference_player("random", rng)])
+        steps = play(env, player)
+        for agent in env.possible_agents:
+            gained = math.fsum(step["rewards"][agent] for step in steps)
+            assert gained > 1.5 if steps[-1]["info"]["success"] else gained < 1
+        env.reset(seed=seed)
+        # The worst honest way to the goal: three turns of rubbish, then the solution.
+        final = env.possible_agents[-1]
+        oracle = reference_player("oracle", rng)
+        steps = play(env, _late(oracle, final))
+        assert steps[-1]["info"]["success"]
+        assert all(
+            math.fsum(step["rewards"][agent] for step in steps) > 1.5
+            for agent in env.possible_agents
+        )
+
+
+def _late(oracle, final):
+    return lambda env, agent: oracle(env, agent) if (env.turn, agent) == (3, final) else "rubbish"
+
+
+def test_writing_and_clearing_pays_nothing():
+    env = SudokuEnv(team="proposer-planner", max_turns=20)
+    for seed in range(10):
+        env.reset(seed=seed)
+        state = env.state()
+        cell = state.puzzle.clues.index(0)
+        row, col = cell // 4 + 1, cell % 4 + 1
+        right = state.puzzle.solution[cell]
+        total = 0.0
+        for turn in range(20):
+            value = right if turn % 2 == 0 else 0
+            for agent in env.possible_agents:
+                env.step(say("planner", [(row, col, value)]))
+                total += env.infos[agent]["reward_parts"]["team"]
+        assert env.state().grid == state.grid
+        assert total == pytest.approx(0)
+
+
+def test_promising_without_doing_pays_nothing():
+    env = SudokuEnv(team="proposer-planner")
+    env.reset(seed=0)
+    rng = random.Random(0)
+    promise = env.reference_action("proposer_0", "oracle", rng)
+    total = 0.0
+    for _ in range(4):
+        for text in (promise, "#### []"):
+            agent = env.agent_selection
+            env.step(text)
+            total += env.infos[agent]["reward_parts"]["team"]
+    assert total == pytest.approx(0)
+
+
+def test_given_values_cannot_be_overwritten():
+    """A valid grid that ignores the clues is no solution (the paper's code accepts it)."""
+    env = SudokuEnv(team="single", split=None)
+    for seed in range(20):
+        env.reset(seed=seed)
+        puzzle = env.state().puzzle
+        other = bytes(value % 4 + 1 for value in puzzle.solution)
+        rows = [list(other[start : start + 4]) for start in range(0, 16, 4)]
+        env.step(f"#### {rows}")
+        grid = env.state().grid
+        cells = bytes(map(int, grid.text.split()))
+        assert not env.infos["planner_0"]["success"]
+        assert env.infos["planner_0"]["num_refused"] >= 6
+        assert all(clue in (0, cell) for clue, cell in zip(puzzle.clues, cells, strict=True))
+        assert env.rewards["planner_0"] < 0
+        env.step(f"#### {[list(puzzle.solution[start : start + 4]) for start in range(0, 16, 4)]}")
+        assert env.infos["planner_0"]["success"]
+
+
+def test_solvable_is_told_in_info_and_not_in_texts():
+    env = SudokuEnv(team="single")
+    for seed in range(40):
+        env.reset(seed=seed)
+        env.step(env.reference_action("planner_0", "random", random.Random(seed)))
+        state = env.state()
+        cells = bytes(map(int, state.grid.text.split()))
+        pairs = zip(cells, state.puzzle.solution, strict=True)
+        assert env.infos["planner_0"]["solvable"] == all(c in (0, s) for c, s in pairs)
+        assert "solvable" not in env.observe("planner_0")
+
+
+def test_what_a_program_prints_is_proposed():
+    env = SudokuEnv(size=9, clues=45, split=None)
+    env.reset(seed=1)
+    state = env.state()
+    program = (
+        "import sys\n"
+        "grid = [list(map(int, line.split())) for line in sys.stdin]\n"
+        "row, col = next((r, c) for r in range(9) for c in range(9) if grid[r][c] == 0)\n"
+        "print('thinking [[1,1,1]]')\n"
+        "print([[row + 1, col + 1, 9 - len(grid) + 1]])\n"
+    )
+    env.step(f"Let me see.\n```python\n{program}```\nDone.")
+    cell = state.puzzle.clues.index(0)
+    proposal = (cell // 9 + 1, cell % 9 + 1, 1)
+    assert env.state().proposal == (proposal,)
+    assert env.infos["tool_0"]["proposed"] == [list(proposal)]
+    text = env.observe("planner_0")
+    assert "thinking [[1,1,1]]" in text
+    assert "grid = [list(map(int" in text
+    assert env.state().grid == state.grid
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("print(1/0)", "ZeroDivisionError"),
+        ("def", "SyntaxError"),
+        ("pass", "nothing was printed"),
+        ("print('hello')", "hello"),
+        ("print('x' * 50_000)", "characters left out"),
+        ("open('/etc/passwd').read()", "status: "),
+    ],
+)
+def test_programs_without_an_answer_cost_and_are_told(program, told):
+    env = SudokuEnv()
+    env.reset(seed=0)
+    env.step(f"```python\n{program}\n```")
+    assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.06}
+    text = env.observe("planner_0")
+    assert told in text
+    assert len(text) < 5000
+
+
+def test_helper_calls_tell_what_the_grid_shows_and_no_more():
+    env = SudokuEnv(tool="call", levels=[puzzle_text(generate(random.Random(4), 4))])
+    env.reset(seed=0)
+    puzzle = env.state().puzzle
+    cell = puzzle.clues.index(0)
+    row, col = cell // 4 + 1, cell % 4 + 1
+    value = puzzle.solution[cell]
+    calls = f"candidates({row}, {col}) places(row, {row}, {value}) check([[{row},{col},{value}]]) "
+    env.step(f"#### {calls} candidates(9, 9) places(box, 0, 1)")
+    lines = env.state().result.split("\n")
+    assert len(lines) == 5
+    taken = {puzzle.clues[other] for other in range(16) if other // 4 == row - 1}
+    taken |= {puzzle.clues[other] for other in range(16) if other % 4 == col - 1}
+    box = {(row - 1) // 2 * 2 + r: 0 for r in range(2)}
+    taken |= {puzzle.clues[r * 4 + (col - 1) // 2 * 2 + c] for r in box for c in range(2)}
+    assert lines[0].endswith(str(sorted({1, 2, 3, 4} - taken)))
+    assert f"[{row}, {col}]" in lines[1]
+    assert "refused: none" in lines[2]
+    assert "= none: " in lines[3]
+    assert "= none: " in lines[4]
+    assert env.state().proposal == ((row, col, value),)
+    env.step("#### []")
+    env.step("nothing to call")
+    assert env.infos["tool_0"]["parse_error"]
+
+
+def test_refused_fills_are_told_next_turn():
+    env = SudokuEnv(team="single")
+    env.reset(seed=2)
+    clues = env.state().puzzle.clues
+    cell = next(index for index, value in enumerate(clues) if value)
+    row, col = cell // 4 + 1, cell % 4 + 1
+    env.step(f"#### [[{row},{col},1],[9,9,9]]")
+    text = env.observe("planner_0")
+    assert f"Refused last turn: [{row},{col},1] (a clue), [9,9,9] (outside the grid)" in text
+    env.step("#### []")
+    assert "Refused" not in env.observe("planner_0")
+
+
+def test_levels_from_texts_files_and_options(tmp_path):
+    rng = random.Random(0)
+    puzzles = [generate(rng, 4), generate(rng, 9, 40)]
+    texts = [puzzle_text(puzzle) for puzzle in puzzles]
+    env = SudokuEnv(levels=texts, team="single")
+    seen = set()
+    for seed in range(20):
+        env.reset(seed=seed)
+        seen.add(env.state().puzzle)
+    assert seen == set(puzzles)
+    (tmp_path / "a.txt").write_text(f"; mine\n{texts[0]}\n")
+    (tmp_path / "b.txt").write_text(f"{texts[1]}\n")
+    for seed in range(10):
+        from_files = SudokuEnv(levels=tmp_path / "*.txt", team="single")
+        from_files.reset(seed=seed)
+        assert from_files.state().puzzle in puzzles
+    env.reset(seed=0, options={"level": texts[1]})
+    assert env.state().puzzle == puzzles[1]
+    (tmp_path / "c.txt").write_text("12\n")
+    with pytest.raises(LevelFormatError, match=r"c\.txt.*line 1"):
+        SudokuEnv(levels=str(tmp_path / "*.txt"))
+    with pytest.raises(LevelFormatError):
+        env.reset(seed=0, options={"level": "12"})
+    for wrong in ([], [3], str(tmp_path / "nothing*")):
+        with pytest.raises(InvalidArgument, match="levels"):
+            SudokuEnv(levels=wrong)
+    with pytest.raises(InvalidArgument, match="level"):
+        env.reset(seed=0, options={"level": 5})
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error"),
+    [
+        ({"size": 5}, InvalidArgument),
+        ({"clues": 16}, InvalidArgument),
+        ({"clues": 3}, UnreachableRequest),
+        ({"team": "tool_planner"}, InvalidArgument),
+        ({"tool": "pyhton"}, InvalidArgument),
+        ({"split": "dev"}, InvalidArgument),
+        ({"max_turns": 0}, InvalidArgument),
+        ({"prompts": {"planer": {}}}, InvalidArgument),
+        ({"prompts": {"planner": {"user": "{bord}"}}}, InvalidArgument),
+    ],
+)
+def test_bad_arguments(kwargs, error):
+    with pytest.raises(error):
+        SudokuEnv(**kwargs)
+
+
+def test_a_split_without_puzzles_is_refused():
+    env = SudokuEnv(clues=4, split="test", team="single")
+    seen, refused = set(), 0
+    for seed in range(3):
+        try:
+            env.reset(seed=seed)
+            seen.add(env.state().puzzle)
+        except UnreachableRequest:
+            refused += 1
+    assert refused + len(seen) == 3
+
+
+def test_prompts_can_be_replaced():
+    prompts = {"planner": {"system": "S", "user": "{grid}|{turn}|{own_fills}|{refused}|{proposal}"}}
+    env = SudokuEnv(team="proposer-planner", prompts=prompts)
+    env.reset(seed=0)
+    state = env.state()
+    env.step("#### [[1,1,1]]")
+    assert env.observe("planner_0") == f"S\n\n{state.grid.text}|1|[]|none|[[1,1,1]]"
+
+
+def test_every_placeholder_has_a_value():
+    everything = " ".join("{" + name + "}" for name in SudokuEnv.prompt_fields)
+    prompts = {role: {"user": everything} for role in ("tool", "planner")}
+    env = SudokuEnv(prompts=prompts)
+    env.reset(seed=0)
+    for _ in range(4):
+        assert env.observe(env.agent_selection)
+        env.step(env.reference_action(env.agent_selection, "random", random.Random(0)))
+
+
+@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
+def test_prompts_are_short(kwargs):
+    env = SudokuEnv(**kwargs)
+    env.reset(seed=0)
+    for agent in env.possible_agents:
+        assert len(env.observe(agent).split()) < 260
+
+
+@pytest.mark.parametrize("kwargs", TEAMS, ids=names)
+def test_golden_transcripts(golden, kwargs):
+    name = "_".join(["sudoku", *kwargs.values()]).replace("-", "_")
+    rng = random.Random(5)
+    first = transcript_of(SudokuEnv(**kwargs), 3, reference_player("greedy", rng))
+    second = transcript_of(SudokuEnv(**kwargs), 4, mixed_player(rng))
+    golden(name, first + "\n" + second)
+
+
+def test_thousands_of_steps_raise_nothing_and_keep_nothing():
+    env = SudokuEnv(team="proposer-planner", max_turns=3)
+    rng = random.Random(0)
+    texts = [*HOSTILE_TEXTS, "#### [[1,1,1],[2,2,2]]", "#### [[1,2,0]]"]
+    for seed in range(400):
+        env.reset(seed=seed)
+        play(env, lambda _env, _agent: rng.choice(texts))
+    assert len(str(env.state())) < 3000
+
+
+def test_pictures():
+    for size in (4, 16):
+        env = SudokuEnv(size=size, team="single", render_mode="rgb_array", split=None)
+        env.reset(seed=0)
+        image = env.render()
+        assert image.shape == (size * 32 + 3, size * 32 + 3, 3)
+        assert image.dtype == np.uint8
+        env.step(env.reference_action("planner_0", "oracle", random.Random(0)))
+        assert (env.render() != image).any()
+
+
+def test_a_picture_without_pillow(monkeypatch):
+    env = SudokuEnv(team="single", render_mode="rgb_array")
+    env.reset(seed=0)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingDependency, match=r"pettingllms\[render\]"):
+        env.render()
