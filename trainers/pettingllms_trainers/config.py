@@ -9,9 +9,11 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from pettingllms_trainers.advantage import Baseline, Credit, Grouping, Norm
+from pettingllms_trainers.engine_config import Endpoints, EngineConfig
+from pettingllms_trainers.section import Section
 
 __all__ = [
     "AdvantageConfig",
@@ -24,28 +26,23 @@ __all__ = [
     "LossConfig",
     "OptimizerConfig",
     "PolicyConfig",
+    "RoleSamplingConfig",
     "RolloutConfig",
     "WarmStartConfig",
     "config_hash",
 ]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
-
-
-class EnvConfig(_Section):
+class EnvConfig(Section):
     """The environment that is played."""
 
     id: str
     """Id of an installed environment, such as plan_path_v0."""
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
 
 
-class PolicyConfig(_Section):
+class PolicyConfig(Section):
     """One set of weights."""
 
     model: str
@@ -65,11 +62,25 @@ class PolicyConfig(_Section):
     """Standard deviation of a tiny model's random weights."""
     vocabulary: str = ""
     """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: dict[str, Any] = Field(default={})
     """Arguments of the tokenizer's chat template, such as enable_thinking = false."""
+    endpoints: Endpoints = ()
+    """Addresses of the vLLM servers that generate for this policy when engine.kind is
+    vllm_server, such as http://127.0.0.1:8000; all have the same model."""
 
 
-class RolloutConfig(_Section):
+class RoleSamplingConfig(Section):
+    """What is sampled otherwise for one role; keys that are left out are those of [rollout]."""
+
+    temperature: float | None = Field(default=None, gt=0)
+    """Sampling temperature of the role in training."""
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    """Longest completion of the role."""
+    stop: tuple[str, ...] | None = None
+    """Texts that end a completion of the role."""
+
+
+class RolloutConfig(Section):
     """How training episodes are sampled."""
 
     mode: Literal["tree", "parallel"] = "tree"
@@ -89,11 +100,13 @@ class RolloutConfig(_Section):
     """Longest completion."""
     stop: tuple[str, ...] = ()
     """Texts that end a completion."""
+    per_role: dict[str, RoleSamplingConfig] = Field(default={})
+    """Tables [rollout.per_role.ROLE] of what differs for a role."""
     max_failed_fraction: float = Field(default=0.05, ge=0, lt=1)
     """Share of a step's rollouts, and of its candidates, that may fail before the run stops."""
 
 
-class AdvantageConfig(_Section):
+class AdvantageConfig(Section):
     """How candidates are compared."""
 
     grouping: Grouping = "at_grpo"
@@ -107,7 +120,7 @@ class AdvantageConfig(_Section):
     """What divides: the standard deviation of the group (GRPO), or nothing (Dr. GRPO)."""
 
 
-class LossConfig(_Section):
+class LossConfig(Section):
     """The clipped policy loss."""
 
     clip_low: float = Field(default=0.2, gt=0, lt=1)
@@ -124,14 +137,15 @@ class LossConfig(_Section):
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of that KL from one sampled token: log-ratio, half its square, or the unbiased one
     that is never negative."""
-    old_logprobs: Literal["engine", "recompute"] = "engine"
-    """Denominator of the ratio: what the engine reported, or a forward pass before the update."""
-    importance_cap: float = Field(default=0.0, ge=0)
+    old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
+    """Denominator of the ratio: what the engine reported, or a forward pass before the update;
+    auto: recompute when the engine has weights of its own (vLLM), else engine."""
+    importance_cap: float = Field(default=2.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
-    most this; 0: off. Needs old_logprobs = "recompute"."""
+    most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""
 
 
-class OptimizerConfig(_Section):
+class OptimizerConfig(Section):
     """AdamW and how a step's groups are cut into mini-batches."""
 
     learning_rate: float = Field(default=1e-6, gt=0)
@@ -158,24 +172,12 @@ class OptimizerConfig(_Section):
     """Whether activations are recomputed in the backward pass: less memory, more time."""
 
 
-class EngineConfig(_Section):
-    """How the in-process `transformers` engine generates."""
-
-    attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
-    """shared_prefix: candidates attend one copy of their prompt; expanded: plain decoding, for
-    models whose attention cannot be replaced (needs optimizer.packing = false)."""
-    tokens_per_batch: int = Field(default=65536, ge=1)
-    """Prompt and completion tokens that are held at once; does not change the result."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the model in generation and training; weights are kept in float32."""
-
-
-class WarmStartConfig(_Section):
+class WarmStartConfig(Section):
     """Supervised steps on demonstrations of reference policies, before reinforcement learning."""
 
     num_steps: int = Field(default=0, ge=0)
     """Supervised steps of every policy; 0: no warm start."""
-    demonstrators: dict[str, dict[str, Annotated[float, Field(gt=0)]]] = {}
+    demonstrators: dict[str, dict[str, Annotated[float, Field(gt=0)]]] = Field(default={})
     """Role to the reference policies of the environment that it learns to imitate, with weights:
     tool = { random = 0.9, oracle = 0.1 }."""
     num_episodes: int = Field(default=256, ge=1)
@@ -186,10 +188,10 @@ class WarmStartConfig(_Section):
     """Learning rate of the supervised steps."""
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     """Held-out evaluation: one sample per decision, no tree."""
 
-    kwargs: dict[str, Any] = {"split": "test"}
+    kwargs: dict[str, Any] = Field(default={"split": "test"})
     """Arguments of the environment that differ from [env.kwargs]."""
     num_episodes: int = Field(default=128, ge=1)
     """Levels of the held-out set; the same ones at every evaluation."""
@@ -205,7 +207,7 @@ class EvaluationConfig(_Section):
     """Whether the final report plays the roles with each other's policies."""
 
 
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """When the run can be resumed from."""
 
     every: int = Field(default=10, ge=1)
@@ -214,7 +216,7 @@ class CheckpointConfig(_Section):
     """Newest checkpoints that are kept."""
 
 
-class LoggingConfig(_Section):
+class LoggingConfig(Section):
     """What is shown and written beside the metrics. May differ when a run is resumed."""
 
     progress: Literal["auto", "live", "plain", "off"] = "auto"
@@ -227,7 +229,7 @@ class LoggingConfig(_Section):
     """Rollout trees that are written then."""
 
 
-class Config(_Section):
+class Config(Section):
     """AT-GRPO training of a team of agents on one environment."""
 
     env: EnvConfig
@@ -278,12 +280,38 @@ class Config(_Section):
                     f"warm_start.demonstrators names the role {role!r}; roles: "
                     f"{', '.join(self.roles)}"
                 )
+        for role in self.rollout.per_role:
+            if role not in self.roles:
+                raise ValueError(
+                    f"rollout.per_role names the role {role!r}; roles: {', '.join(self.roles)}"
+                )
         return self
+
+    @property
+    def resolved_loss(self) -> LossConfig:
+        """The loss with `old_logprobs` chosen."""
+        if self.loss.old_logprobs != "auto":
+            return self.loss
+        choice = "engine" if self.engine.kind == "transformers" else "recompute"
+        return self.loss.model_copy(update={"old_logprobs": choice})
 
     @model_validator(mode="after")
     def _check_engine(self) -> Config:
-        if self.loss.importance_cap and self.loss.old_logprobs != "recompute":
-            raise ValueError('loss.importance_cap needs loss.old_logprobs = "recompute"')
+        used: dict[str, str] = Field(default={})
+        for name, policy in self.policies.items():
+            if bool(policy.endpoints) != (self.engine.kind == "vllm_server"):
+                raise ValueError(
+                    f'policies.{name}.endpoints are needed with engine.kind = "vllm_server" and '
+                    f'only there; got engine.kind = "{self.engine.kind}" and '
+                    f"{len(policy.endpoints)} endpoints"
+                )
+            for url in policy.endpoints:
+                if url in used:
+                    raise ValueError(
+                        f"the policies {used[url]!r} and {name!r} name the same server {url}; a "
+                        "server holds the weights of one policy. Start one for each"
+                    )
+                used[url] = name
         if self.engine.attention == "expanded" and self.optimizer.packing:
             raise ValueError('engine.attention = "expanded" needs optimizer.packing = false')
         return self

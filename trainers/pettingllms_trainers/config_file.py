@@ -19,7 +19,13 @@ from pettingllms_trainers.errors import ConfigError
 
 __all__ = ["dump_config", "load_config", "parse_flags", "read_table", "validate"]
 
-_OPEN_TABLES = ("env.kwargs", "evaluation.kwargs", "warm_start.demonstrators", "roles")
+_OPEN_TABLES = (
+    "env.kwargs",
+    "evaluation.kwargs",
+    "warm_start.demonstrators",
+    "rollout.per_role",
+    "roles",
+)
 """Tables whose keys a flag may add."""
 
 
@@ -99,7 +105,7 @@ def parse_flags(config: Config, flags: Sequence[str], *, path: Path) -> Config:
 
 def dump_config(config: Config) -> str:
     """Return the resolved configuration as the text of a run file; it loads back equal."""
-    return tomli_w.dumps(config.model_dump(mode="json"))
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
 def _take_open_flags(table: dict[str, Any], flags: Sequence[str]) -> list[str]:

@@ -151,7 +151,7 @@ def policy_loss(
     ratio = (statistics.logprobs - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
     clipped_ratio = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     surrogate = torch.minimum(ratio * targets.advantages, clipped_ratio * targets.advantages)
-    if config.importance_cap:
+    if config.importance_cap and targets.old_logprobs is not None:
         engine = (old - targets.logprobs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
         surrogate = surrogate * engine.exp().clamp(max=config.importance_cap)
     loss = policy_part = -(surrogate * targets.weights).sum()

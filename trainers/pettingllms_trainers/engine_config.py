@@ -1,0 +1,82 @@
+"""The part of a configuration that says who generates, and where."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from pettingllms_trainers.section import Section
+
+__all__ = ["Endpoints", "EngineConfig", "VLLMConfig", "VLLMServerConfig"]
+
+
+def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is no address of a server; such as http://127.0.0.1:8000")
+    cleaned = tuple(url.rstrip("/") for url in urls)
+    if len(set(cleaned)) < len(cleaned):
+        raise ValueError("an address stands there twice; every replica is named once")
+    return cleaned
+
+
+Endpoints = Annotated[tuple[str, ...], AfterValidator(_check_endpoints)]
+"""Addresses of servers, without a slash at the end."""
+
+
+class VLLMConfig(Section):
+    """The vLLM engines in this process, one per policy: engine.kind = "vllm"."""
+
+    gpu_memory_utilization: float = Field(default=0.4, gt=0, le=1)
+    """Share of the GPU's memory that one engine takes for its copy of the weights and its KV
+    cache. What all engines leave is for the update."""
+    kv_cache_bytes: int = Field(default=0, ge=0)
+    """Size of one engine's KV cache; 0: what gpu_memory_utilization leaves, 256 MiB on a CPU."""
+    max_model_len: int = Field(default=0, ge=0)
+    """Longest prompt and completion together, in tokens; 0: the limit of the model. A lower limit
+    lets more sequences into the KV cache."""
+    max_num_seqs: int = Field(default=256, ge=1)
+    """Completions that are written at once; does not change the result."""
+    enforce_eager: bool = False
+    """Whether the engine does without compilation and CUDA graphs: it starts sooner and takes less
+    memory, but writes more slowly. On a CPU always so."""
+    sleep: bool = False
+    """Whether the engines give their GPU memory back while policies are updated: for a GPU that
+    cannot hold engines and update at once. Needs a GPU."""
+
+
+class VLLMServerConfig(Section):
+    """Requests to vLLM servers: engine.kind = "vllm_server"; see policies.NAME.endpoints."""
+
+    timeout_s: float = Field(default=600.0, gt=0)
+    """A server that does not answer a request within this time is taken out."""
+    num_attempts: int = Field(default=3, ge=1)
+    """How often a request is sent before its rollout fails, when servers answer with errors."""
+    max_concurrent_requests: int = Field(default=256, ge=1)
+    """Requests that one server holds at once; does not change the result."""
+    sync_dir: str = ""
+    """Folder through which new weights reach the servers: they must see it under the same path.
+    Empty: the memory file system /dev/shm, for servers on this machine."""
+
+
+class EngineConfig(Section):
+    """How completions are generated."""
+
+    kind: Literal["transformers", "vllm", "vllm_server"] = "transformers"
+    """transformers: the model that is trained generates; vllm: vLLM in this process; vllm_server:
+    vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update."""
+    attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
+    """Of transformers. shared_prefix: candidates attend one copy of their prompt; expanded: plain
+    decoding, for models whose attention cannot be replaced (needs optimizer.packing = false)."""
+    tokens_per_batch: int = Field(default=65536, ge=1)
+    """Of transformers: prompt and completion tokens that are held at once; does not change the
+    result."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of generation and training; the weights that are trained are kept in float32."""
+    max_logprob_gap: float = Field(default=1.0, gt=0)
+    """The run stops when the engine's log-probabilities of sampled tokens are on average further
+    than this from those of the trainer, in nats: the engine then has other weights. Checked when
+    loss.old_logprobs is recomputed, as it is by default with vLLM."""
+    vllm: VLLMConfig = VLLMConfig()
+    vllm_server: VLLMServerConfig = VLLMServerConfig()
