@@ -1,0 +1,110 @@
+"""Does the embedded default learn? Held-out success before and after, on several seeds.
+
+    python benchmarks/suites/learning.py [--seeds 0 1 2] [--config trainers/configs/default.toml]
+
+Every seed is a run of `pettingllms-train` in a process of its own, exactly as a person starts it.
+All seeds are written, whatever came out, with 95 % Wilson intervals and the reference policies on
+the same held-out levels. CPU seconds are those of the whole process, imports included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIG = REPOSITORY / "trainers" / "configs" / "default.toml"
+RESULTS = REPOSITORY / "benchmarks" / "results"
+FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_turns")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run all seeds and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--config", type=Path, default=CONFIG)
+    parser.add_argument("--output", type=Path)
+    options, flags = parser.parse_known_args(arguments)
+    with options.config.open("rb") as file:
+        environment = tomllib.load(file)["env"]["id"]
+    output = options.output or RESULTS / f"learning_{environment.removesuffix('_v0')}.json"
+    result = {
+        "suite": "learning",
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": "python benchmarks/suites/learning.py " + " ".join(sys.argv[1:]),
+        "config": options.config.name,
+        "git": git_state(),
+        "hardware": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, no GPU",
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "transformers", "pettingllms-trainers")},
+        },
+        "runs": [train(options.config, seed, flags) for seed in options.seeds],
+    }
+    output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+
+
+def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
+    """Train with one seed and return its figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
+        command = [sys.executable, "-m", "pettingllms_trainers.cli", str(config)]
+        command += ["--output-dir", str(directory), "--seed", str(seed), *flags]
+        command += ["--logging.progress", "plain", "--logging.no-tensorboard"]
+        cpu_before, started = children_cpu_s(), time.perf_counter()
+        subprocess.run(command, check=True, cwd=REPOSITORY, stdout=sys.stderr)
+        wall_s, cpu_s = time.perf_counter() - started, children_cpu_s() - cpu_before
+        report = json.loads((directory / "eval.json").read_text(encoding="utf-8"))
+        lines = (directory / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
+    curve = [json.loads(line) for line in lines]
+    return {
+        "seed": seed,
+        "cpu_s": round(cpu_s, 1),
+        "wall_s": round(wall_s, 1),
+        "manifest": report["manifest"],
+        "before": figures(report["before"]["arms"]),
+        "after": figures(report["after"]["arms"]),
+        "references": figures(report["references"]),
+        "greedy_curve": [[line["step"], line["arms"]["greedy"]["success"]] for line in curve],
+    }
+
+
+def figures(arms: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the figures of each arm that are reported."""
+    return {name: {key: round(arm[key], 4) for key in FIGURES} for name, arm in arms.items()}
+
+
+def children_cpu_s() -> float:
+    """Return the CPU seconds of all processes that were started and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def git_state() -> dict[str, Any]:
+    """Return the commit and whether files differ from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+
+
+if __name__ == "__main__":
+    main()

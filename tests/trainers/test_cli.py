@@ -1,0 +1,187 @@
+"""`pettingllms-train` as a person uses it: clear messages, exit codes, nothing half-written."""
+
+import signal
+
+import pytest
+
+import pettingllms_trainers.train as train_module
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.run_files import read_lines
+
+
+@pytest.fixture
+def run(small_run_file, tmp_path, capsys):
+    """Return a function that runs the command and gives its code, output and errors."""
+
+    def call(*flags, out="run", num_steps=2):
+        code = main([str(small_run_file(num_steps)), "--output-dir", str(tmp_path / out), *flags])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--env.id", "plan_pth_v0"], 'did you mean "plan_path_v0"'),
+        (["--env.kwargs.sise", "4"], 'did you mean "size"'),
+        (["--env.kwargs.size", "1"], "4 to 64"),
+        (["--env.kwargs.size", "4", "--env.kwargs.min-moves", "60"], "min_moves"),
+        (["--env.kwargs.team", "referee"], "invalid team"),
+        (["--roles.judge", "p"], "'judge' is no role of this environment"),
+        (["--roles.planner", "q"], "names the policy 'q', which is not defined"),
+        (["--roles.planner", "t"], "policy 'p' plays no role"),
+        (["--evaluation.references", "gredy"], 'did you mean "greedy"'),
+        (["--warm-start.demonstrators.tool.wizard", "1"], "the reference policy 'wizard'"),
+        (["--evaluation.kwargs.split", "tset"], "split"),
+        (["--policies.p.model", "/no/such/model"], "[policies.p] model = '/no/such/model'"),
+        (["--policies.p.hidden-size", "18"], "hidden_size"),
+        (["--device", "warp"], "device = 'warp' cannot be used"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_writes_nothing(run, tmp_path, flags, message):
+    code, out, err = run(*flags)
+    assert code == 2
+    assert message in err
+    assert err.startswith("pettingllms-train: ")
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+    assert out == ""
+
+
+def test_usage(capsys):
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out.count("usage: pettingllms-train CONFIG") == 2
+
+
+def test_a_missing_run_file(capsys, tmp_path):
+    assert main([str(tmp_path / "no.toml")]) == 2
+    assert "no run file at" in capsys.readouterr().err
+
+
+def test_a_run_writes_what_it_promises(run, tmp_path):
+    code, out, _ = run()
+    assert code == 0
+    assert "team, greedy" in out
+    assert "reference policy greedy" in out
+    directory = tmp_path / "run"
+    assert {path.name for path in directory.iterdir()} == {
+        "config.toml",
+        "metrics.jsonl",
+        "evaluations.jsonl",
+        "rollouts.jsonl",
+        "checkpoints",
+        "policies",
+        "eval.json",
+        "learning_curve.png",
+    }
+    for policy in ("t", "p"):
+        assert (directory / "policies" / policy / "model.safetensors").is_file()
+        assert (directory / "policies" / policy / "tokenizer.json").is_file()
+    assert [line["step"] for line in read_lines(directory / "metrics.jsonl")] == [0, 1, 2]
+
+    code, _, err = run()
+    assert code == 2
+    assert "is not empty" in err
+
+    code, again, _ = run("--resume")
+    assert code == 0
+    assert again.split("written")[0] == out.split("written")[0], "a finished run reports again"
+
+    code, _, err = run("--resume", "--seed", "5")
+    assert code == 2
+    assert "differs in seed" in err
+
+
+def test_a_truncated_checkpoint_is_told(run, tmp_path):
+    assert run(num_steps=1)[0] == 0
+    path = sorted((tmp_path / "run" / "checkpoints").glob("*/policy-0.pt"))[-1]
+    path.write_bytes(path.read_bytes()[:100])
+    code, _, err = run("--resume", num_steps=1)
+    assert code == 2
+    assert "is damaged: policy-0.pt has 100 of" in err
+
+
+def test_too_many_failures_end_the_run_with_their_cause(run, monkeypatch):
+    from pettingllms_envs.plan_path import PlanPathEnv
+
+    def crash(self, state, agent, action):
+        raise KeyError("gone")
+
+    monkeypatch.setattr(PlanPathEnv, "_act", crash)
+    code, _, err = run("--warm-start.num-steps", "0", "--evaluation.references")
+    assert code == 1
+    assert "6 of 6 rollouts failed" in err
+    assert "KeyError: 'gone'" in err
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["score_groups", "rollout_metrics"])
+def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, kind, moment):
+    """The signal arrives while the second train step learns."""
+    original, calls = getattr(train_module, moment), []
+
+    def signalled(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            signal.raise_signal(kind)
+        return original(*arguments)
+
+    monkeypatch.setattr(train_module, moment, signalled)
+    code, out, _ = run(num_steps=5)
+    assert code == 128 + kind
+    assert "--resume" in out
+    directory = tmp_path / "run"
+    assert [line["step"] for line in read_lines(directory / "metrics.jsonl")] == [0, 1, 2]
+    assert (directory / "checkpoints" / "step-00000002").is_dir()
+    assert not (directory / "eval.json").exists()
+    monkeypatch.undo()
+    code, *_ = run("--resume", num_steps=5)
+    assert code == 0
+    steps = [line["step"] for line in read_lines(directory / "metrics.jsonl")]
+    assert steps == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_policy_without_data_is_skipped_and_counted(run, tmp_path, monkeypatch):
+    original = train_module.training_groups
+
+    def without_planner(groups, **options):
+        return {k: v for k, v in original(groups, **options).items() if k == "t"}
+
+    monkeypatch.setattr(train_module, "training_groups", without_planner)
+    assert run()[0] == 0
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")[1:]
+    assert [line["update/p/skipped"] for line in lines] == [1.0, 1.0]
+    assert 0.0 in [line["update/t/skipped"] for line in lines]
+    assert not any("loss/p/loss" in line for line in lines)
+
+
+def test_a_role_without_a_policy(small_run_file, tmp_path, capsys):
+    path = small_run_file()
+    path.write_text(path.read_text().replace('\ntool = "t"', '\ntester = "t"'))
+    flags = ["--output-dir", str(tmp_path / "run"), "--warm-start.num-steps", "0"]
+    assert main([str(path), *flags]) == 2
+    message = capsys.readouterr().err
+    assert "the role 'tool' has no policy; 'tester' is no role of this environment" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_frozen_policy_plays_and_is_left_alone(run, tmp_path):
+    assert run("--policies.p.frozen")[0] == 0
+    directory = tmp_path / "run"
+    assert [path.name for path in (directory / "policies").iterdir()] == ["t"]
+    assert "update/p/num_groups" not in read_lines(directory / "metrics.jsonl")[1]
+
+
+@pytest.mark.parametrize(
+    ("grouping", "credit"),
+    [("agent_turn", "return_to_go"), ("trajectory", "episode"), ("none", "step")],
+)
+def test_the_parallel_ablations_run(run, tmp_path, grouping, credit):
+    flags = ["--rollout.mode", "parallel", "--advantage.grouping", grouping]
+    code, _, err = run(*flags, "--advantage.credit", credit, num_steps=1)
+    assert code == 0, err
+    line = read_lines(tmp_path / "run" / "metrics.jsonl")[1]
+    assert line["rollout/num_trees"] == 12
