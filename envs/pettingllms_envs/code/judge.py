@@ -18,7 +18,10 @@ from pettingllms_envs.datasets import CodeProblem, CodeTest
 NUM_BAD_PROGRAMS = 6
 """Most known-bad programs that judge the tests of a problem."""
 
-_NUM_MUTANTS = 16
+_ENOUGH_BAD_PROGRAMS = 2
+"""With fewer of the source's own, variants of the solution are added."""
+
+_MAX_TRIED = 12
 _MAX_REMEMBERED_RUNS = 20_000
 _MAX_REMEMBERED_CHARS = 20_000
 _TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
@@ -102,17 +105,20 @@ class Judge:
 
     def matches(self, problem: CodeProblem, run: Run, expected: str) -> bool:
         """Return whether a run ended well with the expected output."""
-        if not run.is_ok:
-            return False
+        return run.is_ok and self.agrees(problem, run.output, expected)
+
+    def agrees(self, problem: CodeProblem, actual: str, expected: str) -> bool:
+        """Return whether an output is the expected one."""
         if problem.function_name is None:
-            return outputs_match(run.output, expected, exact=self._exact)
-        return values_match(json_or_none(run.output), json_or_none(expected))
+            return outputs_match(actual, expected, exact=self._exact)
+        return values_match(json_or_none(actual), json_or_none(expected))
 
     def bad_programs(self, problem: CodeProblem) -> tuple[BadProgram, ...]:
         """Return programs known to be wrong, for judging tests; the same ones at every call.
 
-        They are the source's own wrong programs, and variants of its solution. Each fails a golden
-        test in time. Those that pass some test come first, because others are no challenge.
+        They are the source's own wrong programs and, where these are few, variants of its solution.
+        Each fails a golden test in time. Those that pass some test come first, because the others
+        are no challenge.
 
         Raises:
             SandboxError: The sandbox itself failed.
@@ -120,11 +126,11 @@ class Judge:
         key = (problem.id, problem.solution, problem.wrong_programs, problem.tests)
         known = self._recall(self._bad, key)
         if known is None:
-            found = self._judged(problem, problem.wrong_programs[:_NUM_MUTANTS])
-            if len(found) < NUM_BAD_PROGRAMS and problem.solution is not None:
-                found += self._judged(problem, mutants(problem.solution, _NUM_MUTANTS))
-            subtle = [bad for bad in found if len(bad.failed) < len(problem.tests)]
-            known = tuple((subtle or found)[:NUM_BAD_PROGRAMS])
+            found = self._judged(problem, problem.wrong_programs[:_MAX_TRIED])
+            if len(found) < _ENOUGH_BAD_PROGRAMS and problem.solution is not None:
+                found += self._judged(problem, mutants(problem.solution, _MAX_TRIED))
+            found.sort(key=lambda bad: len(bad.failed) == len(problem.tests))
+            known = tuple(found[:NUM_BAD_PROGRAMS])
             self._remember(self._bad, key, known)
         return known
 
@@ -132,8 +138,9 @@ class Judge:
         """Return the programs that are wrong and end in time, with what shows it."""
         found: list[BadProgram] = []
         for program in programs:
-            # One input first: a program that never ends must not cost a time limit per test.
-            if self.run(problem, program, [problem.tests[0].input])[0].status in _TOO_SLOW:
+            # A program that never ends must not cost the time limit of every test.
+            shortest = min((test.input for test in problem.tests), key=len)
+            if self.run(problem, program, [shortest])[0].status in _TOO_SLOW:
                 continue
             runs = self._execute(problem, program, [test.input for test in problem.tests])
             if any(run.status in _TOO_SLOW for run in runs):
@@ -144,6 +151,8 @@ class Judge:
             )
             if failed:
                 found.append(BadProgram(program, failed))
+            if len(found) == NUM_BAD_PROGRAMS:
+                break
         return found
 
     def trusted_outputs(
@@ -166,7 +175,7 @@ class Judge:
 
     def _execute(self, problem: CodeProblem, program: str, inputs: Sequence[str]) -> list[Run]:
         seconds = problem.time_limit_s
-        limits = Limits(wall_s=2 * seconds + 1, cpu_s=seconds, memory_bytes=512 << 20)
+        limits = Limits(wall_s=3 * seconds + 2, cpu_s=seconds)
         if problem.function_name is None:
             results = self._sandbox.run_many(program, inputs, limits)
             return [_checked(result, result.stdout) for result in results]

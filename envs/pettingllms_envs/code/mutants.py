@@ -32,10 +32,10 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 def mutants(source: str, limit: int) -> tuple[str, ...]:
     """Return up to `limit` different variants of a program, each with one small change.
 
-    Changed are comparisons, arithmetic operators, `and`/`or`, and small whole numbers. The changes
-    are spread over the whole program and the same at every call. A text that is not Python, or is
-    longer than `MAX_SOURCE_CHARS`, has no variants. Whether a variant is really wrong has to be
-    tested.
+    Changed are comparisons, arithmetic operators, `and`/`or`, and small whole numbers, except
+    within `while` loops, which would seldom end. The changes are spread over the whole program and
+    the same at every call. A text that is not Python, or is longer than `MAX_SOURCE_CHARS`, has no
+    variants. Whether a variant is really wrong has to be tested.
     """
     if len(source) > MAX_SOURCE_CHARS:
         return ()
@@ -59,7 +59,7 @@ def _changed(tree: ast.Module, index: int) -> str:
 
 def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
     """Yield node, field and new value of every possible change, in the same order every time."""
-    for node in ast.walk(tree):
+    for node in _outside_while(tree):
         match node:
             case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
                 yield node, "ops", [_COMPARISONS[type(op)]()]
@@ -72,3 +72,10 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
                     yield node, "value", value + 1
             case _:
                 pass
+
+
+def _outside_while(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.While):
+            yield child
+            yield from _outside_while(child)

@@ -77,8 +77,10 @@ def with_remark(state: CodeState, remark: str) -> CodeState:
 
 
 def with_mismatches(state: CodeState, found: tuple[Mismatch, ...], history: int) -> CodeState:
-    """Return the state with further mismatches; the latest `history` are kept."""
-    return state._replace(mismatches=(*state.mismatches, *found)[-history:])
+    """Return the state with further mismatches; the latest `history` different ones are kept."""
+    new = {mismatch[1:] for mismatch in found}
+    kept = (mismatch for mismatch in state.mismatches if mismatch[1:] not in new)
+    return state._replace(mismatches=(*kept, *found)[-history:])
 
 
 def at_turn_start(state: CodeState) -> CodeState:

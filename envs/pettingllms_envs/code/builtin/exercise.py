@@ -52,7 +52,7 @@ class Exercise:
     answer: Callable[[str], str]
     solution: str
     wrong: tuple[str | tuple[str, str], ...]
-    time_limit_s: float = 2.0
+    time_limit_s: float = 1.0
 
     def statement(self) -> str:
         """The whole problem text with its example, as an agent reads it."""

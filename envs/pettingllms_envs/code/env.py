@@ -1,0 +1,315 @@
+"""`CodeEnv`: a coder and a tester, and the sandbox between them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
+from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.sandbox import Sandbox
+from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms_envs.code.judge import Judge, Run, default_judge
+from pettingllms_envs.code.policies import program_of, tests_of
+from pettingllms_envs.code.problems import problem_table
+from pettingllms_envs.code.rules import (
+    CodeState,
+    Mismatch,
+    at_turn_start,
+    next_turn,
+    program_value,
+    with_mismatches,
+    with_program,
+    with_remark,
+    with_tests,
+)
+from pettingllms_envs.code.text import FIELDS, board, fields, read_program, read_tests, team_prompts
+from pettingllms_envs.code.worth import Worth, worth_of_tests
+from pettingllms_envs.datasets import CodeProblem, CodeTest
+from pettingllms_envs.datasets.selection import draw
+
+TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "coder-tester": (("coder_0", "tester_0"),),
+    "single": (("coder_0",),),
+}
+
+UNREADABLE_COST = -0.25
+"""Local reward of a text without a program or test, divided by the number of turns."""
+
+
+class CodeEnv(TextEnv[CodeState]):
+    """Write a program while a team-mate writes tests for it, until both agree.
+
+    ## Task
+
+    A programming problem: a Python program from standard input to standard output, or a function.
+    Hidden (golden) tests decide whether it is solved. Built-in problems need no download; public
+    data sets are loaded from files or the hub.
+
+    ## Agents and roles
+
+    `coder_0` writes a program, `tester_0` a test; both act on what was known at the start of the
+    turn. `team="single"`: `coder_0` alone; the examples of the problem take the tester's place.
+
+    ## Observation
+
+    The problem, the turn, and from the second turn on the standing program and the latest tests on
+    which program and tester did not agree. Golden tests and their verdicts are never shown.
+    `prompt_fields` lists the placeholders of prompts.
+
+    ## Action
+
+    Coder: the last ```python block is the program. Tester: the last ```input blocks, each followed
+    by an ```output block, are the tests; for a function the JSON list of its arguments and the
+    JSON of its value. Printed texts are compared token by token, decimal numbers to 1e-6.
+
+    ## Reward
+
+    The standing program is the latest that could be read; p is the share of golden tests that it
+    passes. The worth w of the latest readable tests is the share of them that agree with the
+    solution and repeat no example, times the share of known-bad programs that these tell from
+    right ones. Known-bad are the data set's wrong programs, variants of its solution, and programs
+    that failed in this episode. Where there is no solution, programs of this episode that passed
+    all golden tests judge; before there is one, w is 0. T is `max_turns`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | coder | change of p + [p = 1] |
+    | local | coder | change of p |
+    | local | tester | change of w |
+    | local | text without a program or test | -0.25 / T |
+
+    Summed over an episode the team part lies in [0, 2] (2: solved), the coder's local part in
+    [-0.25, 1], the tester's in [-0.25, 1], whatever the number of turns: repeating, oscillating
+    and drawing out an episode pay nothing.
+
+    ## Termination
+
+    Terminated when the program of this turn passes the tests of this turn (alone: all examples, or
+    the same program twice where there are none), or after `max_turns` turns; the standing program
+    is then handed in. `success`: it passes all golden tests. There is no truncation.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `problem`: id of the problem.
+    - `golden_passed`: (coder) golden tests that the standing program passes.
+    - `golden_total`: (coder) golden tests.
+    - `tests_given`: (tester) tests that were read.
+    - `tests_right`: (tester) of these, tests that agree with the solution and repeat no example.
+    - `bad_known`: (tester) known-bad programs.
+    - `bad_exposed`: (tester) of these, programs that the right tests tell from right ones.
+    - `judged_by`: (tester) `solution`, `passing programs`, or `nobody`.
+    - `agreed`: (last agent of a turn) whether the program passed the tests.
+
+    ## Arguments
+
+    - `team`: `"coder-tester"` or `"single"`.
+    - `source`: `"builtin"`, a file, a hub data set, or a sequence of `CodeProblem`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in problems and files: a
+      share of the problems by id; hub data sets: their own splits.
+    - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
+    - `difficulty`: difficulties to keep, in the source's words; None: all. Built-in problems are
+      `"introductory"`, `"easy"`, `"medium"` or `"hard"`.
+    - `max_tests`: most golden tests of a problem that are used; None: all.
+    - `tests_per_turn`: most tests of a tester's turn.
+    - `exact`: compare printed texts character by character.
+    - `max_turns`: turns of an episode.
+    - `history`: number of mismatches that prompts show, at least 1.
+    - `sandbox`: runs programs; None: the one that all environments share.
+    - `alpha`: weight of the team reward.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt.
+    - `render_mode`: `"ansi"` or `"human"`; shows the golden verdict.
+
+    `reset(options={"problem": id})` chooses a problem.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("code_v0", split="test", difficulty="easy")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    The coding workflow of Stronger-MAS (arXiv 2510.11062). Changed: code runs in a sandbox,
+    testers are also judged by the wrong programs that their tests expose, and rewards are
+    differences, so that time does not pay.
+    """
+
+    metadata: dict[str, Any] = {"name": "code_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
+    prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+
+    def __init__(
+        self,
+        *,
+        team: str = "coder-tester",
+        source: str | Sequence[CodeProblem] = "builtin",
+        split: str | None = "train",
+        schema: str | None = None,
+        difficulty: str | Sequence[str] | None = None,
+        max_tests: int | None = None,
+        tests_per_turn: int = 1,
+        exact: bool = False,
+        max_turns: int = 4,
+        history: int = 4,
+        sandbox: Sandbox | None = None,
+        alpha: float = 1.0,
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if team not in TEAMS:
+            raise InvalidArgument("team", team, ", ".join(TEAMS) + suggestion(team, TEAMS))
+        for name, number in (("tests_per_turn", tests_per_turn), ("history", history)):
+            if number < 1:
+                raise InvalidArgument(name, number, "a whole number of at least 1")
+        stages = TEAMS[team]
+        templates = team_prompts(is_alone=team == "single")
+        roles = {role_of(agent): templates[role_of(agent)] for agent in stages[0]}
+        super().__init__(
+            stages=stages,
+            max_turns=max_turns,
+            alpha=alpha,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts(roles, prompts, FIELDS),
+            render_mode=render_mode,
+        )
+        self._problems = problem_table(source, split, schema, difficulty, max_tests)
+        self._is_alone = team == "single"
+        self._tests_per_turn = tests_per_turn
+        self._history = history
+        shares_judge = sandbox is None and not exact
+        self._judge = default_judge() if shares_judge else Judge(sandbox, exact=exact)
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> CodeState:
+        return CodeState(draw(self._problems, rng, options).id)
+
+    def _fields(self, state: CodeState, agent: str) -> Mapping[str, object]:
+        problem = self._problems[state.problem_id]
+        return fields(problem, state, self.max_turns, self._tests_per_turn)
+
+    def _parse(self, agent: str, text: str) -> str | tuple[CodeTest, ...] | ParseError:
+        if role_of(agent) == "coder":
+            return read_program(text)
+        problem = self._problems[self._state.problem_id]
+        return read_tests(text, self._tests_per_turn, problem.function_name is not None)
+
+    def _ansi(self, state: CodeState) -> str:
+        return board(self._problems[state.problem_id], state)
+
+    def _act(self, state: CodeState, agent: str, action: Any) -> Transition:
+        if role_of(agent) == "coder":
+            return self._code(at_turn_start(state), action)
+        return self._test(state, action)
+
+    def _code(self, state: CodeState, action: str | ParseError) -> Transition:
+        problem = self._problems[state.problem_id]
+        total = len(problem.tests)
+        if isinstance(action, ParseError):
+            after, local = with_remark(state, f"the coder gave {action.reason}"), self._cost()
+        else:
+            num_passed = sum(self._judge.passes(problem, action, problem.tests))
+            after, local = with_program(state, action, num_passed, total), 0.0
+        team = program_value(after.num_passed, total) - program_value(state.num_passed, total)
+        local += (after.num_passed - state.num_passed) / total
+        info = {
+            "problem": problem.id,
+            "golden_passed": after.num_passed,
+            "golden_total": total,
+        }
+        done = Transition(after, team, local, info=info)
+        if not self._is_alone:
+            return done
+        if not problem.public_tests:
+            repeats = after.is_program_new and after.program == state.program
+            return self._close(done._replace(info={**info, "agreed": repeats}))
+        return self._compare(done, problem.public_tests)
+
+    def _test(self, state: CodeState, action: tuple[CodeTest, ...] | ParseError) -> Transition:
+        problem = self._problems[state.problem_id]
+        if isinstance(action, ParseError):
+            after = with_remark(state, f"the tester gave {action.reason}")
+            worth = Worth(0, 0, 0, 0, "nobody", state.test_value)
+            done = Transition(after, 0.0, self._cost(), info=_tester_info(problem, worth))
+            return self._close(done._replace(info={**done.info, "agreed": False}))
+        worth = worth_of_tests(self._judge, problem, action, state.failing, state.passing)
+        after = with_tests(state, action, worth.value)
+        local = worth.value - state.test_value
+        return self._compare(
+            Transition(after, 0.0, local, info=_tester_info(problem, worth)), action
+        )
+
+    def _compare(self, done: Transition, tests: tuple[CodeTest, ...]) -> Transition:
+        """Run the program of this turn on tests, and end the turn."""
+        state: CodeState = done.state
+        agreed = False
+        if state.is_program_new and state.program is not None:
+            problem = self._problems[state.problem_id]
+            runs = self._judge.run(problem, state.program, [test.input for test in tests])
+            found = tuple(
+                Mismatch(state.turn, test.input, test.output, _told(run))
+                for run, test in zip(runs, tests, strict=True)
+                if not self._judge.matches(problem, run, test.output)
+            )
+            agreed = not found
+            state = with_mismatches(state, found, self._history)
+        return self._close(done._replace(state=state, info={**done.info, "agreed": agreed}))
+
+    def _close(self, done: Transition) -> Transition:
+        """End the turn: hand the program in, or go on."""
+        state: CodeState = done.state
+        if not done.info["agreed"] and state.turn + 1 < self.max_turns:
+            return done._replace(state=next_turn(state))
+        total = len(self._problems[state.problem_id].tests)
+        return done._replace(terminated=True, success=state.num_passed == total)
+
+    def _cost(self) -> float:
+        return UNREADABLE_COST / self.max_turns
+
+    def _reference(self, state: CodeState, agent: str, policy: str, rng: random.Random) -> str:
+        problem = self._problems[state.problem_id]
+        if policy == "oracle" and problem.solution is None:
+            raise UnreachableRequest(
+                f"the problem {problem.id} has no solution for the policy 'oracle'. "
+                "Use a source with solutions, or another policy."
+            )
+        if role_of(agent) == "coder":
+            return program_of(problem, policy)
+        return tests_of(problem, policy, self._judge)
+
+
+def _told(run: Run) -> str:
+    """Return what a prompt says a program did."""
+    if run.is_ok:
+        return run.output if run.output.strip() else "(nothing)"
+    return f"({run.status}) {run.error}".rstrip()
+
+
+def _tester_info(problem: CodeProblem, worth: Worth) -> dict[str, Any]:
+    return {
+        "problem": problem.id,
+        "tests_given": worth.num_given,
+        "tests_right": worth.num_right,
+        "bad_known": worth.num_bad,
+        "bad_exposed": worth.num_exposed,
+        "judged_by": worth.judged_by,
+    }

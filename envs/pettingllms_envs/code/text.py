@@ -1,0 +1,208 @@
+"""What coder and tester read, and how their texts are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pettingllms.parsing import last_code_block
+from pettingllms.prompts import PromptTemplate
+from pettingllms.transition import ParseError
+from pettingllms_envs.code.comparison import json_or_none
+from pettingllms_envs.code.rules import CodeState, Mismatch
+from pettingllms_envs.datasets import CodeProblem, CodeTest
+
+MAX_PROGRAM_CHARS = 50_000
+MAX_TEST_CHARS = 20_000
+"""Longest input and longest output of a tester's test."""
+SHOWN_PROGRAM_CHARS = 6000
+SHOWN_TEXT_CHARS = 800
+"""Longest input or output that a prompt shows."""
+
+_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*$", re.MULTILINE)
+
+FIELDS: Mapping[str, str] = {
+    "problem": "the problem, with the starter code if there is one",
+    "program_form": "what kind of program is asked for",
+    "test_form": "what the input and output of a test must look like",
+    "tests_per_turn": "greatest number of tests",
+    "turn": "number of the turn, from 1",
+    "max_turns": "turns of an episode",
+    "history": "the standing program and the latest mismatches; empty in the first turn",
+    "news": "the standing program and what happened in the turn before",
+}
+
+
+def read_program(text: str) -> str | ParseError:
+    """Read the last ```python block of a text."""
+    program = last_code_block(text)
+    if program is None or not program.strip():
+        return ParseError("no closed ```python block with a program")
+    if len(program) > MAX_PROGRAM_CHARS:
+        return ParseError(f"a program of more than {MAX_PROGRAM_CHARS} characters")
+    return program
+
+
+def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | ParseError:
+    """Read the last tests of a text: pairs of an ```input and an ```output block.
+
+    Args:
+        text: What a tester wrote.
+        limit: Most tests that are taken.
+        is_call: Whether a test calls a function, so that both blocks must be JSON.
+    """
+    pairs: list[CodeTest] = []
+    given: str | None = None
+    for label, content in _blocks(text):
+        if label == "input":
+            given = content
+        elif label == "output" and given is not None:
+            pairs.append(CodeTest(given, content))
+            given = None
+    tests = tuple(dict.fromkeys(pairs))[-limit:]
+    if not tests:
+        return ParseError("no ```input block followed by an ```output block")
+    for test in tests:
+        if max(map(len, test)) > MAX_TEST_CHARS:
+            return ParseError(f"a test of more than {MAX_TEST_CHARS} characters")
+        if not test.output.strip():
+            return ParseError("a test without an expected output")
+        if is_call and not isinstance(json_or_none(test.input), list):
+            return ParseError("an input that is not a JSON list of arguments")
+        if is_call and json_or_none(test.output) is None and test.output.strip() != "null":
+            return ParseError("an output that is not JSON")
+    return tests
+
+
+def _blocks(text: str) -> list[tuple[str, str]]:
+    """Return label and content of every closed fence."""
+    found: list[tuple[str, str]] = []
+    opened: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if opened is None:
+            opened = fence
+        else:
+            found.append((opened[1].lower(), text[opened.end() + 1 : fence.start()]))
+            opened = None
+    return found
+
+
+def shown(text: str, limit: int = SHOWN_TEXT_CHARS) -> str:
+    """Return a text fit for a prompt: its middle is left out where it is too long."""
+    text = text.rstrip()
+    if len(text) <= limit:
+        return text
+    return (
+        f"{text[: limit // 2]}\n... {len(text) - limit} characters left out ...\n"
+        + text[-(limit // 2) :]
+    )
+
+
+def fields(
+    problem: CodeProblem, state: CodeState, max_turns: int, tests_per_turn: int
+) -> dict[str, object]:
+    """Return the values of the placeholders in `FIELDS`."""
+    latest = tuple(m for m in state.mismatches if m.turn == state.turn - 1)
+    return {
+        "problem": _problem_text(problem),
+        "program_form": _program_form(problem),
+        "test_form": _CALL_FORM if problem.function_name else _STDIN_FORM,
+        "tests_per_turn": tests_per_turn,
+        "turn": state.turn + 1,
+        "max_turns": max_turns,
+        "history": _situation(state, state.mismatches) if state.turn else "",
+        "news": _situation(state, latest).strip(),
+    }
+
+
+def _problem_text(problem: CodeProblem) -> str:
+    if not problem.starter:
+        return problem.statement
+    return f"{problem.statement}\n\nStarter code:\n```python\n{problem.starter.rstrip()}\n```"
+
+
+def _program_form(problem: CodeProblem) -> str:
+    name = problem.function_name
+    if name is None:
+        return "The program reads standard input and prints the answer to standard output."
+    return f"The program defines the function {name} (or the class of the starter code)."
+
+
+_STDIN_FORM = (
+    "The input block is the complete standard input, the output block the complete correct output."
+)
+_CALL_FORM = (
+    "The input block is a JSON list of the function's arguments, the output block the JSON of the "
+    "value it must return."
+)
+
+
+def _situation(state: CodeState, mismatches: tuple[Mismatch, ...]) -> str:
+    parts: list[str] = []
+    if state.program is not None:
+        parts.append(f"The present program:\n```python\n{_program(state.program)}\n```")
+    parts += [f"In the last turn, {remark}." for remark in state.remarks]
+    if mismatches:
+        parts.append("Tests on which program and test did not agree; either may be wrong:")
+        parts += map(_mismatch_text, mismatches)
+    return "\n\n" + "\n\n".join(parts) if parts else ""
+
+
+def _program(source: str) -> str:
+    return shown(source, SHOWN_PROGRAM_CHARS)
+
+
+def _mismatch_text(mismatch: Mismatch) -> str:
+    return (
+        f"Input (turn {mismatch.turn + 1}):\n{shown(mismatch.input)}\n"
+        f"Expected by the tester:\n{shown(mismatch.expected)}\n"
+        f"Got from the program:\n{shown(mismatch.actual)}"
+    )
+
+
+_TASK = "Problem:\n{problem}\n\n{program_form}\n\nTurn {turn} of {max_turns}.{history}\n\n"
+_NEWS = "Turn {turn} of {max_turns}.\n\n{news}\n\n"
+_CODER = (
+    "You are a programmer. Write one complete Python 3 program, standard library only, that solves "
+    "the problem, in a ```python block. "
+)
+_TEAM_CODER = _CODER + (
+    "At the same time a tester, who does not see your present program, writes a test. If your "
+    "program passes it, the program is handed in. Otherwise both of you see the mismatch and get "
+    "another turn; the tester may be wrong too. Hidden tests decide in the end."
+)
+_SINGLE_CODER = _CODER + (
+    "It is run on the examples of the problem. If it passes, it is handed in; otherwise you see "
+    "the mismatch and get another turn. Hidden tests decide in the end."
+)
+_TESTER = (
+    "You are a tester. A programmer, whose present program you do not see, solves the problem at "
+    "the same time. Write a test that a wrong program would fail and a right one passes: a valid "
+    "input that is tricky but small enough for you to be sure of the output. Do not repeat an "
+    "example. Work out the correct output step by step, then write each test like this:\n\n"
+    "```input\n(the input)\n```\n```output\n(the correct output)\n```\n\n"
+    "If program and tests agree, the program is handed in. Otherwise both of you see the mismatch "
+    "and get another turn; then check again whether your output was right."
+)
+
+
+def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
+    """Return the prompts of the coder, alone or with a tester, and of the tester."""
+    ask_program = "Write the program."
+    ask_test = "{test_form} Write at most {tests_per_turn} test(s); the last ones count."
+    return {
+        "coder": PromptTemplate(
+            _SINGLE_CODER if is_alone else _TEAM_CODER,
+            _TASK + ask_program,
+            _NEWS + "Write the whole program again, corrected where it is wrong.",
+        ),
+        "tester": PromptTemplate(_TESTER, _TASK + ask_test, _NEWS + ask_test),
+    }
+
+
+def board(problem: CodeProblem, state: CodeState) -> str:
+    """Return the state as text for people."""
+    verdict = f"{state.num_passed} of {len(problem.tests)} golden tests passed"
+    tests = "".join(f"\n\ntest input:\n{t.input}\nexpected:\n{t.output}" for t in state.tests)
+    situation = _situation(state, state.mismatches)
+    return f"{problem.id}\n{problem.statement}\n\n{verdict}{situation}{tests}"

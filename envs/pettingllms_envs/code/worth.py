@@ -1,0 +1,65 @@
+"""What tests are worth: do they agree with the solution, and do they expose wrong programs?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pettingllms_envs.code.judge import Judge
+from pettingllms_envs.datasets import CodeProblem, CodeTest
+
+
+class Worth(NamedTuple):
+    """A judgement on the tests of one turn."""
+
+    num_given: int
+    num_right: int
+    """Tests that agree with the solution and repeat no example."""
+    num_bad: int
+    """Known-bad programs."""
+    num_exposed: int
+    """Known-bad programs that fail a right test."""
+    judged_by: str
+    """`solution`, `passing programs`, or `nobody`."""
+    value: float
+    """From 0 to 1: the share of right tests times the share of exposed programs."""
+
+
+def worth_of_tests(
+    judge: Judge,
+    problem: CodeProblem,
+    tests: tuple[CodeTest, ...],
+    failing: Sequence[str],
+    passing: Sequence[str],
+) -> Worth:
+    """Return what tests are worth.
+
+    Args:
+        judge: Runs the programs.
+        problem: The problem that the tests are for.
+        tests: The tests, at least one.
+        failing: Programs of the episode that failed a golden test; they count as known-bad.
+        passing: Programs of the episode that passed all golden tests; they judge where the problem
+            has no solution.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    judged_by = "solution" if problem.solution is not None else "passing programs"
+    inputs = [test.input for test in tests]
+    trusted = judge.trusted_outputs(problem, passing, inputs)
+    if trusted is None:
+        return Worth(len(tests), 0, 0, 0, "nobody", 0.0)
+    shown = {tuple(test.input.split()) for test in problem.public_tests}
+    right = tuple(
+        test
+        for test, output in zip(tests, trusted, strict=True)
+        if output is not None
+        and tuple(test.input.split()) not in shown
+        and judge.agrees(problem, test.output, output)
+    )
+    known = [bad.source for bad in judge.bad_programs(problem)]
+    bad = list(dict.fromkeys((*known, *failing)))
+    exposed = sum(not all(judge.passes(problem, source, right)) for source in bad) if right else 0
+    value = len(right) / len(tests) * exposed / len(bad) if bad else 0.0
+    return Worth(len(tests), len(right), len(bad), exposed, judged_by, value)
