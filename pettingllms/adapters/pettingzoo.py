@@ -9,7 +9,7 @@ from pettingzoo import ParallelEnv
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidAction, OrderError
-from pettingllms.spaces import Observation, TextSpace
+from pettingllms.spaces import TextSpace
 
 
 class ParallelView(ParallelEnv[str, str, str]):
@@ -52,7 +52,7 @@ class ParallelView(ParallelEnv[str, str, str]):
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Start a new episode; return all agents' observations and infos."""
         self.env.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
@@ -61,7 +61,7 @@ class ParallelView(ParallelEnv[str, str, str]):
     def step(
         self, actions: Mapping[str, str]
     ) -> tuple[
-        dict[str, Observation],
+        dict[str, str],
         dict[str, float],
         dict[str, bool],
         dict[str, bool],
@@ -93,7 +93,7 @@ class ParallelView(ParallelEnv[str, str, str]):
         terminations, truncations = dict(env.terminations), dict(env.truncations)
         return self._observations(), rewards, terminations, truncations, self._infos()
 
-    def _observations(self) -> dict[str, Observation]:
+    def _observations(self) -> dict[str, str]:
         return {agent: self.env.observe(agent) for agent in self.possible_agents}
 
     def _infos(self) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ config = PPOConfig().environment("plan_path_v0")
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pettingllms.adapters.optional import require
@@ -58,9 +59,11 @@ def register_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -> 
         "ray.tune.registry", feature="The RLlib adapter", package="ray[rllib]", extra="rllib"
     )
     spec(env_id)
-    registry.register_env(
-        env_id, lambda config: make_rllib_env(env_id, codec, **{**kwargs, **dict(config)})
-    )
+
+    def creator(config: Mapping[str, Any]) -> Any:
+        return make_rllib_env(env_id, codec, **{**kwargs, **config})
+
+    registry.register_env(env_id, creator)
 
 
 def policy_mapping(agent: str, *_: Any, **__: Any) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,6 +28,13 @@ from pettingllms.transition import Transition
 PROMPT = PromptTemplate(
     "{rules}", "{transcript}\n\n{player}, it is your move.", "{news}\n\n{player}, it is your move."
 )
+
+
+class SamePrompt(dict[str, PromptTemplate]):
+    """The prompts of any set of roles: `PROMPT` for each."""
+
+    def __missing__(self, role: str) -> PromptTemplate:
+        return PROMPT
 
 
 class Message(NamedTuple):
@@ -105,6 +112,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
     """
 
     metadata = {"name": "textarena", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    default_prompts = SamePrompt()
     prompt_fields = {  # noqa: RUF012
         "rules": "the game's instruction for the player",
         "transcript": "all further messages of the game to the player",
@@ -135,7 +143,6 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             raise InvalidArgument("roles", roles, f"1 name, or {self.num_players} names")
         names = list(roles) * self.num_players if len(roles) == 1 else roles
         agents = [f"{role}_{names[:index].count(role)}" for index, role in enumerate(names)]
-        self.default_prompts = dict.fromkeys(roles, PROMPT)
         super().__init__(
             stages=tuple((agent,) for agent in agents),
             max_turns=max_turns,
@@ -289,7 +296,7 @@ def _with_news(
 
 
 @contextmanager
-def _own_chance(start: Chance | None = None) -> Iterator[Any]:
+def _own_chance(start: Chance | None = None) -> Generator[Callable[[], Chance]]:
     """Lend the global generators to a game; yields a function that tells their present state."""
     python, numpy = random.getstate(), np.random.get_state()
     if start is not None:

@@ -4,20 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
+from pettingzoo.utils import BaseWrapper
+
 from pettingllms.adapters.optional import require
 from pettingllms.adapters.tokenised import TextCodec, TokenisedEnv
 from pettingllms.registry import make
 
 
+class ScalarInfos(BaseWrapper[str, Any, Any]):
+    """Reduces infos to numbers that are the same for all agents and steps.
+
+    Tianshou stores infos in arrays, and fails when their keys or shapes change from step to step,
+    as those of a game may. What is left: `team` and `local` (the parts of the reward), `success`,
+    `turn`, and `is_readable` (whether the agent's last text could be read).
+
+    Args:
+        env: An AEC environment of a team.
+    """
+
+    def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Return observation, reward, terminated, truncated, reduced info."""
+        observation, reward, terminated, truncated, info = self.env.last(observe)
+        scalars = {
+            **info["reward_parts"],
+            "success": info["success"],
+            "turn": info["turn"],
+            "is_readable": info["parse_error"] is None,
+        }
+        return observation, reward, terminated, truncated, scalars
+
+
 def make_tianshou_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -> Any:
-    """Return Tianshou's `PettingZooEnv` of a team.
+    """Return Tianshou's `PettingZooEnv` of a team, with the infos of `ScalarInfos`.
 
     Rewards are those of the last action, one number per agent in the order of the team. Tianshou
     returns the same list every time; copy it to keep it.
 
     Args:
         env_id: Id of the environment, such as `"plan_path_v0"`.
-        codec: How texts become numbers, which Tianshou's collectors need. None: texts.
+        codec: How texts become numbers, which Tianshou's networks need. None: texts.
         **kwargs: Arguments of the environment.
 
     Raises:
@@ -30,4 +55,4 @@ def make_tianshou_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any
         extra="tianshou",
     )
     env = make(env_id, checks=codec is None, **kwargs)
-    return library.PettingZooEnv(env if codec is None else TokenisedEnv(env, codec))
+    return library.PettingZooEnv(ScalarInfos(env if codec is None else TokenisedEnv(env, codec)))

@@ -40,7 +40,9 @@ class CharacterTokenizer:
 
     def __init__(self, alphabet: str = "".join(map(chr, range(32, 127))) + "\n") -> None:
         if not alphabet or len(set(alphabet)) != len(alphabet):
-            raise InvalidArgument("alphabet", alphabet, "at least one character, none of them twice")
+            raise InvalidArgument(
+                "alphabet", alphabet, "at least one character, none of them twice"
+            )
         self.alphabet = alphabet
         self._ids = {character: number for number, character in enumerate(alphabet)}
 
@@ -94,8 +96,8 @@ class TextCodec:
         self.observation_length = observation_length
         self.texts: tuple[str, ...] | None = None
         size = len(self.tokenizer) + 1
-        self.dtype = np.dtype(dtype)
-        self.observation_space = Box(0, size - 1, (observation_length,), self.dtype.type)
+        number = np.int64 if dtype == "int64" else np.float32
+        self.observation_space = Box(0, size - 1, (observation_length,), number)
         self.action_space: Space[Any]
         if isinstance(actions, int):
             if actions < 1:
@@ -111,9 +113,9 @@ class TextCodec:
         """Return an observation as numbers, and how many tokens were cut off at its beginning."""
         ids = self.tokenizer.encode(text)
         cut = max(0, len(ids) - self.observation_length)
-        padded = np.zeros(self.observation_length, self.dtype)
+        padded = np.zeros(self.observation_length, self.observation_space.dtype)
         kept = ids[cut:]
-        padded[: len(kept)] = np.asarray(kept, self.dtype) + 1
+        padded[: len(kept)] = np.add(kept, 1)
         return padded, cut
 
     def decode(self, action: Any) -> str:
@@ -202,7 +204,7 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
         self.env.close()
 
 
-class TokenisedView(gymnasium.Wrapper[NDArray[Any], Any, str, str]):
+class TokenisedView(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A single-agent view whose observations and actions are numbers; see `TextCodec`.
 
     `info["cut_tokens"]` counts the tokens of the observation that did not fit.
@@ -212,7 +214,7 @@ class TokenisedView(gymnasium.Wrapper[NDArray[Any], Any, str, str]):
         codec: How texts become numbers.
     """
 
-    def __init__(self, env: gymnasium.Env[str, str], codec: TextCodec) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], codec: TextCodec) -> None:
         super().__init__(env)
         self.codec = codec
         self.observation_space = codec.observation_space

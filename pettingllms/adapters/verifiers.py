@@ -10,8 +10,9 @@ Tasks, Team = build("plan_path_v0", num_tasks=1000, team="tool-planner")
 __all__ = ["Tasks", "Team"]
 ```
 
-and is run by `eval plan_path_team --env.planner_0.model ...`. Each agent has its own model, sampling
-and trace; on a trace stand the agent's return as reward, and `success` and `turns` as metrics.
+and is run by `vf-eval plan_path_team --env.planner_0.model ...`. Each agent has its own model,
+sampling and trace; on a trace stand the agent's return as reward, and `success` and `turns` as
+metrics.
 """
 
 from __future__ import annotations

@@ -58,9 +58,7 @@ def test_free_actions_end_at_the_padding():
             codec.decode(wrong)
 
 
-@pytest.mark.parametrize(
-    ("length", "actions"), [(0, 1), (1, 0), (1, []), (1, "UDLR")], ids=repr
-)
+@pytest.mark.parametrize(("length", "actions"), [(0, 1), (1, 0), (1, []), (1, "UDLR")], ids=repr)
 def test_bad_sizes_are_told(length, actions):
     with pytest.raises(InvalidArgument):
         TextCodec(length, actions)

@@ -1,4 +1,4 @@
-"""Real episodes of verifiers: its agents, its interception, an OpenAI-compatible server on loopback.
+"""Real episodes of verifiers: its agents, its interception, a server on the loopback interface.
 
 Only the model behind the server is scripted. The harness runs in this process, as verifiers allows,
 because its own chat program is installed from a package index at run time.

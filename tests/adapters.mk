@@ -1,0 +1,44 @@
+# make -f tests/adapters.mk    test the adapters against the real libraries, in two environments
+# that are made if they are not there. The libraries cannot share one: RLlib pins gymnasium==1.2.2,
+# verifiers pins mcp==2.0.0 while OpenEnv needs mcp<2, Tianshou needs pandas<3.
+PYTHON ?= python3
+FOLDER ?= .venv-adapters
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+ARGS ?=
+
+MODELS := trl verifiers textarena
+AGENTS := ray tianshou supersuit openenv
+TOOLS := pytest==9.2.0 hypothesis==6.170.15
+EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+TEST = OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PETTINGLLMS_ADAPTERS="$(1)" \
+	$(FOLDER)/$(2)/bin/python -m pytest -q tests/pettingllms/adapters $(ARGS)
+INSTALL = $(FOLDER)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
+	-c constraints-adapters.txt $(EXTRA_INDEX)
+
+.PHONY: all models agents clean
+
+all: models agents
+
+models: $(FOLDER)/models/.ready
+	$(call TEST,$(MODELS),models)
+
+agents: $(FOLDER)/agents/.ready
+	$(call TEST,$(AGENTS),agents)
+
+$(FOLDER)/models/.ready: pyproject.toml constraints-adapters.txt tests/adapters.mk
+	@echo "== installing TRL, verifiers and TextArena"
+	$(PYTHON) -m venv $(FOLDER)/models
+	$(call INSTALL,models) "$(TORCH)" $(TOOLS) gymnasium==1.4.0 mcp==2.0.0 openai==2.54.0 \
+		pandas==3.1.1 -e ".[trl,verifiers,textarena]"
+	@touch $@
+
+$(FOLDER)/agents/.ready: pyproject.toml constraints-adapters.txt tests/adapters.mk
+	@echo "== installing RLlib, Tianshou, SuperSuit and OpenEnv"
+	$(PYTHON) -m venv $(FOLDER)/agents
+	$(call INSTALL,agents) "$(TORCH)" $(TOOLS) gymnasium==1.2.2 mcp==1.30.0 openai==3.51.0 \
+		pandas==2.3.3 supersuit==3.11.0 -e ".[rllib,tianshou,openenv]"
+	@touch $@
+
+clean:
+	rm -rf $(FOLDER)/models $(FOLDER)/agents

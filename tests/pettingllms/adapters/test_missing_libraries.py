@@ -1,0 +1,79 @@
+"""Without a library: a clear error, and nothing of it is imported by the package."""
+
+import subprocess
+import sys
+
+import pytest
+
+import pettingllms
+from pettingllms.adapters.optional import require
+from pettingllms.errors import MissingDependency
+
+LIBRARIES = ("openenv", "ray", "tianshou", "trl", "verifiers", "textarena", "supersuit", "torch")
+
+
+@pytest.fixture
+def without_libraries(monkeypatch):
+    """Hide the optional libraries, wherever they are installed."""
+
+    class Absent:
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] in LIBRARIES:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
+
+    for name in list(sys.modules):
+        package = name.partition(".")[0]
+        adapter = name.startswith("pettingllms.adapters.")
+        if package in LIBRARIES or (adapter and name.rpartition(".")[2] in LIBRARIES):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+
+
+def test_importing_the_package_imports_no_library():
+    code = (
+        "import sys, pettingllms, pettingllms.adapters, pettingllms.adapters.gymnasium\n"
+        "import pettingllms.adapters.pettingzoo, pettingllms.adapters.tokenised\n"
+        "import pettingllms.adapters.trl, pettingllms.adapters.rllib\n"
+        "import pettingllms.adapters.tianshou, pettingllms.adapters.textarena\n"
+        f"print(*sorted(set({LIBRARIES!r}) & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("module", ["openenv", "verifiers"])
+def test_adapters_that_derive_from_a_library_need_it(without_libraries, module):
+    with pytest.raises(MissingDependency, match=rf'pip install "pettingllms\[{module}\]"'):
+        __import__(f"pettingllms.adapters.{module}")
+
+
+def test_adapters_that_call_a_library_need_it(without_libraries):
+    from pettingllms.adapters.rllib import make_rllib_env, register_env
+    from pettingllms.adapters.textarena import TextArenaEnv
+    from pettingllms.adapters.tianshou import make_tianshou_env
+
+    with pytest.raises(MissingDependency, match=r"needs the package .ray\[rllib\]"):
+        make_rllib_env("plan_path_v0")
+    with pytest.raises(MissingDependency, match=r"pettingllms\[rllib\]"):
+        register_env("plan_path_v0")
+    with pytest.raises(MissingDependency, match=r"pettingllms\[tianshou\]"):
+        make_tianshou_env("plan_path_v0")
+    with pytest.raises(MissingDependency, match=r"pettingllms\[textarena\]"):
+        TextArenaEnv("TicTacToe-v0")
+
+
+def test_a_broken_library_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "broken_library.py").write_text("import a_module_that_is_not_there")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there") as caught:
+        require("broken_library", feature="x", package="broken-library", extra="x")
+    assert not isinstance(caught.value, MissingDependency)
+
+
+def test_the_extras_exist(repository):
+    import tomllib
+
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert {"openenv", "rllib", "textarena", "tianshou", "trl", "verifiers"} <= set(extras)
+    assert pettingllms.__version__ == project["version"]
