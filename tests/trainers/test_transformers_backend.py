@@ -1,5 +1,6 @@
 """The engine samples what the model says: log-probs, greedy, batching, stopping, limits."""
 
+import dataclasses
 import random
 
 import pytest
@@ -173,7 +174,7 @@ def test_requests_join_while_others_are_being_written(policy, family, monkeypatc
 
     monkeypatch.setattr(DecodeLayout, "add", spy)
     short = make_requests(12, candidates=(2,), max_completion_tokens=3)
-    long = make_requests(1, seed=8, candidates=(2,), max_completion_tokens=45)
+    long = make_requests(1, seed=8, lengths=(2, 2), candidates=(2,), max_completion_tokens=45)
     requests = long + short
     completions = policy(family, tokens_per_batch=200).generate_now(requests)
     assert any(joined), "no request joined a running batch: the test shows nothing"
@@ -194,6 +195,23 @@ def test_no_more_is_held_at_once_than_the_token_budget(policy, attention, monkey
     requests = make_requests(30, candidates=(2, 3), max_completion_tokens=10)
     policy(attention=attention, tokens_per_batch=160).generate_now(requests)
     assert 100 < max(held) <= 160
+
+
+def test_equal_prompts_are_computed_once(policy, monkeypatch):
+    prefilled = []
+    add = DecodeLayout.add
+
+    def spy(layout, prefill, counts):
+        prefilled.append((prefill.rows.num_rows, list(counts)))
+        add(layout, prefill, counts)
+
+    monkeypatch.setattr(DecodeLayout, "add", spy)
+    first, second = make_requests(2, candidates=(2,))
+    again = dataclasses.replace(first, seed=99, num_candidates=3)
+    completions = policy().generate_now([first, second, again])
+    assert prefilled == [(2, [5, 2])] or prefilled == [(2, [2, 5])]
+    alone = [policy().generate_now([request])[0] for request in (first, second, again)]
+    assert tokens(completions) == tokens(alone)
 
 
 def test_sampled_first_tokens_follow_the_softmax(policy):

@@ -12,6 +12,7 @@ length, H query heads, J key-value heads, G = H / J, D head size.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -176,6 +177,8 @@ def _unsupported(model: PreTrainedModel) -> str | None:
     config = model.config.get_text_config()
     if not getattr(model, "_supports_attention_backend", False):
         return "it does not use the attention interface of transformers"
+    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        return "its forward cannot be asked for the logits of some tokens only"
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds - {"full_attention", "sliding_attention"}:
         return f"layers of kind {sorted(kinds)} keep a state that is not keys and values"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ class Decoder(Protocol):
 
     can_join: bool
     """Whether rows may be added while others are being written."""
+    shares_prompts: bool
+    """Whether the candidates of a request hold one copy of its prompt, or one each."""
 
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
         """Append `counts[b]` rows for prompt b and return their next-token logits ``[n, V]``."""
@@ -54,6 +57,7 @@ class SharedPrefixDecoder:
     """
 
     can_join = True
+    shares_prompts = True
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
@@ -62,7 +66,13 @@ class SharedPrefixDecoder:
         self._positions = torch.zeros(0, dtype=torch.long, device=self._device)
 
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
-        """See `Decoder.prefill`."""
+        """See `Decoder.prefill`. Equal prompts that follow each other are computed once."""
+        pairs = zip(prompts, counts, strict=True)
+        merged = [
+            (prompt, sum(count for _, count in same))
+            for prompt, same in itertools.groupby(pairs, key=lambda pair: pair[0])
+        ]
+        prompts, counts = [prompt for prompt, _ in merged], [count for _, count in merged]
         prefill = PrefillLayout([len(prompt) for prompt in prompts], self._device)
         tokens = torch.tensor([token for prompt in prompts for token in prompt])
         positions = torch.cat([torch.arange(len(prompt)) for prompt in prompts])
@@ -97,6 +107,7 @@ class ExpandedDecoder:
     """
 
     can_join = False
+    shares_prompts = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model

@@ -117,7 +117,9 @@ class _Batch:
     ) -> None:
         self._decoder, self._tokenizer, self._requests = decoder, tokenizer, requests
         self._stop_ids, self._limits, self._device = stop_ids, limits, device
-        self._waiting = deque(range(len(requests)))
+        # Equal prompts come together, so that they are computed once; similar lengths, too.
+        order = sorted(range(len(requests)), key=lambda i: _by_prompt(requests[i]))
+        self._waiting = deque(order)
         self._rows: list[_Row] = []
         self._tokens = torch.zeros(0, dtype=torch.long, device=device)
         self._draws = torch.zeros(0, 1, device=device)
@@ -135,8 +137,9 @@ class _Batch:
     def _size(self, index: int) -> int:
         """Return the greatest number of tokens that a request can come to hold."""
         request = self._requests[index]
+        num_prompts = 1 if self._decoder.shares_prompts else request.num_candidates
         longest = request.num_candidates * request.sampling.max_completion_tokens
-        return len(request.prompt_ids) + longest
+        return num_prompts * len(request.prompt_ids) + longest
 
     def _admit(self) -> None:
         """Prefill waiting requests as far as the token budget allows."""
@@ -222,6 +225,10 @@ class _Batch:
         self._tokens, self._draws = self._tokens[kept], self._draws[kept]
         self._sampling.keep(kept)
         self._decoder.keep(kept)
+
+
+def _by_prompt(request: GenerateRequest) -> tuple[int, tuple[int, ...]]:
+    return len(request.prompt_ids), request.prompt_ids
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, sequences: list[list[int]]) -> list[str]:

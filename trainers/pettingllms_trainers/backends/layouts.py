@@ -145,7 +145,7 @@ class DecodeLayout:
         if self.num_rows:
             self._rows = Ragged(self._counts, self.device)
             self._prompts = Ragged(self._prompt_lengths, self.device)
-            self._aligned = bool((self.starts == self.starts[0]).all()) and self.starts[0] == 0
+            self._aligned = not bool(self.starts.any())
 
     def _masks(self, window: int | None) -> tuple[Tensor | None, Tensor | None]:
         """Return which prompt slots ``[B, 1, K, 1, P]``, own slots ``[N, 1, 1, T]`` are hidden."""

@@ -58,9 +58,9 @@ def target_logits(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
         input_ids=inputs.token_ids,
         attention_mask=inputs.mask,
         use_cache=False,
-        logits_to_keep=torch.arange(first, inputs.mask.shape[1], device=model.device),
+        logits_to_keep=inputs.mask.shape[1] - first,
     )
-    return output.logits[inputs.rows, inputs.columns - first]
+    return output.logits[:, first - inputs.mask.shape[1] :][inputs.rows, inputs.columns - first]
 
 
 class Learner:
