@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import itertools
 import json
 import logging
 import os
@@ -17,28 +15,23 @@ from typing import Any, Literal, Self
 
 from pettingllms.errors import InvalidArgument, SandboxError
 from pettingllms.sandbox.isolation import (
-    CANARY,
     JAILS,
     NOT_COVERED,
     Tier,
     check_platform,
-    jail_uid,
     packages_of,
-    server_config,
 )
+from pettingllms.sandbox.lane import Finished
+from pettingllms.sandbox.opening import open_jail
 from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
-from pettingllms.sandbox.pool import Finished, Pool
-from pettingllms.sandbox.tasks import TaskBudget
+from pettingllms.sandbox.pool import Pool
 from pettingllms.sandbox.unsafe import UnsafePool
-from pettingllms.sandbox.worker import Request, Worker
+from pettingllms.sandbox.worker import Request
 
 logger = logging.getLogger(__name__)
 
 Isolation = Literal["auto", "namespaces", "landlock", "sealed", "unsafe"]
 Flavour = Literal["lean", "science"]
-
-_MAX_SERVERS = 16
-_instances = itertools.count()
 
 
 class Sandbox:
@@ -129,7 +122,7 @@ class Sandbox:
         Raises:
             SandboxError: The sandbox is closed or cannot be started. A program never raises.
         """
-        return self._submit(self._request(code, stdin, limits)).result()[0]
+        return self._running_pool().submit(self._request(code, stdin, limits)).result()[0]
 
     def run_many(
         self, code: str, stdins: Iterable[str | bytes], limits: Limits | None = None
@@ -154,27 +147,15 @@ class Sandbox:
         self, code: str, stdin: str | bytes = "", limits: Limits | None = None
     ) -> ExecutionResult:
         """`run` for asyncio. A cancelled call that has not begun does not run."""
-        loop = asyncio.get_running_loop()
-        if self._pool is None:
-            await loop.run_in_executor(None, self._running_pool)
-        request = self._request(code, stdin, limits)
-        return (await asyncio.wrap_future(self._submit(request)))[0]
+        ((result, _),) = await self._gather([self._request(code, stdin, limits)])
+        return result
 
     async def arun_many(
         self, code: str, stdins: Iterable[str | bytes], limits: Limits | None = None
     ) -> list[ExecutionResult]:
         """`run_many` for asyncio."""
-        if self._pool is None:
-            await asyncio.get_running_loop().run_in_executor(None, self._running_pool)
-        window = asyncio.Semaphore(2 * self._running_pool().capacity)
-
-        async def one(stdin: str | bytes) -> ExecutionResult:
-            async with window:
-                return await self.arun(code, stdin, limits)
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(stdin)) for stdin in stdins]
-        return [task.result() for task in tasks]
+        requests = (self._request(code, stdin, limits) for stdin in stdins)
+        return [result for result, _ in await self._gather(requests)]
 
     def run_calls(
         self,
@@ -212,8 +193,8 @@ class Sandbox:
         limits: Limits | None = None,
     ) -> list[CallResult]:
         """`run_calls` for asyncio."""
-        call = functools.partial(self.run_calls, code, function_name, args_list, limits)
-        return await asyncio.get_running_loop().run_in_executor(None, call)
+        requests = self._call_requests(code, function_name, args_list, limits)
+        return [_call_result(*finished) for finished in await self._gather(requests)]
 
     # ---- what there is
 
@@ -251,13 +232,10 @@ class Sandbox:
                 raise InvalidArgument("args_list", arguments, allowed) from error
             yield Request(source, stdin, limits or self.limits, calls_function=True)
 
-    def _submit(self, request: Request) -> Future[Finished]:
-        return self._running_pool().submit(request)
-
     def _stream(self, requests: Iterable[Request]) -> Iterator[Finished]:
         """Results in order, with a bounded number of requests under way."""
         pool = self._running_pool()
-        window = 2 * pool.capacity
+        window = pool.window
         under_way: deque[Future[Finished]] = deque()
         try:
             for request in requests:
@@ -269,6 +247,27 @@ class Sandbox:
         finally:
             for future in under_way:
                 future.cancel()
+
+    async def _gather(self, requests: Iterable[Request]) -> list[Finished]:
+        """As `_stream`, for asyncio."""
+        if self._pool is None:
+            # Starting servers takes a while, and the loop must go on.
+            await asyncio.get_running_loop().run_in_executor(None, self._running_pool)
+        pool = self._running_pool()
+        window = pool.window
+        under_way: deque[asyncio.Future[Finished]] = deque()
+        finished: list[Finished] = []
+        try:
+            for request in requests:
+                if len(under_way) >= window:
+                    finished.append(await under_way.popleft())
+                under_way.append(asyncio.wrap_future(pool.submit(request)))
+            while under_way:
+                finished.append(await under_way.popleft())
+        finally:
+            for future in under_way:
+                future.cancel()
+        return finished
 
     def _running_pool(self) -> Pool | UnsafePool:
         if self._pid != os.getpid():
@@ -300,41 +299,6 @@ class Sandbox:
             "Run `pettingllms doctor`; in a container, the default settings of Docker are enough "
             "for 'landlock' and 'sealed'."
         )
-
-
-def open_jail(tier: Tier, flavour: str, workers: int) -> Pool:
-    """Start a pool of one tier and show by a canary that it holds.
-
-    Raises:
-        SandboxError: The machine does not offer the tier, or the canary got out.
-    """
-    uid = jail_uid(os.getpid() * 31 + next(_instances))
-    num_servers = min(workers, _MAX_SERVERS)
-    slots = -(-workers // num_servers)
-    config = server_config(tier, flavour, slots, uid)
-    has_user_namespace = tier is Tier.NAMESPACES
-    budget = TaskBudget(
-        counts_alone=has_user_namespace or uid is not None,
-        num_servers=1 if has_user_namespace else num_servers,
-        num_running=slots if has_user_namespace else slots * num_servers,
-    )
-    pool = Pool(lambda: Worker(config), num_servers, slots, budget)
-    try:
-        _check_canary(pool, tier)
-    except SandboxError:
-        pool.close()
-        raise
-    return pool
-
-
-def _check_canary(pool: Pool, tier: Tier) -> None:
-    result, _ = pool.submit(Request(CANARY.encode(), b"", Limits())).result()
-    if result.status is not Status.OK:
-        last_line = result.stderr.strip().rpartition("\n")[2]
-        raise SandboxError(f"a canary in the jail ended with {result.status}: {last_line}")
-    *possible, end = result.stdout.splitlines()
-    if possible or end != "end":
-        raise SandboxError(f"the jail {tier!s} does not hold; in it one can {', '.join(possible)}")
 
 
 def _num_processors() -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.api import Flavour, Sandbox, open_jail
-from pettingllms.sandbox.isolation import JAILS, check_platform
+from pettingllms.sandbox.api import Flavour, Sandbox
+from pettingllms.sandbox.isolation import JAILS, Tier, check_platform
+from pettingllms.sandbox.opening import open_jail
 
 _shared: dict[str, Sandbox] = {}
 _shared_lock = threading.Lock()
@@ -42,17 +43,15 @@ class TierReport:
 
 def probe() -> tuple[TierReport, ...]:
     """Try every tier by running a canary in it, strongest first. Takes less than a second."""
-    return tuple(_try(str(tier)) for tier in JAILS)
+    return tuple(map(_try, JAILS))
 
 
-def _try(isolation: str) -> TierReport:
-    from pettingllms.sandbox.isolation import Tier
-
+def _try(tier: Tier) -> TierReport:
     try:
         check_platform()
-        pool = open_jail(Tier(isolation), "lean", 1)
+        pool = open_jail(tier, "lean", 1)
     except SandboxError as error:
-        return TierReport(isolation, False, str(error), {"platform": sys.platform})
+        return TierReport(str(tier), False, str(error), {"platform": sys.platform})
     facts = dict(pool.facts)
     pool.close()
-    return TierReport(isolation, True, "", facts)
+    return TierReport(str(tier), True, "", facts)

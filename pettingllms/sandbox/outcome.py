@@ -49,7 +49,7 @@ class Limits:
     wall_s: float = 10.0
     """Time on the clock until the run is killed, in (0, 3600]."""
     cpu_s: float = 5.0
-    """Processor time of all threads together, in (0, 3600]; enforced to the next whole second."""
+    """Processor time of all threads together, in (0, 3600]."""
     memory_bytes: int = 512 << 20
     """Address space on top of the bare interpreter's, at least 16 MiB."""
     output_bytes: int = 1 << 20

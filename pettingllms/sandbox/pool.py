@@ -13,8 +13,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.outcome import ExecutionResult, Status, sandbox_failure
-from pettingllms.sandbox.verdict import Report, judge
+from pettingllms.sandbox.lane import Finished, Lane, Run
+from pettingllms.sandbox.outcome import Status, sandbox_failure
+from pettingllms.sandbox.verdict import Report
 from pettingllms.sandbox.worker import Request, RunFiles, Worker, WorkerDied
 
 logger = logging.getLogger(__name__)
@@ -23,44 +24,12 @@ _MAX_ATTEMPTS = 2
 _TICK_S = 5.0
 _GRACE_S = 20.0
 """How much longer than its wall limit a run may take to be reported on an overloaded machine."""
-_PREFETCH = 1
-"""Jobs that wait in a server's socket, so that it need not wait for us between two programs."""
+_START_ATTEMPTS = 3
+_LONG_QUEUE = 4
+"""With more than so many requests waiting per server, each server gets one ahead of its time, so
+that it need not wait for us between two programs. With fewer, a request could be stuck behind a
+slow one while another server is idle."""
 _RUNS_PER_SERVER = 20_000
-
-Finished = tuple[ExecutionResult, bytes]
-"""A result, and what the driver of a called function reported (empty otherwise)."""
-
-
-class _Run:
-    __slots__ = ("attempts", "files", "future", "request")
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.future: Future[Finished] = Future()
-        self.files: RunFiles | None = None
-        self.attempts = 0
-
-    def release(self) -> None:
-        if self.files is not None:
-            self.files.close()
-            self.files = None
-
-
-class _Lane:
-    """One fork server, what it has in hand, and the thread that listens to it."""
-
-    def __init__(self, worker: Worker, capacity: int) -> None:
-        self.worker = worker
-        self.capacity = capacity
-        self.in_flight: dict[int, _Run] = {}
-        self.last_event_s = time.monotonic()
-        self.is_up = True
-        self.lock = threading.Lock()
-        self.thread: threading.Thread | None = None
-
-    @property
-    def free(self) -> int:
-        return self.capacity - len(self.in_flight) if self.is_up else 0
 
 
 class Pool:
@@ -87,19 +56,19 @@ class Pool:
         self._num_tasks = num_tasks
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._queue: deque[_Run] = deque()
+        self._queue: deque[Run] = deque()
         self._next_number = 0
         self._is_closed = False
-        self._lanes: list[_Lane] = []
+        self._lanes: list[Lane] = []
         self.facts: dict[str, Any] = {}
         self.num_restarts = 0
-        self._start_lanes(num_servers, slots + _PREFETCH)
+        self._start_lanes(num_servers, slots)
         _pools.add(self)
 
-    def _start_lanes(self, num_servers: int, capacity: int) -> None:
+    def _start_lanes(self, num_servers: int, slots: int) -> None:
         try:
             for _ in range(num_servers):
-                self._lanes.append(_Lane(self._start(), capacity))
+                self._lanes.append(Lane(self._start(), slots))
             for lane in self._lanes:
                 self.facts = lane.worker.wait_until_ready()
         except SandboxError:
@@ -129,9 +98,9 @@ class Pool:
         return [lane.worker.pid for lane in self._lanes]
 
     @property
-    def capacity(self) -> int:
-        """How many requests can be in the servers' hands at once."""
-        return sum(lane.capacity for lane in self._lanes)
+    def window(self) -> int:
+        """How many requests of one caller are worth having under way; more only pile up."""
+        return sum(lane.slots + _LONG_QUEUE + 2 for lane in self._lanes)
 
     def submit(self, request: Request) -> Future[Finished]:
         """Queue a request.
@@ -139,7 +108,7 @@ class Pool:
         Raises:
             SandboxError: The pool is closed, or all its servers are gone for good.
         """
-        run = _Run(request)
+        run = Run(request)
         with self._lock:
             if self._is_closed:
                 raise SandboxError("this sandbox is closed. Make a new one.")
@@ -151,35 +120,43 @@ class Pool:
         """Give waiting requests to servers with free hands."""
         while True:
             with self._lock:
-                lane = max(self._lanes, key=lambda lane: lane.free)
-                if not self._queue or lane.free <= 0:
+                lane = self._free_lane()
+                if lane is None:
                     return
                 run = self._queue.popleft()
                 if run.attempts == 0 and not run.future.set_running_or_notify_cancel():
                     continue
                 number = self._next_number
                 self._next_number += 1
-                lane.in_flight[number] = run
-                if len(lane.in_flight) == 1:
+                if not lane.in_flight:
                     lane.last_event_s = time.monotonic()
+                lane.in_flight[number] = run
                 worker = lane.worker
             self._hand_over(lane, worker, number, run)
 
-    def _hand_over(self, lane: _Lane, worker: Worker, number: int, run: _Run) -> None:
+    def _free_lane(self) -> Lane | None:
+        lanes = [lane for lane in self._lanes if lane.is_up]
+        if not self._queue or not lanes:
+            return None
+        lane = max(lanes, key=lambda lane: lane.free)
+        ahead = len(self._queue) > _LONG_QUEUE * len(lanes)
+        return lane if lane.free + ahead > 0 else None
+
+    def _hand_over(self, lane: Lane, worker: Worker, number: int, run: Run) -> None:
         limits = run.request.limits
         with lane.lock:
             if lane.in_flight.get(number) is not run:
-                return
+                return  # the server died meanwhile, and the run waits again
             try:
                 run.files = RunFiles(run.request)
             except OSError as error:
                 with self._lock:
                     del lane.in_flight[number]
-                self._finish(run, (sandbox_failure(f"no memory file for the run: {error}"), b""))
+                run.finish((sandbox_failure(f"no memory file for the run: {error}"), b""))
                 return
             worker.send(number, run.files, limits, self._num_tasks(limits.max_processes))
 
-    def _listen(self, lane: _Lane) -> None:
+    def _listen(self, lane: Lane) -> None:
         while True:
             try:
                 report = lane.worker.receive(_TICK_S)
@@ -188,7 +165,9 @@ class Pool:
                     return
                 continue
             if report is None:
-                if self._is_overdue(lane) and not self._replace(lane, "it does not answer"):
+                with self._lock:
+                    is_overdue = lane.is_overdue(_GRACE_S)
+                if is_overdue and not self._replace(lane, "it does not answer"):
                     return
                 continue
             with self._lock:
@@ -201,23 +180,16 @@ class Pool:
             if not lane.is_up and not lane.in_flight and not self._replace(lane, ""):
                 return
 
-    def _conclude(self, run: _Run, report: Report) -> None:
-        finished = _collect(run, report)
+    def _conclude(self, run: Run, report: Report) -> None:
+        finished = run.collect(report)
         if finished[0].status is Status.SANDBOX_ERROR and run.attempts + 1 < _MAX_ATTEMPTS:
             run.release()
             self._requeue([run], finished[0].stderr)
             self._pump()
         else:
-            self._finish(run, finished)
+            run.finish(finished)
 
-    def _is_overdue(self, lane: _Lane) -> bool:
-        with self._lock:
-            if not lane.in_flight:
-                return False
-            longest_s = max(run.request.limits.wall_s for run in lane.in_flight.values())
-            return time.monotonic() > lane.last_event_s + longest_s + _GRACE_S
-
-    def _replace(self, lane: _Lane, failure: str) -> bool:
+    def _replace(self, lane: Lane, failure: str) -> bool:
         """Start a new server for a lane. Returns whether the lane goes on."""
         with lane.lock, self._lock:
             lane.is_up = False
@@ -225,36 +197,47 @@ class Pool:
             lane.in_flight.clear()
             is_closed = self._is_closed
         if failure and not is_closed:
+            logger.warning("a fork server died and is replaced: %s", failure)
             lane.worker.kill()
         else:
             lane.worker.stop()
         for run in runs:
             run.release()
-        if is_closed:
-            self._fail(runs, SandboxError("the sandbox was closed while the program ran"))
-            return False
-        if failure:
-            logger.warning("a fork server died and is replaced: %s", failure)
         self._requeue(runs, failure)
         return self._restart(lane)
 
-    def _requeue(self, runs: list[_Run], failure: str) -> None:
+    def _requeue(self, runs: list[Run], failure: str) -> None:
+        """Let runs that got no result wait again, once."""
         for run in runs:
             run.attempts += 1
-            if run.attempts < _MAX_ATTEMPTS:
-                with self._lock:
+            with self._lock:
+                is_closed = self._is_closed
+                may_wait = not is_closed and run.attempts < _MAX_ATTEMPTS
+                if may_wait:
                     self._queue.appendleft(run)
-            else:
-                self._finish(run, (sandbox_failure(f"two fork servers died: {failure}"), b""))
+            if is_closed:
+                run.fail(SandboxError("the sandbox was closed while the program ran"))
+            elif not may_wait:
+                run.finish((sandbox_failure(f"it failed twice: {failure}"), b""))
 
-    def _restart(self, lane: _Lane) -> bool:
-        try:
-            worker = self._start()
-            worker.wait_until_ready()
-        except SandboxError as error:
-            logger.exception("a fork server could not be replaced")
-            self._give_up(lane, error)
-            return False
+    def _restart(self, lane: Lane) -> bool:
+        for attempt in range(_START_ATTEMPTS):
+            with self._lock:
+                if self._is_closed:
+                    return False
+            try:
+                worker = self._start()
+                worker.wait_until_ready()
+            except SandboxError as error:
+                logger.warning("a fork server could not be started: %s", error)
+                if attempt + 1 == _START_ATTEMPTS:
+                    self._give_up(lane, error)
+                time.sleep(0.2)
+            else:
+                return self._resume(lane, worker)
+        return False
+
+    def _resume(self, lane: Lane, worker: Worker) -> bool:
         with self._lock:
             is_closed = self._is_closed
             lane.worker = worker
@@ -266,24 +249,16 @@ class Pool:
         self._pump()
         return True
 
-    def _give_up(self, lane: _Lane, error: SandboxError) -> None:
+    def _give_up(self, lane: Lane, error: SandboxError) -> None:
+        """Do without this lane; without the last one, close."""
         with self._lock:
-            others = any(other.is_up for other in self._lanes if other is not lane)
-            left = [] if others else list(self._queue)
-            if not others:
+            self._lanes.remove(lane)
+            left = [] if self._lanes else list(self._queue)
+            if not self._lanes:
                 self._is_closed = True
                 self._queue.clear()
-        self._fail(left, error)
-
-    def _finish(self, run: _Run, finished: Finished) -> None:
-        run.release()
-        run.future.set_result(finished)
-
-    def _fail(self, runs: list[_Run], error: SandboxError) -> None:
-        for run in runs:
-            if run.attempts or not run.future.running():
-                run.future.set_running_or_notify_cancel()
-            run.future.set_exception(error)
+        for run in left:
+            run.fail(error)
 
     def close(self) -> None:
         """End all servers and what they run; waiting requests fail. Closing twice is allowed."""
@@ -293,10 +268,12 @@ class Pool:
             self._is_closed = True
             waiting = list(self._queue)
             self._queue.clear()
-        for lane in self._lanes:
+            lanes = list(self._lanes)
+        for lane in lanes:
             lane.worker.hang_up()
-        self._fail(waiting, SandboxError("the sandbox was closed before the program ran"))
-        for lane in self._lanes:
+        for run in waiting:
+            run.fail(SandboxError("the sandbox was closed before the program ran"))
+        for lane in lanes:
             if lane.thread is not None and lane.thread is not threading.current_thread():
                 lane.thread.join()
 
@@ -304,14 +281,8 @@ class Pool:
         """In a forked process: let go of the servers, which are the other process's."""
         for lane in self._lanes:
             lane.worker.abandon()
-
-
-def _collect(run: _Run, report: Report) -> Finished:
-    files, limits = run.files, run.request.limits
-    assert files is not None
-    most = limits.output_bytes + 1
-    result = judge(report, limits, files.read(files.stdout, most), files.read(files.stderr, most))
-    return result, files.read(files.result, most) if files.result >= 0 else b""
+            for run in lane.in_flight.values():
+                run.release()
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

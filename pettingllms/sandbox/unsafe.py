@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.jail import child
+from pettingllms.sandbox.jail.server import OUT_OF_TIME
 from pettingllms.sandbox.outcome import ExecutionResult, Limits, sandbox_failure
 from pettingllms.sandbox.verdict import Report, judge
 from pettingllms.sandbox.worker import Request, bare_environment
@@ -57,7 +58,7 @@ class UnsafePool:
             UnsafeSandboxWarning,
             stacklevel=5,
         )
-        self.capacity = workers
+        self.window = 2 * workers
         self.num_restarts = 0
         self.server_pids: list[int] = []
         self.facts: dict[str, Any] = {"landlock": 0, "uid": os.getuid()}
@@ -118,15 +119,15 @@ def _resource_limits(limits: Limits) -> dict[str, int]:
 
 
 def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> Report:
-    was_killed = False
+    killed_for = 0
     pause_s = 0.0005
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             break
-        if not was_killed and time.monotonic() - started > wall_s:
+        if not killed_for and time.monotonic() - started > wall_s:
             os.killpg(process.pid, signal.SIGKILL)
-            was_killed = True
+            killed_for = OUT_OF_TIME
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.02)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -135,7 +136,7 @@ def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> Re
     rss = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     wall = time.monotonic() - started
     return Report(
-        0, status, wall, usage.ru_utime + usage.ru_stime, rss, child.SETTING_UP, was_killed, ""
+        0, status, wall, usage.ru_utime + usage.ru_stime, rss, child.SETTING_UP, killed_for, ""
     )
 
 

@@ -7,6 +7,7 @@ import signal
 from typing import NamedTuple
 
 from pettingllms.sandbox.jail import child
+from pettingllms.sandbox.jail.server import OUT_OF_CPU, OUT_OF_TIME
 from pettingllms.sandbox.outcome import ExecutionResult, Limits, Status, clean, sandbox_failure
 
 
@@ -21,8 +22,8 @@ class Report(NamedTuple):
     max_rss_bytes: int
     stage: int
     """How far the child had come before the program began (see `jail.child`)."""
-    was_killed: bool
-    """Whether the server killed the child because its time was over."""
+    killed_for: int
+    """0, or why the server killed the child: `OUT_OF_TIME`, `OUT_OF_CPU`."""
     reason: str
     """Why locking up failed, if it did."""
 
@@ -61,9 +62,9 @@ def _status(
         return Status.VIOLATION
     if truncated or exit_code == -signal.SIGXFSZ:
         return Status.OUTPUT_LIMIT
-    if report.cpu_s > limits.cpu_s:
+    if report.killed_for == OUT_OF_CPU or report.cpu_s > limits.cpu_s:
         return Status.CPU_LIMIT
-    if report.was_killed:
+    if report.killed_for == OUT_OF_TIME:
         return Status.TIMEOUT
     if report.stage == child.NO_MEMORY:
         return Status.MEMORY_LIMIT
@@ -81,9 +82,6 @@ def _status(
 
 def _who_killed(report: Report, limits: Limits) -> Status:
     """A program cannot send SIGKILL, so the kernel did, or somebody outside."""
-    # The kernel's clock for RLIMIT_CPU and the reported time differ by some ticks.
-    if report.cpu_s > 0.8 * limits.cpu_s:
-        return Status.CPU_LIMIT
     if report.max_rss_bytes > limits.memory_bytes // 2:
         return Status.MEMORY_LIMIT
     return Status.SANDBOX_ERROR

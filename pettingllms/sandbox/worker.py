@@ -21,7 +21,6 @@ from pettingllms.sandbox.verdict import Report
 _SCRIPT = Path(__file__).parent / "jail" / "__main__.py"
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 5.0
-_KILLED_BY_CLOCK = 1
 # The interpreter's own libraries may be found through these, and through nothing else.
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH",)
 
@@ -151,7 +150,7 @@ class Worker:
         message = JOB.pack(
             number,
             limits.wall_s,
-            int(-(-limits.cpu_s // 1)),
+            limits.cpu_s,
             limits.memory_bytes,
             limits.output_bytes,
             limits.max_open_files,
@@ -171,10 +170,9 @@ class Worker:
         if data is None:
             return None
         self.num_runs += 1
-        number, status, wall_s, cpu_s, rss, stage, flags = RESULT.unpack(data[: RESULT.size])
+        number, status, wall_s, cpu_s, rss, stage, killed_for = RESULT.unpack(data[: RESULT.size])
         reason = data[RESULT.size :].decode("utf-8", "replace")
-        killed = bool(flags & _KILLED_BY_CLOCK)
-        return Report(number, status, wall_s, cpu_s, rss, stage, killed, reason)
+        return Report(number, status, wall_s, cpu_s, rss, stage, killed_for, reason)
 
     def _receive(self, timeout_s: float) -> bytes | None:
         poll = select.poll()

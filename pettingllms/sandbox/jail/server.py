@@ -21,25 +21,48 @@ from typing import Any, NoReturn
 
 from . import child, kernel, landlock, modules, namespaces, program, warm
 
-JOB = struct.Struct("=QdIQQIIB")
+JOB = struct.Struct("=QddQQIIB")
 RESULT = struct.Struct("=QiddQBB")
 _DESCRIPTOR_BYTES = 4
-_KILLED_BY_CLOCK = 1
+OUT_OF_TIME, OUT_OF_CPU = 1, 2
+"""Why the server killed a child."""
+_SHORTEST_WAIT_S = 0.005
 _COULD_NOT_FORK = -1
+
+
+_NUM_PROCESSORS = os.cpu_count() or 1
 
 
 class _Running:
     """One child that has not ended."""
 
-    __slots__ = ("deadline", "files", "job", "killed", "page", "pid", "started")
+    __slots__ = ("job", "killed_for", "look_s", "page", "pid", "started")
 
     def __init__(self, job: child.Job, pid: int, started: float, page: mmap) -> None:
         self.job = job
         self.pid = pid
         self.started = started
-        self.deadline = started + job.wall_s
+        self.look_s = started + min(job.wall_s, job.cpu_s / _NUM_PROCESSORS)
         self.page = page
-        self.killed = False
+        self.killed_for = 0
+
+    def look(self, now: float) -> None:
+        """Kill the child if it has used up its time, else set when to look again."""
+        if now >= self.started + self.job.wall_s:
+            self.killed_for = OUT_OF_TIME
+        elif (left_s := self.job.cpu_s - self._cpu_s()) <= 0:
+            self.killed_for = OUT_OF_CPU
+        else:
+            soonest_s = now + max(left_s / _NUM_PROCESSORS, _SHORTEST_WAIT_S)
+            self.look_s = min(soonest_s, self.started + self.job.wall_s)
+            return
+        self.look_s = float("inf")
+        # Not reaped yet, so the number is still this child's.
+        os.kill(self.pid, signal.SIGKILL)
+
+    def _cpu_s(self) -> float:
+        # The kernel's name for the processor-time clock of a process; exact, unlike RLIMIT_CPU.
+        return time.clock_gettime(~self.pid << 3 | 2)
 
 
 class _Server:
@@ -75,18 +98,16 @@ class _Server:
         os._exit(0)
 
     def _next_deadline_ms(self) -> float | None:
-        waiting = [r.deadline for r in self._running.values() if not r.killed]
-        if not waiting:
+        soonest_s = min((r.look_s for r in self._running.values()), default=float("inf"))
+        if soonest_s == float("inf"):
             return None
-        return max(0.0, (min(waiting) - time.monotonic()) * 1000 + 1)
+        return max(0.0, (soonest_s - time.monotonic()) * 1000 + 1)
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()
         for running in self._running.values():
-            if not running.killed and now >= running.deadline:
-                # Not reaped yet, so the number is still this child's.
-                os.kill(running.pid, signal.SIGKILL)
-                running.killed = True
+            if now >= running.look_s:
+                running.look(now)
 
     def _receive(self) -> tuple[child.Job, child.Descriptors]:
         space = socket.CMSG_SPACE(len(child.Descriptors._fields) * _DESCRIPTOR_BYTES)
@@ -139,8 +160,8 @@ class _Server:
         self._poll.unregister(handle)
         os.close(handle)
         _, status, usage = os.wait4(running.pid, 0)
-        flags = _KILLED_BY_CLOCK if running.killed else 0
-        self._report(running.job, status, running.started, usage, running.page, flags)
+        killed_for = running.killed_for
+        self._report(running.job, status, running.started, usage, running.page, killed_for)
         self._listen()
 
     def _report(
@@ -150,12 +171,12 @@ class _Server:
         started: float,
         usage: resource.struct_rusage | None,
         page: mmap,
-        flags: int = 0,
+        killed_for: int = 0,
     ) -> None:
         cpu_s = usage.ru_utime + usage.ru_stime if usage else 0.0
         rss = usage.ru_maxrss * 1024 if usage else 0
         wall_s = time.monotonic() - started
-        message = RESULT.pack(job.number, status, wall_s, cpu_s, rss, page[0], flags)
+        message = RESULT.pack(job.number, status, wall_s, cpu_s, rss, page[0], killed_for)
         reason = bytes(page[1:512]).rstrip(b"\0") if page[0] == child.SETTING_UP else b""
         self._pages.append(page)
         self._parent.send(message + reason)

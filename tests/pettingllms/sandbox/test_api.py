@@ -64,7 +64,7 @@ def test_limits_are_told_apart(any_jail):
         return any_jail.run(code, limits=Limits(**limits)).status
 
     assert status("while True: pass", wall_s=0.2) is Status.TIMEOUT
-    assert status("while True: pass", wall_s=30, cpu_s=1) is Status.CPU_LIMIT
+    assert status("while True: pass", wall_s=30, cpu_s=0.3) is Status.CPU_LIMIT
     assert status("import time\nt = time.process_time\nwhile t() < 0.3: pass", cpu_s=0.1) == (
         Status.CPU_LIMIT
     )
@@ -183,8 +183,7 @@ def test_auto_takes_the_strongest(sandboxes):
 
 
 def test_no_jail_is_a_refusal_with_reasons(monkeypatch):
-    monkeypatch.setattr("pettingllms.sandbox.isolation.CANARY", "print('read a file')")
-    monkeypatch.setattr("pettingllms.sandbox.api.CANARY", "print('read a file')\nprint('end')")
+    monkeypatch.setattr("pettingllms.sandbox.opening.CANARY", "print('read a file')\nprint('end')")
     with pytest.raises(SandboxError, match="does not hold; in it one can read a file"):
         Sandbox(workers=1).run("1")
 
@@ -231,16 +230,16 @@ class TestUnsafe:
 
 def test_a_sandbox_failure_is_not_the_programs_fault():
     def status(**facts):
-        usual = Report(0, 0, 0.1, 0.1, 1 << 20, child.RUNNING, was_killed=False, reason="")
+        usual = Report(0, 0, 0.1, 0.1, 1 << 20, child.RUNNING, killed_for=0, reason="")
         return judge(usual._replace(**facts), Limits(), b"", b"").status
 
     assert status() is Status.OK
     assert status(stage=child.SETTING_UP, wait_status=70 << 8) is Status.SANDBOX_ERROR
     assert status(stage=child.SETTING_UP, wait_status=-1) is Status.SANDBOX_ERROR
-    assert status(stage=child.SETTING_UP, was_killed=True, wait_status=9) is Status.SANDBOX_ERROR
+    assert status(stage=child.SETTING_UP, killed_for=1, wait_status=9) is Status.SANDBOX_ERROR
     assert status(wait_status=9) is Status.SANDBOX_ERROR
-    assert status(wait_status=9, cpu_s=4.9) is Status.CPU_LIMIT
+    assert status(wait_status=9, killed_for=2) is Status.CPU_LIMIT
     assert status(wait_status=9, max_rss_bytes=400 << 20) is Status.MEMORY_LIMIT
-    assert status(wait_status=9, was_killed=True) is Status.TIMEOUT
+    assert status(wait_status=9, killed_for=1) is Status.TIMEOUT
     assert status(wait_status=31) is Status.VIOLATION
     assert status(wait_status=70 << 8) is Status.ERROR

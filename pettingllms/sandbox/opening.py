@@ -1,0 +1,51 @@
+"""Starting a pool of one tier, and showing that its jail holds before anything runs in it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+from pettingllms.errors import SandboxError
+from pettingllms.sandbox.isolation import CANARY, Tier, jail_uid, server_config
+from pettingllms.sandbox.outcome import Limits, Status
+from pettingllms.sandbox.pool import Pool
+from pettingllms.sandbox.tasks import TaskBudget
+from pettingllms.sandbox.worker import Request, Worker
+
+_MAX_SERVERS = 16
+_instances = itertools.count()
+
+
+def open_jail(tier: Tier, flavour: str, workers: int) -> Pool:
+    """Start a pool of one tier and show by a canary that it holds.
+
+    Raises:
+        SandboxError: The machine does not offer the tier, or the canary got out.
+    """
+    uid = jail_uid(os.getpid() * 31 + next(_instances))
+    num_servers = min(workers, _MAX_SERVERS)
+    slots = -(-workers // num_servers)
+    config = server_config(tier, flavour, slots, uid)
+    has_user_namespace = tier is Tier.NAMESPACES
+    budget = TaskBudget(
+        counts_alone=has_user_namespace or uid is not None,
+        num_servers=1 if has_user_namespace else num_servers,
+        num_running=slots if has_user_namespace else slots * num_servers,
+    )
+    pool = Pool(lambda: Worker(config), num_servers, slots, budget)
+    try:
+        _check_canary(pool, tier)
+    except SandboxError:
+        pool.close()
+        raise
+    return pool
+
+
+def _check_canary(pool: Pool, tier: Tier) -> None:
+    result, _ = pool.submit(Request(CANARY.encode(), b"", Limits())).result()
+    if result.status is not Status.OK:
+        last_line = result.stderr.strip().rpartition("\n")[2]
+        raise SandboxError(f"a canary in the jail ended with {result.status}: {last_line}")
+    *possible, end = result.stdout.splitlines()
+    if possible or end != "end":
+        raise SandboxError(f"the jail {tier!s} does not hold; in it one can {', '.join(possible)}")
