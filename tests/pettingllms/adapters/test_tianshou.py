@@ -80,3 +80,14 @@ def test_returns_equal_those_of_the_aec_environment(make_env):
             ended = terminated or truncated
         assert totals == pytest.approx(expected)
         assert any(twin.terminations.values()) == terminated
+
+
+def test_infos_are_reduced_to_scalars(make_env):
+    env = make_env("plan_path_v0", TextCodec(64, MOVES), **ARGUMENTS)
+    _, info = env.reset(seed=1)
+    keys = {"team", "local", "success", "turn", "is_readable"}
+    assert set(info) == keys
+    for _ in range(3):
+        _, _, _, _, info = env.step(0)
+        assert set(info) == keys
+        assert all(isinstance(value, bool | int | float) for value in info.values())
