@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox, pool
+from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox, pool, worker
 
 DOUBLE = "print(int(input()) * 2)"
 LONG = Limits(wall_s=60, cpu_s=30)
@@ -132,6 +132,7 @@ def test_a_child_killed_from_outside_is_run_again(sandbox, tmp_path):
 def test_a_stopped_server_is_replaced(any_jail, monkeypatch):
     monkeypatch.setattr(pool, "_GRACE_S", 0.3)
     monkeypatch.setattr(pool, "_TICK_S", 0.1)
+    monkeypatch.setattr(worker, "_STOP_TIMEOUT_S", 0.5)
     with Sandbox(isolation=any_jail.describe()["isolation"], workers=2) as sandbox:
         for pid in sandbox.describe()["server_pids"]:
             for process in {pid, *leaves_of(pid)}:
