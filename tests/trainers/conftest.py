@@ -133,10 +133,13 @@ def scripted_pool():
 def play():
     """Return a function that plays seeds and gives their trees."""
 
-    def run(env, pool, *, seeds=(7,), num_candidates=3, allowed=0.0, **settings):
+    def run(env, pool, *, seeds=(7,), num_candidates=3, allowed=0.0, sampling=None, **settings):
         specs = [EpisodeSpec(index, seed, 1000 + seed) for index, seed in enumerate(seeds)]
-        sampling = dict.fromkeys(pool.roles, Sampling())
-        rollout = RolloutSettings(num_candidates=num_candidates, sampling=sampling, **settings)
+        rollout = RolloutSettings(
+            num_candidates=num_candidates,
+            sampling=dict.fromkeys(pool.roles, Sampling()) | (sampling or {}),
+            **settings,
+        )
         return asyncio.run(play_episodes(env, pool, specs, rollout, FailureLog(allowed)))
 
     return run

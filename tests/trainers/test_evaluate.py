@@ -20,7 +20,7 @@ from pettingllms_trainers.types import Sampling
 
 def evaluate(env, pool, *, specs=None, allowed=0.0, temperature=0.0):
     specs = held_out_specs(20, 0) if specs is None else specs
-    sampling = Sampling(temperature=temperature)
+    sampling = dict.fromkeys(pool.roles, Sampling(temperature=temperature))
     arm = evaluate_policies("greedy", env, pool, specs, sampling, FailureLog(allowed))
     return asyncio.run(arm)
 

@@ -14,6 +14,7 @@ from pettingllms_trainers.types import (
     GroupKey,
     RolloutStatus,
     RolloutTree,
+    Sampling,
 )
 
 
@@ -114,14 +115,14 @@ def test_failed_trees_are_never_trained_on():
 def test_sampled_tokens_are_what_is_trained(echo_env, scripted_pool, play):
     """Trap 8: token ids and log-probabilities go through untouched."""
     pool, _ = scripted_pool(lambda prompt, k, seed: f"0{k}")
-    trees = play(echo_env(), pool)
+    trees = play(echo_env(), pool, sampling={"caller": Sampling(temperature=0.7)})
     scored = score_groups(trees, Estimator())
-    data = training_groups(scored.groups, temperature=0.7)["shared"]
+    data = training_groups(scored.groups)["shared"]
     nodes = [n for t in trees for n in t.nodes]
     assert len(data) == len(nodes)
     for group, sampled in zip(data, nodes, strict=True):
         assert group.prompt_ids is sampled.prompt_ids
-        assert group.temperature == 0.7
+        assert group.temperature == (0.7 if group.role == "caller" else 1.0)
         for trained, one in zip(group.completions, sampled.candidates, strict=True):
             assert trained.token_ids is one.completion.token_ids
             assert trained.logprobs is one.completion.logprobs

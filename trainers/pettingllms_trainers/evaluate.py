@@ -115,7 +115,7 @@ async def evaluate_policies(
     env: TextEnv[Any],
     pool: PolicyPool,
     specs: Sequence[EpisodeSpec],
-    sampling: Sampling,
+    sampling: Mapping[str, Sampling],
     failures: FailureLog,
 ) -> Arm:
     """Play the held-out levels with policies, one sample per decision.
@@ -125,7 +125,7 @@ async def evaluate_policies(
         env: Environment of the held-out split; it is not changed.
         pool: Who plays which role.
         specs: The held-out set.
-        sampling: Temperature 0 for greedy play.
+        sampling: By role; temperature 0 for greedy play.
         failures: Counts and tells what fails.
 
     Raises:

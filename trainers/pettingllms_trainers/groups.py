@@ -191,13 +191,12 @@ def _with_advantages(
 
 
 def training_groups(
-    groups: Sequence[Group], *, temperature: float = 1.0
+    groups: Sequence[Group],
 ) -> dict[str, list[TrainingGroup]]:
     """Return what each policy is trained on: the sampled token ids with their advantages.
 
     Args:
         groups: Decisions whose candidates carry advantages.
-        temperature: Sampling temperature of the rollouts.
 
     Raises:
         GroupError: A candidate has no advantage, or one that is not finite.
@@ -218,7 +217,7 @@ def training_groups(
                 role=group.role,
                 prompt_ids=group.prompt_ids,
                 completions=tuple(completions),
-                temperature=temperature,
+                temperature=group.temperature,
             )
         )
     return dict(data)

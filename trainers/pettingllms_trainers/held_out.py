@@ -16,7 +16,7 @@ from pettingllms_trainers.evaluate import (
 )
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import PolicyPool
-from pettingllms_trainers.types import Sampling
+from pettingllms_trainers.sampler import sampling_of
 
 __all__ = ["HeldOutSet"]
 
@@ -66,12 +66,8 @@ class HeldOutSet:
         }
 
     def _play(self, name: str, pool: PolicyPool, temperature: float) -> Arm:
-        rollout = self._config.rollout
-        sampling = Sampling(
-            temperature=temperature,
-            max_completion_tokens=rollout.max_completion_tokens,
-            stop=rollout.stop,
-        )
+        config = self._config
+        sampling = {role: sampling_of(config.rollout, role, temperature) for role in config.roles}
         return self._runner.run(
             evaluate_policies(name, self._env, pool, self._specs, sampling, self._failures)
         )

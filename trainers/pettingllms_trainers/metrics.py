@@ -52,7 +52,10 @@ METRICS: Mapping[str, str] = {
     "loss/<policy>/ratio_mean": "Mean importance ratio of trained tokens.",
     "loss/<policy>/ratio_max": "Largest importance ratio.",
     "loss/<policy>/first_ratio_error": "Largest distance of a ratio from 1 before the first "
-    "optimizer step: engine against trainer.",
+    "optimizer step: engine against trainer, unless the latter's are recomputed.",
+    "loss/<policy>/engine_gap_mean": "Mean distance of the engine's log-probabilities of sampled "
+    "tokens from the trainer's, in nats; 0 where they are not recomputed.",
+    "loss/<policy>/engine_gap_max": "Largest such distance.",
     "loss/<policy>/clip_fraction": "Share of tokens whose gradient was cut by the clip.",
     "loss/<policy>/kl": "Estimated KL divergence to the reference policy.",
     "loss/<policy>/approx_kl": "Estimated KL divergence of the new from the sampling policy.",
@@ -73,6 +76,7 @@ METRICS: Mapping[str, str] = {
     "time/rollout_s": "Wall time of the rollouts.",
     "time/generate_s": "Part of it spent waiting for engines.",
     "time/update_s": "Wall time of the updates.",
+    "time/sync_s": "Wall time of moving new weights to the engines.",
     "time/evaluate_s": "Wall time of the held-out evaluation.",
     "time/step_s": "Wall time of the train step without evaluation.",
     "throughput/sampled_tokens_per_s": "Sampled tokens per second of generation.",
@@ -87,6 +91,8 @@ _STATS = {
         "ratio_mean",
         "ratio_max",
         "first_ratio_error",
+        "engine_gap_mean",
+        "engine_gap_max",
         "clip_fraction",
         "kl",
         "approx_kl",

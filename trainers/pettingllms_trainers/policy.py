@@ -1,4 +1,4 @@
-"""The two seams of the trainer, `Generate` and `Update`, and who plays which role."""
+"""The seams of the trainer, `Generate`, `Update` and `Sync`, and who plays which role."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
 
-__all__ = ["Batcher", "Encode", "Generate", "Policy", "PolicyPool", "Update"]
+__all__ = ["Batcher", "Encode", "Generate", "Policy", "PolicyPool", "Sync", "Update"]
 
 Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
 """Chat messages to prompt token ids, the generation prompt included."""
@@ -46,6 +46,22 @@ class Update(Protocol):
 
     def save_pretrained(self, directory: Path) -> None:
         """Write weights and tokenizer as an ordinary Hugging Face directory."""
+        ...
+
+
+class Sync(Protocol):
+    """The way of an updater's weights to an engine that has a copy of them."""
+
+    def release(self) -> None:
+        """Free what an update may need. Nothing is generated before the next `push`."""
+        ...
+
+    def push(self) -> None:
+        """Give the engine the present weights: sampling afterwards uses them, and only them.
+
+        Raises:
+            GenerationError: The engine cannot take them.
+        """
         ...
 
 
@@ -96,6 +112,8 @@ class Policy:
     """Its engine, behind the joining of requests."""
     updater: Update | None
     """None for a frozen policy."""
+    sync: Sync | None = None
+    """None when the engine generates with the updater's own weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +136,18 @@ class PolicyPool:
             for name, policy in self.policies.items()
             if policy.updater is not None
         }
+
+    def release_engines(self) -> None:
+        """Let engines free what an update may need."""
+        for policy in self.policies.values():
+            if policy.sync is not None:
+                policy.sync.release()
+
+    def push_weights(self) -> None:
+        """Give all engines that have a copy of the weights the present ones."""
+        for policy in self.policies.values():
+            if policy.sync is not None:
+                policy.sync.push()
 
     def take_generate_s(self) -> float:
         """Return the wall time spent in the engines since the last call."""

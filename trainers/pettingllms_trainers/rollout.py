@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -48,8 +48,8 @@ class RolloutSettings:
 
     num_candidates: int
     """K: candidates of every decision."""
-    sampling: Sampling
-    """How completions are drawn."""
+    sampling: Mapping[str, Sampling]
+    """How completions are drawn, by role."""
     advance: Advance = "greedy"
     """Which candidate the episode goes on with."""
     advance_temperature: float = 1.0
@@ -203,7 +203,7 @@ class _Player:
         request = GenerateRequest(
             prompt_ids=prompt_ids,
             num_candidates=self._settings.num_candidates,
-            sampling=self._settings.sampling,
+            sampling=self._settings.sampling[role],
             seed=derive_seed(self._spec.seed, "sample", node),
         )
         self._is_generating = True
@@ -225,6 +225,7 @@ class _Player:
                 prompt_ids=prompt_ids,
                 observation="\n\n".join(message["content"] for message in messages),
                 candidates=candidates,
+                temperature=request.sampling.temperature,
                 chosen=chosen,
             )
         )

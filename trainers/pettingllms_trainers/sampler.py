@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 from pettingllms import TextEnv
-from pettingllms_trainers.config import Config, RolloutConfig
+from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.rollout import RolloutSettings, episode_specs, play_episodes
 from pettingllms_trainers.types import RolloutTree, Sampling
 
-__all__ = ["Sampler", "num_candidates_per_decision"]
+__all__ = ["Sampler", "num_candidates_per_decision", "sampling_of"]
 
 
 class Sampler:
@@ -56,17 +56,31 @@ class Sampler:
         )
         settings = RolloutSettings(
             num_candidates=num_candidates_per_decision(config),
-            sampling=Sampling(
-                temperature=config.temperature,
-                max_completion_tokens=config.max_completion_tokens,
-                stop=config.stop,
-            ),
+            sampling={role: sampling_of(config, role) for role in self._config.roles},
             advance=config.advance,
             advance_temperature=config.advance_temperature,
         )
         return self._runner.run(
             play_episodes(self._env, self._pool, specs, settings, self._failures)
         )
+
+
+def sampling_of(config: RolloutConfig, role: str, temperature: float | None = None) -> Sampling:
+    """Return how a role is sampled.
+
+    Args:
+        config: Settings of all roles, and what differs for some.
+        role: The role.
+        temperature: Instead of the one of training.
+    """
+    own = config.per_role.get(role, RoleSamplingConfig())
+    if temperature is None:
+        temperature = config.temperature if own.temperature is None else own.temperature
+    return Sampling(
+        temperature=temperature,
+        max_completion_tokens=own.max_completion_tokens or config.max_completion_tokens,
+        stop=config.stop if own.stop is None else own.stop,
+    )
 
 
 def num_candidates_per_decision(config: RolloutConfig) -> int:

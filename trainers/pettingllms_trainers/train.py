@@ -85,12 +85,15 @@ class Trainer:
             return None
         for name, updater in self.pool.updaters().items():
             updater.load_state_dict(checkpoint.policies[name])
+        self.pool.push_weights()
         self.recorder.note(f"going on after train step {checkpoint.step}")
         return checkpoint.step
 
     def _begin(self) -> None:
         """Imitate demonstrations, if wanted, and evaluate before the first train step."""
+        self.pool.release_engines()
         metrics = self.warm_start.run(self.recorder.note)
+        self.pool.push_weights()
         self.recorder.metrics(0, metrics | self._evaluate(0))
         self._save(0)
 
@@ -99,13 +102,16 @@ class Trainer:
         rollout = self.config.rollout
         scored = score_groups(trees, Estimator(**self.config.advantage.model_dump()))
         self.recorder.rollouts(step, trees, scored)
-        data = training_groups(scored.groups, temperature=rollout.temperature)
+        data = training_groups(scored.groups)
+        self.pool.release_engines()
         started = time.perf_counter()
         stats = {
             name: updater.update(data.get(name, []))
             for name, updater in self.pool.updaters().items()
         }
         update_s = time.perf_counter() - started
+        self.pool.push_weights()
+        sync_s = time.perf_counter() - started - update_s
         generate_s = self.pool.take_generate_s()
         num_trained_tokens = sum(values.num_tokens for values in stats.values())
         return {
@@ -113,6 +119,7 @@ class Trainer:
             **update_metrics(stats),
             "time/generate_s": generate_s,
             "time/update_s": update_s,
+            "time/sync_s": sync_s,
             "throughput/sampled_tokens_per_s": num_sampled_tokens(trees) / generate_s,
             "throughput/trained_tokens_per_s": num_trained_tokens / update_s,
         }

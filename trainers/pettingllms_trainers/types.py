@@ -123,6 +123,8 @@ class Group:
     """The prompt as text."""
     candidates: tuple[Candidate, ...]
     """The K candidates, in sampling order."""
+    temperature: float = 1.0
+    """Sampling temperature of the candidates."""
     chosen: int | None = None
     """Index of the candidate the episode went on with; None when it went no further."""
 
@@ -221,7 +223,12 @@ class UpdateStats:
     ratio_max: float = 1.0
     """Largest importance ratio."""
     first_ratio_error: float = 0.0
-    """Largest ``abs(ratio - 1)`` before the first optimizer step: engine against trainer."""
+    """Largest ``abs(ratio - 1)`` before the first optimizer step."""
+    engine_gap_mean: float = 0.0
+    """Mean distance of the engine's log-probabilities from the trainer's before the update, in
+    nats; 0 when they are not recomputed."""
+    engine_gap_max: float = 0.0
+    """Largest such distance."""
     clip_fraction: float = 0.0
     """Share of tokens whose gradient was cut by the clip."""
     kl: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from transformers import PreTrainedModel
 
 from pettingllms_trainers.backends.learner import Learner, check_weights
 from pettingllms_trainers.config import LossConfig, OptimizerConfig
+from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.loss import Diagnostics, policy_loss
 from pettingllms_trainers.minibatch import Scores, WeightedGroup, check_groups, weighted_groups
 from pettingllms_trainers.types import TrainingGroup, UpdateStats
@@ -33,6 +35,8 @@ class TrainingSettings:
     """Length limit at sampling time; the constant of the length-free loss."""
     seed: int
     """Decides the order of the groups."""
+    max_logprob_gap: float = math.inf
+    """Mean distance of recomputed log-probabilities from the engine's that is an error, in nats."""
 
 
 def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
@@ -89,9 +93,10 @@ class Updater:
         old = reference = None
         if settings.loss.old_logprobs == "recompute":
             old = self._learner.score(groups)
+        gap = _engine_gap(groups, old, settings.max_logprob_gap)
         if self._reference is not None:
             reference = self._learner.score(groups, self._reference)
-        report = _Report()
+        report = _Report(gap)
         for indices in self._mini_batches(len(groups), step):
             chosen = [groups[index] for index in indices]
             weighted = weighted_groups(
@@ -166,10 +171,34 @@ def _with_scores(
     ]
 
 
+def _engine_gap(
+    groups: Sequence[TrainingGroup], old: Sequence[Scores] | None, limit: float
+) -> tuple[float, float]:
+    """Return mean and greatest distance of the engine's log-probabilities from recomputed ones.
+
+    Raises:
+        UpdateError: The mean is above the limit.
+    """
+    if old is None:
+        return 0.0, 0.0
+    engine = [value for group in groups for c in group.completions for value in c.logprobs]
+    trainer = [value for score in old for part in score for value in part]
+    distances = np.abs(np.subtract(engine, trainer))
+    mean = float(distances.mean())
+    if not mean <= limit:
+        raise UpdateError(
+            f"update: the engine's log-probabilities are {mean:.3g} nats from the trainer's on "
+            f"average, allowed are {limit:g} (engine.max_logprob_gap). The engine has other "
+            "weights: restart it with the model of this run; nothing was trained"
+        )
+    return mean, float(distances.max())
+
+
 class _Report:
     """Collects the diagnostics of all optimizer steps of one update."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine_gap: tuple[float, float]) -> None:
+        self._engine_gap = engine_gap
         self._steps: list[tuple[Diagnostics, float]] = []
 
     def add(self, diagnostics: Diagnostics, grad_norm: float) -> None:
@@ -195,6 +224,8 @@ class _Report:
             ratio_mean=ratio,
             ratio_max=max(diagnostics.ratio_max for diagnostics, _ in self._steps),
             first_ratio_error=self._steps[0][0].ratio_error,
+            engine_gap_mean=self._engine_gap[0],
+            engine_gap_max=self._engine_gap[1],
             clip_fraction=clipped,
             kl=kl,
             approx_kl=approx_kl,
