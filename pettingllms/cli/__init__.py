@@ -12,11 +12,12 @@ def main() -> None:
     try:
         from pettingllms.cli.app import run
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("click", "rich"):
             raise
         from pettingllms.errors import MissingDependency
 
-        sys.exit(_refused(str(MissingDependency("the command `pettingllms`", error.name, "cli"))))
+        sys.exit(_refused(str(MissingDependency("the command `pettingllms`", package, "cli"))))
     sys.exit(run(sys.argv[1:]))
 
 

@@ -168,7 +168,7 @@ def eval_command(context: click.Context, **values: Any) -> int:
 def _scipy_is_there() -> None:
     """Raise before anything is played, not at the end of a long run."""
     try:
-        import scipy.stats  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        import scipy.special  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError as error:
         raise MissingDependency("the statistics of evaluations", "scipy", "cli") from error
 

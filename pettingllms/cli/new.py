@@ -60,11 +60,11 @@ def write_package(name: str, parent: Path) -> list[Path]:
     """
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise InvalidArgument("name", name, "lower-case words joined by _, such as my_game")
-    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
-        raise InvalidArgument("name", name, "a name that no installed package has")
     target = parent / name
     if target.exists():
         raise InvalidArgument("name", name, f"a name that is not taken ({target} exists)")
+    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+        raise InvalidArgument("name", name, "a name that no installed package has")
     words = name.split("_")
     names = {
         "my_game": name,

@@ -80,7 +80,7 @@ class Report:
     @property
     def is_complete(self) -> bool:
         """Whether every episode of the plan is finished."""
-        return all(arm.num_episodes == arm.num_expected for arm in self.arms.values())
+        return sum(arm.num_episodes for arm in self.arms.values()) == self.plan.num_episodes
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON data."""

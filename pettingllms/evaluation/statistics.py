@@ -125,7 +125,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     if len(values) == 1:
         return Interval(mean, -math.inf, math.inf)
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    quantile = float(_scipy_stats().t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1))
+    quantile = float(_special().stdtrit(len(values) - 1, 0.5 + CONFIDENCE / 2))
     half = quantile * math.sqrt(variance / len(values))
     return Interval(mean, mean - half, mean + half)
 
@@ -161,9 +161,8 @@ def sign_test(num_better: int, num_worse: int) -> float:
         num_better: Levels on which the second side did better.
         num_worse: Levels on which it did worse. Levels without a difference do not count.
     """
-    if num_better + num_worse == 0:
-        return 1.0
-    return float(_scipy_stats().binomtest(num_better, num_better + num_worse).pvalue)
+    tail = _special().bdtr(min(num_better, num_worse), num_better + num_worse, 0.5)
+    return min(1.0, 2 * float(tail))
 
 
 def correlation_of(first: Sequence[float], second: Sequence[float]) -> float:
@@ -176,9 +175,10 @@ def correlation_of(first: Sequence[float], second: Sequence[float]) -> float:
     return max(-1.0, min(1.0, covariance / scale)) if scale > 0 else 0.0
 
 
-def _scipy_stats() -> Any:
+def _special() -> Any:
+    """Return SciPy's distribution functions without its slower `scipy.stats`."""
     try:
-        import scipy.stats
+        import scipy.special
     except ImportError as error:
         raise MissingDependency("the statistics of evaluations", "scipy", "cli") from error
-    return scipy.stats
+    return scipy.special

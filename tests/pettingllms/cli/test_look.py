@@ -1,0 +1,159 @@
+"""`list`, `info`, `doctor`, `data`, and what the command does when something is missing."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+ENV = "plan_path_v0"
+
+
+def announced(folder, group, line, code=None):
+    """Put a package that announces something onto a path."""
+    metadata = folder / "other_package-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\n")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
+    if code is not None:
+        (folder / "other_package.py").write_text(code)
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_list_names_the_environments(cli):
+    done = cli("list")
+    assert done.returncode == 0
+    assert ENV in done.stdout
+    assert "tool, planner" in done.stdout
+
+
+def test_list_shows_an_environment_that_cannot_be_loaded(cli, tmp_path):
+    broken = announced(tmp_path / "site", "pettingllms.envs", "broken_v0 = other_package:Nothing")
+    done = cli("list", "--json", **broken)
+    entries = {entry["id"]: entry for entry in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert "other_package" in entries["broken_v0"]["error"]
+    assert entries[ENV]["roles"] == ["tool", "planner"]
+
+
+def test_info_shows_page_arguments_and_prompts(call):
+    done = call("info", ENV, "-e", "size=6", "-e", "team=single", "--seed", "7")
+    assert done.returncode == 0
+    for text in ("Reward", "obstacle_ratio", "planner_0", "at most 4 turns", "seed 7", "Turn 1"):
+        assert text in done.stdout
+    assert "tool_0  then" not in done.stdout
+
+
+def test_info_as_json(call):
+    page = json.loads(call("info", ENV, "--json").stdout)
+    assert page["stages"] == [["tool_0"], ["planner_0"]]
+    assert page["arguments"]["size"] == 10
+    assert page["messages"]["planner_0"][0]["role"] == "system"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "plan_pth_v0"], 'did you mean "plan_path_v0"'),
+        (["info", ENV, "-e", "sise=6"], 'did you mean "size"'),
+        (["info", ENV, "-e", "size=1"], "a whole number from 4 to 64"),
+        (["nonsense"], "No such command"),
+        (["info"], "Missing argument"),
+        (["play", ENV, "--role", "planer"], 'did you mean "planner"'),
+        (["eval"], "name an environment"),
+        (["eval", ENV], "no policy for tool, planner"),
+        (["eval", ENV, "-p", "orakle"], 'did you mean "oracle"'),
+        (["eval", ENV, "-p", "opnai:x"], 'did you mean "openai"'),
+        (["eval", ENV, "-p", "oracle", "-s", "temprature=1"], 'did you mean "temperature"'),
+        (["eval", ENV, "-p", "oracle", "--swap"], "at least two different"),
+        (["data", "check", "nothing.jsonl"], "no such file"),
+        (["data", "check", "x", "--kind", "problem"], 'did you mean "problems"'),
+        (["new", "My-Game"], "lower-case"),
+        (["new", "json"], "no installed package"),
+    ],
+)
+def test_wrong_use_ends_with_2_and_says_what_to_do(call, arguments, message):
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_view_is_there_exactly_with_the_viewer(call):
+    has_viewer = importlib.util.find_spec("pettingllms.viewer") is not None
+    assert ("\n  view " in call("--help").stdout) == has_viewer
+
+
+def test_doctor_reports_packages_plug_ins_and_the_sandbox(call):
+    done = call("doctor", "--json")
+    findings = json.loads(done.stdout)
+    assert done.returncode == (0 if findings["is_well"] else 1)
+    assert findings["packages"]["pettingzoo"]
+    assert findings["environments"][ENV] is None
+    assert findings["plug_ins"]["pettingllms.data"]["problems"] is None
+    assert {tier["isolation"] for tier in findings["sandbox"]} >= {"namespaces", "sealed"}
+    assert all(tier["is_available"] or tier["reason"] for tier in findings["sandbox"])
+
+
+def test_doctor_names_what_is_broken(cli, tmp_path):
+    code = "raise RuntimeError('broken on purpose')"
+    broken = announced(tmp_path / "site", "pettingllms.policies", "mine = other_package:x", code)
+    done = cli("doctor", **broken)
+    assert done.returncode == 1
+    assert "broken on purpose" in done.stdout
+
+
+def test_data_check_reports_rows_and_overlap(call, tmp_path):
+    question = "How many legs do {} spiders have if every spider has eight legs and none is hurt?"
+    rows = [{"question": question.format(n), "answer": f"#### {8 * n}"} for n in (3, 4)]
+    rows.append({"question": "", "answer": "#### 1"})
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "test.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    done = call("data", "check", "train.jsonl", "--against", "test.jsonl")
+    assert done.returncode == 0
+    assert "3 rows, 2 usable, 1 skipped" in done.stdout
+    assert "1 of 1 problems of test.jsonl have a near-duplicate" in done.stdout
+    found = json.loads(call("data", "check", "test.jsonl", "--json").stdout)
+    assert found["data"]["num_usable"] == 1
+
+
+def test_data_check_of_real_data(call, shared_data):
+    done = call("data", "check", shared_data("gsm8k_sample.jsonl"))
+    assert done.returncode == 0
+    assert "200 rows, 200 usable" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "extra"),
+    [
+        ("click", ["list"], "cli"),
+        ("rich", ["list"], "cli"),
+        ("scipy", ["eval", ENV, "-p", "oracle"], "cli"),
+        ("openai", ["eval", ENV, "-p", "openai:m@http://127.0.0.1:9/v1"], "cli"),
+        ("aiolimiter", ["eval", ENV, "-p", "openai:m@http://127.0.0.1:9/v1"], "cli"),
+    ],
+)
+def test_a_missing_package_ends_with_2_and_the_pip_command(missing, arguments, extra, tmp_path):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = {arguments!r}; "
+        "from pettingllms.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert f'pip install "pettingllms[{extra}]"' in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_core_imports_nothing_of_this():
+    code = (
+        "import sys, pettingllms; pettingllms.make('plan_path_v0').reset(seed=0); "
+        "print(*[name for name in ('click', 'rich', 'scipy', 'openai', 'aiolimiter', 'torch', "
+        "'pettingllms.cli', 'pettingllms.policies', 'pettingllms.evaluation') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,63 @@
+"""`play`: a person at the other end of stdin, recordings, and hostile team-mates."""
+
+import json
+
+ENV = ("plan_path_v0", "--seed", "3", "-e", "size=6")
+SOLUTION = '#### ["U","U","U","U","L"]'
+
+
+def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
+    wishes = [":help", ":hint", "hello", ":undo", ":prompt", ":nonsense", SOLUTION]
+    done = cli("play", *ENV, "--record", "game.jsonl", stdin="\n".join(wishes) + "\n")
+    assert done.returncode == 0, done.stderr
+    for text in (
+        "tool_0 (oracle) says",
+        "take back your last answer",
+        f"oracle would say: {SOLUTION}",
+        "not understood: no list of the moves",
+        "taken back",
+        "no command ':nonsense'",
+        "solved after turn 1",
+        "planner_0 +2.000",
+    ):
+        assert text in done.stdout, text
+    steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
+    assert [step["action"] for step in steps[1:-1]] == ["#### path(1, 1)", SOLUTION]
+
+    assert cli("replay", "game.jsonl").returncode == 0
+    text = (tmp_path / "game.jsonl").read_text()
+    (tmp_path / "game.jsonl").write_text(text.replace('\\"U\\",', "", 1))
+    tampered = cli("replay", "game.jsonl")
+    assert tampered.returncode == 1
+    assert "diverged at step 1" in tampered.stderr
+    (tmp_path / "game.jsonl").write_text(text[:300])
+    assert cli("replay", "game.jsonl").returncode == 1
+
+
+def test_the_end_of_the_input_leaves_the_game(cli):
+    done = cli("play", *ENV, stdin="")
+    assert done.returncode == 0
+    assert "stopped before the end" in done.stdout
+
+
+def test_a_person_plays_every_role_in_several_lines(cli):
+    answer = f'"""\nI think\n{SOLUTION}\n"""\n'
+    done = cli("play", *ENV, "--role", "all", stdin=f"path(1, 1)\n{answer}")
+    assert "tool_0 (you) reads" in done.stdout
+    assert "solved after turn 1" in done.stdout
+
+
+def test_other_policies_and_a_hostile_model(cli, chat_server):
+    chat_server.reply = lambda body: "\x1b]0;owned\x07 [bold]#### path(1, 1)"
+    done = cli("play", *ENV, "-p", f"tool={chat_server.policy}", stdin=SOLUTION + "\n")
+    assert "solved after turn 1" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "\x07" not in done.stdout
+    assert r"\x1b]0;owned\x07 [bold]#### path(1, 1)" in done.stdout
+
+
+def test_a_dead_team_mate_is_told(cli, chat_server):
+    chat_server.models = (401, {}, {"error": {"message": "bad key"}})
+    done = cli("play", *ENV, "-p", f"tool={chat_server.policy}", stdin=SOLUTION + "\n")
+    assert done.returncode == 1
+    assert "refused the key" in done.stderr
