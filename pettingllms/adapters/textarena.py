@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from pettingllms.adapters.chance import Chance, lent_chance
 from pettingllms.adapters.optional import require
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
@@ -44,14 +42,6 @@ class Message(NamedTuple):
     """Whether it belongs to the player's instructions."""
     text: str
     """The message with its sender."""
-
-
-@dataclass(frozen=True)
-class Chance:
-    """The state of the global random generators that a game draws from."""
-
-    python: Any
-    numpy: Any
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,8 @@ class TextArenaEnv(TextEnv[TextArenaState]):
 
     Games draw from Python's and numpy's global generators. These are set aside during every call
     and put back, and their state travels with the environment: equal seeds give equal episodes, and
-    forks are exact. This does not hold for games that ask a language model or the clock.
+    forks are exact. This does not hold for games that ask a language model or the clock, nor when
+    several threads of a process play.
 
     `infos[agent]["invalid_move"]` tells whether the game refused the move, `["reason"]` why the
     game ended.
@@ -132,12 +123,13 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        with _own_chance():  # importing TextArena draws, too
-            self._library = require(
+        with lent_chance(0):  # importing TextArena draws, and so do some games when they are made
+            library = require(
                 "textarena", feature="TextArenaEnv", package="textarena", extra="textarena"
             )
+            self._template = _load(library, game, dict(game_kwargs or {}))
         self.game = game
-        self._template = self._load(game, dict(game_kwargs or {}))
+        self._rule_kind = library.ObservationType.PROMPT
         self.num_players = self._count_players(num_players)
         if len(roles) not in (1, self.num_players):
             raise InvalidArgument("roles", roles, f"1 name, or {self.num_players} names")
@@ -150,16 +142,6 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             prompts=prompts,
             render_mode=render_mode,
         )
-
-    def _load(self, game: str, game_kwargs: dict[str, Any]) -> Any:
-        known = self._library.envs.registration.ENV_REGISTRY
-        if game not in known:
-            raise InvalidArgument("game", game, "an id of TextArena" + suggestion(game, known))
-        raw = f"{game}-raw"  # the same game without TextArena's wrappers
-        with _own_chance():
-            random.seed(0)  # some games draw already when they are made
-            np.random.seed(0)
-            return self._library.make(raw if raw in known else game, **game_kwargs)
 
     def _count_players(self, num_players: int | None) -> int:
         refusal: Exception | None = None
@@ -199,9 +181,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
 
     def _start(self, num_players: int, seed: int) -> tuple[Any, Chance]:
         game = copy.deepcopy(self._template)
-        with _own_chance() as chance:
-            random.seed(seed)
-            np.random.seed(seed)
+        with lent_chance(seed) as chance:
             game.reset(num_players=num_players, seed=seed)
             return game, chance()
 
@@ -213,7 +193,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             seed,
             (),
             game.state.current_player_id,
-            _with_news(empty, game, self._library),
+            _with_news(empty, game, self._rule_kind),
             (0,) * self.num_players,
             game,
             chance,
@@ -225,7 +205,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
     def _act(self, state: TextArenaState, agent: str, action: str) -> Transition:
         game, player = copy.deepcopy(state.game), state.player
         errors = game.state.error_count
-        with _own_chance(state.chance) as chance:
+        with lent_chance(state.chance) as chance:
             is_over, _ = game.step(action=action)
             after = chance()
         read = list(state.num_read)
@@ -234,7 +214,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             state.seed,
             (*state.moves, (player, action)),
             game.state.current_player_id,
-            _with_news(state.messages, game, self._library),
+            _with_news(state.messages, game, self._rule_kind),
             tuple(read),
             game,
             after,
@@ -270,6 +250,14 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         return [self.game, state.seed, state.moves]
 
 
+def _load(library: Any, game: str, game_kwargs: dict[str, Any]) -> Any:
+    known = library.envs.registration.ENV_REGISTRY
+    if game not in known:
+        raise InvalidArgument("game", game, "an id of TextArena" + suggestion(game, known))
+    raw = f"{game}-raw"  # the same game without TextArena's wrappers
+    return library.make(raw if raw in known else game, **game_kwargs)
+
+
 def _joined(messages: Sequence[Message], with_rules: bool = False) -> str:
     return "\n".join(m.text for m in messages if with_rules or not m.is_rule)
 
@@ -279,31 +267,16 @@ def _name(game: Any, player: int) -> str:
 
 
 def _with_news(
-    known: tuple[tuple[Message, ...], ...], game: Any, library: Any
+    known: tuple[tuple[Message, ...], ...], game: Any, rule_kind: Any
 ) -> tuple[tuple[Message, ...], ...]:
     """Return every player's messages with those added that the game holds ready for it."""
-    rule = library.ObservationType.PROMPT
     waiting = game.state.observations
     told: list[tuple[Message, ...]] = []
     for player, messages in enumerate(known):
         news = [
-            Message(kind is rule, text if kind is rule else f"[{_name(game, sender)}] {text}")
-            for sender, text, kind in waiting[player]
+            Message(True, text) if kind is rule_kind else Message(False, f"[{name}] {text}")
+            for name, text, kind in ((_name(game, m[0]), m[1], m[2]) for m in waiting[player])
         ]
         waiting[player] = []
         told.append((*messages, *news))
     return tuple(told)
-
-
-@contextmanager
-def _own_chance(start: Chance | None = None) -> Generator[Callable[[], Chance]]:
-    """Lend the global generators to a game; yields a function that tells their present state."""
-    python, numpy = random.getstate(), np.random.get_state()
-    if start is not None:
-        random.setstate(start.python)
-        np.random.set_state(start.numpy)
-    try:
-        yield lambda: Chance(random.getstate(), np.random.get_state())
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
