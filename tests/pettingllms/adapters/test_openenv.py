@@ -121,5 +121,5 @@ def test_wrong_use_is_told(adapter):
         _ = env.state
     with pytest.raises(UnknownEnvironment):
         adapter.create_server_app("no_such_v0")
-    with pytest.raises(InvalidArgument, match="size"):
+    with pytest.raises(InvalidArgument, match="4 to 64"):
         adapter.create_server_app("plan_path_v0", size=2)
