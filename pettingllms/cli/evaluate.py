@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -143,8 +143,8 @@ def eval_command(context: click.Context, **values: Any) -> int:
     status = 0
     progress = Progress(folder.plan.num_episodes)
     try:
-        with _progress_bar(folder.plan.num_episodes) as on_progress:
-            progress = asyncio.run(
+        with _progress_bar(progress) as on_progress:
+            asyncio.run(
                 evaluate(
                     folder,
                     settings,
@@ -239,8 +239,12 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
 
 
 @contextmanager
-def _progress_bar(num_episodes: int) -> Generator[Any]:
-    """Show on stderr how far the evaluation is, where stderr is a terminal."""
+def _progress_bar(seen: Progress) -> Generator[Callable[[Progress], None]]:
+    """Show on stderr how far the evaluation is, where stderr is a terminal.
+
+    Args:
+        seen: Gets the failures that are told, so that they are known after an interruption.
+    """
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -250,9 +254,10 @@ def _progress_bar(num_episodes: int) -> Generator[Any]:
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Bar(*columns, console=stderr(), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("", total=num_episodes, solved="-", tokens="", failed="")
+        task = bar.add_task("", total=seen.num_episodes, solved="-", tokens="", failed="")
 
         def show(progress: Progress) -> None:
+            seen.failures = progress.failures
             num_failed = progress.failures.total()
             solved = progress.num_success / max(1, progress.num_finished)
             bar.update(

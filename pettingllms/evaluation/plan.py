@@ -109,7 +109,8 @@ class EvaluationPlan:
         moved: dict[str, str] = {}
         for role, name in names.items():
             known = self.arms[MAIN].get(role)
-            if known is None or _URL.sub("", known) != _URL.sub("", name):
+            is_same = known is not None and _URL.sub("", known) == _URL.sub("", name)
+            if known is None or not is_same or moved.get(known, name) != name:
                 raise InvalidArgument(
                     f"policy of {role}",
                     name,

@@ -57,13 +57,14 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: str | Path, plan: EvaluationPlan) -> RunFolder:
-        """Begin an evaluation in a new folder.
+        """Begin an evaluation in a folder that holds no finished episode.
 
         Raises:
-            RunFolderError: If there is an evaluation in it already.
+            RunFolderError: If it holds one.
         """
         folder = Path(path)
-        if (folder / "run.json").exists():
+        episodes = folder / "episodes.jsonl"
+        if episodes.exists() and episodes.stat().st_size:
             raise RunFolderError(
                 f"{folder} holds an evaluation already. Go on with it (--resume {folder}), or "
                 "choose another folder (--out)."

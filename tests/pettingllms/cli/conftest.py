@@ -1,6 +1,7 @@
 """The command in a process of its own, and the server of the tests of policies."""
 
 import os
+import random
 import runpy
 import subprocess
 import sys
@@ -41,7 +42,9 @@ def call(capsys, monkeypatch, tmp_path):
 
     def call(*arguments):
         capsys.readouterr()
+        random_state = random.getstate()  # rich draws the ids of links from the global generator
         status = run([*map(str, arguments)])
+        random.setstate(random_state)
         printed = capsys.readouterr()
         return subprocess.CompletedProcess(arguments, status, printed.out, printed.err)
 

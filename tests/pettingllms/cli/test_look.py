@@ -45,6 +45,14 @@ def test_info_shows_page_arguments_and_prompts(call):
     assert "tool_0  then" not in done.stdout
 
 
+def test_an_environment_without_sections_or_splits_is_shown_and_evaluated(call, guess_id):
+    shown = call("info", guess_id, "-o", "secret=42")
+    assert shown.returncode == 0
+    assert "Hint at 42" in shown.stdout
+    assert "registered by hand" in shown.stdout
+    assert "1 solved" in call("eval", guess_id, "-p", "oracle", "-n", 1).stdout
+
+
 def test_info_as_json(call):
     page = json.loads(call("info", ENV, "--json").stdout)
     assert page["stages"] == [["tool_0"], ["planner_0"]]

@@ -98,6 +98,10 @@ def test_only_the_address_of_a_policy_may_change():
         "swapped": {"teller": "oracle", "guesser": new},
     }
     assert moved.prices == {new: (1.0, 2.0)}
+    shared = plan(arms={"main": {"teller": old, "guesser": old}})
+    assert set(shared.with_policies({"teller": new}).policies()) == {new}
+    with pytest.raises(InvalidArgument, match="address may differ"):
+        shared.with_policies({"teller": new, "guesser": old})
     for role, name in (("teller", "openai:qwen3:8b@http://localhost:8000/v1"), ("guesser", new)):
         with pytest.raises(InvalidArgument, match="address may differ"):
             given.with_policies({role: name})

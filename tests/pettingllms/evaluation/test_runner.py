@@ -256,6 +256,8 @@ def test_a_damaged_line_is_told_with_its_number(begin):
 
 def test_folders_that_are_none_are_refused(begin, tmp_path):
     folder = begin()
+    RunFolder.create(folder.path, folder.plan)
+    play(folder)
     with pytest.raises(RunFolderError, match="--resume"):
         RunFolder.create(folder.path, folder.plan)
     with pytest.raises(RunFolderError, match="not the folder of an evaluation"):
