@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
-import threading
-import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, Self
 
-from pettingllms.errors import InvalidArgument, SandboxError
+from pettingllms.errors import InvalidArgument
 from pettingllms.sandbox.isolation import (
-    JAILS,
-    NOT_COVERED,
     Tier,
-    check_platform,
     packages_of,
 )
 from pettingllms.sandbox.lane import Finished
-from pettingllms.sandbox.opening import open_jail
 from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
-from pettingllms.sandbox.pool import Pool
-from pettingllms.sandbox.unsafe import UnsafePool
+from pettingllms.sandbox.servers import Servers
 from pettingllms.sandbox.worker import Request
-
-logger = logging.getLogger(__name__)
 
 Isolation = Literal["auto", "namespaces", "landlock", "sealed", "unsafe"]
 Flavour = Literal["lean", "science"]
@@ -82,16 +72,10 @@ class Sandbox:
         self.limits = limits or Limits()
         self.workers = workers or _num_processors()
         self._isolation: Isolation = isolation
-        self._tier: Tier | None = None
-        self._reasons: dict[str, str] = {}
-        self._lock = threading.Lock()
-        self._pool: Pool | UnsafePool | None = None
-        self._finalizer: weakref.finalize[..., Any] | None = None
-        self._pid = os.getpid()
-        self._is_closed = False
+        self._servers = Servers(isolation, flavour, self.workers)
 
     def __enter__(self) -> Self:
-        self._running_pool()
+        self._servers.pool()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -102,10 +86,7 @@ class Sandbox:
 
     def close(self) -> None:
         """End all servers and whatever they run. Closing twice is allowed."""
-        self._is_closed = True
-        if self._finalizer is not None:
-            self._finalizer()
-        self._pool = None
+        self._servers.close()
 
     # ---- running
 
@@ -122,7 +103,7 @@ class Sandbox:
         Raises:
             SandboxError: The sandbox is closed or cannot be started. A program never raises.
         """
-        return self._running_pool().submit(self._request(code, stdin, limits)).result()[0]
+        return self._servers.pool().submit(self._request(code, stdin, limits)).result()[0]
 
     def run_many(
         self, code: str, stdins: Iterable[str | bytes], limits: Limits | None = None
@@ -200,20 +181,7 @@ class Sandbox:
 
     def describe(self) -> dict[str, Any]:
         """What the jail consists of, for a run's metadata and for people; starts the servers."""
-        pool = self._running_pool()
-        tier = self._tier
-        assert tier is not None
-        return {
-            "isolation": str(tier),
-            "is_jail": tier in JAILS,
-            "flavour": self.flavour,
-            "workers": self.workers,
-            "server_pids": pool.server_pids,
-            "num_restarts": pool.num_restarts,
-            "not_available": dict(self._reasons),
-            "not_covered": list(NOT_COVERED) if tier in JAILS else ["everything: it is no jail"],
-            **pool.facts,
-        }
+        return {"flavour": self.flavour, "workers": self.workers, **self._servers.describe()}
 
     # ---- inner workings
 
@@ -234,7 +202,7 @@ class Sandbox:
 
     def _stream(self, requests: Iterable[Request]) -> Iterator[Finished]:
         """Results in order, with a bounded number of requests under way."""
-        pool = self._running_pool()
+        pool = self._servers.pool()
         window = pool.window
         under_way: deque[Future[Finished]] = deque()
         try:
@@ -250,10 +218,10 @@ class Sandbox:
 
     async def _gather(self, requests: Iterable[Request]) -> list[Finished]:
         """As `_stream`, for asyncio."""
-        if self._pool is None:
+        if not self._servers.are_running:
             # Starting servers takes a while, and the loop must go on.
-            await asyncio.get_running_loop().run_in_executor(None, self._running_pool)
-        pool = self._running_pool()
+            await asyncio.get_running_loop().run_in_executor(None, self._servers.pool)
+        pool = self._servers.pool()
         window = pool.window
         under_way: deque[asyncio.Future[Finished]] = deque()
         finished: list[Finished] = []
@@ -268,37 +236,6 @@ class Sandbox:
             for future in under_way:
                 future.cancel()
         return finished
-
-    def _running_pool(self) -> Pool | UnsafePool:
-        if self._pid != os.getpid():
-            # Forked: the lock may be held by a thread that does not exist here.
-            self._lock = threading.Lock()
-            self._pool, self._pid = None, os.getpid()
-        with self._lock:
-            if self._is_closed:
-                raise SandboxError("this sandbox is closed. Make a new one.")
-            if self._pool is None:
-                self._tier, self._pool = self._open()
-                self._finalizer = weakref.finalize(self, self._pool.close)
-            return self._pool
-
-    def _open(self) -> tuple[Tier, Pool | UnsafePool]:
-        if self._isolation == "unsafe":
-            return Tier.UNSAFE, UnsafePool(self.workers)
-        check_platform()
-        self._reasons = {}
-        candidates = JAILS if self._isolation == "auto" else (Tier(self._isolation),)
-        for tier in candidates:
-            try:
-                return tier, open_jail(tier, self.flavour, self.workers)
-            except SandboxError as error:
-                self._reasons[str(tier)] = str(error)
-        reasons = "; ".join(f"{tier}: {reason}" for tier, reason in self._reasons.items())
-        raise SandboxError(
-            f"this machine does not offer isolation={self._isolation!r}: {reasons}. "
-            "Run `pettingllms doctor`; in a container, the default settings of Docker are enough "
-            "for 'landlock' and 'sealed'."
-        )
 
 
 def _num_processors() -> int:

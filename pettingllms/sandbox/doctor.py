@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from dataclasses import dataclass
@@ -14,6 +15,13 @@ from pettingllms.sandbox.opening import open_jail
 
 _shared: dict[str, Sandbox] = {}
 _shared_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # So that no forked process begins with the lock held by a thread that it does not have.
+    os.register_at_fork(
+        before=_shared_lock.acquire,
+        after_in_parent=_shared_lock.release,
+        after_in_child=_shared_lock.release,
+    )
 
 
 def default_sandbox(flavour: Flavour = "lean") -> Sandbox:

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterable
 from mmap import mmap
 from typing import NamedTuple, NoReturn
 
@@ -94,7 +95,9 @@ def _lock(job: Job, locks: Locks) -> None:
         kernel.load_filter(locks.seccomp_number, bytes(code))
 
 
-def run(job: Job, files: Descriptors, locks: Locks, page: mmap) -> NoReturn:
+def run(
+    job: Job, files: Descriptors, locks: Locks, page: mmap, other_pages: Iterable[mmap]
+) -> NoReturn:
     """Lock this process up and run the program in it.
 
     Args:
@@ -102,8 +105,11 @@ def run(job: Job, files: Descriptors, locks: Locks, page: mmap) -> NoReturn:
         files: Where program and input come from and where output goes.
         locks: What to lock up with.
         page: Shared with the server: byte 0 tells the stage, the rest why locking up failed.
+        other_pages: The pages of other children, in which nothing may be changed from here.
     """
     try:
+        for other in other_pages:
+            other.close()
         source = program.read_whole(files.program)
         _place(files)
         _lock(job, locks)

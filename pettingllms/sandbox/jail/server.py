@@ -6,7 +6,6 @@ open files.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import resource
@@ -17,9 +16,9 @@ import struct
 import sys
 import time
 from mmap import mmap
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from . import child, kernel, landlock, modules, namespaces, program, warm
+from . import child, kernel, setup
 
 JOB = struct.Struct("=QddQQIIB")
 RESULT = struct.Struct("=QiddQBB")
@@ -132,7 +131,8 @@ class _Server:
             self._report(job, _COULD_NOT_FORK, started, None, page)
             pid = -1
         if pid == 0:
-            child.run(job, files, self._locks, page)
+            others = [*self._pages, *(running.page for running in self._running.values())]
+            child.run(job, files, self._locks, page, others)
         for descriptor in files:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -148,7 +148,10 @@ class _Server:
         kernel.unshare(kernel.CLONE_NEWPID)
         pid = os.fork()
         if pid:
-            kernel.setns(self._own_pids, kernel.CLONE_NEWPID)
+            try:
+                kernel.setns(self._own_pids, kernel.CLONE_NEWPID)
+            except OSError:
+                os._exit(1)  # the next child would be made in a namespace of this one
         return pid
 
     def _listen(self) -> None:
@@ -182,97 +185,6 @@ class _Server:
         self._parent.send(message + reason)
 
 
-def _wait_for(inner: int, parent: socket.socket) -> NoReturn:
-    """Outer half of a server with a pid namespace: live as long as the inner half, no longer."""
-    parent.close()
-    _, status = os.waitpid(inner, 0)
-    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-
-
-def _become_jail_user(uid: int, readable: list[str], capset_number: int) -> bool:
-    """Leave root. Returns whether files still have to be read as their owner root would."""
-    keeps_files = not _readable_by(uid, readable)
-    kernel.prctl(kernel.PR_SET_KEEPCAPS, keeps_files)
-    namespaces.become(uid)
-    if keeps_files:
-        kernel.keep_capabilities(capset_number, kernel.CAP_SETUID_MASK)
-        kernel.set_filesystem_uid(0)
-    kernel.keep_capabilities(capset_number, 0)
-    return keeps_files
-
-
-def _readable_by(uid: int, paths: list[str]) -> bool:
-    """Whether `uid`, of no group, can read all `paths` (an interpreter may lie under /root)."""
-    pid = os.fork()
-    if pid == 0:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-        os._exit(0 if all(os.access(path, os.R_OK) for path in paths) else 1)
-    return os.waitpid(pid, 0)[1] == 0
-
-
-def _virtual_memory_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
-
-
-def _enter_namespaces(config: dict[str, Any], readable: list[str], parent: socket.socket) -> int:
-    namespaces.enter(readable, config["jail_uid"], config["numbers"]["pivot_root"])
-    inner = os.fork()
-    if inner:
-        _wait_for(inner, parent)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    return os.pidfd_open(os.getpid())
-
-
-def _use_memory_files_as_standard_streams() -> None:
-    """Children get files of this kind, so stream objects made for these fit those."""
-    for descriptor in (0, 1):
-        file = os.memfd_create("empty", os.MFD_CLOEXEC)
-        os.dup2(file, descriptor, inheritable=False)
-        os.close(file)
-
-
-def _set_up(
-    config: dict[str, Any], parent: socket.socket
-) -> tuple[child.Locks, int, dict[str, Any]]:
-    packages = [(name, folder) for name, folder in config["packages"]]
-    modules.install(packages)
-    may_read_files = config["may_read_files"]
-    modules.preload([name for name, _ in packages], may_read_files=may_read_files)
-    if config["warm_up"]:
-        warm.science()
-    _use_memory_files_as_standard_streams()
-    program.prepare()
-    modules.settle(may_read_files=may_read_files)
-    readable = modules.readable_paths(packages)
-    base_memory_bytes = _virtual_memory_bytes()
-    facts: dict[str, Any] = {"landlock": 0, "reads_as_root": False, "uid": os.getuid()}
-    own_pids = -1
-    if config["namespaces"]:
-        own_pids = _enter_namespaces(config, readable, parent)
-    elif config["jail_uid"] is not None:
-        facts["reads_as_root"] = _become_jail_user(
-            config["jail_uid"], readable, config["numbers"]["capset"]
-        )
-    facts["uid"] = os.getuid()
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
-        resource.setrlimit(kind, (0, 0))
-    if config["landlock"]:
-        facts["landlock"] = landlock.restrict(readable)
-    locks = child.Locks(
-        base64.b64decode(config["filter"]),
-        tuple(config["pid_offsets"]),
-        config["numbers"]["seccomp"],
-        config["numbers"]["capset"],
-        base_memory_bytes,
-        0 if own_pids >= 0 else os.getpid(),
-    )
-    return locks, own_pids, facts
-
-
 def main(descriptor: int) -> None:
     """Serve the parent at the other end of the socket until it hangs up.
 
@@ -283,7 +195,7 @@ def main(descriptor: int) -> None:
     os.umask(0o022)
     parent = socket.socket(fileno=descriptor)
     config = json.loads(parent.recv(1 << 17))
-    locks, own_pids, facts = _set_up(config, parent)
+    locks, own_pids, facts = setup.set_up(config, parent)
     facts["python"] = sys.version.split()[0]
     parent.send(json.dumps(facts).encode())
     _Server(parent, locks, config["slots"], own_pids).serve()

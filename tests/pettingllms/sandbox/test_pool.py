@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox, pool, worker
+from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox, opening, pool, worker
 
 DOUBLE = "print(int(input()) * 2)"
 LONG = Limits(wall_s=60, cpu_s=30)
@@ -164,7 +164,7 @@ def test_threads_share_a_sandbox(sandbox):
 def test_inputs_are_taken_as_they_are_needed(sandbox):
     ahead = []
     finished = 0
-    window = sandbox._running_pool().window
+    window = sandbox._servers.pool().window
 
     def stdins():
         for n in range(100):
@@ -333,3 +333,21 @@ def test_a_forked_process_does_not_keep_our_servers_alive(any_jail):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
+    monkeypatch.setattr(opening, "_MAX_SERVERS", 1)
+    with Sandbox(isolation=any_jail.describe()["isolation"], workers=4) as sandbox:
+        assert len(sandbox.describe()["server_pids"]) == 1
+        code = "import time\nn = int(input())\ntime.sleep(1 if n else 0)\nprint(n)"
+        start = time.monotonic()
+        results = sandbox.run_many(code, [str(n) for n in range(4)])
+        assert time.monotonic() - start < 2.9
+        assert [result.stdout for result in results] == ["0\n", "1\n", "2\n", "3\n"]
+        statuses = [
+            result.status
+            for result in sandbox.run_many(
+                "n = int(input())\nif n % 2: 1 / 0", [str(n) for n in range(24)]
+            )
+        ]
+        assert statuses == [Status.OK, Status.ERROR] * 12
