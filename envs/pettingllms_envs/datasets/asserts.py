@@ -17,28 +17,28 @@ CANDIDATE = "candidate"
 """What HumanEval calls the function under test."""
 
 
-class AssertError(ValueError):
+class UnreadableTest(ValueError):
     """An assert that is not a call compared with a literal value."""
 
 
-def tests_of_asserts(asserts: Sequence[str]) -> tuple[str, tuple[CodeTest, ...]]:
+def read_asserts(asserts: Sequence[str]) -> tuple[str, tuple[CodeTest, ...]]:
     """Return the function's name and the tests of a list of assert statements.
 
     Raises:
-        AssertError: An assert is of another form, or they call different functions.
+        UnreadableTest: An assert is of another form, or they call different functions.
     """
     found = [_test(statement) for text in asserts for statement in _statements(text)]
     names = {name for name, _ in found}
     if len(names) != 1:
-        raise AssertError(f"the asserts call {len(names)} functions, not one")
+        raise UnreadableTest(f"the asserts call {len(names)} functions, not one")
     return names.pop(), tuple(test for _, test in found)
 
 
-def tests_of_check(source: str) -> tuple[CodeTest, ...]:
+def read_check(source: str) -> tuple[CodeTest, ...]:
     """Return the tests in the function `check(candidate)` of a source text.
 
     Raises:
-        AssertError: There is no such function, or it holds something else than asserts on literals.
+        UnreadableTest: There is no such function, or it holds something else than asserts on literals.
     """
     checks = [
         node
@@ -46,11 +46,11 @@ def tests_of_check(source: str) -> tuple[CodeTest, ...]:
         if isinstance(node, ast.FunctionDef) and node.name == "check"
     ]
     if not checks:
-        raise AssertError("test defines no function check")
+        raise UnreadableTest("test defines no function check")
     body = [node for node in checks[-1].body if not _says_nothing(node)]
     found = [_test(node) for node in body]
     if not found or any(name != CANDIDATE for name, _ in found):
-        raise AssertError("check does not test its candidate")
+        raise UnreadableTest("check does not test its candidate")
     return tuple(test for _, test in found)
 
 
@@ -58,7 +58,7 @@ def _statements(text: str) -> list[ast.stmt]:
     try:
         return ast.parse(text.strip()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise AssertError("the tests are not Python") from error
+        raise UnreadableTest("the tests are not Python") from error
 
 
 def _says_nothing(node: ast.stmt) -> bool:
@@ -74,10 +74,10 @@ def _says_nothing(node: ast.stmt) -> bool:
 
 def _test(node: ast.stmt) -> tuple[str, CodeTest]:
     if not isinstance(node, ast.Assert):
-        raise AssertError(f"the tests hold a {type(node).__name__}, not only asserts")
+        raise UnreadableTest(f"the tests hold a {type(node).__name__}, not only asserts")
     call, wanted = _call_and_value(node.test)
     if not isinstance(call, ast.Call) or call.keywords or not isinstance(call.func, ast.Name):
-        raise AssertError("an assert is not a plain function call compared with a value")
+        raise UnreadableTest("an assert is not a plain function call compared with a value")
     arguments = [_literal(argument) for argument in call.args]
     return call.func.id, CodeTest(_json(arguments), _json(wanted))
 
@@ -95,19 +95,19 @@ def _call_and_value(test: ast.expr) -> tuple[ast.expr, Any]:
             return test, True
         case _:
             pass
-    raise AssertError("an assert is not a function call compared with a value")
+    raise UnreadableTest("an assert is not a function call compared with a value")
 
 
 def _literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError) as error:
-        raise AssertError("an assert uses something else than literal values") from error
+        raise UnreadableTest("an assert uses something else than literal values") from error
 
 
 def _json(value: Any) -> str:
     if _has_no_json(value):
-        raise AssertError("an assert uses a value that JSON cannot express")
+        raise UnreadableTest("an assert uses a value that JSON cannot express")
     return json.dumps(value)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pettingllms_envs.datasets.asserts import AssertError, tests_of_asserts, tests_of_check
+from pettingllms_envs.datasets.asserts import UnreadableTest, read_asserts, read_check
 from pettingllms_envs.datasets.fields import (
     Row,
     RowError,
@@ -214,8 +214,8 @@ def mbpp(row: Row, number: int) -> CodeProblem:
     """
     text = optional_text(row, "text") or text_field(row, "prompt")
     try:
-        name, tests = tests_of_asserts(texts_field(row, "test_list"))
-    except AssertError as error:
+        name, tests = read_asserts(texts_field(row, "test_list"))
+    except UnreadableTest as error:
         raise RowError(str(error)) from error
     return CodeProblem(
         id=row_id(row, number, "task_id"),
@@ -234,8 +234,8 @@ def humaneval(row: Row, number: int) -> CodeProblem:
     """
     prompt, name = text_field(row, "prompt"), text_field(row, "entry_point")
     try:
-        tests = tests_of_check(text_field(row, "test"))
-    except AssertError as error:
+        tests = read_check(text_field(row, "test"))
+    except UnreadableTest as error:
         raise RowError(str(error)) from error
     return CodeProblem(
         id=row_id(row, number, "task_id"),

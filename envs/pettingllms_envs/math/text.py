@@ -104,9 +104,7 @@ _FORMAT = (
     "Write the final answer in simplest exact form: a whole number, a fraction, or a LaTeX "
     "expression; several answers separated by commas; points as (x,y); intervals as [a,b)."
 )
-_USER = (
-    "Problem:\n{question}\n\nTurn {turn} of {max_turns}.{history}\n\nSolve the problem."
-)
+_USER = "Problem:\n{question}\n\nTurn {turn} of {max_turns}.{history}\n\nSolve the problem."
 _UPDATE = (
     "Turn {turn} of {max_turns}. The answers of the last turn did not agree:\n\n{news}\n\n"
     "Find out which one is wrong and answer again."

@@ -1,0 +1,111 @@
+"""Output comparison."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms_envs.code import outputs_match, values_match
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        ("1 2\n3", "1\n2 3\n"),
+        ("  7  ", "7"),
+        ("0.3333333", "0.33333334"),
+        ("3", "3.0"),
+        ("3.0", "3"),
+        ("1e3", "1000.0"),
+        ("1000000.4", "1000000.0"),
+        (".5", "0.50"),
+        ("", "\n"),
+        ("Yes\r\nNo\r\n", "Yes\nNo\n"),
+    ],
+)
+def test_equal_outputs(actual, expected):
+    assert outputs_match(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        ("1 2", "1 2 3"),
+        ("1 2 3", "1 2"),
+        ("", "0"),
+        ("yes", "YES"),
+        ("0.3334", "0.3333333"),
+        ("100000000000000001", "100000000000000000"),
+        ("1e17", "100000000000000001"),
+        ("3.0000001", "3"),
+        ("nan", "0.5"),
+        ("inf", "1e400"),
+        ("1_0", "10.0"),
+        ("0x10", "16"),
+        ("05", "5"),
+        ("True", "1"),
+    ],
+)
+def test_different_outputs(actual, expected):
+    assert not outputs_match(actual, expected)
+
+
+def test_exact_mode_minds_spaces_but_not_the_last_line_end():
+    assert outputs_match("a  b\n", "a  b", exact=True)
+    assert outputs_match("a\r\nb", "a\nb\n", exact=True)
+    assert not outputs_match("a b", "a  b", exact=True)
+    assert not outputs_match("a\n\n", "a", exact=True)
+    assert not outputs_match("1.0", "1.00", exact=True)
+
+
+@given(st.text(max_size=60))
+def test_every_text_matches_itself(text):
+    assert outputs_match(text, text)
+    assert outputs_match(text, text, exact=True)
+    assert outputs_match(f"  {text}\n\n", text)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5))
+def test_rounding_within_the_tolerance_is_free(numbers):
+    assert outputs_match(" ".join(map(repr, numbers)), " ".join(f"{x:.9f}" for x in numbers))
+
+
+@given(st.integers(-(10**40), 10**40))
+def test_whole_numbers_are_exact(number):
+    assert not outputs_match(str(number + 1), str(number))
+    assert outputs_match(f"{number}.0", str(number))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_every_value_matches_itself(value):
+    assert values_match(json.loads(json.dumps(value)), value)
+    assert not values_match([value], value)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "is_equal"),
+    [
+        (0.1 + 0.2, 0.3, True),
+        (1, 1.0, True),
+        (True, 1, True),
+        ([1, [2.0000000001]], [1, [2]], True),
+        ("1", 1, False),
+        (None, 0, False),
+        (None, 0.0, False),
+        ({"a": 1.0}, {"a": 1}, True),
+        ({"a": 1}, {"b": 1}, False),
+        ([1, 2], [2, 1], False),
+        (10**400, 1.5, False),
+        (float("inf"), float("inf"), True),
+    ],
+)
+def test_values(actual, expected, is_equal):
+    assert values_match(actual, expected) is is_equal

@@ -1,0 +1,307 @@
+"""Coder and tester: agreement, rewards, history, degenerate policies."""
+
+import random
+
+import pytest
+
+from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.testing import play
+from pettingllms.testing.play import reference_player
+from pettingllms_envs.code import EXERCISES, CodeEnv
+
+RIGHT = "print(2 * int(input()))"
+WRONG = "n = int(input())\nprint(2 * abs(n))"  # passes 3 of 4 golden tests
+BAD = "print(5)"
+
+
+def episode(env, *texts):
+    env.reset(seed=0)
+    total = dict.fromkeys(env.possible_agents, 0.0)
+    infos = []
+    for text in texts:
+        agent = env.agent_selection
+        env.step(text)
+        infos.append(env.infos[agent])
+        for name, reward in env.rewards.items():
+            total[name] += reward
+    return infos, total
+
+
+@pytest.fixture
+def env(double):
+    return CodeEnv(source=[double], split=None)
+
+
+def test_a_right_program_and_a_telling_test_earn_everything(env, program, test_text):
+    infos, total = episode(env, program(RIGHT), test_text(("-3", "-6")))
+    assert all(env.terminations.values())
+    assert infos[-1]["success"]
+    assert infos[-1]["agreed"]
+    assert total == {"coder_0": 3.0, "tester_0": 3.0}
+    assert infos[0]["reward_parts"] == {"team": 2.0, "local": 1.0}
+    assert infos[1]["reward_parts"] == {"team": 0.0, "local": 1.0}
+    assert (infos[0]["golden_passed"], infos[0]["golden_total"]) == (4, 4)
+    assert (infos[1]["tests_right"], infos[1]["bad_exposed"], infos[1]["bad_known"]) == (1, 2, 2)
+
+
+def test_a_test_that_catches_a_wrong_program_saves_the_episode(env, program, test_text):
+    infos, total = episode(
+        env, program(WRONG), test_text(("-3", "-6")), program(RIGHT), test_text(("-3", "-6"))
+    )
+    assert infos[1]["agreed"] is False
+    assert infos[-1]["success"]
+    assert infos[0]["reward_parts"] == {"team": 0.75, "local": 0.75}
+    assert infos[2]["reward_parts"] == {"team": 1.25, "local": 0.25}
+    assert total == {"coder_0": 3.0, "tester_0": 3.0}
+
+
+def test_a_trivial_test_lets_a_wrong_program_through(env, program, test_text):
+    infos, total = episode(env, program(WRONG), test_text(("3", "6")))
+    assert all(env.terminations.values())
+    assert not infos[-1]["success"]
+    assert total == {"coder_0": 1.5, "tester_0": 0.75}
+
+
+def test_golden_tests_and_verdicts_are_never_shown(double, program, test_text):
+    secret = double._replace(tests=tuple(t._replace(input="31337\n", output="62674\n")
+                                         for t in double.tests[:1]))  # fmt: skip
+    env = CodeEnv(source=[secret], split=None)
+    episode(env, program(BAD), test_text(("4", "8")), program(WRONG), test_text(("-4", "-8")))
+    for agent in env.possible_agents:
+        text = env.observe(agent)
+        assert "31337" not in text
+        assert "62674" not in text
+        assert RIGHT not in text
+        assert "golden" not in text
+
+
+def test_both_see_the_program_and_the_mismatch(env, program, test_text):
+    env.reset(seed=0)
+    before = env.observe("tester_0")
+    env.step(program(BAD))
+    assert env.observe("tester_0") == before
+    env.step(test_text(("-44", "-88")))
+    for agent in env.possible_agents:
+        text = env.observe(agent)
+        assert BAD in text
+        assert "-44" in text
+        assert "-88" in text
+        assert "Got from the program:\n5" in text
+
+
+def test_failures_are_told(env, program, test_text):
+    episode(env, program("print(1/0)"), test_text(("-44", "-88")))
+    assert "ZeroDivisionError" in env.observe("coder_0")
+    episode(env, "no program", "no test")
+    assert "the coder gave no closed ```python block" in env.observe("tester_0")
+    assert "the tester gave no ```input block" in env.observe("coder_0")
+
+
+def test_the_history_is_bounded(double, program, test_text):
+    env = CodeEnv(source=[double], split=None, history=2, max_turns=6)
+    texts = [t for i in range(4) for t in (program(BAD), test_text((f"70{i}", f"80{i}")))]
+    episode(env, *texts, program(BAD), test_text(("7" * 15_000, "8" * 15_000)))
+    text = env.observe("coder_0")
+    assert "802" not in text
+    assert "803" in text
+    assert len(text) < 12_000
+
+
+def test_delta_mode_shows_only_the_last_turn(double, program, test_text):
+    env = CodeEnv(source=[double], split=None, observation_mode="delta")
+    episode(env, program(BAD), test_text(("701", "1")), program(BAD), test_text(("702", "1")))
+    text = env.observe("coder_0")
+    assert "702" in text
+    assert "701" not in text
+    assert double.statement not in text
+
+
+def test_unreadable_texts_cost_and_keep_what_stands(env, program, test_text):
+    infos, total = episode(env, program(WRONG), test_text(("-3", "-6")), "hm", "hm")
+    assert infos[2]["reward_parts"] == {"team": 0.0, "local": -0.0625}
+    assert infos[3]["reward_parts"] == {"team": 0.0, "local": -0.0625}
+    assert infos[2]["golden_passed"] == 3
+    assert not all(env.terminations.values())
+
+
+def test_an_old_program_does_not_agree_with_a_new_test(env, program, test_text):
+    infos, _ = episode(env, program(RIGHT), test_text(("4", "9")), "hm", test_text(("4", "8")))
+    assert not infos[-1]["agreed"]
+    assert not all(env.terminations.values())
+
+
+def test_the_standing_program_is_judged_at_the_turn_limit(double, program, test_text):
+    env = CodeEnv(source=[double], split=None, max_turns=2)
+    infos, _ = episode(env, program(RIGHT), test_text(("4", "9")), "hm", "hm")
+    assert all(env.terminations.values())
+    assert infos[-1]["success"]
+    infos, _ = episode(env, program(RIGHT), test_text(("4", "9")), program(BAD), "hm")
+    assert not infos[-1]["success"]
+
+
+def test_going_back_and_forth_pays_nothing(env, program, test_text):
+    turns = [program(RIGHT), test_text(("4", "9")), program(BAD), test_text(("4", "9"))]
+    _, total = episode(env, *turns, *turns)
+    assert total == {"coder_0": 0.0, "tester_0": 0.0}
+
+
+def test_the_return_does_not_depend_on_the_number_of_turns(env, program, test_text):
+    late = [program(BAD), test_text(("4", "9"))] * 3
+    _, slow = episode(env, *late, program(RIGHT), test_text(("-3", "-6")))
+    _, fast = episode(env, program(RIGHT), test_text(("-3", "-6")))
+    assert slow == fast
+
+
+def test_functions_work_too(add, program, test_text):
+    env = CodeEnv(source=[add], split=None)
+    env.reset(seed=0)
+    assert "defines the function add" in env.observe("coder_0")
+    assert "JSON list" in env.observe("tester_0")
+    infos, total = episode(env, program(add.solution), test_text(("[-2, 5]", "3")))
+    assert infos[-1]["success"]
+    assert total == {"coder_0": 3.0, "tester_0": 3.0}
+    infos, _ = episode(env, program(add.wrong_programs[0]), test_text(("[-2, 5]", "3")))
+    assert not infos[-1]["agreed"]
+    assert "Got from the program:\n7" in env.observe("coder_0")
+
+
+def test_alone_the_examples_take_the_testers_place(double, program):
+    env = CodeEnv(source=[double], split=None, team="single")
+    assert env.possible_agents == ["coder_0"]
+    infos, total = episode(env, program(BAD), program(RIGHT))
+    assert not infos[0]["agreed"]
+    assert infos[1]["success"]
+    assert total == {"coder_0": 3.0}
+    env.reset(seed=0)
+    env.step(program(BAD))
+    assert "Expected by the tester:\n2" in env.observe("coder_0")
+    infos, _ = episode(env, program(WRONG))
+    assert infos[0]["agreed"]
+    assert not infos[0]["success"]
+
+
+def test_alone_without_examples_a_repeated_program_is_handed_in(double, program):
+    env = CodeEnv(source=[double._replace(public_tests=())], split=None, team="single")
+    infos, _ = episode(env, program(BAD), program(RIGHT), program(RIGHT))
+    assert [info["agreed"] for info in infos] == [False, False, True]
+    assert infos[-1]["success"]
+
+
+def test_several_tests_in_a_turn(double, program, test_text):
+    env = CodeEnv(source=[double], split=None, tests_per_turn=2)
+    infos, _ = episode(env, program(RIGHT), test_text(("9", "9"), ("-3", "-6"), ("5", "10")))
+    assert (infos[1]["tests_given"], infos[1]["tests_right"]) == (2, 2)
+    assert infos[1]["agreed"]
+
+
+def test_exact_comparison_can_be_asked_for(double, program, test_text):
+    spaced = program("print('', 2 * int(input()))")
+    for exact, passed in ((False, 4), (True, 0)):
+        env = CodeEnv(source=[double], split=None, exact=exact)
+        infos, _ = episode(env, spaced, test_text(("3", "6")))
+        assert infos[0]["golden_passed"] == passed
+
+
+def returns(env, coder, tester=None, seeds=range(20)):
+    """Mean return of each agent under scripted texts (functions of the environment)."""
+    totals = dict.fromkeys(env.possible_agents, 0.0)
+    wins = 0
+    for seed in seeds:
+        env.reset(seed=seed)
+        while not any(env.terminations.values()):
+            agent = env.agent_selection
+            env.step((coder if agent == "coder_0" else tester)(env))
+            for name, reward in env.rewards.items():
+                totals[name] += reward / len(seeds)
+        wins += env.infos[env.possible_agents[-1]]["success"]
+    return totals, wins / len(seeds)
+
+
+def oracle(agent):
+    return lambda env: env.reference_action(agent, "oracle", random.Random(0))
+
+
+def example(agent):
+    return lambda env: env.reference_action(agent, "example", random.Random(0))
+
+
+def test_degenerate_policies_score_low(program, test_text):
+    env = CodeEnv(split=None)
+    best, wins = returns(env, oracle("coder_0"), oracle("tester_0"))
+    assert best["coder_0"] == 3.0
+    assert best["tester_0"] > 2.8
+    assert wins == 1.0
+
+    def echo(env):
+        return program(f"print({env.observe('coder_0')!r})")
+
+    def constant(env):
+        return program("print('yes')")
+
+    for coder in (example("coder_0"), echo, constant, lambda env: "", lambda env: "no idea"):
+        totals, wins = returns(env, coder, oracle("tester_0"))
+        assert totals["coder_0"] < 0.6
+        assert wins == 0.0
+    trivial = [
+        example("tester_0"),
+        lambda env: test_text(("1", "1")),
+        lambda env: test_text(("0", "0")),
+        lambda env: env.observe("tester_0"),
+        lambda env: "",
+    ]
+    for tester in trivial:
+        totals, _ = returns(env, oracle("coder_0"), tester)
+        assert totals["tester_0"] - 2.0 < 0.25, "beyond the team's share"
+
+
+def test_policies_are_ordered():
+    for team in ("coder-tester", "single"):
+        env = CodeEnv(team=team, split="test")
+        means = {}
+        for policy in env.reference_policies:
+            env.reset(seed=1)
+            steps = play(env, reference_player(policy, random.Random(0)))
+            means[policy] = sum(step["rewards"]["coder_0"] for step in steps)
+            assert steps[-1]["info"]["success"] == (policy == "oracle")
+        assert means["oracle"] == 3.0
+        assert max(means["constant"], means["example"]) < 1.5
+
+
+def test_problems_can_be_chosen(double, add):
+    env = CodeEnv(source=[double, add], split=None)
+    env.reset(seed=0, options={"problem": "add"})
+    assert env.state().problem_id == "add"
+    with pytest.raises(InvalidArgument, match="double"):
+        env.reset(seed=0, options={"problem": "dubble"})
+    env = CodeEnv(difficulty=("easy", "medium"), max_tests=3)
+    easy = {e.id for e in EXERCISES if e.difficulty in ("easy", "medium")}
+    for seed in range(10):
+        env.reset(seed=seed)
+        assert env.state().problem_id in easy
+    env.step(env.reference_action("coder_0", "oracle", random.Random(0)))
+    assert env.infos["coder_0"]["golden_total"] == 3
+
+
+def test_a_problem_without_a_solution_has_no_oracle(double):
+    env = CodeEnv(source=[double._replace(solution=None)], split=None)
+    env.reset(seed=0)
+    with pytest.raises(UnreachableRequest, match="no solution"):
+        env.reference_action("coder_0", "oracle", random.Random(0))
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"team": "duo"},
+        {"split": "holdout"},
+        {"difficulty": "impossible"},
+        {"source": "missing.jsonl"},
+        {"source": []},
+        {"max_tests": 0},
+        {"tests_per_turn": 0},
+        {"history": 0},
+    ],
+)
+def test_bad_arguments_are_named(kwargs):
+    with pytest.raises(InvalidArgument):
+        CodeEnv(**kwargs)

@@ -1,0 +1,99 @@
+"""Asserts read as data."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms_envs.datasets.asserts import UnreadableTest, read_asserts, read_check
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(VALUES, max_size=3), VALUES)
+def test_literal_calls_become_tests(arguments, wanted):
+    text = f"assert f({', '.join(map(repr, arguments))}) == {wanted!r}"
+    name, tests = read_asserts([text])
+    assert name == "f"
+    assert json.loads(tests[0].input) == arguments
+    assert json.loads(tests[0].output) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("assert f(1)", True),
+        ("assert not f(1)", False),
+        ("assert f(1) is None", None),
+        ("assert abs(f(1) - 0.5) < 1e-6", 0.5),
+        ("assert f(1) == (1, 2), 'message'", [1, 2]),
+        ("assert f(1) == -2.5", -2.5),
+    ],
+)
+def test_other_forms_of_asserts(text, wanted):
+    _, tests = read_asserts([text])
+    assert json.loads(tests[0].output) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "assert f(1) == g(2)",
+        "assert f(x) == 1",
+        "assert f(1) != 1",
+        "assert set(f(1)) == {1}",
+        "assert f(1) == {1, 2}",
+        "assert f(1) == {1: 2}",
+        "assert f(a=1) == 1",
+        "assert m.f(1) == 1",
+        "import os",
+        "assert f(1) == __import__('os').getcwd()",
+        "assert (",
+        "",
+    ],
+)
+def test_anything_else_is_refused(text):
+    with pytest.raises(UnreadableTest):
+        read_asserts([text])
+
+
+def test_asserts_of_several_functions_are_refused():
+    with pytest.raises(UnreadableTest, match="2 functions"):
+        read_asserts(["assert f(1) == 1", "assert g(1) == 1"])
+
+
+def test_checks_of_humaneval():
+    source = '''
+METADATA = {"author": "x"}
+
+def check(candidate):
+    """Says nothing."""
+    assert candidate([1], 2) == 3, "first"
+    assert True, "always"
+    assert abs(candidate([], 0) - 0.25) < 1e-3
+    print("done")
+'''
+    tests = read_check(source)
+    assert [json.loads(test.input) for test in tests] == [[[1], 2], [[], 0]]
+    assert [json.loads(test.output) for test in tests] == [3, 0.25]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def other(candidate):\n    assert candidate(1) == 1",
+        "def check(candidate):\n    pass",
+        "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i",
+        "def check(candidate):\n    assert other(1) == 1",
+    ],
+)
+def test_checks_with_code_are_refused(source):
+    with pytest.raises(UnreadableTest):
+        read_check(source)

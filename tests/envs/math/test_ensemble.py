@@ -1,0 +1,125 @@
+"""The ensemble: any number of candidates, a judge, and the baselines."""
+
+import random
+
+import pytest
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.testing import play
+from pettingllms.testing.play import reference_player
+from pettingllms_envs.datasets import MathProblem
+from pettingllms_envs.math import MathEnsembleEnv
+from pettingllms_envs.math.rules import majority
+
+HALF = MathProblem("half", "What is one half?", r"\frac{1}{2}")
+
+
+def boxed(text):
+    return f"\\boxed{{{text}}}"
+
+
+def act(env, *texts):
+    infos = {}
+    for text in texts:
+        agent = env.agent_selection
+        env.step(text)
+        infos[agent] = env.infos[agent]
+    return infos
+
+
+@pytest.mark.parametrize(("reasoners", "tools"), [(1, 0), (0, 1), (3, 2), (0, 4)])
+def test_any_numbers_of_candidates(reasoners, tools):
+    env = MathEnsembleEnv(reasoners=reasoners, tools=tools)
+    assert len(env.possible_agents) == reasoners + tools + 1
+    for seed in range(5):
+        env.reset(seed=seed)
+        steps = play(env, reference_player("oracle", random.Random(seed)))
+        assert len(steps) == reasoners + tools + 1
+        assert steps[-1]["info"]["success"]
+        assert steps[-1]["terminated"]
+
+
+@pytest.mark.parametrize(("reasoners", "tools"), [(0, 0), (-1, 2), (60, 5)])
+def test_impossible_numbers_are_refused(reasoners, tools):
+    with pytest.raises(InvalidArgument):
+        MathEnsembleEnv(reasoners=reasoners, tools=tools)
+
+
+def test_the_judge_sees_all_candidates_and_they_see_nobody():
+    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=2, tools=1)
+    env.reset(seed=0)
+    first = env.observe("reasoner_1")
+    env.step(boxed("701"))
+    assert env.observe("reasoner_1") == first
+    act(env, boxed("702"), "```python\nprint(703)\n```")
+    text = env.observe("judge_0")
+    assert all(answer in text for answer in ("701", "702", "703"))
+    assert r"\frac{1}{2}" not in text
+
+
+def test_success_is_the_judges_answer():
+    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=3, tools=0)
+    env.reset(seed=0)
+    infos = act(env, boxed("2"), boxed("0.5"), boxed("2.0"), boxed("1/2"))
+    assert infos["judge_0"]["success"]
+    assert infos["judge_0"]["reward_parts"] == {"team": 1.0, "local": 0.0}
+    assert infos["reasoner_1"]["reward_parts"] == {"team": 0.0, "local": 1.0}
+    env.reset(seed=0)
+    infos = act(env, boxed("0.5"), boxed("0.5"), boxed("0.5"), boxed("2"))
+    assert not infos["judge_0"]["success"]
+    assert infos["judge_0"]["any_correct"]
+
+
+def test_baselines_count_equivalent_answers_together():
+    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=4, tools=0)
+    env.reset(seed=0)
+    judge = act(env, boxed("2"), boxed("0.5"), boxed("1/2"), "none", boxed("2"))["judge_0"]
+    assert judge["num_answers"] == 3
+    assert judge["majority_answer"] == "0.5"
+    assert judge["majority_correct"]
+    assert judge["any_correct"]
+    env.reset(seed=0)
+    judge = act(env, "none", "none", "none", "none", "none")["judge_0"]
+    assert judge["majority_answer"] is None
+    assert not judge["majority_correct"]
+    assert not judge["any_correct"]
+    assert judge["final_answer"] is None
+    assert judge["reward_parts"]["local"] == -0.25
+
+
+def test_a_judge_without_an_answer_fails():
+    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=1, tools=0)
+    env.reset(seed=0)
+    infos = act(env, boxed("1/2"), "hard to say")
+    assert not infos["judge_0"]["success"]
+    assert all(env.terminations.values())
+
+
+def test_several_turns_end_when_the_judge_repeats_itself():
+    env = MathEnsembleEnv(source=[HALF], split=None, reasoners=1, tools=0, max_turns=4)
+    env.reset(seed=0)
+    act(env, boxed("3"), boxed("3"))
+    assert not any(env.terminations.values())
+    assert "3" in env.observe("reasoner_0")
+    act(env, boxed("1/2"), boxed("1/2"), boxed("1/2"), boxed("0.5"))
+    assert all(env.terminations.values())
+    assert env.infos["judge_0"]["success"]
+
+
+def test_majority_prefers_the_most_frequent_then_the_earliest():
+    same = lambda a, b: a.lower() == b.lower()  # noqa: E731
+    assert majority(["b", "a", "A"], same) == "a"
+    assert majority(["b", "a"], same) == "b"
+    assert majority([], same) is None
+
+
+def test_a_judge_by_majority_is_as_good_as_the_majority():
+    env = MathEnsembleEnv(reasoners=3, tools=0, split="test")
+    wins = baseline = 0
+    for seed in range(20):
+        env.reset(seed=seed)
+        steps = play(env, reference_player("majority", random.Random(seed)))
+        wins += steps[-1]["info"]["success"]
+        baseline += steps[-1]["info"]["majority_correct"]
+    assert wins == baseline
+    assert 0 < wins < 20

@@ -1,0 +1,275 @@
+"""Reasoner and tool user: agreement, rewards, history, failures."""
+
+import random
+
+import pytest
+
+from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.splits import split_of
+from pettingllms.testing import play
+from pettingllms.testing.play import reference_player
+from pettingllms_envs.datasets import MathProblem
+from pettingllms_envs.math import FAMILIES, MathEnv, Outcome, Verdict, Verifier
+
+HALF = MathProblem("half", "What is one half?", r"\frac{1}{2}")
+TEAMS = ("reasoner-tool", "single", "single-tool")
+
+
+def tool(text):
+    return f"```python\nprint({text!r})\n```"
+
+
+def boxed(text):
+    return f"so \\boxed{{{text}}}"
+
+
+def episode(env, *texts):
+    """Play texts in order and return the infos and summed rewards."""
+    env.reset(seed=0)
+    total = dict.fromkeys(env.possible_agents, 0.0)
+    infos = []
+    for text in texts:
+        agent = env.agent_selection
+        env.step(text)
+        infos.append(env.infos[agent])
+        for name, reward in env.rewards.items():
+            total[name] += reward
+    return infos, total
+
+
+def ended(env):
+    return all(env.terminations.values()) and not any(env.truncations.values())
+
+
+def test_agreement_in_other_words_ends_the_episode():
+    env = MathEnv(source=[HALF], split=None)
+    infos, total = episode(env, tool("0.5"), boxed("1/2"))
+    assert ended(env)
+    assert infos[-1]["success"]
+    assert infos[-1]["agreed"]
+    assert infos[-1]["final_answer"] == "1/2"
+    assert total == {"tool_0": 2.0, "reasoner_0": 2.0}
+    assert infos[0]["reward_parts"] == {"team": 0.0, "local": 1.0}
+    assert infos[1]["reward_parts"] == {"team": 1.0, "local": 1.0}
+
+
+def test_agreement_on_a_wrong_answer_ends_without_success():
+    env = MathEnv(source=[HALF], split=None)
+    infos, total = episode(env, tool("2"), boxed("2.0"))
+    assert ended(env)
+    assert not infos[-1]["success"]
+    assert infos[-1]["verdict"] == "wrong"
+    assert set(total.values()) == {0.0}
+
+
+def test_the_reasoners_answer_counts_at_the_turn_limit():
+    env = MathEnv(source=[HALF], split=None, max_turns=2)
+    infos, total = episode(env, tool("3"), boxed("1/2"), tool("4"), boxed("1/2"))
+    assert ended(env)
+    assert infos[-1]["success"]
+    assert not infos[-1]["agreed"]
+    assert total == {"tool_0": 1.0, "reasoner_0": 2.0}
+    infos, total = episode(env, tool("1/2"), boxed("3"), tool("1/2"), boxed("3"))
+    assert not infos[-1]["success"]
+    assert total == {"tool_0": 1.0, "reasoner_0": 0.0}
+
+
+def test_an_unreadable_last_answer_leaves_the_one_before():
+    env = MathEnv(source=[HALF], split=None, max_turns=2)
+    infos, total = episode(env, tool("3"), boxed("1/2"), tool("3"), "I do not know")
+    assert infos[-1]["success"]
+    assert infos[-1]["final_answer"] == "1/2"
+    assert total["reasoner_0"] == pytest.approx(2 - 0.125)
+
+
+def test_changing_ones_mind_back_and_forth_pays_nothing():
+    env = MathEnv(source=[HALF], split=None, max_turns=4)
+    answers = ["1/2", "3", "1/2", "3"]
+    infos, total = episode(env, *(t for a in answers for t in (tool("9"), boxed(a))))
+    assert not infos[-1]["success"]
+    assert set(total.values()) == {0.0}
+
+
+def test_what_a_turn_pays_does_not_depend_on_the_number_of_turns():
+    for turns in (1, 2, 4):
+        env = MathEnv(source=[HALF], split=None, max_turns=turns)
+        _, total = episode(env, *(t for _ in range(turns) for t in (tool("9"), boxed("1/2"))))
+        assert total["reasoner_0"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "report"),
+    [
+        ("no program here", "no closed"),
+        ("```python\nprint(1/0)\n```", "error: ZeroDivisionError"),
+        ("```python\nx = 1\n```", "printed nothing"),
+        ("```python\nthis is not python\n```", "syntax_error"),
+        ("```python\nprint('7' * 5000)\n```", "longer than"),
+    ],
+)
+def test_a_tool_without_an_answer_pays_and_is_told_why(text, report):
+    env = MathEnv(source=[HALF], split=None)
+    infos, total = episode(env, text, boxed("1/2"))
+    assert infos[0]["reward_parts"]["local"] == -0.25 / 4
+    assert not ended(env)
+    assert total["tool_0"] == pytest.approx(1 - 0.0625)
+    assert report in env.observe("reasoner_0")
+    assert "1/2" in env.observe("tool_0")
+
+
+def test_simultaneous_agents_do_not_see_each_other_but_the_history():
+    env = MathEnv(source=[HALF], split=None)
+    env.reset(seed=0)
+    before = env.observe("reasoner_0")
+    env.step(tool("31337"))
+    assert env.observe("reasoner_0") == before
+    env.step(boxed("4711"))
+    for agent in env.possible_agents:
+        assert "31337" in env.observe(agent)
+        assert "4711" in env.observe(agent)
+
+
+def test_the_history_is_bounded():
+    env = MathEnv(source=[HALF], split=None, history=2, max_turns=5)
+    episode(env, *(t for i in range(4) for t in (tool(f"90{i}"), boxed(f"80{i}"))))
+    text = env.observe("tool_0")
+    assert "901" not in text
+    assert "902" in text
+    assert "turn 4" in text
+    long = "x" * 100_000
+    episode(env, tool("9"), f"{long} \\boxed{{8}} {long}")
+    assert len(env.observe("tool_0")) < 8000
+
+
+def test_delta_mode_shows_only_the_last_turn():
+    env = MathEnv(source=[HALF], split=None, observation_mode="delta")
+    episode(env, tool("901"), boxed("801"), tool("902"), boxed("802"))
+    text = env.observe("reasoner_0")
+    assert "902" in text
+    assert "901" not in text
+    assert HALF.question not in text
+
+
+@pytest.mark.parametrize("team", ["single", "single-tool"])
+def test_alone_an_answer_given_twice_is_handed_in(team):
+    env = MathEnv(source=[HALF], split=None, team=team)
+    write = boxed if team == "single" else tool
+    infos, total = episode(env, write("3"), write("1/2"), write("0.5"))
+    assert ended(env)
+    assert infos[-1]["success"]
+    assert infos[-1]["agreed"]
+    assert set(total.values()) == {2.0}
+
+
+def test_the_reference_is_never_shown():
+    problem = MathProblem("secret", "What?", "987654321")
+    env = MathEnv(source=[problem], split=None)
+    episode(env, tool("1"), boxed("2"), "", "")
+    for agent in env.possible_agents:
+        assert problem.answer not in env.observe(agent)
+
+
+def test_a_failing_verifier_is_reported_and_pays_nothing(monkeypatch):
+    verifier = Verifier()
+    failed = Verdict(Outcome.VERIFIER_FAILED, "hung")
+    monkeypatch.setattr(verifier, "judge", lambda *args, **kwargs: failed)
+    env = MathEnv(source=[HALF], split=None, verifier=verifier, max_turns=1)
+    infos, total = episode(env, tool("1/2"), boxed("1/2"))
+    assert [info["verdict"] for info in infos] == ["verifier_failed"] * 2
+    assert set(total.values()) == {0.0}
+    assert not infos[-1]["success"]
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_policies_are_ordered(team):
+    env = MathEnv(team=team, split="test")
+    means = {}
+    for policy in env.reference_policies:
+        returns = []
+        for seed in range(30):
+            env.reset(seed=seed)
+            steps = play(env, reference_player(policy, random.Random(seed)))
+            returns.append(sum(step["rewards"][env.possible_agents[-1]] for step in steps))
+        means[policy] = sum(returns) / len(returns)
+    assert means["oracle"] == 2.0
+    assert means["constant"] <= 0.2
+
+
+def test_splits_are_disjoint_by_content():
+    by_name = {family.name: family for family in FAMILIES}
+    for split in ("train", "validation", "test"):
+        env = MathEnv(split=split)
+        for seed in range(60):
+            env.reset(seed=seed)
+            name, _, numbers = env.state().problem.id.partition(":")
+            params = tuple(map(int, numbers.split("/")))
+            assert split_of(by_name[name].content(params)) == split
+
+
+def test_problems_can_be_chosen():
+    env = MathEnv(difficulty=(2, 2), families=["power_sum"])
+    env.reset(seed=1)
+    assert env.state().problem.id.startswith("power_sum")
+    assert env.state().problem.difficulty == "2"
+    env = MathEnv()
+    env.reset(seed=1, options={"family": "box_diagonal"})
+    assert env.state().problem.id.startswith("box_diagonal")
+    env = MathEnv(source=[HALF, HALF._replace(id="other")], split=None)
+    env.reset(seed=1, options={"problem": "other"})
+    assert env.state().problem.id == "other"
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"team": "duo"},
+        {"difficulty": (0, 3)},
+        {"difficulty": (4, 3)},
+        {"families": ["alchemy"]},
+        {"families": []},
+        {"split": "holdout"},
+        {"source": "missing.jsonl"},
+        {"source": []},
+        {"history": 0},
+        {"max_turns": 0},
+        {"schema": "nonsense", "source": "missing.jsonl"},
+    ],
+)
+def test_bad_arguments_are_named(kwargs):
+    with pytest.raises(InvalidArgument):
+        MathEnv(**kwargs)
+
+
+def test_bad_options_are_named():
+    env = MathEnv()
+    with pytest.raises(InvalidArgument, match="families"):
+        env.reset(seed=0, options={"family": "alchemy"})
+    env = MathEnv(source=[HALF], split=None)
+    with pytest.raises(InvalidArgument, match="half"):
+        env.reset(seed=0, options={"problem": "halves"})
+
+
+def test_real_data_sets_are_playable(shared_data):
+    for name in ("aime_2024", "olympiadbench_sample", "gsm8k_sample"):
+        source = str(shared_data(f"{name}.jsonl"))
+        env = MathEnv(source=source, split=None)
+        for seed in range(5):
+            env.reset(seed=seed)
+            steps = play(env, reference_player("oracle", random.Random(seed)))
+            assert steps[-1]["info"]["success"]
+        shares = [MathEnv(source=source, split=s) for s in ("train", "validation", "test")]
+        ids = [{problem_id(env, seed) for seed in range(40)} for env in shares]
+        assert not ids[0] & ids[1] | ids[0] & ids[2] | ids[1] & ids[2]
+
+
+def problem_id(env, seed):
+    env.reset(seed=seed)
+    return env.state().problem.id
+
+
+def test_an_empty_split_of_a_small_file_is_an_error(tmp_path):
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "2", "id": "a"}\n')
+    empty = [s for s in ("train", "validation", "test") if s != split_of(b"a")]
+    with pytest.raises(UnreachableRequest, match="split=None"):
+        MathEnv(source=str(path), split=empty[0])

@@ -1,0 +1,195 @@
+"""The verifier: equivalence, outcomes, failures, replacement of hung processes."""
+
+import itertools
+import pickle
+import threading
+import time
+
+import pytest
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_envs.datasets import load_math_problems
+from pettingllms_envs.math import Outcome, Verifier
+from pettingllms_envs.math.answers import MAX_ANSWER_CHARS
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    return Verifier(timeout_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("0.5", r"\frac12"),
+        (r"50\%", "50"),
+        (r"50\%", "0.5"),
+        ("(1,2)", "1,2"),
+        ("1,2", "2,1"),
+        (r"\{1,2\}", "1,2"),
+        ("1,2", r"1 \text{ and } 2"),
+        ("2,3", "[2, 3]"),
+        ("(2,3)", "[2, 3]"),
+        (r"[2,\infty)", r"x \ge 2"),
+        ("[1,2]", r"1\le x\le 2"),
+        ("(-9,3]", r"-9<x\le 3"),
+        (r"(0,1)\cup(2,3)", r"(2,3)\cup(0,1)"),
+        (r"2\sqrt{3}", "2*sqrt(3)"),
+        (r"2\sqrt{3}", r"\sqrt{12}"),
+        ("x^2", "x**2"),
+        (r"3\pi", "3*pi"),
+        (r"\pi", "3.14159265"),
+        ("1/2", "Fraction(1, 2)"),
+        ("1000", "1e3"),
+        (r"$m_{\max }=n^{2}-n-1$", "n^2-n-1"),
+        ("45", r"45\text{ minutes}"),
+        (r"45^{\circ}", "45"),
+        (r"-\frac{3}{4}", r"\frac{-3}{4}"),
+        ("x=1,y=2", "(1,2)"),
+        ("1+2i", "2i+1"),
+        (r"\text{(C)}", "C"),
+    ],
+)
+def test_equal_answers_in_other_words(verifier, reference, answer):
+    assert verifier.judge(reference, answer).outcome is Outcome.CORRECT
+    assert verifier.are_equivalent(answer, reference)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("12", "13"),
+        ("(1,2)", "2,1"),
+        ("[1,2]", "(1,2)"),
+        ("1,2", "1"),
+        ("4.2", r"4.2\%"),
+        (r"\frac{2}{3}", "0.6667"),
+        (r"\sqrt{2}", "1.4"),
+        ("n^2", "n^2+1"),
+        ("10000000000000000000001", "10000000000000000000000"),
+    ],
+)
+def test_other_answers_are_wrong(verifier, reference, answer):
+    assert verifier.judge(reference, answer).outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize("answer", ["", "  ", "}}{{", r"\frac{}{", "7" * (MAX_ANSWER_CHARS + 1)])
+def test_what_is_no_mathematics_is_unparsable(verifier, answer):
+    assert verifier.judge("5", answer).outcome is Outcome.UNPARSABLE
+
+
+def test_units_and_tolerance(verifier):
+    assert verifier.judge("4.2", r"4.2\%", unit="%").is_correct
+    assert verifier.judge("45", "45 minutes", unit="minute").is_correct
+    assert verifier.judge("4.2", "4.25", tolerance=0.1).is_correct
+    assert not verifier.judge("4.2", "4.35", tolerance=0.1).is_correct
+    assert verifier.judge("100", "101", tolerance=1).is_correct
+
+
+def test_a_hung_process_is_replaced_and_is_no_wrong_answer():
+    verifier = Verifier(timeout_s=1.5)
+    assert verifier.judge("1/2", "0.5").is_correct
+    verdict = verifier.judge("5", "9^{9^{9^{9}}}")
+    assert verdict.outcome is Outcome.VERIFIER_FAILED
+    assert "1.5 s" in verdict.detail
+    assert verifier.judge("1/3", r"\frac{2}{6}").is_correct
+
+
+def test_an_unreadable_reference_is_a_failure_not_a_wrong_answer(verifier):
+    verdict = verifier.judge(r"\frac{}{", "5")
+    assert verdict.outcome is Outcome.VERIFIER_FAILED
+    assert "reference" in verdict.detail
+
+
+def test_model_text_is_never_evaluated(verifier, tmp_path):
+    target = tmp_path / "made"
+    for text in (f"__import__('pathlib').Path('{target}').touch()", f"open('{target}','w')"):
+        verifier.judge("1/2", text)
+        verifier.judge(text, "1/2")
+    assert not target.exists()
+
+
+def test_works_off_the_main_thread_and_from_several(verifier):
+    outcomes = []
+    pairs = [("1/2", "0.5"), ("1/2", "0.25"), (r"\sqrt{8}", r"2\sqrt{2}"), ("x+1", "1+x")]
+
+    def work():
+        outcomes.append([verifier.judge(*pair).is_correct for pair in pairs])
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [[True, False, True, True]] * 6
+
+
+def test_verdicts_are_remembered(verifier, monkeypatch):
+    verifier.judge("x+2", "2+x")
+    monkeypatch.setattr(verifier, "_ask", lambda request: pytest.fail("asked again"))
+    assert verifier.judge("x+2", "2+x").is_correct
+
+
+def test_processes_end_with_the_verifier():
+    verifier = Verifier()
+    verifier.judge("1/2", "0.5")
+    process = verifier._places.get()
+    popen = process._popen
+    assert popen.poll() is None
+    del verifier, process
+    deadline_s = time.monotonic() + 60
+    while popen.poll() is None and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert popen.poll() is not None
+
+
+def test_a_verifier_can_be_sent_to_another_process(verifier):
+    twin = pickle.loads(pickle.dumps(verifier))
+    assert (twin.num_workers, twin.timeout_s) == (verifier.num_workers, verifier.timeout_s)
+    assert twin.judge("5", "5").is_correct
+
+
+@pytest.mark.parametrize("kwargs", [{"num_workers": 0}, {"timeout_s": 0}])
+def test_arguments_are_checked(kwargs):
+    with pytest.raises(InvalidArgument):
+        Verifier(**kwargs)
+
+
+SPELLINGS = [
+    lambda a: a,
+    lambda a: a.replace("$", ""),
+    lambda a: " $" + a.replace("$", "") + "$. ",
+    lambda a: a.replace(r"\frac", r"\dfrac"),
+    lambda a: a.replace("$", "").replace(r"\frac", r"\tfrac").replace(",", " , "),
+]
+
+
+def test_olympiadbench_references_verify_against_themselves(verifier, shared_data):
+    problems = load_math_problems(shared_data("olympiadbench_sample.jsonl")).problems
+    assert len(problems) == 150
+    for problem in problems:
+        for spell in SPELLINGS:
+            answer = spell(problem.answer)
+            verdict = verifier.judge(problem.answer, answer, unit=problem.unit)
+            assert verdict.is_correct, (problem.answer, answer, verdict)
+
+
+def test_aime_references_verify_against_themselves(verifier, shared_data):
+    problems = load_math_problems(shared_data("aime_2024.jsonl")).problems
+    assert len(problems) == 30
+    for problem in problems:
+        number = int(problem.answer)
+        for answer in (f"{number:03d}", f"${number}$", f"{number}.", f"{number}.0", f"x={number}"):
+            assert verifier.judge(problem.answer, answer).is_correct, answer
+        for answer in (str(number + 1), str(-number), f"{number}.5", "no idea"):
+            assert not verifier.judge(problem.answer, answer).is_correct, answer
+
+
+def test_references_of_different_questions_rarely_agree(verifier, shared_data):
+    problems = load_math_problems(shared_data("olympiadbench_sample.jsonl")).problems
+    outcomes = [
+        verifier.judge(first.answer, second.answer).outcome
+        for first, second in itertools.pairwise(problems)
+        if first.answer != second.answer
+    ]
+    assert set(outcomes) == {Outcome.WRONG}
