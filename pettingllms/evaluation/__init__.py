@@ -1,6 +1,8 @@
 """Evaluation: play held-out levels with policies, keep every episode, report with intervals.
 
 ```python
+import asyncio
+
 plan = EvaluationPlan(env_id="plan_path_v0", arms={"main": {"tool": "oracle", "planner": "oracle"}})
 folder = RunFolder.create("runs/oracle", plan)
 asyncio.run(evaluate(folder))

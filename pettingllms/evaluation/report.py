@@ -16,6 +16,9 @@ from pettingllms.evaluation.levels import manifest_of
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.statistics import Interval, clustered_share, mean_interval, pass_at_k
 
+Levels = Mapping[int, Sequence[EpisodeResult]]
+"""Level -> its plays."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleReport:
@@ -167,9 +170,6 @@ def role_reward(role: str, play: EpisodeResult) -> float:
 
 def _return(agent: str, play: EpisodeResult) -> float:
     return play.returns[agent]
-
-
-Levels = Mapping[Any, Sequence[EpisodeResult]]
 
 
 def by_level(results: Iterable[EpisodeResult]) -> dict[int, list[EpisodeResult]]:

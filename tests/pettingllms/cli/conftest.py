@@ -1,13 +1,14 @@
 """The command in a process of its own, and the server of the tests of policies."""
 
 import os
-import random
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pettingllms.cli.app import run  # rich draws from the global generator when it is imported
 
 _policies = runpy.run_path(str(Path(__file__).parents[1] / "policies" / "conftest.py"))
 chat_server = _policies["chat_server"]
@@ -34,17 +35,13 @@ def command(tmp_path):
 @pytest.fixture
 def call(capsys, monkeypatch, tmp_path):
     """Return a function that runs the command in this process; quicker than `cli`."""
-    from pettingllms.cli.app import run
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("COLUMNS", "160")
 
     def call(*arguments):
         capsys.readouterr()
-        random_state = random.getstate()  # rich draws the ids of links from the global generator
         status = run([*map(str, arguments)])
-        random.setstate(random_state)
         printed = capsys.readouterr()
         return subprocess.CompletedProcess(arguments, status, printed.out, printed.err)
 

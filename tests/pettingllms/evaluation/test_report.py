@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 
 import pytest
 
+import pettingllms.evaluation
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation import (
     EvaluationPlan,
@@ -16,6 +18,16 @@ from pettingllms.evaluation import (
     wilson_interval,
 )
 from pettingllms.evaluation.markdown import comparison_markdown, report_markdown
+
+
+def test_the_example_of_the_package_runs(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    _, code, _ = re.split(r"```(?:python)?", pettingllms.evaluation.__doc__)
+    exec(
+        code,
+        {name: getattr(pettingllms.evaluation, name) for name in pettingllms.evaluation.__all__},
+    )
+    assert capsys.readouterr().out.startswith("Interval(value=1.0, low=0.96")
 
 
 def test_success_is_a_wilson_interval(result):
