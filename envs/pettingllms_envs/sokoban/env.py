@@ -37,6 +37,7 @@ from pettingllms_envs.team_table import TEAMS, TOOLS, check_choice
 CACHED_CHARS = 2000
 """Longer answers are read anew each time, so that the cache stays small."""
 
+_moves_json = lru_cache(maxsize=4096)(moves_json)
 _NO_MOVES = ParseError("no list of the moves U, D, L, R")
 
 
@@ -245,9 +246,16 @@ class SokobanEnv(TextEnv[SokobanState]):
 
     def _fields(self, state: SokobanState, agent: str) -> Mapping[str, object]:
         scene = scenes_of(state.level).scene(state.player, state.boxes)
-        now = Situation(state, self.turn, self.max_turns, self.moves_per_turn)
-        at_hand = {"board": scene.text, "places": scene.places}
-        return Fields(READERS, now, at_hand)
+        turn, max_turns = self.turn, self.max_turns
+        at_hand = {
+            "board": scene.text,
+            "places": scene.places,
+            "turn": turn + 1 if turn < max_turns else max_turns,
+            "proposal": _moves_json(state.proposal),
+        }
+        return Fields(
+            at_hand, READERS, lambda: Situation(state, turn, max_turns, self.moves_per_turn)
+        )
 
     def _parse(self, agent: str, text: str) -> Any:
         if agent == "tool_0":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from pettingllms.errors import UnreachableRequest
-from pettingllms_envs.grid import MOVES
+from pettingllms_envs.grid import MOVES, cells_of
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import Level, deltas_of, run, step
 from pettingllms_envs.sokoban.search import shortest_walk, solve
@@ -55,16 +55,16 @@ def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
 def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: random.Random) -> str:
     """Return the moves of a reactive rule that plans nothing.
 
-    Again and again it makes the nearest push that lowers the lower bound of pushes; without one in
-    reach, it makes a random move. It remembers nothing and sees no consequences.
+    Again and again it makes the nearest push that brings a box nearer, by Manhattan distance, to a
+    goal without a box; without one in reach, a random move. It knows no walls and no dead ends.
     """
-    guide, delta, moves = guide_of(level), deltas_of(level.stride), ""
+    delta, moves = deltas_of(level.stride), ""
     while len(moves) < num_moves and boxes != level.goals:
         free = level.floor & ~boxes
         ways = [
-            way + next(move for move in MOVES if delta[move] == change)
-            for cell, change in guide.useful_pushes(boxes)
-            if (way := shortest_walk(free, player, cell, level.stride)) is not None
+            way + move
+            for cell, move in _approaches(level, boxes)
+            if (way := shortest_walk(free, player, cell - delta[move], level.stride)) is not None
         ]
         more = min(ways, key=len) if ways else random_moves(level, player, boxes, 1, rng)
         if not more:
@@ -72,6 +72,25 @@ def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: ran
         done = run(level, player, boxes, more)
         player, boxes, moves = done.player, done.boxes, moves + more
     return moves[:num_moves]
+
+
+def _approaches(level: Level, boxes: int) -> list[tuple[int, str]]:
+    """Return (cell of a box, move) of the legal pushes that bring a box nearer to an open goal."""
+    free, delta = level.floor & ~boxes, deltas_of(level.stride)
+    goals = [divmod(cell, level.stride) for cell in cells_of(level.goals & ~boxes)]
+
+    def distance(cell: int) -> int:
+        row, col = divmod(cell, level.stride)
+        return min(abs(row - goal[0]) + abs(col - goal[1]) for goal in goals)
+
+    return [
+        (cell, move)
+        for cell in cells_of(boxes & ~level.goals)
+        for move in MOVES
+        if free >> cell + delta[move] & 1
+        and free >> cell - delta[move] & 1
+        and distance(cell + delta[move]) < distance(cell)
+    ]
 
 
 def random_moves(level: Level, player: int, boxes: int, num_moves: int, rng: random.Random) -> str:

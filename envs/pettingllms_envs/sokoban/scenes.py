@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from pettingllms_envs.grid import cells_of
 from pettingllms_envs.sokoban.guide import guide_of
@@ -36,8 +37,8 @@ class Scene(NamedTuple):
     potential: float
     pushes_left: int
     """Lower bound of the pushes left, -1 if the level is certainly lost."""
-    num_home: int
-    """Boxes on goals."""
+    facts: Mapping[str, Any]
+    """What infos tell of it."""
 
 
 class Scenes:
@@ -86,6 +87,7 @@ class Scenes:
     def _compose(self, player: int, boxes: int) -> Scene:
         level = self._level
         row, col = divmod(player, level.stride)
+        pushes_left = guide_of(level).pushes_left(boxes)
         places = (
             f"Player at (row, column) ({row}, {col}). "
             f"Boxes not on goals: {cell_list(boxes & ~level.goals, level.stride)}. "
@@ -95,8 +97,14 @@ class Scenes:
             text=self.text(player, boxes),
             places=places,
             potential=potential(level, player, boxes),
-            pushes_left=guide_of(level).pushes_left(boxes),
-            num_home=(boxes & level.goals).bit_count(),
+            pushes_left=pushes_left,
+            facts={
+                "boxes_home": (boxes & level.goals).bit_count(),
+                "pushes_left": pushes_left,
+                "lost": pushes_left < 0,
+                "certificate": level.certificate,
+                "level_moves": level.num_moves,
+            },
         )
 
     def run(self, player: int, boxes: int, moves: str) -> Run:

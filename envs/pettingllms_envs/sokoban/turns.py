@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pettingllms.env import ParseError, Transition
 from pettingllms_envs.sokoban.reward import SUCCESS, Costs
 from pettingllms_envs.sokoban.rules import Level, Run
-from pettingllms_envs.sokoban.scenes import Scene, scenes_of
+from pettingllms_envs.sokoban.scenes import scenes_of
 
 
 class SokobanState(NamedTuple):
@@ -48,8 +48,8 @@ class Trial(NamedTuple):
     """The moves, at most `moves_per_turn`."""
     done: Run
     local: float
-    num_cut: int
-    """Moves beyond `moves_per_turn`."""
+    """What it costs the one who gives it."""
+    info: dict[str, Any]
 
 
 def initial_state(level: Level) -> SokobanState:
@@ -70,23 +70,24 @@ def try_moves(state: SokobanState, action: str | ParseError, terms: Terms) -> Tr
     done = scenes_of(state.level).run(state.player, state.boxes, moves)
     if done.num_illegal:
         local += done.num_illegal * terms.costs.illegal
-    return Trial(moves, done, local, num_cut)
+    return Trial(moves, done, local, {"illegal_moves": done.num_illegal, "cut_moves": num_cut})
 
 
 def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
     """Let the planner act: its moves are executed and the turn's proposal is settled."""
-    level, trial = state.level, try_moves(state, action, terms)
-    player, boxes, executed, _, num_pushes = trial.done
+    level = state.level
+    _, (player, boxes, executed, _, num_pushes), local, info = try_moves(state, action, terms)
     scene = scenes_of(level).scene(player, boxes)
-    moves_used = state.moves_used + len(executed)
-    after = SokobanState(level, player, boxes, moves_used, scene.potential)
+    reached, moves_used = scene.potential, state.moves_used + len(executed)
     solved = boxes == level.goals
     ended = solved or (terms.stop_when_lost and scene.pushes_left < 0)
-    info = _facts(scene, moves_used, trial, level)
+    info.update(scene.facts)
+    info["moves_used"] = moves_used
     info["executed"] = list(executed)
     info["num_pushes"] = num_pushes
-    team = scene.potential - state.potential + SUCCESS * solved
-    return Transition(after, team, trial.local, ended, solved, info)
+    after = SokobanState(level, player, boxes, moves_used, reached)
+    team = reached - state.potential + (SUCCESS if solved else 0.0)
+    return Transition(after, team, local, ended, solved, info)
 
 
 def propose(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
@@ -103,28 +104,17 @@ def report(state: SokobanState, call: str, result: str, trial: Trial) -> Transit
         result: What came back, bounded.
         trial: What the moves that the result proposes would do, and the local reward.
     """
-    done = _promise(state, trial, call, result)
-    return done._replace(info={**done.info, "call": call, "result": result})
+    trial.info.update(call=call, result=result)
+    return _promise(state, trial, call, result)
 
 
 def _promise(state: SokobanState, trial: Trial, call: str, result: str) -> Transition:
     level, player, boxes, moves_used, before, *_ = state
+    moves, done, local, info = trial
     scenes = scenes_of(level)
-    promised = scenes.scene(trial.done.player, trial.done.boxes).potential
-    after = SokobanState(level, player, boxes, moves_used, promised, call, result, trial.moves)
-    info = _facts(scenes.scene(player, boxes), moves_used, trial, level)
-    info["proposed"] = list(trial.moves)
-    return Transition(after, promised - before, trial.local, False, False, info)
-
-
-def _facts(scene: Scene, moves_used: int, trial: Trial, level: Level) -> dict[str, Any]:
-    return {
-        "boxes_home": scene.num_home,
-        "pushes_left": scene.pushes_left,
-        "lost": scene.pushes_left < 0,
-        "moves_used": moves_used,
-        "illegal_moves": trial.done.num_illegal,
-        "cut_moves": trial.num_cut,
-        "certificate": level.certificate,
-        "level_moves": level.num_moves,
-    }
+    promised = scenes.scene(done.player, done.boxes).potential
+    info.update(scenes.scene(player, boxes).facts)
+    info["moves_used"] = moves_used
+    info["proposed"] = list(moves)
+    after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves)
+    return Transition(after, promised - before, local, info=info)

@@ -224,8 +224,9 @@ class SudokuEnv(TextEnv[SudokuState]):
         )
 
     def _fields(self, state: SudokuState, agent: str) -> Mapping[str, object]:
-        now = Situation(state, self.turn, self.max_turns)
-        return Fields(READERS, now, {"grid": state.grid.text})
+        turn, max_turns = self.turn, self.max_turns
+        at_hand = {"grid": state.grid.text, "turn": min(turn + 1, max_turns)}
+        return Fields(at_hand, READERS, lambda: Situation(state, turn, max_turns))
 
     def _parse(self, agent: str, text: str) -> Any:
         if role_of(agent) != "tool":
