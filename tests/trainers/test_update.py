@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends import packed
 from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.updating import TrainingSettings, learning_rate
@@ -111,9 +112,16 @@ def gradient_of(model, groups, **optimizer):
     return torch.cat([gradient.flatten() for gradient in seen.values()])
 
 
+@pytest.fixture(params=[0, 16])
+def split_length(request, monkeypatch):
+    """Both ways of packed attention: keys of prompts copied, and prompts attended apart."""
+    monkeypatch.setattr(packed, "_SPLIT_LENGTH", request.param)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("packing", [True, False])
 @pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.usefixtures("split_length")
 def test_trainer_and_engine_logprobs_agree(family, packing, temperature):
     policy = make_policy(family, packing=packing)
     groups = sample_groups(policy, temperature=temperature)
@@ -122,13 +130,14 @@ def test_trainer_and_engine_logprobs_agree(family, packing, temperature):
 
 
 @pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.usefixtures("split_length")
 def test_packed_and_unpacked_gradients_agree(family):
     policy = make_policy(family)
     groups = sample_groups(policy)
-    packed = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
-    unpacked = gradient_of(policy.model, groups, packing=False, max_grad_norm=1e9)
-    torch.testing.assert_close(packed, unpacked, rtol=1e-3, atol=1e-5)
-    assert packed.abs().max() > 0.1
+    together = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
+    apart = gradient_of(policy.model, groups, packing=False, max_grad_norm=1e9)
+    torch.testing.assert_close(together, apart, rtol=1e-3, atol=1e-5)
+    assert together.abs().max() > 0.1
 
 
 @pytest.mark.parametrize("packing", [True, False])

@@ -25,7 +25,16 @@ from transformers.masking_utils import sdpa_mask
 
 from pettingllms.errors import InvalidArgument
 
-__all__ = ["ATTENTION", "Layout", "Ragged", "causal_attention", "flat_forward", "use_layouts"]
+__all__ = [
+    "ATTENTION",
+    "Layout",
+    "Ragged",
+    "causal_attention",
+    "flat_forward",
+    "merge_partials",
+    "partial_attention",
+    "use_layouts",
+]
 
 ATTENTION = "pettingllms_layout"
 """Name of the attention function in the registry of `transformers`."""
@@ -107,6 +116,48 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, window: int | No
         enable_gqa=query.shape[2] != key.shape[2],
     )
     return output.transpose(1, 2)
+
+
+Partial = tuple[Tensor, ...]
+"""Sum of weighted values [..., D], largest score [..., 1], sum of weights [..., 1]."""
+
+
+def partial_attention(
+    query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None
+) -> Partial:
+    """Return attention over these keys only, not yet normalised.
+
+    Source: Juravsky et al. 2024 (Hydragen, arXiv 2402.05099), section 3: attention over a shared
+    prefix and over the own suffix are computed apart and merged by their log-sum-exp. Changed:
+    ragged groups, rows that join and leave, and the same split for training.
+
+    Args:
+        query: ``[B, J, ..., D]``, scaled; the dimensions between share keys and values.
+        keys: ``[B, J, P, D]``.
+        values: ``[B, J, P, D]``.
+        hidden: True where a key must not be seen; None when all are seen.
+    """
+    inner = query.shape[2:-1]
+    scores = query.flatten(2, -2) @ keys.transpose(-1, -2)
+    scores = scores.unflatten(2, inner).float()
+    if hidden is not None:
+        # The least finite number, not -inf: a row that sees no key of this part must not give NaN.
+        scores = scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
+    # The merged result does not depend on `top`, so it needs no gradient.
+    top = scores.detach().amax(-1, keepdim=True)
+    weights = scores.sub_(top).exp_()
+    output = weights.to(values.dtype).flatten(2, -2) @ values
+    return output.unflatten(2, inner), top, weights.sum(-1, keepdim=True)
+
+
+def merge_partials(own: Partial, prompt: Partial) -> Tensor:
+    """Return the attention output over both parts together."""
+    (own_sum, own_top, own_weight), (prompt_sum, prompt_top, prompt_weight) = own, prompt
+    own_share = torch.exp(own_top - torch.maximum(own_top, prompt_top))
+    prompt_share = torch.exp(prompt_top - torch.maximum(own_top, prompt_top))
+    total = own_weight * own_share + prompt_weight * prompt_share
+    merged = own_sum * (own_share / total) + prompt_sum * (prompt_share / total)
+    return merged.to(own_sum.dtype)
 
 
 def layout_attention(

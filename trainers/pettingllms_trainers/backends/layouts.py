@@ -1,11 +1,7 @@
-"""Who sees whom: prompts alone, one decoding step of many completions, or packed training data.
+"""Who sees whom while generating: prompts alone, then one decoding step of many completions.
 
-In all three the candidates of a group share the keys and values of their prompt: those are computed
-once and never copied per candidate while decoding. Legend: see `attention`.
-
-Source: Juravsky et al. 2024 (Hydragen, arXiv 2402.05099), section 3: attention over a shared prefix
-and over the own suffix are computed apart and merged by their log-sum-exp. Changed: ragged groups,
-rows that join and leave, and the same split for training.
+The candidates of a group share the keys and values of their prompt: those are computed once and
+never copied per candidate. Legend: see `attention`.
 """
 
 from __future__ import annotations
@@ -17,9 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pettingllms_trainers.backends.attention import Ragged, causal_attention
+from pettingllms_trainers.backends.attention import (
+    Ragged,
+    causal_attention,
+    merge_partials,
+    partial_attention,
+)
 
-__all__ = ["DecodeLayout", "PackedLayout", "PrefillLayout"]
+__all__ = ["DecodeLayout", "PrefillLayout"]
 
 _CAPACITY_STEP = 32
 
@@ -177,112 +178,18 @@ class DecodeLayout:
         cache.values[:, :, self.cursor] = value
         prompt_mask, own_mask = self._masks(window)
         num_keys, num_used = key.shape[1], self.cursor + 1
-        own = _partial(
+        own = partial_attention(
             query.unflatten(1, (num_keys, -1)),
             cache.keys[:, :, :num_used],
             cache.values[:, :, :num_used],
             own_mask,
         )
         grouped = rows.pad(query).unflatten(2, (num_keys, -1)).transpose(1, 2)
-        prompt = _partial(grouped, cache.prompt_keys, cache.prompt_values, prompt_mask)
+        prompt = partial_attention(grouped, cache.prompt_keys, cache.prompt_values, prompt_mask)
         prompt = tuple(rows.unpad(part.transpose(1, 2)) for part in prompt)
-        return _merge(own, prompt).flatten(1, 2)
+        return merge_partials(own, prompt).flatten(1, 2)
 
 
 def _lengthened(cache: Tensor, length: int) -> Tensor:
     """Return ``[R, J, length, D]`` with zeros after what `cache` holds."""
     return F.pad(cache, (0, 0, 0, length - cache.shape[2]))
-
-
-_Partial = tuple[Tensor, ...]
-"""Sum of weighted values [..., D], largest score [..., 1], sum of weights [..., 1]."""
-
-
-def _partial(query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> _Partial:
-    """Return attention over these keys only, not yet normalised.
-
-    Args:
-        query: ``[B, J, ..., D]``, scaled; the dimensions between share keys and values.
-        keys: ``[B, J, P, D]``.
-        values: ``[B, J, P, D]``.
-        hidden: True where a key must not be seen; None when all are seen.
-    """
-    inner = query.shape[2:-1]
-    scores = query.flatten(2, -2) @ keys.transpose(-1, -2)
-    scores = scores.unflatten(2, inner).float()
-    if hidden is not None:
-        # The least finite number, not -inf: a row that sees no key of this part must not give NaN.
-        scores = scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
-    top = scores.amax(-1, keepdim=True)
-    weights = scores.sub_(top).exp_()
-    output = weights.to(values.dtype).flatten(2, -2) @ values
-    return output.unflatten(2, inner), top, weights.sum(-1, keepdim=True)
-
-
-def _merge(own: _Partial, prompt: _Partial) -> Tensor:
-    """Return the attention output over both parts together."""
-    (own_sum, own_top, own_weight), (prompt_sum, prompt_top, prompt_weight) = own, prompt
-    own_share = torch.exp(own_top - torch.maximum(own_top, prompt_top))
-    prompt_share = torch.exp(prompt_top - torch.maximum(own_top, prompt_top))
-    total = own_weight * own_share + prompt_weight * prompt_share
-    merged = own_sum * (own_share / total) + prompt_sum * (prompt_share / total)
-    return merged.to(own_sum.dtype)
-
-
-class PackedLayout:
-    """All prompts one after the other, then all completions; these see their prompt and themselves.
-
-    Args:
-        prompt_lengths: ``[B]``, all at least 1.
-        completion_lengths: ``[C]``, all at least 1; may be empty.
-        owners: ``[C]`` index of the prompt of each completion.
-        device: Device of the model.
-    """
-
-    def __init__(
-        self,
-        prompt_lengths: Sequence[int],
-        completion_lengths: Sequence[int],
-        owners: Sequence[int],
-        device: torch.device,
-    ) -> None:
-        self.prompts = Ragged(prompt_lengths, device)
-        self.completions = Ragged(completion_lengths, device) if completion_lengths else None
-        self._owners = torch.tensor(owners, dtype=torch.long, device=device)
-        self._masks: dict[int | None, Tensor] = {}
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
-    ) -> Tensor:
-        """See `Layout.attend`."""
-        prompts, completions, split = self.prompts, self.completions, self.prompts.total
-        keys, values = prompts.pad(key[:split]), prompts.pad(value[:split])
-        seen = prompts.unpad(causal_attention(prompts.pad(query[:split]), keys, values, window))
-        if completions is None:
-            return seen
-        own_keys, own_values = completions.pad(key[split:]), completions.pad(value[split:])
-        output = F.scaled_dot_product_attention(
-            completions.pad(query[split:]).transpose(1, 2),
-            torch.cat([keys[self._owners], own_keys], 1).transpose(1, 2),
-            torch.cat([values[self._owners], own_values], 1).transpose(1, 2),
-            attn_mask=self._mask(completions, window),
-            scale=1.0,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
-        return torch.cat([seen, completions.unpad(output.transpose(1, 2))])
-
-    def _mask(self, completions: Ragged, window: int | None) -> Tensor:
-        """Return ``[C, 1, T, P + T]``: True where a completion token sees a prompt or own token."""
-        if window not in self._masks:
-            lengths = self.prompts.lengths[self._owners][:, None, None]
-            slots = torch.arange(completions.length, device=self._owners.device)
-            prompt_slots = torch.arange(self.prompts.length, device=self._owners.device)
-            from_prompt = lengths + slots[:, None] - prompt_slots
-            from_own = (slots[:, None] - slots).expand(len(lengths), -1, -1)
-            see_prompt = (prompt_slots < lengths).expand_as(from_prompt)
-            see_own = from_own >= 0
-            if window is not None:
-                see_prompt = see_prompt & (from_prompt < window)
-                see_own = see_own & (from_own < window)
-            self._masks[window] = torch.cat([see_prompt, see_own], -1)[:, None]
-        return self._masks[window]

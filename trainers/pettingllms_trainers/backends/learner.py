@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from pettingllms_trainers.backends.attention import flat_forward
-from pettingllms_trainers.backends.layouts import PackedLayout
+from pettingllms_trainers.backends.packed import PackedLayout
 from pettingllms_trainers.batch import MicroBatch, PackedTokens, Targets, micro_batches
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
