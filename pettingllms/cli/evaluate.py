@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from pettingllms.cli.console import print_json, stderr, stdout
 from pettingllms.cli.options import (
@@ -29,6 +26,7 @@ from pettingllms.cli.options import (
     reset_option,
     sampling_option,
 )
+from pettingllms.cli.progress import progress_bar
 from pettingllms.cli.reports import print_comparison, print_report
 from pettingllms.errors import MissingDependency
 from pettingllms.evaluation.comparison import compare
@@ -143,7 +141,7 @@ def eval_command(context: click.Context, **values: Any) -> int:
     status = 0
     progress = Progress(folder.plan.num_episodes)
     try:
-        with _progress_bar(progress) as on_progress:
+        with progress_bar(progress) as on_progress:
             asyncio.run(
                 evaluate(
                     folder,
@@ -236,39 +234,6 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
         folder.plan = plan
         folder.save_plan()
     return folder
-
-
-@contextmanager
-def _progress_bar(seen: Progress) -> Generator[Callable[[Progress], None]]:
-    """Show on stderr how far the evaluation is, where stderr is a terminal.
-
-    Args:
-        seen: Gets the failures that are told, so that they are known after an interruption.
-    """
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("solved {task.fields[solved]}"),
-        TextColumn("{task.fields[tokens]}"),
-        TextColumn("[red]{task.fields[failed]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Bar(*columns, console=stderr(), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("", total=seen.num_episodes, solved="-", tokens="", failed="")
-
-        def show(progress: Progress) -> None:
-            seen.failures = progress.failures
-            num_failed = progress.failures.total()
-            solved = progress.num_success / max(1, progress.num_finished)
-            bar.update(
-                task,
-                completed=progress.num_finished,
-                solved=f"{solved:.0%}" if progress.num_finished else "-",
-                tokens=f"{progress.num_tokens:,} tokens" if progress.num_tokens else "",
-                failed=f"{num_failed} failed" if num_failed else "",
-            )
-
-        yield show
 
 
 def _reported(folder: RunFolder, output: str) -> Report:
