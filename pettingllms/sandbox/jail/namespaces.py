@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 
 from . import kernel
@@ -14,6 +15,8 @@ _MOUNT_SETATTR = 442
 _AT_RECURSIVE = 0x8000
 _ATTR_RDONLY_NOSUID_NODEV = 1 | 2 | 4
 _STAGES = ("/tmp", "/var/tmp", "/mnt", "/run")
+
+_HOST_NAME = "jail"
 
 _SYSTEM = (
     kernel.CLONE_NEWNS
@@ -85,9 +88,11 @@ def enter(readable: list[str], jail_uid: int | None, pivot_root_number: int) -> 
             uid, gid = os.getuid(), os.getgid()
             kernel.unshare(_SYSTEM | kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)
             _map_own_ids(process, uid, gid)
+            socket.sethostname(_HOST_NAME)
             _new_root(readable, pivot_root_number)
         else:
             kernel.unshare(_SYSTEM)
+            socket.sethostname(_HOST_NAME)
             _new_root(readable, pivot_root_number)
             become(jail_uid)
             kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)

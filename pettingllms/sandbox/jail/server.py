@@ -61,7 +61,10 @@ class _Running:
 
     def _cpu_s(self) -> float:
         # The kernel's name for the processor-time clock of a process; exact, unlike RLIMIT_CPU.
-        return time.clock_gettime(~self.pid << 3 | 2)
+        try:
+            return time.clock_gettime(~self.pid << 3 | 2)
+        except OSError:
+            return 0.0  # it has ended, and is reaped next
 
 
 class _Server:

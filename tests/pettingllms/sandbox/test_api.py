@@ -167,6 +167,12 @@ def test_describe(jail):
     json.dumps(facts)
 
 
+def test_namespaces_hide_the_hosts_name(jail):
+    if jail.describe()["isolation"] != "namespaces":
+        pytest.skip("this tier has no namespace of its own for the host's name")
+    assert jail.run("import os\nprint(os.uname().nodename)").stdout == "jail\n"
+
+
 def test_probe():
     reports = pettingllms.sandbox.probe()
     assert [report.isolation for report in reports] == ["namespaces", "landlock", "sealed"]

@@ -186,9 +186,11 @@ def test_results_of_many_runs_do_not_pile_up_descriptors(sandbox):
 
 
 def test_two_programs_run_at_once(sandbox):
-    start = time.monotonic()
-    sandbox.run_many("import time\ntime.sleep(1)", ["", ""])
-    assert time.monotonic() - start < 1.9
+    pids = sandbox.describe()["server_pids"]
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(sandbox.run_many, "import time\ntime.sleep(1)", ["", ""])
+        wait_until(lambda: len(_busy(sandbox, pids)) == 2)
+        assert [result.status for result in running.result()] == [Status.OK] * 2
 
 
 class TestAsyncio:
@@ -223,8 +225,7 @@ class TestAsyncio:
     def test_cancelled_calls(self, sandbox):
         async def main():
             slow = [
-                asyncio.ensure_future(sandbox.arun("import time\ntime.sleep(0.3)"))
-                for _ in range(30)
+                asyncio.ensure_future(sandbox.arun("import time\ntime.sleep(2)")) for _ in range(30)
             ]
             await asyncio.sleep(0.1)
             for call in slow:
@@ -234,7 +235,7 @@ class TestAsyncio:
 
         start = time.monotonic()
         assert asyncio.run(main()).stdout == "42\n"
-        assert time.monotonic() - start < 4
+        assert time.monotonic() - start < 20, "cancelled calls were run"
 
 
 class TestEnd:
@@ -339,11 +340,12 @@ def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
     monkeypatch.setattr(opening, "_MAX_SERVERS", 1)
     with Sandbox(isolation=any_jail.describe()["isolation"], workers=4) as sandbox:
         assert len(sandbox.describe()["server_pids"]) == 1
-        code = "import time\nn = int(input())\ntime.sleep(1 if n else 0)\nprint(n)"
-        start = time.monotonic()
-        results = sandbox.run_many(code, [str(n) for n in range(4)])
-        assert time.monotonic() - start < 2.9
-        assert [result.stdout for result in results] == ["0\n", "1\n", "2\n", "3\n"]
+        (server,) = sandbox.describe()["server_pids"]
+        code = "import time\nn = int(input())\ntime.sleep(1)\nprint(n)"
+        with ThreadPoolExecutor(1) as threads:
+            running = threads.submit(sandbox.run_many, code, [str(n) for n in range(4)])
+            wait_until(lambda: len(leaves_of(server)) == 4)
+            assert [result.stdout for result in running.result()] == ["0\n", "1\n", "2\n", "3\n"]
         statuses = [
             result.status
             for result in sandbox.run_many(
