@@ -121,10 +121,10 @@ def test_gymnasiums_own_test_passes():
 
 def test_vectors_of_numbers():
     envs = gymnasium.vector.SyncVectorEnv(
-        [lambda: TokenisedView(make_single("plan_path_v0", size=6), TextCodec(50, MOVES))] * 3
+        [lambda: TokenisedView(make_single("plan_path_v0", size=6), TextCodec(2000, MOVES))] * 3
     )
     observations, _ = envs.reset(seed=[1, 2, 3])
-    assert observations.shape == (3, 50)
+    assert observations.shape == (3, 2000)
     assert observations.dtype == np.int64
     assert len({row.tobytes() for row in observations}) > 1
     envs.step(np.array([0, 1, 2]))
