@@ -14,7 +14,7 @@ from pettingllms.errors import SandboxError
 from pettingllms.parsing import last_code_block
 from pettingllms.sandbox import ExecutionResult, Limits, Status, default_sandbox
 
-LIMITS = Limits(wall_s=5.0, cpu_s=2.0, memory_bytes=256 << 20, output_bytes=64 << 10)
+LIMITS = Limits(wall_s=10.0, cpu_s=2.0, memory_bytes=256 << 20, output_bytes=64 << 10)
 """What one program may use."""
 
 MAX_SOURCE_CHARS = 20_000

@@ -138,14 +138,17 @@ def _room(
 
 
 def _optimal(rng: random.Random, request: Request, floor: int, goals: int) -> Level | None:
-    """Return a level whose shortest solution has a random length in the range, if there is one."""
+    """Return a level whose shortest solution has a random length in the range, if there is one.
+
+    A room that does not hold the length drawn gives one of the longer half of what it holds.
+    """
     low, high = request.min_moves, request.max_moves
     wanted = rng.randint(low, high)
     layers = backward_layers(floor, goals, request.cols + 1, wanted, node_limit=1 << 60)
     if len(layers) <= low:
         return None
     if len(layers) <= wanted:
-        wanted = rng.randrange(low, len(layers))
+        wanted = rng.randrange((low + len(layers)) // 2, len(layers))
     starts = [(boxes, players) for boxes, players in layers[wanted].items() if not boxes & goals]
     if not starts:
         return None

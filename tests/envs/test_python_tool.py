@@ -1,0 +1,87 @@
+"""The Python tool that the games share: what is run, what is told."""
+
+import pytest
+
+from pettingllms.env import ParseError
+from pettingllms.errors import SandboxError
+from pettingllms.sandbox.outcome import sandbox_failure
+from pettingllms_envs import python_tool
+from pettingllms_envs.python_tool import (
+    LIMITS,
+    MAX_SOURCE_CHARS,
+    PROMPT_CHARS,
+    read_program,
+    run_program,
+    show_program,
+)
+
+
+def test_the_last_closed_block_is_the_program():
+    text = (
+        "```python\nprint(1)\n```\nbetter:\n```py\nprint(2)\n```\n```text\nno\n```\n```python\nopen"
+    )
+    assert read_program(text) == "print(2)\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "print(1)", "```python\nprint(1)", "```python\n\n```", "```js\n1\n```"],
+)
+def test_no_program(text):
+    assert isinstance(read_program(text), ParseError)
+
+
+def test_a_program_that_is_too_long_is_no_program():
+    program = "#" * (MAX_SOURCE_CHARS + 1)
+    read = read_program(f"```python\n{program}\n```")
+    assert isinstance(read, ParseError)
+    assert "characters" in read.reason
+
+
+def test_a_program_reads_stdin_and_its_output_is_told():
+    ran = run_program("print(input()[::-1])", "abc\n")
+    assert ran.is_ok
+    assert ran.stdout == "cba\n"
+    assert ran.report == "status: ok\nstdout:\ncba"
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("raise ValueError('no')", "ValueError: no"),
+        ("while True: pass", "status: "),
+        ("x = bytearray(1 << 30)", "status: memory_limit"),
+        ("print('y' * 10**6)", "status: output_limit"),
+        ("import socket; socket.socket()", "status: "),
+        ("", "nothing was printed"),
+    ],
+)
+def test_what_a_planner_is_told_is_true_and_bounded(program, told):
+    ran = run_program(program, "")
+    assert ran.is_ok == (program == "")
+    assert told in ran.report
+    assert len(ran.report) < 2 * PROMPT_CHARS + 500
+    assert len(ran.stdout) <= LIMITS.output_bytes
+
+
+def test_the_same_program_on_the_same_input_is_run_once():
+    program = "import os; print(os.urandom(8).hex())"
+    assert run_program(program, "a") is run_program(program, "a")
+    assert run_program(program, "a").stdout != run_program(program, "b").stdout
+
+
+def test_a_failing_sandbox_is_an_error_and_not_the_programs_fault(monkeypatch):
+    class Broken:
+        def run(self, code, stdin, limits):
+            return sandbox_failure("out of order")
+
+    monkeypatch.setattr(python_tool, "default_sandbox", Broken)
+    with pytest.raises(SandboxError, match="out of order"):
+        run_program("print('never cached')", "")
+
+
+def test_long_programs_are_cut_for_the_planner():
+    assert show_program("\nprint(1)\n") == "print(1)"
+    shown = show_program("x" * 5000)
+    assert len(shown) < PROMPT_CHARS + 60
+    assert shown.endswith("4000 characters left out ...")
