@@ -17,7 +17,7 @@ from pettingllms_trainers.backends.attention import (
 
 __all__ = ["PackedLayout"]
 
-_SPLIT_LENGTH = 16
+_SPLIT_LENGTH = 6
 """Completions up to this many tokens attend prompt and themselves apart; measured on a CPU: for few
 queries the copies of the prompt's keys cost most, for many the scores that the split keeps."""
 
