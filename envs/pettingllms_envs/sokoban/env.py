@@ -20,6 +20,7 @@ from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
 from pettingllms_envs.sokoban.reward import costs
+from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.scenes import scenes_of
 from pettingllms_envs.sokoban.text import read_level, read_levels_of_file
 from pettingllms_envs.sokoban.tools import read_calls, run_calls
@@ -118,7 +119,7 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `call`: (tool) the program or the calls.
     - `result`: (tool) what the planner reads about them.
     - `certificate`: what `level_moves` is: `"optimal"`: the length of a shortest solution;
-      `"reference"`: that of some solution; `"none"`: nothing is known (levels from files).
+      `"reference"`: that of some solution; `"none"`: nothing is known (large levels from files).
     - `level_moves`: moves of that solution, 0 if none is known.
 
     ## Arguments
@@ -233,13 +234,26 @@ class SokobanEnv(TextEnv[SokobanState]):
             split,
             max_turns * moves_per_turn,
         )
-        self._levels = (
-            None if levels is None else read_levels(levels, read_levels_of_file, read_level)
-        )
+        self._levels: tuple[Level, ...] | None = None
+        if levels is not None:
+            found = read_levels(levels, read_levels_of_file, read_level)
+            self._levels = tuple(map(self._fitting, found))
+
+    def _fitting(self, level: Level) -> Level:
+        """Return a level from outside, if it can be solved within an episode as far as is known."""
+        budget = self.max_turns * self.moves_per_turn
+        if level.num_moves > budget:
+            raise InvalidArgument(
+                "level",
+                f"a level of {level.num_moves} moves",
+                f"levels of at most {budget} moves",
+                "Raise max_turns or moves_per_turn.",
+            )
+        return level
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SokobanState:
         if options.get("level") is not None:
-            return initial_state(read_level_option(options["level"], read_level))
+            return initial_state(self._fitting(read_level_option(options["level"], read_level)))
         if self._levels is not None:
             return initial_state(rng.choice(self._levels))
         return initial_state(generate(rng, self._request))

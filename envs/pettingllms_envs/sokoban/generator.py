@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from math import comb
 from typing import NamedTuple
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
@@ -18,14 +17,11 @@ from pettingllms_envs.grid import (
     random_bits,
     random_cell,
 )
+from pettingllms_envs.sokoban.certificate import is_small
 from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.search import backward_layers, shortest_walk
 
 MIN_SIZE, MAX_SIZE, MAX_BOXES = 5, 16, 6
-
-EXACT_PLACEMENTS = 8_000
-"""Levels with at most so many placements of their boxes are certified as optimal: all of up to 8x8
-with 3 boxes, 16x16 with 1 box."""
 
 ATTEMPTS = 3_000
 """Rooms that are tried before a request is refused; bounds the time of `generate`."""
@@ -75,19 +71,15 @@ def default_lengths(rows: int, cols: int, num_boxes: int, budget: int) -> tuple[
     stay within the moves that an episode allows.
     """
     longest = 11 + 4 * num_boxes + rows + cols - 12
-    if not _is_exact((rows - 2) * (cols - 2), num_boxes):
+    if not is_small((rows - 2) * (cols - 2), num_boxes):
         longest = 40 * num_boxes
     return min(4 + 2 * num_boxes, budget), min(longest, budget)
-
-
-def _is_exact(num_cells: int, num_boxes: int) -> bool:
-    return comb(num_cells, num_boxes) <= EXACT_PLACEMENTS
 
 
 def generate(rng: random.Random, request: Request) -> Level:
     """Return a random level in which no box starts on a goal.
 
-    Small levels (`EXACT_PLACEMENTS`) have the certificate `"optimal"`: their number of moves is
+    Small levels (`is_small`) have the certificate `"optimal"`: their number of moves is
     the exact length of a shortest solution, and is drawn uniformly from the requested range as far
     as the room allows. Larger ones are made by random play backwards and have the certificate
     `"reference"`: the number of moves is that of the solution found.
@@ -104,7 +96,7 @@ def generate(rng: random.Random, request: Request) -> Level:
     inside &= inside >> 1 & inside << 1 & inside >> stride & inside << stride
     # Small remainders of a room would give the same few levels again and again.
     min_cells = max(inside.bit_count() // 2, 2 * request.num_boxes + 3)
-    make = _optimal if _is_exact(inside.bit_count(), request.num_boxes) else _reference
+    make = _optimal if is_small(inside.bit_count(), request.num_boxes) else _reference
     for _ in range(ATTEMPTS):
         walls = random_bits(rng, request.wall_ratio, request.rows * stride)
         floor, goals = _room(rng, inside & ~walls, request.num_boxes, min_cells, stride)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs.grid import bits_of, find_symbols, flood, parse_rows
+from pettingllms_envs.sokoban.certificate import certify, is_small
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import (
     BOX,
@@ -36,13 +37,14 @@ def read_level(text: str, first_line: int = 1) -> Level:
         first_line: Number of the first line of `text`, for errors.
 
     Returns:
-        The level, without a certificate. Its floor is what the player could reach without boxes.
+        The level; small ones (`is_small`) with the certificate `"optimal"`, others without. Its
+        floor is what the player could reach without boxes.
 
     Raises:
         LevelFormatError: For an unknown symbol, ragged rows, not exactly one player, boxes that are
             not as many as goals, none or more than 10 boxes, a board that is not enclosed by walls,
-            a box or a goal that is walled off, a level that is solved already or certainly lost, or
-            more than 64 rows or columns; it names line and column, counted from 1.
+            a box or a goal that is walled off, a level that is solved already or has no solution,
+            or more than 64 rows or columns; it names line and column, counted from 1.
     """
     padding = "\n" * (first_line - 1)  # so that errors name the line in the whole file
     rows = parse_rows(padding + text, symbols=SYMBOLS)
@@ -92,7 +94,13 @@ def _level_of(rows: list[str], first_line: int) -> Level:
     )
     _check_walls(rows, level, first_line)
     _check_boxes(level, first_line)
-    return level
+    if not is_small(floor.bit_count(), level.boxes.bit_count()):
+        return level
+    try:
+        return certify(level)
+    except LevelFormatError as error:
+        problem = "the level has no solution"
+        raise LevelFormatError(problem, first_line, 0, "levels that can be solved") from error
 
 
 def _check_walls(rows: list[str], level: Level, first_line: int) -> None:

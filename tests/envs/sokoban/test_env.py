@@ -277,6 +277,8 @@ def test_levels_from_texts_files_and_options(tmp_path):
     assert level_text(env.state().level) == other
     with pytest.raises(LevelFormatError):
         env.reset(seed=0, options={"level": "#@$.#"})
+    with pytest.raises(InvalidArgument, match="a level of 3 moves.*at most 2 moves"):
+        SokobanEnv(levels=[CORRIDOR], max_turns=1, moves_per_turn=2)
     (tmp_path / "b.txt").write_text("#####\n#@$ #\n#####\n")
     with pytest.raises(LevelFormatError, match=r"b\.txt.*line 1"):
         SokobanEnv(levels=str(tmp_path / "*.txt"))
@@ -293,7 +295,7 @@ def test_boxoban_levels_play(shared_data):
         env.reset(seed=seed)
         steps = play(env, reference_player("oracle", random.Random(0)))
         solved += steps[-1]["info"]["success"]
-        assert steps[-1]["info"]["certificate"] == "none"
+        assert steps[-1]["info"]["certificate"] in ("none", "optimal")
     assert solved == 5
 
 

@@ -53,7 +53,10 @@ def test_levels_are_well_formed_and_not_trivial(size, boxes):
     for seed in range(20):
         level = generate(random.Random(seed), request(size, boxes))
         again = read_level(level_text(level))
-        assert again == level._replace(certificate="none", num_moves=0, solution="")
+        if size < 10:
+            assert again == level
+        else:
+            assert again == level._replace(certificate="none", num_moves=0, solution="")
         assert not level.boxes & level.goals
         assert level.boxes.bit_count() == level.goals.bit_count() == boxes
         assert level.num_moves >= 4 + 2 * boxes

@@ -3,20 +3,22 @@
 import pytest
 
 from pettingllms.errors import LevelFormatError
+from pettingllms_envs.sokoban.certificate import certify
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import run
 from pettingllms_envs.sokoban.search import solve
 from pettingllms_envs.sokoban.text import level_text, read_level, read_levels_of_file
 
-GOOD = "#######\n#@ $ .#\n#  $*.#\n#     #\n#######"
+GOOD = "#######\n#@ $ .#\n# $  .#\n#  *  #\n#     #\n#######"
 
 
 def test_reads_what_it_writes():
     level = read_level(GOOD)
     assert level_text(level) == GOOD
-    assert (level.rows, level.cols) == (5, 7)
+    assert (level.rows, level.cols) == (6, 7)
     assert level.boxes.bit_count() == level.goals.bit_count() == 3
-    assert (level.certificate, level.num_moves) == ("none", 0)
+    solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+    assert (level.certificate, level.num_moves) == ("optimal", len(solution))
     on_goal = "#####\n#+$.#\n# $ #\n#   #\n#####"
     assert level_text(read_level("\n" + on_goal + "\n\n")) == on_goal
 
@@ -37,6 +39,7 @@ def test_reads_what_it_writes():
         ("########\n#@$.#$.#\n########", 2, 6, "walled off"),
         ("#####\n#@*##\n#####", 1, 0, "on goals already"),
         ("#####\n#$@.#\n#####", 1, 0, "cannot be solved"),
+        ("########\n#.@ $  #\n########", 1, 0, "has no solution"),
         ("#####\n\n#@$.#\n#####", 2, 0, "blank line"),
     ],
 )
@@ -60,7 +63,7 @@ def test_files_of_levels():
     assert [level.cols for level in read_levels_of_file(text)] == [7, 5]
     with pytest.raises(LevelFormatError) as caught:
         read_levels_of_file(f"; 0\n{GOOD}\n\n; 1\n#####\n#@$?#\n#####\n")
-    assert (caught.value.line, caught.value.column) == (10, 4)
+    assert (caught.value.line, caught.value.column) == (11, 4)
     with pytest.raises(LevelFormatError, match="no level"):
         read_levels_of_file("; nothing\n")
 
@@ -73,7 +76,9 @@ def test_boxoban_levels_load_and_are_certified(shared_data, name):
     boards = [block.partition("\n")[2].rstrip("\n") for block in text.split(";") if block.strip()]
     assert [level_text(level) for level in levels] == boards
     for level in levels[:5]:
+        assert level.certificate in ("none", "optimal")
         solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+        assert certify(level) == level._replace(certificate="optimal", num_moves=len(solution))
         done = run(level, level.player, level.boxes, solution)
         assert done.boxes == level.goals
         assert done.executed == solution
