@@ -262,8 +262,10 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         return PlanPathState(level, level.start)
 
     def _fields(self, state: PlanPathState, agent: str) -> Mapping[str, object]:
-        now = Situation(state, self.view, self.turn, self.max_turns, self.moves_per_turn)
-        return Fields(READERS, now, {})
+        view, turn, max_turns = self.view, self.turn, self.max_turns
+        return Fields(
+            {}, READERS, lambda: Situation(state, view, turn, max_turns, self.moves_per_turn)
+        )
 
     def _parse(self, agent: str, text: str) -> Any:
         if role_of(agent) == "tool":
