@@ -184,3 +184,12 @@ def test_the_hash_ignores_only_where_and_what_is_shown(run_file):
     other = load_config(run_file(), ["--seed", "1"])
     assert config_hash(config) == config_hash(same)
     assert config_hash(config) != config_hash(other)
+
+
+def test_the_run_file_of_the_readme_is_valid(repository, tmp_path):
+    text = (repository / "trainers" / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
+        (tmp_path / "run.toml").write_text(block)
+        load_config(tmp_path / "run.toml")

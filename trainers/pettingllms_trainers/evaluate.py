@@ -164,7 +164,9 @@ def evaluate_references(
     """
     arms: list[Arm] = []
     for name in names:
-        episodes = [play_reference(env, spec, dict.fromkeys(roles, {name: 1.0})) for spec in specs]
+        episodes = [
+            play_reference(env, spec, {role: {name: 1.0} for role in roles}) for spec in specs
+        ]
         actions: dict[str, list[tuple[float, bool]]] = defaultdict(list)
         for episode in episodes:
             for decision in episode.decisions:
