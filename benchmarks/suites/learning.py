@@ -1,6 +1,6 @@
 """Does the embedded default learn? Held-out success before and after, on several seeds.
 
-    python benchmarks/suites/learning.py [--seeds 0 1 2] [--config trainers/configs/default.toml]
+    python benchmarks/suites/learning.py [--seeds 0 1 2] [--jobs 1] [--config FILE.toml]
 
 Every seed is a run of `pettingllms-train` in a process of its own, exactly as a person starts it.
 All seeds are written, whatever came out, with 95 % Wilson intervals and the reference policies on
@@ -13,13 +13,13 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -35,12 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run all seeds and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--output", type=Path)
     options, flags = parser.parse_known_args(arguments)
     with options.config.open("rb") as file:
         environment = tomllib.load(file)["env"]["id"]
     output = options.output or RESULTS / f"learning_{environment.removesuffix('_v0')}.json"
+    with ThreadPoolExecutor(options.jobs) as pool:
+        runs = list(pool.map(lambda seed: train(options.config, seed, flags), options.seeds))
     result = {
         "suite": "learning",
         "date": datetime.now(UTC).date().isoformat(),
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "transformers", "pettingllms-trainers")},
         },
-        "runs": [train(options.config, seed, flags) for seed in options.seeds],
+        "runs": runs,
     }
     output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))
@@ -65,9 +68,12 @@ def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         command = [sys.executable, "-m", "pettingllms_trainers.cli", str(config)]
         command += ["--output-dir", str(directory), "--seed", str(seed), *flags]
         command += ["--logging.progress", "plain", "--logging.no-tensorboard"]
-        cpu_before, started = children_cpu_s(), time.perf_counter()
-        subprocess.run(command, check=True, cwd=REPOSITORY, stdout=sys.stderr)
-        wall_s, cpu_s = time.perf_counter() - started, children_cpu_s() - cpu_before
+        started = time.perf_counter()
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=sys.stderr)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s, cpu_s = time.perf_counter() - started, usage.ru_utime + usage.ru_stime
+        if status:
+            raise SystemExit(f"the run with seed {seed} failed: {command}")
         report = json.loads((directory / "eval.json").read_text(encoding="utf-8"))
         lines = (directory / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
     curve = [json.loads(line) for line in lines]
@@ -86,12 +92,6 @@ def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
 def figures(arms: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Return the figures of each arm that are reported."""
     return {name: {key: round(arm[key], 4) for key in FIGURES} for name, arm in arms.items()}
-
-
-def children_cpu_s() -> float:
-    """Return the CPU seconds of all processes that were started and have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def git_state() -> dict[str, Any]:
