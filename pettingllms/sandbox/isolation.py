@@ -81,11 +81,6 @@ print("end")
 """
 
 
-def flavours() -> tuple[str, ...]:
-    """Names of the sets of packages that a sandbox can offer its programs."""
-    return tuple(_FLAVOURS)
-
-
 def packages_of(flavour: str) -> list[tuple[str, str]]:
     """Names and folders of the packages of a flavour.
 

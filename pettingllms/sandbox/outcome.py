@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import re
 from dataclasses import dataclass
@@ -136,11 +135,6 @@ def clean(data: bytes) -> str:
 def sandbox_failure(reason: str) -> ExecutionResult:
     """The result of a run of which nothing is known, because the sandbox failed."""
     return ExecutionResult(Status.SANDBOX_ERROR, "", reason, -1, 0.0, 0.0, 0, truncated=False)
-
-
-def with_status(result: ExecutionResult, status: Status, stderr: str) -> ExecutionResult:
-    """The same run, judged otherwise."""
-    return dataclasses.replace(result, status=status, stderr=stderr)
 
 
 def _shorten(text: str, max_chars: int) -> str:

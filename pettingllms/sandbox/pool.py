@@ -88,11 +88,6 @@ class Pool:
         return self._pid == os.getpid()
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the pool takes no more requests."""
-        return self._is_closed
-
-    @property
     def server_pids(self) -> list[int]:
         """Pids of the servers, for whoever watches the machine."""
         return [lane.worker.pid for lane in self._lanes]
