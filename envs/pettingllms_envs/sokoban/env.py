@@ -8,38 +8,37 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.env import ParseError, TextEnv, Transition
-from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.env import TextEnv, Transition
+from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms_envs.fields import Fields
-from pettingllms_envs.grid import moves_json, read_moves
+from pettingllms_envs.grid import moves_json
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.python_tool import read_program, run_program, show_program
-from pettingllms_envs.sokoban.generator import Request, default_lengths, generate
+from pettingllms_envs.python_tool import read_program
+from pettingllms_envs.sokoban.generator import generate, request_of
 from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
 from pettingllms_envs.sokoban.reward import costs
 from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.scenes import scenes_of
-from pettingllms_envs.sokoban.text import read_level, read_levels_of_file
-from pettingllms_envs.sokoban.tools import read_calls, run_calls
+from pettingllms_envs.sokoban.text import read_answer, read_level, read_levels_of_file
+from pettingllms_envs.sokoban.tool_turns import use_tool
+from pettingllms_envs.sokoban.tools import read_calls
 from pettingllms_envs.sokoban.turns import (
     SokobanState,
     Terms,
     initial_state,
     move,
     propose,
-    report,
-    try_moves,
 )
 from pettingllms_envs.team_table import TEAMS, TOOLS, check_choice
 
 CACHED_CHARS = 2000
 """Longer answers are read anew each time, so that the cache stays small."""
 
+_read_answer = lru_cache(maxsize=4096)(read_answer)
 _moves_json = lru_cache(maxsize=4096)(moves_json)
-_NO_MOVES = ParseError("no list of the moves U, D, L, R")
 
 
 class SokobanEnv(TextEnv[SokobanState]):
@@ -224,7 +223,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         self.moves_per_turn = moves_per_turn
         self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn), stop_when_lost)
         height, width = size if rows is None else rows, size if cols is None else cols
-        self._request = _request(
+        self._request = request_of(
             height,
             width,
             boxes,
@@ -274,30 +273,14 @@ class SokobanEnv(TextEnv[SokobanState]):
     def _parse(self, agent: str, text: str) -> Any:
         if agent == "tool_0":
             return read_program(text) if self.tool == "python" else read_calls(text)
-        return _moves_or_error(text) if len(text) <= CACHED_CHARS else _read_moves(text)
+        return _read_answer(text) if len(text) <= CACHED_CHARS else read_answer(text)
 
     def _act(self, state: SokobanState, agent: str, action: Any) -> Transition:
         if agent == "planner_0":
             return move(state, action, self._terms)
         if agent == "proposer_0":
             return propose(state, action, self._terms)
-        return self._use_tool(state, action)
-
-    def _use_tool(self, state: SokobanState, action: Any) -> Transition:
-        level, terms = state.level, self._terms
-        if isinstance(action, ParseError):
-            trial = try_moves(state, action, terms)
-            return report(state, "", f"none: {action.reason}", trial)
-        if self.tool == "call":
-            done = run_calls(level, state.player, state.boxes, action)
-            trial = try_moves(state, done.moves, terms)
-            return report(state, done.calls, done.results, trial)
-        ran = run_program(action, scenes_of(level).text(state.player, state.boxes) + "\n")
-        answer = _read_moves(ran.stdout)
-        trial = try_moves(state, answer, terms)
-        if not ran.is_ok:
-            trial = trial._replace(local=terms.costs.malformed)
-        return report(state, show_program(action), ran.report, trial)
+        return use_tool(state, action, self.tool, self._terms)
 
     def _ansi(self, state: SokobanState) -> str:
         return scenes_of(state.level).text(state.player, state.boxes)
@@ -312,37 +295,3 @@ class SokobanEnv(TextEnv[SokobanState]):
         return (
             f"```python\nprint({moves!r})\n```" if self.tool == "python" else f"#### move({moves})"
         )
-
-
-def _read_moves(text: str) -> str | ParseError:
-    moves = read_moves(text)
-    return _NO_MOVES if moves is None else moves
-
-
-_moves_or_error = lru_cache(maxsize=4096)(_read_moves)
-
-
-def _request(
-    rows: int,
-    cols: int,
-    boxes: int,
-    wall_ratio: float,
-    min_moves: int | None,
-    max_moves: int | None,
-    split: str | None,
-    budget: int,
-) -> Request:
-    """Return the checked request; lengths that are not given follow `default_lengths`."""
-    shape = Request(rows, cols, boxes, wall_ratio, 1, 1, split).checked()
-    least, greatest = default_lengths(rows, cols, boxes, budget)
-    low = least if min_moves is None else min_moves
-    high = max(low, greatest) if max_moves is None else max_moves
-    if min_moves is None and max_moves is not None:
-        low = min(low, max_moves)
-    request = shape._replace(min_moves=low, max_moves=high).checked()
-    if high > budget:
-        raise UnreachableRequest(
-            f"levels of up to {high} moves are asked for, but an episode allows only {budget}; "
-            "lower max_moves, or raise max_turns or moves_per_turn"
-        )
-    return request

@@ -76,6 +76,47 @@ def default_lengths(rows: int, cols: int, num_boxes: int, budget: int) -> tuple[
     return min(4 + 2 * num_boxes, budget), min(longest, budget)
 
 
+def request_of(
+    rows: int,
+    cols: int,
+    num_boxes: int,
+    wall_ratio: float,
+    min_moves: int | None,
+    max_moves: int | None,
+    split: str | None,
+    budget: int,
+) -> Request:
+    """Return the checked request of an environment; lengths not given follow `default_lengths`.
+
+    Args:
+        rows: Number of rows.
+        cols: Number of columns.
+        num_boxes: Number of boxes.
+        wall_ratio: Probability of a wall within the outer walls.
+        min_moves: Least length, or None.
+        max_moves: Greatest length, or None.
+        split: Name of a split, or None.
+        budget: Moves that an episode allows.
+
+    Raises:
+        InvalidArgument: If a value is out of its range.
+        UnreachableRequest: If levels are asked for that an episode is too short for.
+    """
+    shape = Request(rows, cols, num_boxes, wall_ratio, 1, 1, split).checked()
+    least, greatest = default_lengths(rows, cols, num_boxes, budget)
+    low = least if min_moves is None else min_moves
+    high = max(low, greatest) if max_moves is None else max_moves
+    if min_moves is None and max_moves is not None:
+        low = min(low, max_moves)
+    request = shape._replace(min_moves=low, max_moves=high).checked()
+    if high > budget:
+        raise UnreachableRequest(
+            f"levels of up to {high} moves are asked for, but an episode allows only {budget}; "
+            "lower max_moves, or raise max_turns or moves_per_turn"
+        )
+    return request
+
+
 def generate(rng: random.Random, request: Request) -> Level:
     """Return a random level in which no box starts on a goal.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pettingllms.env import ParseError
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.grid import bits_of, find_symbols, flood, parse_rows
+from pettingllms_envs.grid import bits_of, find_symbols, flood, parse_rows, read_moves
 from pettingllms_envs.sokoban.certificate import certify, is_small
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import (
@@ -22,6 +23,12 @@ SYMBOLS = WALL + FLOOR + GOAL + BOX + BOX_ON_GOAL + PLAYER + PLAYER_ON_GOAL
 
 MAX_ROWS = 64
 MAX_BOXES = 10
+
+
+def read_answer(text: str) -> str | ParseError:
+    """Return the moves that a model or a program wrote, as letters; see `grid.read_moves`."""
+    moves = read_moves(text)
+    return ParseError("no list of the moves U, D, L, R") if moves is None else moves
 
 
 def level_text(level: Level) -> str:

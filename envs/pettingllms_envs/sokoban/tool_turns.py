@@ -1,0 +1,38 @@
+"""The turn of the tool agent, for every `tool`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pettingllms.env import ParseError, Transition
+from pettingllms_envs.python_tool import run_program, show_program
+from pettingllms_envs.sokoban.scenes import scenes_of
+from pettingllms_envs.sokoban.text import read_answer
+from pettingllms_envs.sokoban.tools import run_calls
+from pettingllms_envs.sokoban.turns import SokobanState, Terms, report, try_moves
+
+
+def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Transition:
+    """Run what the tool agent asks for and show it to the planner.
+
+    Args:
+        state: The state at the start of the turn.
+        action: A program, calls, or a `ParseError`.
+        tool: `"python"` or `"call"`.
+        terms: The conditions.
+
+    Raises:
+        SandboxError: If the sandbox failed, so that nothing is known about the program.
+    """
+    if isinstance(action, ParseError):
+        trial = try_moves(state, action, terms)
+        return report(state, "", f"none: {action.reason}", trial)
+    if tool == "call":
+        done = run_calls(state.level, state.player, state.boxes, action)
+        return report(state, done.calls, done.results, try_moves(state, done.moves, terms))
+    board = scenes_of(state.level).text(state.player, state.boxes)
+    ran = run_program(action, board + "\n")
+    trial = try_moves(state, read_answer(ran.stdout), terms)
+    if not ran.is_ok:
+        trial = trial._replace(local=terms.costs.malformed)
+    return report(state, show_program(action), ran.report, trial)
