@@ -270,7 +270,8 @@ def main() -> None:
         isolation = lean.describe()["isolation"]
     report = {
         "suite": "sandbox",
-        "command": "python benchmarks/suites/sandbox.py",
+        "command": f"python benchmarks/suites/sandbox.py --rounds {options.rounds} "
+        f"--problems {options.problems} --isolation {options.isolation}",
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
         "kernel": platform.release(),

@@ -146,7 +146,8 @@ def main() -> None:
         isolation = sandbox.describe()["isolation"]
     facts = {
         "suite": "sandbox_soak",
-        "command": f"python benchmarks/suites/sandbox_soak.py --runs {options.runs}",
+        "command": f"python benchmarks/suites/sandbox_soak.py --runs {options.runs} "
+        f"--isolation {options.isolation} --seed {options.seed}",
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
         "kernel": platform.release(),
