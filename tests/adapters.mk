@@ -2,7 +2,7 @@
 # that are made if they are not there. The libraries cannot share one: RLlib pins gymnasium==1.2.2,
 # verifiers pins mcp==2.0.0 while OpenEnv needs mcp<2, Tianshou needs pandas<3.
 PYTHON ?= python3
-FOLDER ?= .venv-adapters
+FOLDER ?= .cache/adapters
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 ARGS ?=
