@@ -11,7 +11,7 @@ from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
-from pettingllms_envs.code.judge import Judge, Run, default_judge
+from pettingllms_envs.code.judge import Judge, default_judge
 from pettingllms_envs.code.policies import program_of, tests_of
 from pettingllms_envs.code.problems import problem_table
 from pettingllms_envs.code.rules import (
@@ -249,13 +249,15 @@ class CodeEnv(TextEnv[CodeState]):
         if isinstance(action, ParseError):
             after = with_remark(state, f"the tester gave {action.reason}")
             worth = Worth(0, 0, 0, 0, "nobody", state.test_value)
-            done = Transition(after, 0.0, self._cost(), info=_tester_info(problem, worth))
+            done = Transition(
+                after, 0.0, self._cost(), info={"problem": problem.id, **worth.facts()}
+            )
             return self._close(done._replace(info={**done.info, "agreed": False}))
         worth = worth_of_tests(self._judge, problem, action, state.failing, state.passing)
         after = with_tests(state, action, worth.value)
         local = worth.value - state.test_value
         return self._compare(
-            Transition(after, 0.0, local, info=_tester_info(problem, worth)), action
+            Transition(after, 0.0, local, info={"problem": problem.id, **worth.facts()}), action
         )
 
     def _compare(self, done: Transition, tests: tuple[CodeTest, ...]) -> Transition:
@@ -266,7 +268,7 @@ class CodeEnv(TextEnv[CodeState]):
             problem = self._problems[state.problem_id]
             runs = self._judge.run(problem, state.program, [test.input for test in tests])
             found = tuple(
-                Mismatch(state.turn, test.input, test.output, _told(run))
+                Mismatch(state.turn, test.input, test.output, run.told)
                 for run, test in zip(runs, tests, strict=True)
                 if not self._judge.matches(problem, run, test.output)
             )
@@ -295,21 +297,3 @@ class CodeEnv(TextEnv[CodeState]):
         if role_of(agent) == "coder":
             return program_of(problem, policy)
         return tests_of(problem, policy, self._judge)
-
-
-def _told(run: Run) -> str:
-    """Return what a prompt says a program did."""
-    if run.is_ok:
-        return run.output if run.output.strip() else "(nothing)"
-    return f"({run.status}) {run.error}".rstrip()
-
-
-def _tester_info(problem: CodeProblem, worth: Worth) -> dict[str, Any]:
-    return {
-        "problem": problem.id,
-        "tests_given": worth.num_given,
-        "tests_right": worth.num_right,
-        "bad_known": worth.num_bad,
-        "bad_exposed": worth.num_exposed,
-        "judged_by": worth.judged_by,
-    }

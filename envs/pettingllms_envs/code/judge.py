@@ -22,6 +22,8 @@ _ENOUGH_BAD_PROGRAMS = 2
 """With fewer of the source's own, variants of the solution are added."""
 
 _MAX_TRIED = 12
+_PORTION = 3
+_BAD_PROGRAM_LIMIT_S = 1.0
 _MAX_REMEMBERED_RUNS = 20_000
 _MAX_REMEMBERED_CHARS = 20_000
 _TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
@@ -40,6 +42,13 @@ class Run(NamedTuple):
     def is_ok(self) -> bool:
         """Whether the program ended well; says nothing about its output."""
         return self.status is Status.OK
+
+    @property
+    def told(self) -> str:
+        """What a prompt says about it."""
+        if self.is_ok:
+            return self.output if self.output.strip() else "(nothing)"
+        return f"({self.status}) {self.error}".rstrip()
 
 
 class BadProgram(NamedTuple):
@@ -136,24 +145,44 @@ class Judge:
 
     def _judged(self, problem: CodeProblem, programs: Sequence[str]) -> list[BadProgram]:
         """Return the programs that are wrong and end in time, with what shows it."""
+        quick = _in_short_time(problem)
+        order = sorted(range(len(problem.tests)), key=lambda i: len(problem.tests[i].input))
         found: list[BadProgram] = []
         for program in programs:
-            # A program that never ends must not cost the time limit of every test.
-            shortest = min((test.input for test in problem.tests), key=len)
-            if self.run(problem, program, [shortest])[0].status in _TOO_SLOW:
-                continue
-            runs = self._execute(problem, program, [test.input for test in problem.tests])
-            if any(run.status in _TOO_SLOW for run in runs):
-                continue
-            pairs = enumerate(zip(runs, problem.tests, strict=True))
-            failed = frozenset(
-                i for i, (run, test) in pairs if not self.matches(problem, run, test.output)
-            )
+            failed: set[int] | None = set()
+            # In small portions: a program that never ends must not cost a limit for every test.
+            for start in range(0, len(order), _PORTION):
+                portion = order[start : start + _PORTION]
+                runs = self._execute(quick, program, [problem.tests[i].input for i in portion])
+                if any(run.status in _TOO_SLOW for run in runs):
+                    failed = None
+                    break
+                failed |= {
+                    i
+                    for i, run in zip(portion, runs, strict=True)
+                    if not self.matches(problem, run, problem.tests[i].output)
+                }
             if failed:
-                found.append(BadProgram(program, failed))
+                found.append(BadProgram(program, frozenset(failed)))
             if len(found) == NUM_BAD_PROGRAMS:
                 break
         return found
+
+    def exposes(self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]) -> bool:
+        """Return whether right tests show that a program is wrong.
+
+        A crash or a wrong output shows it. Slowness shows nothing: else large inputs would be worth
+        more than good ones.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        quick = _in_short_time(problem)
+        runs = self.run(quick, program, [test.input for test in tests])
+        return any(
+            run.status not in _TOO_SLOW and not self.matches(problem, run, test.output)
+            for run, test in zip(runs, tests, strict=True)
+        )
 
     def trusted_outputs(
         self, problem: CodeProblem, passing: Sequence[str], inputs: Sequence[str]
@@ -212,6 +241,10 @@ class Judge:
             table[key] = value
             if len(table) > _MAX_REMEMBERED_RUNS:
                 table.popitem(last=False)
+
+
+def _in_short_time(problem: CodeProblem) -> CodeProblem:
+    return problem._replace(time_limit_s=min(problem.time_limit_s, _BAD_PROGRAM_LIMIT_S))
 
 
 def _judge(sandbox: Sandbox, exact: bool) -> Judge:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pettingllms_envs.code.judge import Judge
 from pettingllms_envs.datasets import CodeProblem, CodeTest
@@ -23,6 +23,16 @@ class Worth(NamedTuple):
     """`solution`, `passing programs`, or `nobody`."""
     value: float
     """From 0 to 1: the share of right tests times the share of exposed programs."""
+
+    def facts(self) -> dict[str, Any]:
+        """The judgement under the names that `infos` use."""
+        return {
+            "tests_given": self.num_given,
+            "tests_right": self.num_right,
+            "bad_known": self.num_bad,
+            "bad_exposed": self.num_exposed,
+            "judged_by": self.judged_by,
+        }
 
 
 def worth_of_tests(
@@ -60,6 +70,6 @@ def worth_of_tests(
     )
     known = [bad.source for bad in judge.bad_programs(problem)]
     bad = list(dict.fromkeys((*known, *failing)))
-    exposed = sum(not all(judge.passes(problem, source, right)) for source in bad) if right else 0
+    exposed = sum(judge.exposes(problem, source, right) for source in bad) if right else 0
     value = len(right) / len(tests) * exposed / len(bad) if bad else 0.0
     return Worth(len(tests), len(right), len(bad), exposed, judged_by, value)

@@ -38,7 +38,8 @@ def read_check(source: str) -> tuple[CodeTest, ...]:
     """Return the tests in the function `check(candidate)` of a source text.
 
     Raises:
-        UnreadableTest: There is no such function, or it holds something else than asserts on literals.
+        UnreadableTest: There is no such function, or it holds something else than asserts on
+            literals.
     """
     checks = [
         node

@@ -3,7 +3,7 @@
 import pytest
 
 import pettingllms
-from pettingllms_envs.code.judge import default_judge
+from pettingllms_envs.code.mutants import mutants
 from pettingllms_envs.datasets import load_code_problems
 
 FULL_REWARD = 3.0
@@ -23,19 +23,21 @@ def test_references_earn_everything_and_mutants_do_not(shared_data):
     env = pettingllms.make("code_v0", source=path, split=None)
     problems = load_code_problems(path).problems
     assert len(problems) == 80
-    judge = default_judge()
-    without_mutant = []
+    survivors = []
     for problem in problems:
         total, success = first_return(env, problem.id, problem.solution)
         assert (total, success) == (FULL_REWARD, True), problem.id
-        bad = judge.bad_programs(problem)
-        if not bad:
-            without_mutant.append(problem.id)
-            continue
-        total, success = first_return(env, problem.id, bad[0].source)
-        assert total < 2.0, problem.id
-        assert not success
-    assert len(without_mutant) <= 4, without_mutant
+        quick = pettingllms.make(
+            "code_v0", source=[problem._replace(time_limit_s=1.0)], split=None, max_tests=4
+        )
+        for variant in mutants(problem.solution, 4):
+            total, success = first_return(quick, problem.id, variant)
+            if not success:
+                assert total < 2.0
+                break
+        else:
+            survivors.append(problem.id)
+    assert len(survivors) <= 8, survivors
 
 
 def test_a_few_references_earn_everything_in_whole_episodes(shared_data):

@@ -38,7 +38,7 @@ def test_tests_are_pairs_of_blocks(test_text):
     text = test_text(("1\n2", "3"), ("4", "5"))
     assert read_tests(text, 1, is_call=False) == (CodeTest("4\n", "5\n"),)
     assert read_tests(text, 5, is_call=False) == (CodeTest("1\n2\n", "3\n"), CodeTest("4\n", "5\n"))
-    assert read_tests(text + text, 5, is_call=False) == read_tests(text, 5, is_call=False)
+    assert read_tests(f"{text}\n{text}", 5, is_call=False) == read_tests(text, 5, is_call=False)
     empty = "```input\n```\n```output\n0\n```"
     assert read_tests(empty, 1, is_call=False) == (CodeTest("", "0\n"),)
 

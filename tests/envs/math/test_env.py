@@ -103,7 +103,7 @@ def test_what_a_turn_pays_does_not_depend_on_the_number_of_turns():
         ("no program here", "no closed"),
         ("```python\nprint(1/0)\n```", "error: ZeroDivisionError"),
         ("```python\nx = 1\n```", "printed nothing"),
-        ("```python\nthis is not python\n```", "syntax_error"),
+        ("```python\ndef f(:\n```", "SyntaxError"),
         ("```python\nprint('7' * 5000)\n```", "longer than"),
     ],
 )
