@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         environment = tomllib.load(file)["env"]["id"]
     output = options.output or RESULTS / f"learning_{environment.removesuffix('_v0')}.json"
     with ThreadPoolExecutor(options.jobs) as pool:
-        runs = list(pool.map(lambda seed: train(options.config, seed, flags), options.seeds))
+        started = [pool.submit(train, options.config, seed, flags) for seed in options.seeds]
+        runs = [future.result() for future in started]
     result = {
         "suite": "learning",
         "date": datetime.now(UTC).date().isoformat(),
