@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import itertools
 import json
 import platform
 import random
@@ -30,23 +29,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from games_content import prompt_sizes, reference_success, split_overlap
+
 import pettingllms
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.generator import Request, canonical_form, default_lengths
+from pettingllms_envs.sokoban.generator import Request, request_of
 from pettingllms_envs.sokoban.generator import generate as generate_level
 from pettingllms_envs.sokoban.rules import deltas_of, step
 from pettingllms_envs.sokoban.scenes import scenes_of
-from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate as generate_puzzle
 from pettingllms_envs.sudoku.rules import fill, start
-from pettingllms_envs.sudoku.symmetry import canonical
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULT = REPOSITORY / "benchmarks" / "results" / "games.json"
 PEERS = Path(__file__).with_name("games_peers.py")
-SECONDS = 1.0
-"""CPU time of one measurement."""
-
 PAPER_STEPS_PER_GEM_LEVEL = {"sokoban_core_steps": 97_600 / 905, "sudoku_16x16_steps": 1_814 / 905}
 BEATEN = {
     "sokoban_6x6_1_box_levels": ("gem-llm", "gym-sokoban", "reasoning-gym", "textarena"),
@@ -67,7 +63,7 @@ BEATEN = {
 
 def request(num_boxes: int, split: str | None) -> Request:
     """Return the request of default 6x6 levels."""
-    return Request(6, 6, num_boxes, 0.25, *default_lengths(6, 6, num_boxes, 80), split)
+    return request_of(6, 6, num_boxes, 0.25, None, None, split, budget=80)
 
 
 def sokoban_levels(num_boxes: int, split: str | None = None) -> Callable[[int], Iterator[int]]:
@@ -177,7 +173,7 @@ WORKLOADS: dict[str, Callable[[int], Iterator[int]]] = {
 }
 
 
-def rate(units: Iterator[int], seconds: float = SECONDS) -> float:
+def rate(units: Iterator[int], seconds: float) -> float:
     """Return units per CPU second."""
     next(units)
     done, begin = 0, time.process_time()
@@ -186,14 +182,14 @@ def rate(units: Iterator[int], seconds: float = SECONDS) -> float:
     return done / spent
 
 
-def peer_rates(python: str, seed: int) -> dict[str, dict[str, float]]:
+def peer_rates(python: str, seed: int, seconds: float) -> dict[str, dict[str, float]]:
     """Return peer -> workload -> units per second; a failed workload is told and left out."""
     found: dict[str, dict[str, float]] = {}
     for workload, peers in BEATEN.items():
         for peer in peers:
             if peer in ("paper_code_estimate", "copy.deepcopy"):
                 continue
-            command = [python, str(PEERS), peer, workload, str(seed), str(SECONDS)]
+            command = [python, str(PEERS), peer, workload, str(seed), str(seconds)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             last = (done.stdout.strip().splitlines() or ["no output"])[-1]
             if done.returncode == 0:
@@ -218,13 +214,13 @@ def peer_versions(python: str | None) -> dict[str, str]:
     return found
 
 
-def measure(num_rounds: int, python: str | None) -> dict[str, Any]:
+def measure(num_rounds: int, seconds: float, python: str | None) -> dict[str, Any]:
     """Time all workloads in interleaved rounds."""
     rates: dict[str, list[float]] = {}
     ratios: dict[str, list[float]] = {}
     for seed in range(num_rounds):
-        ours = {name: rate(work(seed)) for name, work in WORKLOADS.items()}
-        theirs = peer_rates(python, seed) if python else {}
+        ours = {name: rate(work(seed), seconds) for name, work in WORKLOADS.items()}
+        theirs = peer_rates(python, seed, seconds) if python else {}
         gem = theirs.get("gem-llm", {}).get("sokoban_6x6_1_box_levels")
         if gem:
             estimate = {name: x * gem for name, x in PAPER_STEPS_PER_GEM_LEVEL.items()}
@@ -246,71 +242,6 @@ def measure(num_rounds: int, python: str | None) -> dict[str, Any]:
     }
 
 
-def split_overlap(num_train: int = 20_000, num_test: int = 2_000) -> dict[str, Any]:
-    """Contents, up to symmetry, that train and test levels of equal seeds share."""
-
-    def sokoban(rng: random.Random, split: str) -> bytes:
-        return canonical_form(generate_level(rng, request(1, split)))
-
-    def sudoku(rng: random.Random, split: str) -> bytes:
-        while True:
-            form = canonical(4, generate_puzzle(rng, 4).clues)
-            if pettingllms.splits.split_of(form) == split:
-                return form
-
-    found: dict[str, Any] = {"train_levels": num_train, "test_levels": num_test}
-    for name, make in (("sokoban 6x6", sokoban), ("sudoku 4x4", sudoku)):
-        train, test = (
-            {make(rng, split) for _ in range(count)}
-            for rng, split, count in (
-                (random.Random(0), "train", num_train),
-                (random.Random(0), "test", num_test),
-            )
-        )
-        found[name] = {"different_train": len(train), "different_test": len(test)}
-        found[name]["common"] = len(train & test)
-    return found
-
-
-def reference_success(num_levels: int = 200) -> dict[str, dict[str, float]]:
-    """Fraction of test levels that the reference policies of a single agent solve."""
-    arms: dict[str, tuple[str, dict[str, Any]]] = {
-        "sokoban 6x6, 1 box": ("sokoban_v0", {}),
-        "sokoban 6x6, 2 boxes": ("sokoban_v0", {"boxes": 2}),
-        "sokoban 8x8, 3 boxes": ("sokoban_v0", {"boxes": 3, "size": 8}),
-        "sudoku 4x4": ("sudoku_v0", {}),
-        "sudoku 9x9": ("sudoku_v0", {"size": 9}),
-    }
-    makers: dict[str, Any] = {"sokoban_v0": SokobanEnv, "sudoku_v0": SudokuEnv}
-    found: dict[str, dict[str, float]] = {}
-    for name, (env_id, arguments) in arms.items():
-        env = makers[env_id](team="single", split="test", **arguments)
-        found[name] = {}
-        for policy in env.reference_policies:
-            rng, solved = random.Random(0), 0
-            for seed in range(num_levels):
-                env.reset(seed=seed)
-                while not (env.terminations["planner_0"] or env.truncations["planner_0"]):
-                    env.step(env.reference_action("planner_0", policy, rng))
-                solved += env.infos["planner_0"]["success"]
-            found[name][policy] = solved / num_levels
-    return found
-
-
-def prompt_sizes() -> dict[str, dict[str, int]]:
-    """Characters of each role's first observation with default arguments."""
-    teams = ("tool-planner", "proposer-planner", "single")
-    found: dict[str, dict[str, int]] = {}
-    for maker, team, tool in itertools.product((SokobanEnv, SudokuEnv), teams, ("python", "call")):
-        if team == "tool-planner" or tool == "python":
-            env = maker(team=team, tool=tool)
-            env.reset(seed=0)
-            suffix = f" ({tool})" if team == "tool-planner" else ""
-            name = f"{env.metadata['name']} {team}{suffix}"
-            found[name] = {agent: len(env.observe(agent)) for agent in env.possible_agents}
-    return found
-
-
 def summary(values: list[float]) -> dict[str, float | int]:
     """Return median, smallest and greatest value to four digits."""
     low, middle, high = (
@@ -330,6 +261,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--peers-python", help="interpreter with the peers installed")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of a measurement")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
     result = {
@@ -348,7 +280,8 @@ def main() -> None:
             "pettingzoo": version("pettingzoo"),
             **peer_versions(options.peers_python),
         },
-        **measure(options.rounds, options.peers_python),
+        "seconds_per_measurement": options.seconds,
+        **measure(options.rounds, options.seconds, options.peers_python),
         "split_overlap": split_overlap(),
         "reference_success": reference_success(),
         "prompt_characters": prompt_sizes(),
