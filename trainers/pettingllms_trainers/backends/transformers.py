@@ -6,11 +6,12 @@ log-probabilities of the engine are those of the trainer up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -56,7 +57,8 @@ class TransformersPolicy:
         self.model, self.tokenizer = model.eval(), tokenizer
         self.engine, self.training = engine, training
         self._chat_template_kwargs = dict(chat_template_kwargs or {})
-        if engine.attention == "shared_prefix" or (training and training.optimizer.packing):
+        is_shared = engine.kind == "transformers" and engine.attention == "shared_prefix"
+        if is_shared or (training and training.optimizer.packing):
             use_layouts(model)
         self._updater = Updater(model, training, engine.precision) if training else None
         text_config = model.config.get_text_config()
@@ -156,6 +158,11 @@ class TransformersPolicy:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `Updater.load_state_dict`."""
         self._trained().load_state_dict(state)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the present weights, named as in a Hugging Face directory; tied ones once."""
+        for name, parameter in self.model.named_parameters():
+            yield name, parameter.detach()
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write weights and tokenizer as an ordinary Hugging Face directory."""

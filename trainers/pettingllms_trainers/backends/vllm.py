@@ -1,0 +1,297 @@
+"""The vLLM engine in this process: paged attention, continuous batching, prefix cache.
+
+It has its own copy of the weights, which `VLLMEngine.load_weights` replaces after every update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedTokenizerBase
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.decoding import Limits, check_request
+from pettingllms_trainers.backends.vllm_format import (
+    RawCompletion,
+    completions_of,
+    sampling_parameters,
+)
+from pettingllms_trainers.engine_config import EngineConfig
+from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.types import Completion, GenerateRequest
+
+__all__ = ["VLLMEngine"]
+
+_EXTENSION = "pettingllms_trainers.backends.vllm_worker.TrainedWeights"
+_CPU_KV_CACHE_BYTES = 256 << 20
+_CPU_BLOCK_SIZE = 32
+_CPU_MIN_BATCHED_TOKENS = 4096
+
+
+class VLLMEngine:
+    """One model in vLLM, as engine (`Generate`).
+
+    Args:
+        directory: Hugging Face directory with configuration and tokenizer.
+        tokenizer: The tokenizer.
+        stop_ids: Token ids that end a completion.
+        config: Precision, memory, lengths.
+        has_weights: Whether the directory has weights too; if not, `load_weights` must come first.
+        max_adapters: LoRA adapters that can be loaded; 0: none.
+        max_adapter_rank: Highest rank of an adapter.
+
+    Raises:
+        ConfigError: vLLM is not installed, or cannot run this model with these settings.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        stop_ids: Iterable[int],
+        config: EngineConfig,
+        has_weights: bool = True,
+        max_adapters: int = 0,
+        max_adapter_rank: int = 16,
+    ) -> None:
+        self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
+        self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, has_weights
+        self._max_adapters, self._adapters = max_adapters, dict[str, Any]()
+        arguments = _arguments(config) | {"load_format": "auto" if has_weights else "dummy"}
+        if max_adapters:
+            # The kernels for CPUs give rows without adapter the last slot, which stays empty.
+            slots = max_adapters + 1
+            arguments |= {"enable_lora": True, "max_loras": slots, "max_cpu_loras": slots}
+            arguments["max_lora_rank"] = max_adapter_rank
+        self._llm = _start(str(directory), arguments)
+        model = self._llm.model_config
+        self._limits = Limits(
+            max_batch_tokens=0,
+            context_length=int(model.max_model_len),
+            vocab_size=int(model.get_vocab_size()),
+        )
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether nothing can be generated before the next `load_weights`."""
+        return self._is_asleep or not self._has_weights
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
+
+        Raises:
+            InvalidArgument: A request cannot be answered by this model.
+            GenerationError: The engine failed, or has no weights at present.
+        """
+        return self.generate_now(requests)
+
+    def generate_now(
+        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None] | None = None
+    ) -> list[list[Completion]]:
+        """Return the completions of each request, in order; for callers without an event loop.
+
+        Args:
+            requests: Any number, of any lengths and settings.
+            adapters: Name of the adapter of each request, None for none; None when no request has
+                one.
+        """
+        if self.needs_weights:
+            raise GenerationError(
+                "generation: the vLLM engine has no weights while it sleeps; give it weights with "
+                "`load_weights` first"
+            )
+        for request in requests:
+            check_request(request, self._limits)
+        parameters = [
+            import_module("vllm").SamplingParams(
+                **sampling_parameters(request, self._stop_ids), flat_logprobs=True
+            )
+            for request in requests
+        ]
+        names = [None] * len(requests) if adapters is None else adapters
+        with _explained("generate"):
+            outputs = self._llm.generate(
+                [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
+                parameters,
+                lora_request=[None if name is None else self._adapters[name] for name in names],
+                use_tqdm=False,
+            )
+        return [
+            completions_of(self._tokenizer, request, [_raw(one) for one in output.outputs])
+            for request, output in zip(requests, outputs, strict=True)
+        ]
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replace the weights; wakes a sleeping engine.
+
+        Args:
+            weights: Names as in a Hugging Face checkpoint, without a head that is tied.
+
+        Raises:
+            GenerationError: The weights do not fit, or there is no memory for them.
+        """
+        with _explained("load_weights"):
+            if self._is_asleep:
+                self._llm.wake_up(tags=["weights"])
+            self._llm.collective_rpc("load_trained_weights", args=(weights,))
+            if self._is_asleep:
+                self._llm.wake_up(tags=["kv_cache"])
+            self._reset_prefix_cache()
+        self._is_asleep, self._has_weights = False, True
+
+    def release(self) -> None:
+        """Give GPU memory back until the next `load_weights`, if sleep is wanted."""
+        if self._can_sleep and not self._is_asleep:
+            self._llm.sleep(level=2)
+            self._is_asleep = True
+
+    def load_adapter(self, name: str, directory: str | Path) -> None:
+        """Load a LoRA adapter, or replace it in place.
+
+        Args:
+            name: Any; requests name it.
+            directory: As written by peft; must stay until the adapter is replaced.
+
+        Raises:
+            InvalidArgument: More adapters than `max_adapters`.
+            GenerationError: The adapter does not fit the model.
+        """
+        lora_request = import_module("vllm.lora.request").LoRARequest
+        known = self._adapters.get(name)
+        if known is None and len(self._adapters) >= self._max_adapters:
+            raise InvalidArgument(
+                "name", name, f"one of {self._max_adapters} adapters",
+                "make the engine with a higher `max_adapters`",
+            )  # fmt: skip
+        number = len(self._adapters) + 1 if known is None else known.lora_int_id
+        with _explained("load_adapter"):
+            self._llm.llm_engine.add_lora(
+                lora_request(name, number, str(directory), load_inplace=True)
+            )
+            self._reset_prefix_cache()
+        # Without load_inplace: with it, vLLM would read the files again for every batch.
+        self._adapters[name] = lora_request(name, number, str(directory))
+
+    def _reset_prefix_cache(self) -> None:
+        if not self._llm.reset_prefix_cache():
+            raise RuntimeError("the prefix cache cannot be reset while requests are running")
+
+
+def _arguments(config: EngineConfig) -> dict[str, Any]:
+    """Return the arguments of ``vllm.LLM`` that the configuration stands for."""
+    _prepare()
+    vllm = config.vllm
+    arguments: dict[str, Any] = {
+        "dtype": config.precision,
+        "max_num_seqs": vllm.max_num_seqs,
+        "gpu_memory_utilization": vllm.gpu_memory_utilization,
+        "enforce_eager": vllm.enforce_eager,
+        "enable_sleep_mode": vllm.sleep,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "worker_extension_cls": _EXTENSION,
+        "seed": 0,
+    }
+    if vllm.max_model_len:
+        arguments["max_model_len"] = vllm.max_model_len
+    if vllm.kv_cache_bytes:
+        arguments["kv_cache_memory_bytes"] = vllm.kv_cache_bytes
+    if _is_cpu():
+        if vllm.sleep:
+            raise ConfigError("engine.vllm.sleep = true needs a GPU; vLLM runs on a CPU here")
+        arguments |= {
+            "enforce_eager": True,
+            "kv_cache_memory_bytes": vllm.kv_cache_bytes or _CPU_KV_CACHE_BYTES,
+            "block_size": _CPU_BLOCK_SIZE,
+        }
+    return arguments
+
+
+def _prepare() -> None:
+    """Settle what vLLM reads from the environment when it is imported.
+
+    Raises:
+        ConfigError: vLLM is not installed.
+    """
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # weights are handed over in memory
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    try:
+        import_module("vllm")
+    except ImportError as error:
+        raise ConfigError(
+            f'engine.kind = "vllm" needs the package vllm, which cannot be imported ({error}). '
+            'Install it with: pip install "pettingllms-trainers[vllm]"'
+        ) from error
+
+
+def _is_cpu() -> bool:
+    return import_module("vllm.platforms").current_platform.is_cpu()
+
+
+def _start(directory: str, arguments: dict[str, Any]) -> Any:
+    """Return a ``vllm.LLM``."""
+    if _is_cpu():
+        # Seeded requests and chunked prefill do not go together in vLLM's runner for CPUs.
+        settings: Any = AutoConfig.from_pretrained(directory).get_text_config()
+        longest = arguments.get("max_model_len") or settings.max_position_embeddings
+        arguments["enable_chunked_prefill"] = False
+        arguments["max_num_batched_tokens"] = max(longest, _CPU_MIN_BATCHED_TOKENS)
+    try:
+        with _global_generators_kept():
+            return import_module("vllm").LLM(model=directory, **arguments)
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"the vLLM engine cannot be started: {_reason(error)}. Look at [engine.vllm]: less "
+            "gpu_memory_utilization when other engines or the update need the GPU, more when the "
+            "weights do not fit; a lower max_model_len when the KV cache does not"
+        ) from error
+
+
+@contextlib.contextmanager
+def _global_generators_kept() -> Iterator[None]:
+    """Undo what vLLM does to the global random generators when it starts."""
+    state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn what vLLM and torch raise into an error with advice."""
+    try:
+        yield
+    except (RuntimeError, ValueError, AssertionError) as error:  # vLLM asserts shapes
+        advice = (
+            "the GPU is full: lower engine.vllm.gpu_memory_utilization or set engine.vllm.sleep"
+            if isinstance(error, torch.OutOfMemoryError)
+            else "the engine may be unusable now; resume the run from its newest checkpoint"
+        )
+        raise GenerationError(
+            f"vLLM: {what} failed with {type(error).__name__}: {error}; {advice}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(detail["msg"] for detail in error.errors())
+    return str(error)
+
+
+def _raw(output: Any) -> RawCompletion:
+    return RawCompletion(output.token_ids, output.logprobs.logprobs, output.finish_reason)
