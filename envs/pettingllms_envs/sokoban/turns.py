@@ -53,8 +53,11 @@ class Trial(NamedTuple):
 
 
 def initial_state(level: Level) -> SokobanState:
-    """Return the state at the start of an episode."""
-    return SokobanState(level, level.player, level.boxes)
+    """Return the state at the start of an episode.
+
+    It holds a copy of the level, so that what is computed from it does not outlive the episode.
+    """
+    return SokobanState(Level._make(level), level.player, level.boxes)
 
 
 def try_moves(state: SokobanState, action: str | ParseError, terms: Terms) -> Trial:
