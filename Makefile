@@ -70,5 +70,5 @@ $(VENV)/.train: $(VENV)/.torch $(METADATA)
 
 $(VENV)/.dev: $(VENV)/.train
 	@echo "== installing the extras and the development tools"
-	$(INSTALL) --group dev -e ".[math,data,render]" -e "trainers[tensorboard]"
+	$(INSTALL) --group dev -e ".[cli,data,math,render]" -e "trainers[tensorboard]"
 	@touch $@

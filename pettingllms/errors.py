@@ -16,7 +16,12 @@ PettingLLMsError
 ├── TranscriptError (ValueError)          a transcript file cannot be read
 │   └── ReplayDivergence                  a recorded episode did not replay to the same states
 ├── ConformanceError (AssertionError)     `check_env` found a broken promise
-└── SandboxError (RuntimeError)           the sandbox itself failed (never the program in it)
+├── SandboxError (RuntimeError)           the sandbox itself failed (never the program in it)
+│
+├── PolicyFailure (RuntimeError)          pettingllms.policies: an answer could not be had
+│   └── PolicyUnavailable                 and no later one can (wrong key, no such model or server)
+├── RunFolderError (ValueError)           pettingllms.evaluation: a folder is no run
+└── EvaluationStopped (RuntimeError)      pettingllms.evaluation: too many episodes failed
 ```
 """
 
