@@ -277,7 +277,7 @@ def test_levels_from_texts_files_and_options(tmp_path):
     assert level_text(env.state().level) == other
     with pytest.raises(LevelFormatError):
         env.reset(seed=0, options={"level": "#@$.#"})
-    with pytest.raises(InvalidArgument, match="a level of 3 moves.*at most 2 moves"):
+    with pytest.raises(InvalidArgument, match=r"a level of 3 moves.*at most 2 moves"):
         SokobanEnv(levels=[CORRIDOR], max_turns=1, moves_per_turn=2)
     (tmp_path / "b.txt").write_text("#####\n#@$ #\n#####\n")
     with pytest.raises(LevelFormatError, match=r"b\.txt.*line 1"):
