@@ -41,7 +41,7 @@ SPLIT_ATTEMPTS = 300
 CACHED_CHARS = 2000
 """Longer answers are read anew each time, so that the cache stays small."""
 
-_read_answer = lru_cache(maxsize=4096)(read_answer)
+_read_answer = lru_cache(maxsize=1024)(read_answer)
 
 
 class SudokuEnv(TextEnv[SudokuState]):
