@@ -185,3 +185,26 @@ def test_the_parallel_ablations_run(run, tmp_path, grouping, credit):
     assert code == 0, err
     line = read_lines(tmp_path / "run" / "metrics.jsonl")[1]
     assert line["rollout/num_trees"] == 12
+
+
+def test_a_signal_during_the_warm_start_ends_at_once(run, tmp_path, monkeypatch):
+    import pettingllms_trainers.demonstrations as module
+
+    original = module.warm_start
+
+    def signalled(*arguments, on_step, **options):
+        def tell(step):
+            if step.step == 3:
+                signal.raise_signal(signal.SIGTERM)
+            assert step.step <= 3
+            on_step(step)
+
+        return original(*arguments, on_step=tell, **options)
+
+    monkeypatch.setattr(module, "warm_start", signalled)
+    code, out, _ = run(num_steps=1)
+    assert code == 128 + signal.SIGTERM
+    assert "--resume" in out
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    monkeypatch.undo()
+    assert run("--resume", num_steps=1)[0] == 0

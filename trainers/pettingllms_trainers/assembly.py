@@ -15,6 +15,7 @@ from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.demonstrations import WarmStart
+from pettingllms_trainers.engines import build_engine
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.held_out import HeldOutSet
@@ -23,7 +24,7 @@ from pettingllms_trainers.policy import Batcher, Policy, PolicyPool
 from pettingllms_trainers.progress import Progress
 from pettingllms_trainers.recorder import Recorder
 from pettingllms_trainers.run_files import RunFiles
-from pettingllms_trainers.sampler import Sampler
+from pettingllms_trainers.sampler import Sampler, sampling_of
 from pettingllms_trainers.seeding import derive_seed
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.train import Trainer
@@ -43,20 +44,35 @@ def build_policies(config: Config) -> dict[str, TransformersPolicy]:
     """
     device = _device(config.device)
     return {
-        name: _build_policy(config, name, policy, device)
+        name: _build_policy(
+            config,
+            name,
+            policy,
+            torch.device("cpu") if _only_gives_weights(config, policy) else device,
+        )
         for name, policy in config.policies.items()
     }
+
+
+def _only_gives_weights(config: Config, policy: PolicyConfig) -> bool:
+    """Return whether a model neither generates nor learns: an engine has a copy of it."""
+    return policy.frozen and config.engine.kind != "transformers"
 
 
 def _build_policy(
     config: Config, name: str, policy: PolicyConfig, device: torch.device
 ) -> TransformersPolicy:
     training = TrainingSettings(
-        loss=config.loss,
+        loss=config.resolved_loss,
         optimizer=config.optimizer,
         num_steps=config.num_steps,
-        max_completion_tokens=config.rollout.max_completion_tokens,
+        max_completion_tokens=max(
+            sampling_of(config.rollout, role).max_completion_tokens
+            for role, player in config.roles.items()
+            if player == name
+        ),
         seed=derive_seed(config.seed, "update", name),
+        max_logprob_gap=config.engine.max_logprob_gap,
     )
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
         source = policy.model
@@ -103,19 +119,22 @@ def _device(name: str) -> torch.device:
 
 
 def build_pool(config: Config, policies: Mapping[str, TransformersPolicy]) -> PolicyPool:
-    """Return who plays which role."""
-    return PolicyPool(
-        policies={
-            name: Policy(
-                name=name,
-                encode=policy.encode,
-                batcher=Batcher(policy),
-                updater=policy if policy.is_trainable else None,
-            )
-            for name, policy in policies.items()
-        },
-        roles=config.roles,
-    )
+    """Start the engines and return who plays which role.
+
+    Raises:
+        ConfigError: An engine cannot be started or reached.
+    """
+    members: dict[str, Policy] = {}
+    for name, policy in policies.items():
+        engine, sync = build_engine(config, name, policy)
+        members[name] = Policy(
+            name=name,
+            encode=policy.encode,
+            batcher=Batcher(engine),
+            updater=policy if policy.is_trainable else None,
+            sync=sync,
+        )
+    return PolicyPool(policies=members, roles=config.roles)
 
 
 def build_trainer(
@@ -145,7 +164,7 @@ def build_trainer(
     return Trainer(
         config=config,
         pool=pool,
-        warm_start=WarmStart(config, env, policies),
+        warm_start=WarmStart(config, env, policies, stop),
         sampler=Sampler(env, pool, config, failures, runner),
         held_out=HeldOutSet(held_out_env, config, failures, runner),
         recorder=Recorder(files, config, progress),

@@ -19,7 +19,7 @@ from pettingllms_trainers.errors import RolloutError, UpdateError
 from pettingllms_trainers.progress import progress_view
 from pettingllms_trainers.report import report_table
 from pettingllms_trainers.run_files import RunFiles
-from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.stopping import StopRequest, StopRequested
 
 __all__ = ["main"]
 
@@ -93,7 +93,10 @@ def _train(config: Config, *, is_resumed: bool) -> int:
         trainer = build_trainer(
             config, environments, policies, files, progress=progress, stop=stop, runner=runner
         )
-        report = trainer.run()
+        try:
+            report = trainer.run()
+        except StopRequested:
+            report = None
     if report is None:
         assert stop.signal is not None
         console.print(f"stopped; go on with --resume ({files.checkpoints})", soft_wrap=True)

@@ -14,6 +14,7 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.reference import play_reference
 from pettingllms_trainers.rollout import EpisodeSpec
 from pettingllms_trainers.seeding import derive_seed
+from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.warmstart import Demonstration, WarmStartStep, warm_start
 
 __all__ = ["WarmStart", "collect_demonstrations"]
@@ -72,11 +73,17 @@ class WarmStart:
         config: The run's configuration.
         env: Training environment.
         policies: Policies by name.
+        stop: Asked after every step.
     """
 
     def __init__(
-        self, config: Config, env: TextEnv[Any], policies: Mapping[str, TransformersPolicy]
+        self,
+        config: Config,
+        env: TextEnv[Any],
+        policies: Mapping[str, TransformersPolicy],
+        stop: StopRequest,
     ) -> None:
+        self._stop = stop
         self._config = config
         self._env = env
         self._policies = policies
@@ -86,6 +93,9 @@ class WarmStart:
 
         Args:
             note: Is told how it goes on.
+
+        Raises:
+            StopRequested: A signal asked to stop.
         """
         config, settings = self._config, self._config.warm_start
         if not settings.num_steps:
@@ -120,6 +130,7 @@ class WarmStart:
         config, settings = self._config, self._config.warm_start
 
         def tell(step: WarmStartStep) -> None:
+            self._stop.check()
             if (step.step + 1) % _NOTE_EVERY == 0:
                 note(
                     f"warm start of {name}: step {step.step + 1}/{settings.num_steps}, "

@@ -24,8 +24,10 @@ __all__ = [
     "TensorBoard",
     "checked",
     "is_timing",
+    "num_sampled_tokens",
     "rollout_metrics",
     "template_of",
+    "timing_metrics",
     "update_metrics",
 ]
 
@@ -191,6 +193,30 @@ def update_metrics(stats: Mapping[str, UpdateStats]) -> dict[str, float]:
             if section == "update" or not is_skipped:
                 metrics |= {f"{section}/{policy}/{name}": getattr(values, name) for name in names}
     return metrics
+
+
+def timing_metrics(
+    trees: Sequence[RolloutTree],
+    stats: Mapping[str, UpdateStats],
+    *,
+    generate_s: float,
+    update_s: float,
+) -> dict[str, float]:
+    """Return times and throughputs of a train step.
+
+    Args:
+        trees: All rollouts of the step.
+        stats: Statistics of the updates.
+        generate_s: Wall time spent in the engines.
+        update_s: Wall time of the updates.
+    """
+    num_trained_tokens = sum(values.num_tokens for values in stats.values())
+    return {
+        "time/generate_s": generate_s,
+        "time/update_s": update_s,
+        "throughput/sampled_tokens_per_s": num_sampled_tokens(trees) / generate_s,
+        "throughput/trained_tokens_per_s": num_trained_tokens / update_s,
+    }
 
 
 class TensorBoard:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.evaluate import Arm
 from pettingllms_trainers.groups import ScoredGroups
 from pettingllms_trainers.metrics import TensorBoard, checked
 from pettingllms_trainers.plots import plot_learning_curve
@@ -71,10 +72,11 @@ class Recorder:
         """Write a held-out evaluation."""
         self._files.append(self._files.evaluations, step, line)
 
-    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
         evaluations = read_lines(self._files.evaluations)
-        report = build_report(evaluations, final_arms)
+        played = {name: arm.to_json() for name, arm in final_arms.items()}
+        report = build_report(evaluations, played)
         for name, updater in pool.updaters().items():
             updater.save_pretrained(self._files.policies / name)
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")

@@ -6,9 +6,13 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["StopRequest"]
+__all__ = ["StopRequest", "StopRequested"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequested(Exception):
+    """A signal asked to stop before there was anything to save."""
 
 
 class StopRequest:
@@ -21,6 +25,15 @@ class StopRequest:
         self.signal: signal.Signals | None = None
         """The signal that asked to stop; None while nothing did."""
         self._previous: dict[signal.Signals, Any] = {}
+
+    def check(self) -> None:
+        """Stop where there is nothing to save.
+
+        Raises:
+            StopRequested: A signal has asked to stop.
+        """
+        if self.signal is not None:
+            raise StopRequested(self.signal.name)
 
     def __enter__(self) -> Self:
         """Listen to the signals."""

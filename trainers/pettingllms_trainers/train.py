@@ -13,7 +13,7 @@ from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.demonstrations import WarmStart
 from pettingllms_trainers.groups import score_groups, training_groups
 from pettingllms_trainers.held_out import HeldOutSet
-from pettingllms_trainers.metrics import num_sampled_tokens, rollout_metrics, update_metrics
+from pettingllms_trainers.metrics import rollout_metrics, timing_metrics, update_metrics
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.recorder import Recorder
 from pettingllms_trainers.sampler import Sampler, num_candidates_per_decision
@@ -49,6 +49,7 @@ class Trainer:
         Raises:
             TrainerError: A checkpoint cannot be used, too many rollouts failed, or the training
                 has diverged.
+            StopRequested: A signal came during the warm start, when there was nothing to save.
         """
         config, step = self.config, self._restore()
         if step is None:
@@ -72,10 +73,7 @@ class Trainer:
         self.recorder.close()
         if step < config.num_steps:
             return None
-        final_arms = self.held_out.play_swapped(self.pool)
-        return self.recorder.finish(
-            self.pool, {name: arm.to_json() for name, arm in final_arms.items()}
-        )
+        return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
 
     def _restore(self) -> int | None:
         """Go back to the newest checkpoint; return its step, None when there is none."""
@@ -99,7 +97,6 @@ class Trainer:
 
     def _learn(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
         """Update every policy on its groups."""
-        rollout = self.config.rollout
         scored = score_groups(trees, Estimator(**self.config.advantage.model_dump()))
         self.recorder.rollouts(step, trees, scored)
         data = training_groups(scored.groups)
@@ -113,15 +110,11 @@ class Trainer:
         self.pool.push_weights()
         sync_s = time.perf_counter() - started - update_s
         generate_s = self.pool.take_generate_s()
-        num_trained_tokens = sum(values.num_tokens for values in stats.values())
         return {
-            **rollout_metrics(trees, scored, num_candidates_per_decision(rollout)),
+            **rollout_metrics(trees, scored, num_candidates_per_decision(self.config.rollout)),
             **update_metrics(stats),
-            "time/generate_s": generate_s,
-            "time/update_s": update_s,
+            **timing_metrics(trees, stats, generate_s=generate_s, update_s=update_s),
             "time/sync_s": sync_s,
-            "throughput/sampled_tokens_per_s": num_sampled_tokens(trees) / generate_s,
-            "throughput/trained_tokens_per_s": num_trained_tokens / update_s,
         }
 
     def _evaluate(self, step: int) -> dict[str, float]:
@@ -132,10 +125,8 @@ class Trainer:
             arms |= self.held_out.play_references()
         self.pool.take_generate_s()
         self.recorder.evaluation(step, self.held_out.line(arms))
-        metrics = {"time/evaluate_s": time.perf_counter() - started}
-        for arm in arms.values():
-            metrics |= arm.metrics()
-        return metrics
+        figures = {name: value for arm in arms.values() for name, value in arm.metrics().items()}
+        return {**figures, "time/evaluate_s": time.perf_counter() - started}
 
     def _save(self, step: int) -> None:
         checkpoint = Checkpoint(
