@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import importlib.util
 import json
+import math
 import os
 import queue
 import selectors
@@ -28,6 +29,8 @@ from pettingllms_envs.math.answers import (
 
 _WORKER = Path(__file__).with_name("verifier_worker.py")
 _START_TIMEOUT_S = 120.0
+_GRACE_S = 5
+"""Seconds after the time limit at which a process ends by itself, if nobody is left to end it."""
 _CACHE_SIZE = 20_000
 
 
@@ -144,7 +147,7 @@ class Verifier:
         process = self._places.get()
         try:
             if process is None or not process.is_alive:
-                process = _Process()
+                process = _Process(self.timeout_s)
             reply = process.ask(request, self.timeout_s)
             if reply is None:
                 process.kill()
@@ -160,15 +163,15 @@ class Verifier:
 class _Process:
     """One verifier process and the pipes to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
         self._popen = subprocess.Popen(
-            [sys.executable, str(_WORKER)],
+            [sys.executable, str(_WORKER), str(math.ceil(timeout_s) + _GRACE_S)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._finalizer = weakref.finalize(self, _end, self._popen)
+        self._finalizer = weakref.finalize(self, _end, self._popen, os.getpid())
         self._buffer = b""
         if self._read_line(_START_TIMEOUT_S) is None:
             self.kill()
@@ -209,9 +212,10 @@ class _Process:
         self._finalizer()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
+def _end(process: subprocess.Popen[bytes], owner_pid: int) -> None:
+    if owner_pid == os.getpid():  # a forked copy must not end its parent's processes
+        process.kill()
+        process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()

@@ -1,8 +1,8 @@
 """Program of a verifier process: reads requests, writes verdicts, one JSON object per line.
 
-It is started by `verifier.py` as a plain script, imports nothing of this project, and can be killed
-at any moment: math-verify's own time limits work by signals and only in a main thread, so the time
-limit is the parent's.
+It is started by `verifier.py` as a plain script with a number of seconds, imports nothing of this
+project, and can be killed at any moment. The time limit is the parent's: math-verify's own works by
+a Python signal handler, which does not interrupt long integer arithmetic.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import resource
+import signal
 import sys
 from typing import Any
 
@@ -49,15 +50,17 @@ def judge(reference: str, candidate: str, tolerance: float) -> tuple[str, str]:
     return "wrong", ""
 
 
-def main() -> None:
-    """Answer requests until standard input ends."""
+def main(limit_s: int) -> None:
+    """Answer requests until standard input ends; die of one that takes longer than `limit_s`."""
     print(json.dumps("ready"), flush=True)  # noqa: T201  the parent reads this
     for line in sys.stdin:
         request = json.loads(line)
+        signal.alarm(limit_s)  # without a handler: the kernel ends the process, whatever it does
         try:
             outcome, detail = judge(*request)
         except Exception as error:  # noqa: BLE001  whatever the library raises on odd mathematics
             outcome, detail = "verifier_failed", type(error).__name__
+        signal.alarm(0)
         print(json.dumps([outcome, detail]), flush=True)  # noqa: T201  the parent reads this
 
 
@@ -66,4 +69,4 @@ if __name__ == "__main__":
     import math_verify
 
     logging.disable(logging.CRITICAL)
-    main()
+    main(int(sys.argv[1]))

@@ -202,7 +202,7 @@ def test_exact_comparison_can_be_asked_for(double, program, test_text):
         assert infos[0]["golden_passed"] == passed
 
 
-def returns(env, coder, tester=None, seeds=range(20)):
+def returns(env, coder, tester=None, seeds=range(12)):
     """Mean return of each agent under scripted texts (functions of the environment)."""
     totals = dict.fromkeys(env.possible_agents, 0.0)
     wins = 0
@@ -305,3 +305,25 @@ def test_a_problem_without_a_solution_has_no_oracle(double):
 def test_bad_arguments_are_named(kwargs):
     with pytest.raises(InvalidArgument):
         CodeEnv(**kwargs)
+
+
+@pytest.mark.parametrize("team", ["coder-tester", "single"])
+def test_golden_transcript(golden, team, program, test_text):
+    env = CodeEnv(team=team, split=None, max_turns=2)
+
+    def player(env, agent):
+        if env.turn:
+            return env.reference_action(agent, "oracle", random.Random(0))
+        return program("print(1 / 0)") if agent == "coder_0" else test_text(("0 5", "0"))
+
+    env.reset(seed=0, options={"problem": "lowest_terms"})
+    golden(f"code_{team}", transcript(env, player))
+
+
+def transcript(env, player):
+    lines = []
+    for step in play(env, player):
+        parts = step["info"]["reward_parts"]
+        lines += [f"---- {step['agent']} reads", step["observation"], "---- writes", step["action"]]
+        lines += [f"---- team {parts['team']:+.4f} local {parts['local']:+.4f}"]
+    return "\n".join([*lines, f"success {env.infos[env.possible_agents[0]]['success']}"]) + "\n"

@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.testing import play
-from pettingllms.testing.play import reference_player
+from pettingllms.testing.play import reference_player, transcript_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math import MathEnsembleEnv
 from pettingllms_envs.math.rules import majority
@@ -123,3 +123,8 @@ def test_a_judge_by_majority_is_as_good_as_the_majority():
         baseline += steps[-1]["info"]["majority_correct"]
     assert wins == baseline
     assert 0 < wins < 20
+
+
+def test_golden_transcript(golden):
+    env = MathEnsembleEnv(reasoners=2, tools=1, split="test")
+    golden("math_ensemble", transcript_of(env, 3, reference_player("majority", random.Random(1))))

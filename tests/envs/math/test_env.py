@@ -7,7 +7,7 @@ import pytest
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.splits import split_of
 from pettingllms.testing import play
-from pettingllms.testing.play import reference_player
+from pettingllms.testing.play import reference_player, transcript_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math import FAMILIES, MathEnv, Outcome, Verdict, Verifier
 
@@ -273,3 +273,9 @@ def test_an_empty_split_of_a_small_file_is_an_error(tmp_path):
     empty = [s for s in ("train", "validation", "test") if s != split_of(b"a")]
     with pytest.raises(UnreachableRequest, match="split=None"):
         MathEnv(source=str(path), split=empty[0])
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_golden_transcript(golden, team):
+    env = MathEnv(team=team, split="test", max_turns=2)
+    golden(f"math_{team}", transcript_of(env, 3, reference_player("disagreeing", random.Random(0))))

@@ -1,7 +1,11 @@
 """The verifier: equivalence, outcomes, failures, replacement of hung processes."""
 
 import itertools
+import json
 import pickle
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,6 +15,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_envs.datasets import load_math_problems
 from pettingllms_envs.math import Outcome, Verifier
 from pettingllms_envs.math.answers import MAX_ANSWER_CHARS
+from pettingllms_envs.math.verifier import _WORKER
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +146,28 @@ def test_processes_end_with_the_verifier():
     while popen.poll() is None and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert popen.poll() is not None
+
+
+def test_a_forked_copy_leaves_the_processes_of_its_parent_alone(monkeypatch):
+    verifier = Verifier()
+    verifier.judge("1/2", "0.5")
+    process = verifier._places.get()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: -1)
+        process.kill()
+    assert process._popen.poll() is None
+    process._popen.kill()
+    process._popen.wait()
+
+
+def test_a_process_ends_by_itself_when_its_parent_is_gone():
+    process = subprocess.Popen(
+        [sys.executable, str(_WORKER), "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    process.stdout.readline()
+    out, _ = process.communicate(json.dumps(["5", "9^{9^{9^{9}}}", 0.0]).encode() + b"\n")
+    assert process.returncode == -signal.SIGALRM
+    assert out == b""
 
 
 def test_a_verifier_can_be_sent_to_another_process(verifier):
