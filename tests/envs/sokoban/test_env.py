@@ -367,6 +367,18 @@ def test_thousands_of_steps_raise_nothing_and_keep_nothing():
     assert len(str(env.state())) < 3000
 
 
+@pytest.mark.parametrize("tool", ["call", "python"])
+@pytest.mark.parametrize(
+    "unit", ["push(", "walk(1, ", 'move(["U",', "push(1, 1, R, 1) ", "U", "[U,", "``` "]
+)
+def test_very_long_texts_are_read_in_linear_time(tool, unit):
+    env = SokobanEnv(tool=tool)
+    env.reset(seed=0)
+    env.step(unit * 50_000)
+    env.step(unit * 50_000)
+    assert len(env.observe("tool_0")) < 20_000
+
+
 def test_pictures():
     env = SokobanEnv(team="single", render_mode="rgb_array", levels=[CORRIDOR])
     env.reset(seed=0)

@@ -360,6 +360,18 @@ def test_thousands_of_steps_raise_nothing_and_keep_nothing():
     assert len(str(env.state())) < 3000
 
 
+@pytest.mark.parametrize("tool", ["call", "python"])
+@pytest.mark.parametrize(
+    "unit", ["check(", "check([[1,1,1],", "places(row, ", "candidates(1, 1) ", "``` ", "[[1,"]
+)
+def test_very_long_texts_are_read_in_linear_time(tool, unit):
+    env = SudokuEnv(tool=tool)
+    env.reset(seed=0)
+    env.step(unit * 50_000)
+    env.step(unit * 50_000)
+    assert len(env.observe("tool_0")) < 20_000
+
+
 def test_pictures():
     for size in (4, 16):
         env = SudokuEnv(size=size, team="single", render_mode="rgb_array", split=None)
