@@ -285,10 +285,12 @@ def test_answers_hold_by_another_method(name):
         assert HOLDS[name](params, question, answer), (params, question, answer)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+# Not among them: answers that are no plain number, and a check that passes large parameters over.
+PLAIN = set(BY_NAME) - {"hats_returned", "two_equations", "both_roots", "negative_values"}
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
 def test_the_check_notices_a_wrong_answer(name):
-    if name in ("hats_returned", "two_equations", "both_roots", "negative_values"):
-        pytest.skip("the answer is not a plain number, or is not checked for large parameters")
     params, question, answer = next(iter(samples(BY_NAME[name], 1)))
     assert not HOLDS[name](params, question, one_more(answer))
 
