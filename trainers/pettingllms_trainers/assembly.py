@@ -141,6 +141,7 @@ def build_trainer(
     config: Config,
     environments: tuple[TextEnv[Any], TextEnv[Any]],
     policies: Mapping[str, TransformersPolicy],
+    pool: PolicyPool,
     files: RunFiles,
     *,
     progress: Progress,
@@ -153,13 +154,13 @@ def build_trainer(
         config: The run's configuration.
         environments: For training, and of the held-out split; see `environments.make_environments`.
         policies: See `build_policies`.
+        pool: See `build_pool`.
         files: An opened run directory.
         progress: What people see meanwhile.
         stop: Tells when to stop early.
         runner: Runs rollouts; one event loop for the whole run.
     """
     env, held_out_env = environments
-    pool = build_pool(config, policies)
     failures = FailureLog(config.rollout.max_failed_fraction)
     return Trainer(
         config=config,

@@ -80,18 +80,19 @@ def _train(config: Config, *, is_resumed: bool) -> int:
     import torch
     from transformers.utils import logging as transformers_logging
 
-    from pettingllms_trainers.assembly import build_policies, build_trainer
+    from pettingllms_trainers.assembly import build_policies, build_pool, build_trainer
 
     transformers_logging.disable_progress_bar()
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     policies = build_policies(config)
+    pool = build_pool(config, policies)
     files.open(config)
     console = Console()
     progress = progress_view(config.logging.progress, console, config.num_steps)
     with StopRequest() as stop, asyncio.Runner() as runner, progress:
         trainer = build_trainer(
-            config, environments, policies, files, progress=progress, stop=stop, runner=runner
+            config, environments, policies, pool, files, progress=progress, stop=stop, runner=runner
         )
         try:
             report = trainer.run()
