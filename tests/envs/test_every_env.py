@@ -1,6 +1,6 @@
 """The battery over the registry: an environment is tested by being registered.
 
-Variants of an environment (teams, tools, sizes) stand in its own `battery.json`-like table here.
+Its variants (teams, tools, sizes) stand in the table `VARIANTS`.
 """
 
 import random
@@ -13,8 +13,36 @@ from pettingllms.testing.play import mixed_player
 from pettingllms.transcript import RecordTranscripts
 
 VARIANTS = {
+    "code_v0": [
+        {},
+        {"team": "single"},
+        {"tests_per_turn": 3, "observation_mode": "delta"},
+    ],
+    "math_v0": [
+        {},
+        {"team": "single"},
+        {"team": "single-tool"},
+        {"observation_mode": "delta"},
+    ],
+    "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
+    "sokoban_v0": [
+        {},
+        {"tool": "call", "boxes": 2},
+        {"team": "proposer-planner", "size": 7},
+        {"team": "single", "size": 8, "boxes": 3},
+        {"tool": "call", "observation_mode": "delta", "split": "test"},
+    ],
+    "sudoku_v0": [
+        {},
+        {"tool": "call", "size": 6},
+        {"team": "proposer-planner"},
+        {"team": "single", "size": 9},
+        {"team": "single", "size": 16},
+        {"tool": "call", "observation_mode": "delta", "split": "test"},
+    ],
     "plan_path_v0": [
         {},
+        {"tool": "call"},
         {"team": "proposer-planner"},
         {"team": "single"},
         {"view": "centred", "size": 5},

@@ -173,4 +173,5 @@ def execute(code: CodeType, *, calls_function: bool) -> NoReturn:
     if threading.active_count() == 1:
         # Open files of the program are flushed when they go; daemon threads would miss their names.
         main.__dict__.clear()
-    _exit(_flush() or status)
+    _flush()  # a stream class of the program's own may miss its globals now; that is no failure
+    _exit(status)

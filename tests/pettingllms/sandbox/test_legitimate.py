@@ -24,6 +24,17 @@ PROGRAMS = {
     ),
     "ignores its input": ("print(1)", "x" * 3_000_000, "1\n"),
     "no line end at the end": ("print(1, end='')", "", "1"),
+    "a stdout of its own": (
+        "import os, sys\n"
+        "class Out:\n"
+        "    def __init__(self):\n        self.parts = []\n"
+        "    def write(self, text):\n        self.parts.append(text)\n"
+        "    def flush(self):\n"
+        "        os.write(1, ''.join(self.parts).encode())\n        self.parts.clear()\n"
+        "sys.stdout = Out()\nprint(42)",
+        "",
+        "42\n",
+    ),
     "no output": ("pass", "", ""),
     "unicode": ("print(input()[::-1] + 'é')", "añ🐍", "🐍ñaé\n"),
     "fast output": (
