@@ -1,0 +1,41 @@
+"""Markdown from values: tables, fenced texts, paragraphs inside of other blocks."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+"""Root folder of the repository."""
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; line ends within cells become spaces."""
+    lines = [header, ["---"] * len(header), *rows]
+    cells = [[" ".join(cell.split()) for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def code(value: object) -> str:
+    """Return a value as inline code that may stand in a table."""
+    text = str(value).replace("|", "&#124;")
+    return f"<code>{_html(text)}</code>" if "&#124;" in text or "`" in text else f"`{text}`"
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """Return a text as a fenced block that no backticks in it can close."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
+
+
+def folded(title: str, body: str, *, is_open: bool = False) -> str:
+    """Return a block that the reader unfolds."""
+    mark = "???+" if is_open else "???"
+    return f'{mark} note "{title}"\n\n{textwrap.indent(body, "    ")}\n'
+
+
+def _html(text: str) -> str:
+    return text.replace("<", "&lt;").replace("`", "&#96;")

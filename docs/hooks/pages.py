@@ -1,0 +1,69 @@
+"""MkDocs hook: generated pages, and generated parts of written pages.
+
+A line `<!-- generate:NAME -->` in a page is replaced by what `PARTS[NAME]` returns. Every
+registered environment of this project gets a page of its own. MkDocs puts this folder on the path
+while it loads the hook, which is how the imports below find their modules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from adapter_table import adapter_table
+from command_reference import command_reference
+from config_reference import config_reference
+from environment_pages import built_in_ids, environment_page, environment_table, pictures
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from paper_index import paper_index
+from project_documents import benchmarks, environments, metrics, new_package, sandbox
+from tree_picture import tree_picture
+
+PARTS: dict[str, Callable[[], str]] = {
+    "adapters": adapter_table,
+    "benchmarks": benchmarks,
+    "commands": command_reference,
+    "config": config_reference,
+    "environment_table": environment_table,
+    "environments": environments,
+    "metrics": metrics,
+    "new_package": new_package,
+    "paper": paper_index,
+    "sandbox": sandbox,
+    "tree": tree_picture,
+}
+"""Name -> function that returns Markdown."""
+
+_MARK = re.compile(r"^<!-- generate:(\w+) -->$", re.MULTILINE)
+_INDEX = "environments/index.md"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put a page per environment into the navigation, behind the overview."""
+    for entry in config.nav or []:
+        for section, pages in entry.items():
+            if isinstance(pages, list) and _INDEX in pages:
+                entry[section] = [*pages, *map(_page_path, built_in_ids())]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages and pictures of the environments."""
+    for env_id in built_in_ids():
+        drawn = pictures(env_id)
+        for name, image in drawn.items():
+            files.append(File.generated(config, f"environments/{name}", content=image))
+        page = environment_page(env_id, list(drawn))
+        files.append(File.generated(config, _page_path(env_id), content=page))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Replace the marks of a page by what they name."""
+    return _MARK.sub(lambda match: PARTS[match[1]](), markdown)
+
+
+def _page_path(env_id: str) -> str:
+    return f"environments/{env_id}.md"

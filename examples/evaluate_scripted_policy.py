@@ -1,0 +1,38 @@
+"""Evaluate scripted policies on held-out levels, with 95 % intervals.
+
+Two line-ups play the same levels: a planner that asks the oracle, and one that moves at random. A
+model behind an endpoint is named in the same place, `openai:MODEL@URL`.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from pettingllms.evaluation import EvaluationPlan, RunFolder, compare, evaluate, summarise
+
+
+def main() -> None:
+    """Play 40 levels with both line-ups and compare them level by level."""
+    plan = EvaluationPlan(
+        env_id="plan_path_v0",
+        env_kwargs={"size": 6, "split": "test"},
+        arms={
+            "main": {"tool": "oracle", "planner": "oracle"},
+            "random planner": {"tool": "oracle", "planner": "random"},
+        },
+        num_levels=40,
+    )
+    with tempfile.TemporaryDirectory() as parent:
+        folder = RunFolder.create(Path(parent) / "run", plan)
+        asyncio.run(evaluate(folder))
+        results = list(folder.results())
+    for name, arm in summarise(plan, results).arms.items():
+        low, high = arm.success.low, arm.success.high
+        print(f"{name}: {arm.success.value:.2f} (95 % interval {low:.2f} to {high:.2f})")
+    first, second = ([r for r in results if r.arm == arm] for arm in plan.arms)
+    change = compare(first, second).success.difference
+    print(f"paired difference: {change.value:.2f} ({change.low:.2f} to {change.high:.2f})")
+
+
+if __name__ == "__main__":
+    main()

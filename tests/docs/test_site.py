@@ -1,0 +1,147 @@
+"""The documentation site builds without a warning, is complete, and fetches nothing."""
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import pettingllms
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDED = ("mkdocs", "material", "mkdocstrings")
+CODE = re.compile(r"(?P<file>[^:]+)(:(?P<name>[\w.]+))?")
+TEST = re.compile(r"(?P<file>[^:]+)::(?P<name>test_\w+)")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the dependency group docs is not installed: {', '.join(missing)}")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+class _Fetched(HTMLParser):
+    """Collects what a browser would fetch to show a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses = []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if tag in ("script", "img", "iframe", "source"):
+            self.addresses.append(values.get("src") or "")
+        if tag == "link" and values.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
+            self.addresses.append(values.get("href") or "")
+
+
+@pytest.mark.slow
+def test_pages_fetch_nothing_from_elsewhere(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        reader = _Fetched()
+        reader.feed(page.read_text(encoding="utf-8"))
+        outside = [a for a in reader.addresses if a.startswith(("http:", "https:", "//"))]
+        assert not outside, page
+    styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
+    assert not re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//", styles)
+
+
+@pytest.mark.slow
+def test_every_environment_has_a_page_with_a_whole_episode(site):
+    for env_id in pettingllms.registered_ids():
+        if pettingllms.spec(env_id).package != "pettingllms":
+            continue
+        text = (site / "environments" / f"{env_id}.html").read_text(encoding="utf-8")
+        env = pettingllms.make(env_id, checks=False)
+        assert "The episode ends after" in text
+        for agent in env.possible_agents:
+            assert f"Prompt of {pettingllms.role_of(agent)}" in text
+            assert f"Turn 1, {agent}" in text
+
+
+@pytest.mark.slow
+def test_no_mark_is_left_and_the_tree_is_drawn(site):
+    for page in site.rglob("*.html"):
+        assert "<!-- generate" not in page.read_text(encoding="utf-8"), page
+    tree = (site / "concepts.html").read_text(encoding="utf-8")
+    assert tree.count('<rect class="followed"') == 4
+    assert tree.count('<rect class="left"') == 12
+
+
+@pytest.mark.slow
+def test_every_key_and_every_command_is_described(site):
+    from pettingllms_trainers.config import Config
+
+    configuration = (site / "configuration.html").read_text(encoding="utf-8")
+    for name in keys_of(Config):
+        assert f"<code>{name}</code>" in configuration, name
+    commands = (site / "commands.html").read_text(encoding="utf-8")
+    for name in ("list", "info", "play", "eval", "compare", "replay", "data", "new", "doctor"):
+        assert f"pettingllms {name}" in commands
+
+
+def keys_of(section):
+    for name, field in section.model_fields.items():
+        if hasattr(field.annotation, "model_fields"):
+            yield from keys_of(field.annotation)
+        elif name not in ("policies", "per_role"):  # tables of sections
+            yield name
+
+
+# The paper and the code --------------------------------------------------------------------------
+
+INDEX = tomllib.loads((ROOT / "docs" / "paper.toml").read_text(encoding="utf-8"))
+ROWS = [row for part in INDEX["part"] for row in part["rows"]]
+
+
+def names_in(path):
+    """Return all names that a module defines, methods as `Class.method`."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        elif hasattr(node, "name"):
+            found.add(node.name)
+            inner = node.body if isinstance(node, ast.ClassDef) else []
+            found |= {f"{node.name}.{part.name}" for part in inner if hasattr(part, "name")}
+    return found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"][:40])
+def test_places_of_the_paper_index_exist(row):
+    assert row["code"]
+    assert row["tests"]
+    for pattern, places in ((CODE, row["code"]), (TEST, row["tests"])):
+        for place in places:
+            match = pattern.fullmatch(place)
+            assert match, place
+            path = ROOT / match["file"]
+            assert path.is_file(), place
+            if match["name"]:
+                assert match["name"] in names_in(path), place
+
+
+def test_all_traps_are_listed():
+    (traps,) = (part for part in INDEX["part"] if part["title"] == "Traps")
+    assert len(traps["rows"]) == 19
