@@ -116,6 +116,7 @@ def check_determinism(factory: Factory) -> None:
     """Equal seeds give equal episodes, in one environment and in another; other seeds differ."""
     env, other = factory(), factory()
     starts: set[str] = set()
+    observations: set[str] = set()
     for seed in _SEEDS:
         first = _episode(env, seed)
         _require(first == _episode(env, seed), f"seed {seed} played twice gave two episodes")
@@ -125,7 +126,10 @@ def check_determinism(factory: Factory) -> None:
     for seed in range(10, 40):
         env.reset(seed=seed)
         starts.add(env.state_hash())
-    _require(len(starts) > 1, "33 seeds gave the same initial state")
+        observations |= {env.observe(agent) for agent in env.possible_agents}
+    _require(len(starts) > 1, "30 seeds gave the same initial state")
+    shown = len(observations) > len(env.possible_agents)
+    _require(shown, "no agent's first observation depends on the seed")
     env.reset(seed=5)
     env.reset()
     chained = env.state_hash()

@@ -114,6 +114,15 @@ def test_constant_levels_are_found(guess_env):
         check_env(Faulty)
 
 
+def test_observations_that_hide_the_level_are_found(guess_env):
+    class Faulty(guess_env):
+        def _fields(self, state, agent):
+            return {"secret": 1, "hint": 2, "answer": 3}
+
+    with pytest.raises(ConformanceError, match="observation depends on the seed"):
+        check_env(Faulty)
+
+
 def test_mutable_states_are_found(guess_env):
     class Faulty(guess_env):
         def _state_json(self, state):

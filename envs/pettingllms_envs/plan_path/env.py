@@ -120,7 +120,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     - `max_turns`: turns of an episode.
     - `moves_per_turn`: greatest number of moves executed in a turn.
     - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-    - `tool`: what the tool agent may do: `"call"` or `"python"`.
+    - `tool`: what the tool agent writes: `"python"`, a program, or `"call"`, one helper call.
     - `view`: `"board"` or `"centred"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content
       up to rotation, reflection and exchange of start and goal.
@@ -166,8 +166,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     }
     reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
-        **templates("proposer-planner", "call", "board"),
-        **templates("tool-planner", "call", "board"),
+        **templates("proposer-planner", "python", "board"),
+        **templates("tool-planner", "python", "board"),
     }
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
 
@@ -183,7 +183,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         max_turns: int = 4,
         moves_per_turn: int = 10,
         team: str = "tool-planner",
-        tool: str = "call",
+        tool: str = "python",
         view: str = "board",
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,

@@ -23,7 +23,7 @@ LEVEL = "P..#\n##..\n...G"
 
 
 def make(**kwargs):
-    return pettingllms.make("plan_path_v0", checks=False, **kwargs)
+    return pettingllms.make("plan_path_v0", checks=False, **{"tool": "call", **kwargs})
 
 
 def started(**kwargs):

@@ -17,7 +17,7 @@ OPPOSITE = {"U": "D", "D": "U", "L": "R", "R": "L"}
 
 
 def make(**kwargs):
-    return pettingllms.make("plan_path_v0", checks=False, **kwargs)
+    return pettingllms.make("plan_path_v0", checks=False, **{"tool": "call", **kwargs})
 
 
 def play(env, player, seed=0, level=None):
