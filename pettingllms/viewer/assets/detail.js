@@ -1,0 +1,209 @@
+// One episode: its tree, its boards, and the candidate that is selected.
+
+class Detail {
+  constructor(store, go) {
+    this.store = store;
+    this.go = go;
+    this.box = byId("detail");
+    this.shown = null;
+    this.episode = null;
+  }
+
+  // Opens an episode, or only moves the selection within the one that is open.
+  async show(position, state) {
+    if (position === null) {
+      this.shown = this.episode = null;
+      this.box.replaceChildren(el("p", { class: "hint" },
+        this.store.length ? "No episode passes the filters." : "This run holds no episodes."));
+      return;
+    }
+    if (this.shown !== position) {
+      this.shown = position;
+      const episode = await this.store.episode(position);
+      if (this.shown !== position) return;
+      this.episode = episode;
+      this.box.scrollTop = 0;
+    }
+    if (this.episode) this.draw(position, state);
+  }
+
+  // The decisions of the role that is filtered for, or all.
+  decisions(role) {
+    if (!this.episode) return [];
+    return this.episode.decisions.filter((d) => !role || roleOf(d.agent) === role);
+  }
+
+  // The state's decision and candidate, within what the episode has; the branch taken by default.
+  selection(state) {
+    const decisions = this.decisions(state.role);
+    const n = Math.max(0, Math.min(decisions.length - 1, state.n));
+    const decision = decisions[n];
+    if (!decision) return { n: 0, k: 0, decisions };
+    const k = state.k === null ? decision.chosen ?? 0 : state.k;
+    return { n, k: Math.max(0, Math.min(decision.candidates.length - 1, k)), decisions };
+  }
+
+  draw(position, state) {
+    const { n, k, decisions } = this.selection(state);
+    const scroll = this.box.querySelector(".tree-box")?.scrollLeft || 0;
+    const parts = [this.header(position, state)];
+    if (this.episode.cause) parts.push(el("p", { class: "notice" }, "The rollout failed: ", visible(this.episode.cause)));
+    if (decisions.length) {
+      const tree = drawTree(decisions, { n, k }, (n, k) => this.go({ n, k }));
+      parts.push(el("div", { class: "tree-box", tabindex: "0", role: "region", "aria-label": "rollout tree" }, tree), treeLegend(decisions));
+      const strip = this.strip(decisions, n);
+      if (strip) parts.push(strip);
+      parts.push(this.decision(decisions, n, k));
+    } else {
+      parts.push(el("p", { class: "hint" }, "No decision was taken."));
+    }
+    this.box.replaceChildren(...parts);
+    const treeBox = this.box.querySelector(".tree-box");
+    if (treeBox) {
+      treeBox.scrollLeft = scroll;
+      const x = n * TREE.column, wide = treeBox.clientWidth;
+      if (x < scroll || x + TREE.column > scroll + wide) treeBox.scrollLeft = x - wide / 2 + TREE.column / 2;
+    }
+    const here = this.box.querySelector(".strip [aria-current]");
+    if (here) here.parentNode.scrollLeft = here.offsetLeft - here.parentNode.clientWidth / 2 + here.clientWidth / 2;
+  }
+
+  header(position, state) {
+    const { store, episode } = this, ending = store.index.endings[position];
+    const returns = Object.entries(episode.returns).map(([agent, value]) => fact(`return of ${agent}`, signed(value)));
+    const back = el("button", { type: "button", class: "back", onclick: () => this.go({ view: "list" }) }, "\u2190 Episodes");
+    const step = (by, text, title) => el("button", { type: "button", title, onclick: () => this.go({ move: by }) }, text);
+    return el("header", { class: "episode" }, back,
+      el("h2", {}, visible(store.labelOf(position)), el("span", { class: "badge " + ending }, ENDINGS[ending][1])),
+      el("div", { class: "steps" }, step(-1, "\u2191", "previous episode (p)"), step(1, "\u2193", "next episode (n)")),
+      el("dl", { class: "facts" }, returns,
+        fact("turns", String(store.index.num_turns[position])), fact("seed", episode.seed),
+        fact("state", episode.state_hash.slice(0, 8))));
+  }
+
+  board(decision) {
+    return readBoard(decision.board) || readBoard(decision.observation);
+  }
+
+  // The boards in the order of play, each once; a press selects the decision before it.
+  strip(decisions, n) {
+    const first = this.board(this.episode.decisions[0]);
+    const frames = [];
+    decisions.forEach((decision, i) => {
+      const board = this.board(decision), last = frames[frames.length - 1];
+      if (board && !(last && isSameBoard(last.board, board))) frames.push({ board, i, text: `turn ${decision.turn + 1}` });
+    });
+    const final = readBoard(this.episode.final_board);
+    if (final) frames.push({ board: final, i: decisions.length - 1, text: "end", isFinal: true });
+    if (frames.length < 2) return null;
+    const current = frames.filter((f) => f.i <= n && !f.isFinal).pop();
+    return el("div", { class: "strip", role: "group", "aria-label": "boards" }, frames.map((frame) =>
+      el("button", { type: "button", "aria-current": frame === current ? "step" : null,
+        onclick: () => this.go({ n: frame.i, k: null }) },
+      drawBoard(frame.board, first, `board, ${frame.text}`), el("span", {}, frame.text))));
+  }
+
+  decision(decisions, n, k) {
+    const decision = decisions[n], candidate = decision.candidates[k];
+    const all = this.episode.decisions, at = all.indexOf(decision);
+    const title = el("h3", {}, `Turn ${decision.turn + 1} \u00b7 `, visible(decision.agent),
+      decision.policy ? el("small", {}, " played by ", visible(decision.policy)) : null);
+    const section = el("section", { class: "decision" }, title);
+    if (decision.candidates.length > 1) section.append(this.table(decision, n, k));
+    if (!candidate) return fill(section, {}, [el("p", { class: "hint" }, "All candidates failed.")]);
+    const after = all[at + 1], isTaken = decision.chosen === k;
+    const words = el("div", { class: "words" }, this.completion(decision, candidate, k));
+    if (isTaken && after) words.append(...this.consequence(all, at));
+    else if (isTaken && this.episode.final_board && !readBoard(this.episode.final_board)) {
+      words.append(el("h4", {}, "The end"), plain(this.episode.final_board));
+    }
+    words.append(...this.prompt(all, at));
+    section.append(el("div", { class: "columns" }, words, this.boards(decision, after, isTaken)));
+    return section;
+  }
+
+  table(decision, n, k) {
+    const head = ["#", "reward", "team", "local", "advantage", "completion"];
+    const body = decision.candidates.map((c, i) => el("tr", {
+      class: (decision.chosen === i ? "taken " : "") + (i === k ? "selected" : ""), onclick: () => this.go({ n, k: i }),
+    }, el("td", {}, String(i + 1), decision.chosen === i ? el("span", { title: "the branch taken" }, " \u25c9") : null),
+    [c.reward, c.team, c.local, c.advantage].map((value) => el("td", { class: "number" }, signed(value))),
+    el("td", { class: "preview" }, el("span", {}, visible(c.text.trim().slice(-160).replace(/\s+/g, " ") || "(nothing)")),
+      c.parse_error === null ? null : el("span", { class: "flag", title: "could not be read" }, "unreadable"),
+      c.success ? el("span", { class: "flag good" }, "solved") : null)));
+    return el("div", { class: "table-box" }, el("table", { class: "candidates" },
+      el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))), el("tbody", {}, body)));
+  }
+
+  completion(decision, candidate, k) {
+    const facts = [fact("reward", signed(candidate.reward)), fact("team", signed(candidate.team)), fact("local", signed(candidate.local))];
+    if (isNumber(candidate.advantage)) facts.push(fact("advantage", signed(candidate.advantage)));
+    if (candidate.num_tokens !== null) facts.push(fact("tokens", String(candidate.num_tokens)));
+    if (candidate.finish_reason === "length") facts.push(fact("cut off", "at the token limit"));
+    const which = decision.candidates.length > 1 ? `Completion ${k + 1} of ${decision.candidates.length}` : "Completion";
+    const taken = decision.chosen === k ? el("span", { class: "badge taken" }, "taken") : el("span", { class: "badge" }, "not taken");
+    return [el("h4", {}, which, decision.candidates.length > 1 ? taken : null,
+      candidate.success ? el("span", { class: "badge solved" }, "solved") : null), el("dl", { class: "facts" }, facts),
+    candidate.parse_error === null ? null : el("p", { class: "error" }, "Could not be read: ", visible(String(candidate.parse_error))),
+    el("div", { class: "completion" }, rich(candidate.text))];
+  }
+
+  // What is read next that was not in a prompt before: results of code, calls and tests.
+  consequence(all, at) {
+    const next = all[at + 1], own = all.slice(at + 1).find((d) => d.agent === all[at].agent);
+    const parts = [];
+    const text = this.news(all, at, next);
+    if (text) {
+      parts.push(el("h4", {}, "New to ", visible(next.agent), ", who reads next"), el("div", { class: "result" }, rich(text)));
+    }
+    const later = own && own !== next ? this.news(all, at, own) : "";
+    if (later) {
+      parts.push(el("details", {}, el("summary", {}, `New to `, visible(own.agent), ` in turn ${own.turn + 1}`),
+        el("div", { class: "result" }, rich(later))));
+    }
+    return parts;
+  }
+
+  news(all, at, reader) {
+    const earlier = all.slice(0, at + 1);
+    const isFirst = !earlier.some((d) => d.agent === reader.agent);
+    const text = isFirst ? userPart(reader.observation) : reader.observation;
+    return newLines(text, earlier.map((d) => d.observation).join("\n"));
+  }
+
+  prompt(all, at) {
+    const decision = all[at], text = decision.observation;
+    const before = all.slice(0, at).reverse().find((d) => d.agent === decision.agent);
+    const split = before ? sharedStart(text, before.observation) : text.length - userPart(text).length;
+    const parts = [el("h4", {}, "Prompt")];
+    const start = text.slice(0, split).trim();
+    if (start) {
+      const lines = plural(start.split("\n").length, "line", "lines");
+      parts.push(el("details", {}, el("summary", {}, before ? `${lines} as in its prompt before` : `${lines} of instructions`), plain(start)));
+    }
+    parts.push(text.slice(split).trim() ? el("div", { class: "prompt" }, rich(text.slice(split).replace(/^\n+/, ""))) : "");
+    return parts;
+  }
+
+  boards(decision, after, isTaken) {
+    const first = this.board(this.episode.decisions[0]);
+    const before = this.board(decision);
+    if (!before) return null;
+    const next = after ? this.board(after) : readBoard(this.episode.final_board);
+    const parts = [el("figure", {}, el("figcaption", {}, "Board"), drawBoard(before, first, "board before the action"))];
+    if (isTaken && next && !isSameBoard(before, next)) {
+      parts.push(el("figure", {}, el("figcaption", {}, "Board after it"), drawBoard(next, first, "board after the action")));
+    }
+    return el("div", { class: "boards" }, parts);
+  }
+}
+
+// The part of a prompt after the system part: behind the first blank line.
+function userPart(text) {
+  const at = text.indexOf("\n\n");
+  return at < 0 ? text : text.slice(at + 2);
+}
+
+function fact(name, value) {
+  return el("div", {}, el("dt", {}, visible(name)), el("dd", {}, visible(value)));
+}

@@ -1,0 +1,122 @@
+// Learning curves of a training run, figures of an evaluation, and how rewards are spread.
+
+const CHART_GROUPS = [
+  ["Rollouts", /^rollout\//, true],
+  ["Roles", /^role\//, true],
+  ["Loss", /^loss\//, false],
+  ["Updates", /^(update|warm_start)\//, false],
+  ["Time and throughput", /^(time|throughput)\//, false],
+];
+
+async function drawFigures(store) {
+  const box = byId("figures");
+  const parts = [];
+  if (store.head.kind === "training") {
+    const curves = await store.curves();
+    parts.push(...heldOut(curves.evaluations), ...metricGroups(curves.metrics));
+    if (!parts.length) parts.push(el("p", { class: "hint" }, "This run has no metrics yet."));
+  } else if (store.head.figures) {
+    parts.push(...Object.entries(store.head.figures).map(([arm, figures]) => armFigures(arm, figures)));
+  }
+  if (store.length) parts.push(spread(store));
+  box.replaceChildren(...parts);
+}
+
+function group(title, isOpen, draw) {
+  const content = el("div", { class: "charts" });
+  const box = el("details", { class: "group" }, el("summary", {}, title), content);
+  const fillOnce = () => { if (box.open && !content.childNodes.length) content.append(...draw()); };
+  box.addEventListener("toggle", fillOnce);
+  box.open = isOpen;
+  fillOnce();
+  return box;
+}
+
+function heldOut(arms) {
+  const names = Object.keys(arms);
+  if (!names.length) return [];
+  const last = names.reduce((most, name) => Math.max(most, arms[name].step.at(-1)), 0);
+  const series = (field) => names.map((name) => {
+    const arm = arms[name], isSuccess = field === "success";
+    const points = arm.step.map((x, i) => ({ x, y: arm[field][i],
+      low: isSuccess ? arm.success_low[i] : undefined, high: isSuccess ? arm.success_high[i] : undefined }));
+    // a reference policy is evaluated once and does not learn: a level line
+    const isReference = name.startsWith("reference:");
+    if (isReference && points.length === 1 && last > points[0].x) {
+      points.push({ x: last, y: points[0].y });
+    }
+    return { name, points, isDashed: isReference };
+  });
+  return [group("Held-out evaluation", true, () => [
+    lineChart("success, with 95 % intervals", series("success"), { range: [0, 1], format: percent }),
+    lineChart("turns of an episode", series("num_turns")),
+  ])];
+}
+
+// One chart per kind of metric: those that differ only in the role or policy share one.
+function metricGroups(metrics) {
+  const names = Object.keys(metrics), groups = [];
+  const known = new Set(), isOther = (name) => !/^eval\//.test(name) && !known.has(name);
+  for (const [title, pattern, isOpen] of [...CHART_GROUPS, ["Others", /^/, false]]) {
+    const charts = new Map();
+    for (const name of names.filter((n) => pattern.test(n) && isOther(n))) {
+      known.add(name);
+      const parts = name.split("/");
+      const [kind, series] = parts.length > 2
+        ? [[parts[0], ...parts.slice(2)].join("/"), parts[1]] : [name, parts.at(-1)];
+      if (!charts.has(kind)) charts.set(kind, []);
+      const [steps, values] = metrics[name];
+      charts.get(kind).push({ name: series, points: steps.map((x, i) => ({ x, y: values[i] })) });
+    }
+    if (charts.size) {
+      groups.push(group(title, isOpen, () => [...charts].map(([kind, series]) => lineChart(kind.replaceAll("_", " "), series))));
+    }
+  }
+  return groups;
+}
+
+function interval(figure, format) {
+  if (!figure) return "\u2013";
+  return `${format(figure.value)} (${format(figure.low)} to ${format(figure.high)})`;
+}
+
+function bar(figure) {
+  const picture = svg("svg", { class: "interval", viewBox: "0 0 200 14", width: 200, height: 14, "aria-hidden": "true" },
+    svg("rect", { class: "track", x: 0, y: 5, width: 200, height: 4, rx: 2 }));
+  if (isNumber(figure.low)) {
+    picture.append(svg("rect", { class: "reach", x: 200 * figure.low, y: 3, width: Math.max(1, 200 * (figure.high - figure.low)), height: 8, rx: 4 }));
+  }
+  return fill(picture, {}, [svg("circle", { class: "value", cx: 200 * figure.value, cy: 7, r: 5 })]);
+}
+
+function armFigures(arm, figures) {
+  const { success } = figures;
+  const facts = [
+    ["episodes", `${figures.num_episodes} of ${figures.num_expected}`], ["levels", String(figures.num_levels)],
+    ["turns", interval(figures.num_turns, short)], ["out of turns", String(figures.num_truncated)],
+    ...Object.entries(figures.pass_at_k || {}).map(([k, figure]) => [`pass@${k}`, interval(figure, percent)]),
+    ...Object.entries(figures.returns || {}).map(([agent, figure]) => [`return of ${agent}`, interval(figure, short)]),
+  ];
+  const head = ["role", "policy", "actions", "reward per episode", "unreadable", "cut off", "tokens in / out", "cost"];
+  const rows = Object.entries(figures.roles || {}).map(([role, r]) => [
+    role, r.policy, r.num_actions, interval(r.reward, short), interval(r.parse_errors, percent), percent(r.cut),
+    `${r.prompt_tokens} / ${r.completion_tokens}`, r.cost_usd === null ? "\u2013" : `$${short(r.cost_usd)}`]);
+  return el("section", { class: "arm" }, el("h3", {}, "Arm ", visible(arm)),
+    el("p", { class: "big" }, el("b", {}, percent(success.value)), " solved ", el("small", {}, `95 % interval ${percent(success.low)} to ${percent(success.high)}`)),
+    bar(success), el("dl", { class: "facts" }, facts.map(([name, value]) => fact(name, value))),
+    el("div", { class: "table-box" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))),
+      el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value) => el("td", {}, visible(String(value))))))))));
+}
+
+function spread(store) {
+  const { index } = store;
+  return group(`Recorded episodes (${store.length.toLocaleString("en")})`, store.head.kind !== "training", () =>
+    ["", ...store.roles].map((role) => {
+      const series = [["solved", "solved"], ["not solved", "unsolved"]].map(([name, kind]) => ({ name, kind, values: [] }));
+      for (let i = 0; i < store.length; i++) {
+        const value = store.rewardOf(i, role);
+        if (isNumber(value)) series[index.endings[i] === "solved" ? 0 : 1].values.push(value);
+      }
+      return histogram(role ? `reward of ${role}, sum of its own actions` : "return, mean of all agents", series);
+    }));
+}

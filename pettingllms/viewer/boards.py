@@ -1,0 +1,115 @@
+"""Boards that the prompts of a run do not show: its episodes are played again.
+
+Prompts of a trained tiny model may hold a board in a form for tokens, not for people, and no prompt
+shows where the last action led. The environment knows how to draw both, and the recorded actions
+lead to the same states again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pettingllms.env import TextEnv
+from pettingllms.errors import PettingLLMsError
+from pettingllms.registry import make
+from pettingllms.viewer.episodes import Episode
+from pettingllms.viewer.runs import Run
+
+_ROW = r"(?:[ \t]*\d+ )?(?:\S ){2,}\S[ \t]*|[#@+$*.PG_ ]{3,}"
+_REWARD_TOLERANCE = 1e-9
+_GRID = re.compile(rf"^(?:{_ROW})(?:\n(?:{_ROW})){{2,}}$", re.MULTILINE)
+
+
+def shows_board(text: str) -> bool:
+    """Return whether a text has at least three lines in a row that look like rows of a board."""
+    return _GRID.search(text) is not None
+
+
+class Boards:
+    """Adds boards to episodes.
+
+    Programs that models wrote are not run again: only environments whose text of a state shows a
+    board are played, and of their episodes those in which no completion has a fenced block.
+
+    Args:
+        run: The run.
+        max_episodes: Greatest number of episodes to play again.
+    """
+
+    def __init__(self, run: Run, max_episodes: int) -> None:
+        self._run = run
+        self._left = max_episodes
+        self._env: TextEnv[Any] | None = None
+        self._is_off = max_episodes == 0
+        self._num_without = 0
+        self._problem: str | None = None
+
+    def add(self, episode: Episode) -> None:
+        """Put the boards of the followed path into an episode, if they can be drawn."""
+        if not self._is_off and self._left and _is_without_programs(episode):
+            try:
+                self._replay(episode)
+            except PettingLLMsError as error:
+                self._stop(f"{type(error).__name__}: {error}")
+        texts = (decision["observation"] for decision in episode.decisions)
+        is_drawn = episode.final_board is not None or any(map(shows_board, texts))
+        self._num_without += not is_drawn and bool(episode.decisions)
+
+    def notices(self) -> list[str]:
+        """Return why episodes have no boards, as sentences for people."""
+        if not self._num_without:
+            return []
+        count = f"{self._num_without} episodes show no board in their prompts"
+        if self._problem is not None:
+            return [f"{count} and could not be played again to draw them: {self._problem}."]
+        if self._left == 0:
+            return [f"{count} and were not played again to draw them; --replays N plays more."]
+        return []
+
+    def _stop(self, problem: str) -> None:
+        self._is_off = True
+        self._problem = problem.rstrip(".")
+
+    def _replay(self, episode: Episode) -> None:
+        env = self._opened(episode)
+        if env is None:
+            return
+        self._left -= 1
+        is_same = env.state_hash() == episode.state_hash
+        boards = [str(env.render())]
+        for agent, candidate in episode.actions():
+            is_same = is_same and env.agent_selection == agent
+            if not is_same:
+                break
+            env.step(candidate["text"])
+            is_same = abs(env.rewards[agent] - candidate["reward"]) < _REWARD_TOLERANCE
+            boards.append(str(env.render()))
+        if not is_same:
+            self._stop(f"the episode of seed {episode.seed} went another way")
+            return
+        for decision, board in zip(episode.decisions, boards, strict=False):
+            decision["board"] = board
+        episode.final_board = boards[-1]
+
+    def _opened(self, episode: Episode) -> TextEnv[Any] | None:
+        """Return the environment at the start of an episode, or None when it has no boards."""
+        run = self._run
+        if self._env is None:
+            self._env = _made(run.env_id, run.env_kwargs)
+        self._env.reset(seed=episode.seed, options=dict(run.options))
+        if not shows_board(str(self._env.render())):
+            self._is_off = True
+            return None
+        return self._env
+
+
+def _is_without_programs(episode: Episode) -> bool:
+    return not any("```" in candidate["text"] for _, candidate in episode.actions())
+
+
+def _made(env_id: str, kwargs: Mapping[str, Any]) -> TextEnv[Any]:
+    env: TextEnv[Any] = make(env_id, checks=False, **kwargs)
+    env.render_mode = "ansi"
+    return env

@@ -1,0 +1,212 @@
+"""Episodes of every kind of run in one shape: decisions, each with its candidates.
+
+A decision is a plain mapping that goes to the page as it is::
+
+    agent, turn, policy, observation, chosen, board (optional), candidates:
+        text, num_tokens, finish_reason, reward, team, local, parse_error, success, advantage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pettingllms.transition import role_of
+
+Decision = dict[str, Any]
+
+
+@dataclass(kw_only=True, slots=True)
+class Episode:
+    """One episode as the page shows it."""
+
+    key: tuple[str | int, ...]
+    """What identifies it within its run, in the order of the run's labels."""
+    seed: int
+    """Seed the environment was reset with."""
+    state_hash: str
+    """Hash of the initial state."""
+    success: bool
+    ending: str
+    """`solved`, `terminated`, `truncated`, `failed` (the rollout) or `unfinished`."""
+    cause: str | None = None
+    """Why the rollout failed; None when it did not."""
+    num_turns: int
+    returns: Mapping[str, Any]
+    """Agent -> sum of its rewards."""
+    decisions: list[Decision] = field(default_factory=list[Decision])
+    """In play order."""
+    final_board: str | None = None
+    """The environment's text of the last state; None when it was not played again."""
+
+    def actions(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return agent and candidate of every action on the followed path."""
+        return [(d["agent"], chosen) for d in self.decisions if (chosen := followed(d))]
+
+    def role_rewards(self) -> dict[str, float | None]:
+        """Return role -> sum of the rewards of its own followed actions; None if not a number."""
+        return self._per_role("reward")
+
+    def role_errors(self) -> dict[str, float | None]:
+        """Return role -> number of its followed actions that could not be read."""
+        return self._per_role("parse_error")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page needs to show the episode."""
+        return {
+            "seed": str(self.seed),  # JavaScript rounds whole numbers above 2**53
+            "state_hash": self.state_hash,
+            "cause": self.cause,
+            "returns": dict(self.returns),
+            "decisions": self.decisions,
+            "final_board": self.final_board,
+        }
+
+    def _per_role(self, key: str) -> dict[str, float | None]:
+        totals: dict[str, float | None] = {}
+        for agent, candidate in self.actions():
+            role = role_of(agent)
+            value = candidate[key] is not None if key == "parse_error" else candidate[key]
+            total = totals.get(role, 0.0)
+            is_number = isinstance(value, int | float) and total is not None
+            totals[role] = total + value if is_number else None
+        return totals
+
+
+def followed(decision: Decision) -> dict[str, Any] | None:
+    """Return the candidate with which the episode went on, or None when it went no further."""
+    chosen = decision["chosen"]
+    return None if chosen is None else decision["candidates"][chosen]
+
+
+def tree_episode(line: Mapping[str, Any]) -> Episode:
+    """Return the episode of a line of a training run's `rollouts.jsonl`.
+
+    Raises:
+        KeyError: A field is missing.
+        TypeError: A field is of another kind.
+        ValueError: A decision has chosen a candidate that is not there.
+    """
+    outcome = line["outcome"]
+    decisions = [_decision(node) for node in line["nodes"]]
+    return Episode(
+        key=(_whole(line["step"]), _whole(line["episode"])),
+        seed=_whole(line["env_seed"]),
+        state_hash=_text(line["initial_state_hash"]),
+        success=outcome is not None and bool(outcome["success"]),
+        ending=_ending(outcome) if line["status"] == "ok" else "failed",
+        cause=None if line["cause"] is None else _text(line["cause"]),
+        num_turns=len({d["turn"] for d in decisions})
+        if outcome is None
+        else _whole(outcome["num_turns"]),
+        returns={} if outcome is None else _mapping(outcome["returns"]),
+        decisions=decisions,
+    )
+
+
+def evaluation_episode(line: Mapping[str, Any], arms: Mapping[str, Mapping[str, str]]) -> Episode:
+    """Return the episode of a line of an evaluation's `episodes.jsonl`.
+
+    Args:
+        line: The line.
+        arms: Arm -> role -> name of its policy.
+
+    Raises:
+        KeyError: A field is missing.
+        TypeError: A field is of another kind.
+    """
+    arm = _text(line["arm"])
+    return Episode(
+        key=(arm, _whole(line["level"]), _whole(line["sample"])),
+        seed=_whole(line["level_seed"]),
+        state_hash=_text(line["initial_state_hash"]),
+        success=bool(line["success"]),
+        ending=_ending(line),
+        num_turns=_whole(line["num_turns"]),
+        returns=_mapping(line["returns"]),
+        decisions=steps_decisions(line["steps"], arms.get(arm, {})),
+    )
+
+
+def steps_decisions(
+    steps: Sequence[Mapping[str, Any]], policies: Mapping[str, str]
+) -> list[Decision]:
+    """Return the decisions of a transcript's steps: one candidate each.
+
+    Args:
+        steps: The steps.
+        policies: Role -> name of its policy.
+    """
+    return [_step_decision(step, policies) for step in steps]
+
+
+def _step_decision(step: Mapping[str, Any], policies: Mapping[str, str]) -> Decision:
+    agent = _text(step["agent"])
+    parts = step["reward_parts"]
+    candidate = {
+        "text": _text(step["action"]),
+        "num_tokens": None,
+        "finish_reason": step.get("finish_reason"),
+        "reward": step["rewards"][agent],
+        "team": parts["team"],
+        "local": parts["local"],
+        "parse_error": step["parse_error"],
+        "success": bool(step["success"]),
+        "advantage": None,
+    }
+    return {
+        "agent": agent,
+        "turn": _whole(step["turn"]),
+        "policy": policies.get(role_of(agent)),
+        "observation": _text(step["observation"]),
+        "chosen": 0,
+        "candidates": [candidate],
+    }
+
+
+_CANDIDATE = ("num_tokens", "finish_reason", "reward", "team", "local", "parse_error", "success")
+
+
+def _decision(node: Mapping[str, Any]) -> Decision:
+    candidates = [
+        {"text": _text(c["text"]), **{k: c[k] for k in _CANDIDATE}, "advantage": c["advantage"]}
+        for c in node["candidates"]
+    ]
+    chosen = node["chosen"]
+    if chosen is not None and not 0 <= _whole(chosen) < len(candidates):
+        raise ValueError(f"candidate {chosen} was chosen of {len(candidates)}")
+    return {
+        "agent": _text(node["agent"]),
+        "turn": _whole(node["turn"]),
+        "policy": node["policy"],
+        "observation": _text(node["observation"]),
+        "chosen": chosen,
+        "candidates": candidates,
+    }
+
+
+def _ending(outcome: Mapping[str, Any]) -> str:
+    if outcome["success"]:
+        return "solved"
+    if outcome["terminated"]:
+        return "terminated"
+    return "truncated" if outcome["truncated"] else "unfinished"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} instead of a text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} instead of a whole number")
+    return value
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} instead of an object")
+    return cast(dict[str, Any], value)

@@ -1,0 +1,301 @@
+"""What a path holds: a training run, an evaluation, or recorded episodes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pettingllms.errors import TranscriptError
+from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
+from pettingllms.transcript import Transcript
+from pettingllms.viewer.episodes import (
+    Episode,
+    evaluation_episode,
+    steps_decisions,
+    tree_episode,
+)
+from pettingllms.viewer.errors import ViewerError
+from pettingllms.viewer.lines import LineFile, parse_json
+
+EVALUATION_FORMAT = "pettingllms-evaluation"
+EVALUATION_VERSION = 1
+
+
+@dataclass(kw_only=True, slots=True)
+class Run:
+    """A run, opened; its episodes are read one by one."""
+
+    kind: str
+    """`training`, `evaluation` or `transcripts`."""
+    path: Path
+    env_id: str
+    env_kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    """Options of `reset`."""
+    labels: tuple[str, ...]
+    """What the parts of an episode's key are."""
+    facts: list[tuple[str, str]]
+    """Name and value of what is worth knowing about the run."""
+    config: str = ""
+    """The configuration as it was written."""
+    curves: dict[str, Any] = field(default_factory=dict[str, Any])
+    """`metrics`: name -> steps and values; `evaluations`: arm -> steps, success and interval."""
+    figures: Mapping[str, Any] | None = None
+    """Arm -> figures with intervals, of a finished evaluation."""
+    episodes: Callable[[], Iterator[Episode]]
+    """Reads the episodes; afterwards `notices` tells which lines could not be read."""
+    notices: list[str] = field(default_factory=list[str])
+    """What is missing on the page and why."""
+
+
+def open_run(path: Path) -> Run:
+    """Open a run for viewing.
+
+    Args:
+        path: Folder of a training run or an evaluation, a transcript, or a folder of transcripts.
+
+    Raises:
+        ViewerError: It is none of them, or is damaged beyond single lines.
+    """
+    if path.is_dir():
+        if (path / "run.json").is_file():
+            return _evaluation(path)
+        if (path / "config.toml").is_file():
+            return _training(path)
+        files = [file for file in sorted(path.glob("*.jsonl")) if _is_transcript(file)]
+        if files:
+            return _transcripts(path, files)
+    elif path.is_file() and _is_transcript(path):
+        return _transcripts(path, [path])
+    raise ViewerError(
+        f"{path} is no run: there is neither config.toml (of pettingllms-train), nor run.json (of "
+        "pettingllms eval), nor a transcript (*.jsonl of RecordTranscripts). Name the folder that "
+        "one of them wrote."
+        if path.exists()
+        else f"{path} does not exist. Name the folder of a run."
+    )
+
+
+def _training(path: Path) -> Run:
+    config_path = path / "config.toml"
+    try:
+        text = config_path.read_text(encoding="utf-8")
+        config = tomllib.loads(text)
+        env_id, env_kwargs = config["env"]["id"], config["env"].get("kwargs", {})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(config_path, "the configuration of a training run", error) from error
+    notices: list[str] = []
+    metrics, evaluations = LineFile(path / "metrics.jsonl"), LineFile(path / "evaluations.jsonl")
+    curves = {
+        "metrics": _columns(metrics.read(_metric_line)),
+        "evaluations": _arms(evaluations.read(_evaluation_line)),
+    }
+    notices += metrics.notices() + evaluations.notices()
+    rollouts = LineFile(path / "rollouts.jsonl")
+    run = Run(
+        kind="training",
+        path=path,
+        env_id=str(env_id),
+        env_kwargs=env_kwargs,
+        options={},
+        labels=("step", "episode"),
+        facts=_training_facts(config),
+        config=text,
+        curves=curves,
+        episodes=partial(_read, rollouts, tree_episode, notices),
+        notices=notices,
+    )
+    if not rollouts.path.exists():
+        notices.append(
+            "rollouts.jsonl: not there, so no rollout trees are shown; logging.rollouts_every of "
+            "the configuration says how often they are written."
+        )
+    return run
+
+
+def _evaluation(path: Path) -> Run:
+    run_path = path / "run.json"
+    try:
+        text = run_path.read_text(encoding="utf-8")
+        data = parse_json(text)
+        is_ours = data["format"] == EVALUATION_FORMAT
+        plan, version = data["plan"], data["version"]
+        env_id, arms = str(plan["env_id"]), dict(plan["arms"])
+        facts = _evaluation_facts(data, plan)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(run_path, "the plan of an evaluation", error) from error
+    if not is_ours or version != EVALUATION_VERSION:
+        raise ViewerError(
+            f"{run_path} has format {data['format']!r}, version {version!r}; this viewer reads "
+            f"{EVALUATION_FORMAT!r}, version {EVALUATION_VERSION}."
+        )
+    notices: list[str] = []
+    return Run(
+        kind="evaluation",
+        path=path,
+        env_id=env_id,
+        env_kwargs=plan.get("env_kwargs", {}),
+        options=plan.get("options", {}),
+        labels=("arm", "level", "sample"),
+        facts=facts,
+        config=text,
+        figures=_report(path / "report.json", notices),
+        episodes=partial(
+            _read,
+            LineFile(path / "episodes.jsonl"),
+            partial(evaluation_episode, arms=arms),
+            notices,
+        ),
+        notices=notices,
+    )
+
+
+def _transcripts(path: Path, files: list[Path]) -> Run:
+    first = parse_json(_first_line(files[0]))
+    notices: list[str] = []
+    return Run(
+        kind="transcripts",
+        path=path,
+        env_id=str(first.get("id")),
+        env_kwargs=first.get("kwargs", {}),
+        options=first.get("options", {}),
+        labels=("file",),
+        facts=[("Environment", str(first.get("id"))), ("Files", str(len(files)))],
+        episodes=partial(_recorded, files, notices),
+        notices=notices,
+    )
+
+
+def _read(
+    file: LineFile, convert: Callable[[Any], Episode], notices: list[str]
+) -> Iterator[Episode]:
+    """Yield the episodes of a file, each once: a resumed run may have played one again."""
+    seen: set[tuple[str | int, ...]] = set()
+    for episode in file.read(convert):
+        if episode.key not in seen:
+            seen.add(episode.key)
+            yield episode
+    notices += file.notices()
+
+
+def _recorded(files: list[Path], notices: list[str]) -> Iterator[Episode]:
+    for file in files:
+        try:
+            transcript = Transcript.load(file)
+            episode = _transcript_episode(file.name, transcript)
+        except (TranscriptError, KeyError, TypeError, AttributeError) as error:
+            notices.append(f"{file.name}: cannot be shown ({type(error).__name__}: {error})")
+        else:
+            yield episode
+
+
+def _transcript_episode(name: str, transcript: Transcript) -> Episode:
+    steps = transcript.steps
+    last = steps[-1] if steps else {"success": False, "ended": False, "turn": -1}
+    ending = "solved" if last["success"] else "terminated" if last["ended"] else "unfinished"
+    return Episode(
+        key=(name,),
+        seed=transcript.seed,
+        state_hash=transcript.state_hash,
+        success=bool(last["success"]),
+        ending=ending,
+        num_turns=last["turn"] + 1,
+        returns=transcript.returns(),
+        decisions=steps_decisions(steps, {}),
+    )
+
+
+def _first_line(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.readline()
+
+
+def _is_transcript(path: Path) -> bool:
+    try:
+        first = parse_json(_first_line(path))
+    except ValueError:
+        return False
+    return isinstance(first, dict) and first.get("format") == TRANSCRIPT_FORMAT
+
+
+def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    return int(line["step"]), {name: line[name] for name in line if name != "step"}
+
+
+def _columns(lines: Iterator[tuple[int, dict[str, Any]]]) -> dict[str, list[list[Any]]]:
+    columns: dict[str, list[list[Any]]] = {}
+    for step, values in lines:
+        for name, value in values.items():
+            steps, column = columns.setdefault(name, [[], []])
+            steps.append(step)
+            column.append(value)
+    return columns
+
+
+_ARM_FIGURES = ("success", "success_low", "success_high", "num_turns")
+
+
+def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
+    arms = line["arms"].items()
+    return int(line["step"]), {arm: [f[name] for name in _ARM_FIGURES] for arm, f in arms}
+
+
+def _arms(lines: Iterator[tuple[int, dict[str, list[Any]]]]) -> dict[str, dict[str, list[Any]]]:
+    found: dict[str, dict[str, list[Any]]] = {}
+    for step, arms in lines:
+        for arm, figures in arms.items():
+            columns = found.setdefault(arm, {name: [] for name in ("step", *_ARM_FIGURES)})
+            for name, value in zip(("step", *_ARM_FIGURES), (step, *figures), strict=True):
+                columns[name].append(value)
+    return found
+
+
+def _report(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
+    if not path.exists():
+        notices.append(
+            "report.json: not there (the evaluation is not finished), so the figures "
+            "are plain counts without intervals."
+        )
+        return None
+    try:
+        return dict(parse_json(path.read_bytes())["arms"])
+    except (ValueError, KeyError, TypeError) as error:
+        notices.append(f"report.json: cannot be read ({type(error).__name__}: {error})")
+        return None
+
+
+def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rollout, roles = config.get("rollout", {}), config.get("roles", {})
+    facts = [
+        ("Environment", config["env"]["id"]),
+        ("Policies", ", ".join(f"{role}: {policy}" for role, policy in roles.items())),
+        ("Train steps", config.get("num_steps")),
+        ("Candidates", rollout.get("num_candidates")),
+        ("Advance", rollout.get("advance")),
+        ("Seed", config.get("seed")),
+    ]
+    return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def _evaluation_facts(data: Mapping[str, Any], plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    facts = [("Environment", str(plan["env_id"]))]
+    for arm, line_up in plan["arms"].items():
+        facts.append((f"Arm {arm}", ", ".join(f"{role}: {name}" for role, name in line_up.items())))
+    facts += [
+        ("Levels", f"{plan.get('num_levels')} x {plan.get('num_samples')} plays"),
+        ("Seed", str(plan.get("seed"))),
+        ("Begun", str(data.get("created"))),
+        ("Versions", ", ".join(f"{n} {v}" for n, v in data.get("versions", {}).items())),
+    ]
+    return facts
+
+
+def _damaged(path: Path, what: str, error: Exception) -> ViewerError:
+    return ViewerError(
+        f"{path} cannot be read as {what} ({type(error).__name__}: {error}). "
+        "Restore the file, or name another run."
+    )
