@@ -269,10 +269,11 @@ def _report(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
 
 
 def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rollout, roles = config.get("rollout", {}), config.get("roles", {})
+    rollout, policies = config.get("rollout", {}), config.get("policies", {})
     facts = [
         ("Environment", config["env"]["id"]),
-        ("Policies", ", ".join(f"{role}: {policy}" for role, policy in roles.items())),
+        ("Roles", ", ".join(f"{role}: {name}" for role, name in config.get("roles", {}).items())),
+        ("Policies", ", ".join(f"{name}: {p.get('model')}" for name, p in policies.items())),
         ("Train steps", config.get("num_steps")),
         ("Candidates", rollout.get("num_candidates")),
         ("Advance", rollout.get("advance")),

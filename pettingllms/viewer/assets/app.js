@@ -74,7 +74,8 @@ class App {
         : `${this.positions.length.toLocaleString("en")} of ${plural(store.length, "episode", "episodes")}`;
       this.fillFilters();
     }
-    if (!this.positions.includes(state.e)) Object.assign(state, { e: this.positions[0] ?? null, n: 0, k: null });
+    if (state.e === null) state.e = this.positions[0] ?? null;
+    else if (!this.positions.includes(state.e)) Object.assign(state, { e: this.positions[0] ?? null, n: 0, k: null });
     document.body.dataset.view = state.view;
     document.body.dataset.tab = state.tab;
     fill(document.documentElement, { "data-theme": state.theme }, []);
@@ -126,9 +127,9 @@ class App {
       parts.length > 1 ? choice("part", labels[0], [["", "all"], ...parts.map((p) => [p, p])]) : "",
       choice("sort", "Order", Object.entries(SORTS).map(([name, [text]]) => [name, text])),
       number("min", "Reward from"), number("max", "to"),
-      el("label", { class: "check" }, el("input", { name: "errors", type: "checkbox", onchange: change("errors") }), "unreadable actions only"),
-      el("label", { class: "search" }, "Text in prompts and completions", el("input", { name: "find", type: "search", placeholder: "Enter searches" })),
-      el("button", { type: "reset", class: "link" }, "clear"));
+      el("label", { class: "check" }, el("input", { name: "errors", type: "checkbox", onchange: change("errors") }), "unreadable only"),
+      el("button", { type: "reset", class: "link", title: "clear the filters (x)" }, "clear"),
+      el("label", { class: "search" }, "Text in prompts and completions", el("input", { name: "find", type: "search", placeholder: "Enter searches" })));
     form.addEventListener("submit", (event) => { event.preventDefault(); this.search(form.elements.find.value); });
     form.elements.find.addEventListener("search", (event) => { if (!event.target.value) this.search(""); });
     form.addEventListener("reset", (event) => { event.preventDefault(); this.clear(); });

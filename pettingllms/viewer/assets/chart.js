@@ -44,7 +44,7 @@ function lineChart(title, series, options) {
   const px = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
   const py = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - top - bottom);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
-  for (const y of ticks(y0, y1, 4)) {
+  for (const y of ticks(y0, y1, 5)) {
     picture.append(svg("line", { class: "rule", x1: left, x2: width - right, y1: py(y), y2: py(y) }),
       svg("text", { class: "tick", x: left - 6, y: py(y) + 4, "text-anchor": "end" }, format(y)));
   }

@@ -151,17 +151,17 @@ class Detail {
   // What is read next that was not in a prompt before: results of code, calls and tests.
   consequence(all, at) {
     const next = all[at + 1], own = all.slice(at + 1).find((d) => d.agent === all[at].agent);
+    const isHeard = next.turn !== all[at].turn || hears(all, all[at].agent, next.agent);
     const parts = [];
-    const text = this.news(all, at, next);
-    if (text) {
-      parts.push(el("h4", {}, "New to ", visible(next.agent), ", who reads next"), el("div", { class: "result" }, rich(text)));
+    for (const reader of new Set(own ? [next, own] : [next])) {
+      const text = this.news(all, at, reader);
+      if (!text) continue;
+      const isOpen = reader === next ? isHeard : !isHeard;
+      parts.push(el("details", { open: isOpen }, el("summary", {}, "New to ", visible(reader.agent), ` in turn ${reader.turn + 1}`),
+        el("div", { class: "result" }, rich(text))));
     }
-    const later = own && own !== next ? this.news(all, at, own) : "";
-    if (later) {
-      parts.push(el("details", {}, el("summary", {}, `New to `, visible(own.agent), ` in turn ${own.turn + 1}`),
-        el("div", { class: "result" }, rich(later))));
-    }
-    return parts;
+    if (parts.length === 1) parts[0].open = true;
+    return parts.length ? [el("h4", {}, "What came of it"), ...parts] : [];
   }
 
   news(all, at, reader) {
@@ -196,6 +196,17 @@ class Detail {
     }
     return el("div", { class: "boards" }, parts);
   }
+}
+
+// Whether an agent's prompt ever quotes what another one wrote in the same turn: agents that act at
+// the same time do not read each other.
+function hears(all, writer, reader) {
+  return all.some((d, at) => {
+    const next = all[at + 1];
+    if (d.agent !== writer || d.chosen === null || next?.agent !== reader || next.turn !== d.turn) return false;
+    const lines = d.candidates[d.chosen].text.split("\n").map((line) => line.replace(/^#### */, "").trim());
+    return lines.some((line) => line.length > 2 && !line.startsWith("```") && next.observation.includes(line));
+  });
 }
 
 // The part of a prompt after the system part: behind the first blank line.

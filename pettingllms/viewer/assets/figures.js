@@ -48,7 +48,7 @@ function heldOut(arms) {
     return { name, points, isDashed: isReference };
   });
   return [group("Held-out evaluation", true, () => [
-    lineChart("success, with 95 % intervals", series("success"), { range: [0, 1], format: percent }),
+    lineChart("success, with 95 % intervals", series("success"), { range: [0, 1], format: (v) => `${short(100 * v)} %` }),
     lineChart("turns of an episode", series("num_turns")),
   ])];
 }
@@ -69,10 +69,27 @@ function metricGroups(metrics) {
       charts.get(kind).push({ name: series, points: steps.map((x, i) => ({ x, y: values[i] })) });
     }
     if (charts.size) {
-      groups.push(group(title, isOpen, () => [...charts].map(([kind, series]) => lineChart(kind.replaceAll("_", " "), series))));
+      groups.push(group(title, isOpen, () => chartsOf(charts)));
     }
   }
   return groups;
+}
+
+// Charts of what changes; what never does stands below in words.
+function chartsOf(charts) {
+  const moving = [], constant = [];
+  for (const [kind, series] of charts) {
+    const values = series.map((s) => new Set(s.points.map((p) => p.y)));
+    if (values.every((set) => set.size === 1)) {
+      constant.push(...series.map((s, i) => fact(series.length > 1 ? `${kind} of ${s.name}` : kind, short([...values[i]][0]))));
+    } else {
+      moving.push(lineChart(kind.replaceAll("_", " "), series));
+    }
+  }
+  if (constant.length) {
+    moving.push(el("figure", { class: "chart" }, el("figcaption", {}, "The same in every step"), el("dl", { class: "facts" }, constant)));
+  }
+  return moving;
 }
 
 function interval(figure, format) {

@@ -2,13 +2,13 @@
 
 const TREE = { column: 92, row: 24, left: 26, top: 54, radius: 8 };
 
-// Candidates are coloured by how they compare: by advantage, or by reward where there is none.
-function worth(candidate) {
-  return isNumber(candidate.advantage) ? candidate.advantage : candidate.reward;
+// Candidates are coloured by how they compare within their group, where the run compares them (a
+// group without advantages was dropped: all equal), and by reward elsewhere.
+function isCompared(decisions) {
+  return decisions.some((d) => d.candidates.some((c) => isNumber(c.advantage)));
 }
 
-function shade(candidate, most) {
-  const value = worth(candidate);
+function shade(value, most) {
   if (!isNumber(value) || Math.abs(value) < 1e-9) return "even";
   const level = Math.min(3, Math.ceil(Math.abs(value) / most * 3 - 1e-9));
   return (value > 0 ? "good" : "bad") + level;
@@ -19,6 +19,7 @@ function drawTree(decisions, selection, onSelect) {
   const tallest = Math.max(1, ...decisions.map((d) => d.candidates.length));
   const width = left * 2 + column * Math.max(0, decisions.length - 1) + 40;
   const height = top + tallest * row + 10;
+  const key = isCompared(decisions) ? "advantage" : "reward", worth = (candidate) => candidate[key];
   const values = decisions.flatMap((d) => d.candidates.map(worth)).filter(isNumber).map(Math.abs);
   const most = Math.max(1e-9, values.reduce((a, b) => Math.max(a, b), 0));
   const x = (n) => left + 14 + n * column;
@@ -40,7 +41,7 @@ function drawTree(decisions, selection, onSelect) {
       dots.append(svg("text", { class: "value", x: x(n), y: 44 }, signed(decision.candidates[decision.chosen].reward)));
     }
     decision.candidates.forEach((candidate, k) =>
-      dots.append(dot(decision, candidate, n, k, [x(n), y(decision, k)], shade(candidate, most), selection, onSelect)));
+      dots.append(dot(decision, candidate, n, k, [x(n), y(decision, k)], shade(worth(candidate), most), selection, onSelect)));
   });
   picture.append(edges, dots);
   return picture;
@@ -70,8 +71,7 @@ function dot(decision, candidate, n, k, [x, y], colour, selection, onSelect) {
 }
 
 function treeLegend(decisions) {
-  const isCompared = decisions.some((d) => d.candidates.some((c) => isNumber(c.advantage)));
-  const words = isCompared
+  const words = isCompared(decisions)
     ? [["good3", "better than its group"], ["even", "equal"], ["bad3", "worse"]]
     : [["good3", "reward above 0"], ["even", "0"], ["bad3", "below 0"]];
   return el("p", { class: "legend" }, words.map(([kind, text]) => el("span", { class: "key dotkey " + kind }, text)),
