@@ -195,3 +195,54 @@ def test_an_engine_that_cannot_start_says_why(model_directory, policy):
         ConfigError, match=r"cannot be started: .*max_model_len \(1000000\) is greater"
     ):
         start(model_directory(0), policy, config=long)
+
+
+@pytest.fixture(scope="module")
+def adapters(model_directory, tmp_path_factory):
+    """Return a function from a seed to a directory of a LoRA adapter and the model with it."""
+    peft = pytest.importorskip("peft", reason="the package peft is not installed")
+
+    def build(seed):
+        directory = tmp_path_factory.mktemp(f"adapter-{seed}")
+        settings = peft.LoraConfig(
+            r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = peft.get_peft_model(load_policy(model_directory(0)).model, settings)
+            for name, parameter in model.named_parameters():
+                if "lora_" in name:
+                    torch.nn.init.normal_(parameter, std=0.2)
+        model.save_pretrained(directory)
+        return directory, model.eval()
+
+    return build
+
+
+def test_every_request_has_its_own_adapter(
+    policy, model_directory, adapters, make_requests, largest_gap
+):
+    """Rows with and without adapter in one batch; an adapter and the base change in place."""
+    engine = start(model_directory(0), policy, max_adapters=2, max_adapter_rank=8)
+    made = [adapters(seed) for seed in (1, 2, 3)]
+    engine.load_adapter("tool", made[0][0])
+    engine.load_adapter("planner", made[1][0])
+    requests = make_requests(9, seed=21, lengths=(60, 90))
+    names = [None, "tool", "planner"] * 3
+
+    def gaps(models):
+        completions = engine.generate_now(requests, names)
+        return [
+            largest_gap(models[name], [request], [group])
+            for name, request, group in zip(names, requests, completions, strict=True)
+        ]
+
+    models = {None: policy.model, "tool": made[0][1], "planner": made[1][1]}
+    swapped = models | {"tool": made[1][1], "planner": made[0][1]}
+    assert max(gaps(models)) < 1e-4
+    assert min(gap for gap, name in zip(gaps(swapped), names, strict=True) if name) > 0.1
+    engine.load_adapter("tool", made[2][0])
+    assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
+    assert min(gap for gap, name in zip(gaps(models), names, strict=True) if name == "tool") > 0.1
+    with pytest.raises(InvalidArgument, match="one of 2 adapters"):
+        engine.load_adapter("judge", made[0][0])

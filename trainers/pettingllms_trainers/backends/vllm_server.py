@@ -193,7 +193,10 @@ class VLLMServerEngine:
         with ThreadPoolExecutor(len(self._replicas)) as executor:
             causes = list(executor.map(attempt, self._replicas))
         if all(causes):
-            raise GenerationError(f"no vLLM server has taken the new weights: {'; '.join(causes)}")
+            raise GenerationError(
+                f"no vLLM server has taken what was to be loaded ({'; '.join(causes)}). Their logs "
+                "say more; start them again with the model of this run, and resume it"
+            )
 
 
 def _checked_limits(replica: Replica) -> Limits:
