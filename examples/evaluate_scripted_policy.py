@@ -1,7 +1,7 @@
 """Evaluate scripted policies on held-out levels, with 95 % intervals.
 
-Two line-ups play the same levels: a planner that asks the oracle, and one that moves at random. A
-model behind an endpoint is named in the same place, `openai:MODEL@URL`.
+Two line-ups play the same levels: a planner that plays like the oracle, and one that moves at
+random. A model behind an endpoint is named in the same place, `openai:MODEL@URL`.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ def main() -> None:
     """Play 40 levels with both line-ups and compare them level by level."""
     plan = EvaluationPlan(
         env_id="plan_path_v0",
-        env_kwargs={"size": 6, "split": "test"},
+        env_kwargs={"team": "proposer-planner", "size": 6, "split": "test"},
         arms={
-            "main": {"tool": "oracle", "planner": "oracle"},
-            "random planner": {"tool": "oracle", "planner": "random"},
+            "main": {"proposer": "oracle", "planner": "oracle"},
+            "random planner": {"proposer": "oracle", "planner": "random"},
         },
         num_levels=40,
     )

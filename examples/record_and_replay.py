@@ -11,7 +11,7 @@ from pettingllms.transcript import RecordTranscripts, Transcript
 def main() -> None:
     """Play one episode with the oracle and replay its file."""
     with tempfile.TemporaryDirectory() as folder:
-        env = RecordTranscripts(pettingllms.make("plan_path_v0", size=6), folder)
+        env = RecordTranscripts(pettingllms.make("plan_path_v0", team="single"), folder)
         env.reset(seed=7)
         rng = random.Random(0)
         for agent in env.agent_iter():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from markdown_text import ROOT, code, table
+from markdown_text import ROOT, breakable, code, table
 
 _WORDS = {"yes": "yes", "numbers": "with numbers only", "no": "no"}
 
@@ -29,7 +29,7 @@ def _library(library: dict[str, Any]) -> str:
             row["what"],
             _WORDS[row["works"]],
             row.get("note", ""),
-            code(row["test"]) if "test" in row else "",
+            breakable(row["test"]) if "test" in row else "",
         ]
         for row in library["capabilities"]
     ]

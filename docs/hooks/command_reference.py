@@ -21,7 +21,7 @@ def command_reference() -> str:
 
 
 def _commands(context: click.Context) -> Iterator[click.Context]:
-    context.max_content_width = context.terminal_width = 88
+    context.max_content_width = context.terminal_width = 78
     yield context
     group = context.command
     if isinstance(group, click.Group):

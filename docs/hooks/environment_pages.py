@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import random
+import re
 from typing import Any
 
 from markdown_text import code, fenced, folded, table
@@ -48,7 +49,7 @@ def environment_page(env_id: str, images: list[str]) -> str:
     sections["Arguments"] += "\nWith all defaults:\n\n" + fenced(_call(env_id, env), "python")
     parts = [f"# {env_id}\n\n{_summary(env)}\n"]
     parts += [f"![A level of {env_id}]({name}){{ .level }}\n" for name in images[:1]]
-    parts += [f"## {name}\n\n{text.strip()}\n" for name, text in sections.items()]
+    parts += [f"## {name}\n\n{_prose(text)}\n" for name, text in sections.items()]
     parts += ["## Prompts\n", _prompts(env), "## An episode\n", _episode(env, images[1:])]
     return "\n".join(parts)
 
@@ -76,6 +77,11 @@ def _png(image: Any) -> bytes:
 
 def _summary(env: Any) -> str:
     return inspect.cleandoc(type(env).__doc__ or "").splitlines()[0]
+
+
+def _prose(text: str) -> str:
+    """Return a section in which a fence that is named within a sentence is inline code."""
+    return re.sub(r"(?<=\S )```(\w+)", r"```` ```\1 ````", text.strip())
 
 
 def _policy(env: Any) -> str:

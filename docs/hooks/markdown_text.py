@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,8 +21,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def code(value: object) -> str:
     """Return a value as inline code that may stand in a table."""
-    text = str(value).replace("|", "&#124;")
-    return f"<code>{_html(text)}</code>" if "&#124;" in text or "`" in text else f"`{text}`"
+    text = str(value)
+    return f"<code>{_html(text)}</code>" if "|" in text or "`" in text else f"`{text}`"
+
+
+def breakable(name: str) -> str:
+    """Return a long name as inline code whose line may end after `/`, `:` and `_`."""
+    text = re.sub(r"(/|::?|_)", r"\1<wbr>", _html(name))
+    return f"<code>{text}</code>"
 
 
 def fenced(text: str, language: str = "text") -> str:
@@ -38,4 +45,4 @@ def folded(title: str, body: str, *, is_open: bool = False) -> str:
 
 
 def _html(text: str) -> str:
-    return text.replace("<", "&lt;").replace("`", "&#96;")
+    return escape(text, quote=False).replace("|", "&#124;").replace("`", "&#96;")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from markdown_text import ROOT, code, table
+from markdown_text import ROOT, breakable, code, table
 
 from pettingllms_trainers.config import Config
 
@@ -36,4 +36,4 @@ def _part(part: dict[str, Any]) -> str:
 
 
 def _places(places: list[str]) -> str:
-    return "<br>".join(map(code, places))
+    return "<br>".join(map(breakable, places))

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pettingllms
 from pettingllms_trainers.advantage import at_grpo
 
-_POLICIES = ("random", "oracle", "random", "greedy")
+_POLICIES = ("random", "greedy", "random", "oracle")
 """Who writes the K candidates of every decision."""
-_NUM_TURNS = 2
+_LEVEL_SEED, _CHANCE_SEED = 5, 3
+"""An episode of two turns in which candidates differ and the followed ones solve the task."""
 _WIDTH, _ROW = 400, 132
 _BOX_WIDTH, _BOX_HEIGHT, _BOX_TOP = 92, 56, 48
 
@@ -30,11 +31,11 @@ class Decision(NamedTuple):
 
 def tree_picture() -> str:
     """Return the picture as inline SVG, with a text for those who cannot see it."""
-    decisions = _rollout()
+    decisions, ending = _rollout()
     height = _ROW * len(decisions) + 34
     parts = [_decision(row, decision) for row, decision in enumerate(decisions)]
     last = decisions[-1]
-    parts.append(_state(_ROW * len(decisions), "the next turn"))
+    parts.append(_state(_ROW * len(decisions), ending))
     title = (
         f"A rollout tree: {len(decisions)} decisions of {len(last.texts)} candidates each; the "
         "candidate with the greatest reward is followed."
@@ -45,15 +46,16 @@ def tree_picture() -> str:
     )
 
 
-def _rollout() -> list[Decision]:
+def _rollout() -> tuple[list[Decision], str]:
+    """Return the decisions of an episode and how it ended."""
     env = pettingllms.make(
         "plan_path_v0", checks=False, team="proposer-planner", size=6, moves_per_turn=4, min_moves=7
     )
-    env.reset(seed=2)
-    rng = random.Random(1)
+    env.reset(seed=_LEVEL_SEED)
+    rng = random.Random(_CHANCE_SEED)
     decisions: list[Decision] = []
-    while env.turn < _NUM_TURNS:
-        agent = env.agent_selection
+    agent = env.agent_selection
+    while not (env.terminations[agent] or env.truncations[agent]):
         texts = [env.reference_action(agent, policy, rng) for policy in _POLICIES]
         forks = [env.fork() for _ in texts]
         for fork, text in zip(forks, texts, strict=True):
@@ -62,7 +64,8 @@ def _rollout() -> list[Decision]:
         chosen = rewards.index(max(rewards))
         decisions.append(Decision(agent, env.turn, texts, rewards, at_grpo(rewards), chosen))
         env = forks[chosen]
-    return decisions
+        agent = env.agent_selection
+    return decisions, "solved" if env.infos[agent]["success"] else "not solved"
 
 
 def _decision(row: int, decision: Decision) -> str:
