@@ -26,10 +26,10 @@ from pettingllms.cli.options import (
 from pettingllms.cli.person import HELP, Hint, Quit, Say, Show, Undo, ask
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
-from pettingllms.evaluation.levels import derive_seed
 from pettingllms.evaluation.plan import roles_of
 from pettingllms.policies import Policy, Prompt, Sampling, load_policy
 from pettingllms.registry import make
+from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts
 
 _SEED_RANGE = 1 << 31

@@ -12,7 +12,7 @@ print(summarise(folder.plan, folder.results()).arms["main"].success)
 
 from pettingllms.evaluation.comparison import Comparison, compare
 from pettingllms.evaluation.episode import EpisodeResult, RoleResult
-from pettingllms.evaluation.levels import EpisodeSpec, derive_seed, level_seed, manifest_of
+from pettingllms.evaluation.levels import EpisodeSpec, level_seed, manifest_of
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.report import ArmReport, Report, RoleReport, summarise, summarise_arm
 from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
@@ -45,7 +45,6 @@ __all__ = [
     "clustered_share",
     "compare",
     "correlation_of",
-    "derive_seed",
     "evaluate",
     "level_seed",
     "manifest_of",

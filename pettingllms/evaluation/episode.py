@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pettingllms.env import TextEnv, role_of
-from pettingllms.evaluation.levels import EpisodeSpec, derive_seed
+from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage
+from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts, Transcript
 
 _SEED_RANGE = 1 << 31

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pettingllms.seeding import derive_seed
+
 
 class EpisodeSpec(NamedTuple):
     """One episode: level and chance are fixed by it."""
@@ -20,20 +22,6 @@ class EpisodeSpec(NamedTuple):
     """Seed the environment is reset with."""
     seed: int
     """Seed of everything that policies draw in the episode."""
-
-
-def derive_seed(seed: int, *path: int | str) -> int:
-    """Return a seed that depends on `seed` and on every part of `path` only.
-
-    Args:
-        seed: Root seed, any integer.
-        path: What the derived seed is for.
-
-    Returns:
-        An integer in `[0, 2**53)`: exact in JSON, accepted by environments.
-    """
-    text = repr((seed, *path)).encode("utf-8")
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 11
 
 
 def level_seed(seed: int, level: int) -> int:

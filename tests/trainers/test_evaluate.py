@@ -3,16 +3,14 @@
 import asyncio
 
 import pytest
-from scipy.stats import norm
 
 from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.levels import manifest_of
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.evaluate import (
     evaluate_policies,
     evaluate_references,
     held_out_specs,
-    manifest_of,
-    wilson_interval,
 )
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.types import Sampling
@@ -23,18 +21,6 @@ def evaluate(env, pool, *, specs=None, allowed=0.0, temperature=0.0):
     sampling = dict.fromkeys(pool.roles, Sampling(temperature=temperature))
     arm = evaluate_policies("greedy", env, pool, specs, sampling, FailureLog(allowed))
     return asyncio.run(arm)
-
-
-def test_wilson_interval_is_the_score_interval():
-    for successes, total in ((0, 10), (7, 10), (200, 256), (256, 256)):
-        z, share = norm.ppf(0.975), successes / total
-        centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
-        half = (
-            z / (1 + z**2 / total) * ((share * (1 - share) / total + z**2 / (4 * total**2)) ** 0.5)
-        )
-        low, high = wilson_interval(successes, total)
-        assert low == pytest.approx(centre - half, abs=1e-9)
-        assert high == pytest.approx(centre + half, abs=1e-9)
 
 
 def test_figures_of_an_arm(echo_env, scripted_pool):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pettingllms import TextEnv
+from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
@@ -25,7 +26,6 @@ from pettingllms_trainers.progress import Progress
 from pettingllms_trainers.recorder import Recorder
 from pettingllms_trainers.run_files import RunFiles
 from pettingllms_trainers.sampler import Sampler, sampling_of
-from pettingllms_trainers.seeding import derive_seed
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.train import Trainer
 

@@ -8,12 +8,12 @@ from statistics import fmean
 from typing import Any
 
 from pettingllms import TextEnv
+from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.reference import play_reference
 from pettingllms_trainers.rollout import EpisodeSpec
-from pettingllms_trainers.seeding import derive_seed
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.warmstart import Demonstration, WarmStartStep, warm_start
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from scipy.stats import binomtest
-
 from pettingllms import TextEnv
+from pettingllms.evaluation.levels import level_seed, manifest_of
+from pettingllms.evaluation.statistics import wilson_interval
+from pettingllms.seeding import derive_seed
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.reference import play_reference
 from pettingllms_trainers.rollout import EpisodeSpec, RolloutSettings, play_episodes
-from pettingllms_trainers.seeding import derive_seed
 from pettingllms_trainers.types import RolloutStatus, RolloutTree, Sampling
 
 __all__ = [
@@ -25,8 +24,6 @@ __all__ = [
     "evaluate_policies",
     "evaluate_references",
     "held_out_specs",
-    "manifest_of",
-    "wilson_interval",
 ]
 
 
@@ -90,24 +87,11 @@ class Arm:
 
 
 def held_out_specs(num_episodes: int, seed: int) -> list[EpisodeSpec]:
-    """Return the episodes of the held-out set: the same ones in every run with this seed."""
+    """Return the episodes of the held-out set: those of `pettingllms eval` with this seed."""
     return [
-        EpisodeSpec(
-            index, derive_seed(seed, "held-out level", index), derive_seed(seed, "held-out", index)
-        )
+        EpisodeSpec(index, level_seed(seed, index), derive_seed(seed, "held-out", index))
         for index in range(num_episodes)
     ]
-
-
-def wilson_interval(num_success: int, num_episodes: int) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a share."""
-    interval = binomtest(num_success, num_episodes).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
-
-
-def manifest_of(initial_state_hashes: Sequence[str]) -> str:
-    """Return 16 hexadecimal digits that identify a list of levels."""
-    return hashlib.sha256("\n".join(initial_state_hashes).encode("ascii")).hexdigest()[:16]
 
 
 async def evaluate_policies(
@@ -193,7 +177,7 @@ def _arm(
     actions: Mapping[str, Sequence[tuple[float, bool]]],
     hashes: Sequence[str],
 ) -> Arm:
-    low, high = wilson_interval(sum(successes), len(successes))
+    low, high = wilson_interval(fmean(successes), len(successes))
     roles = {
         role: RoleFigures(
             num_actions=len(found),

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
+from pettingllms.seeding import derive_seed
 from pettingllms_trainers.rollout import EpisodeSpec
-from pettingllms_trainers.seeding import derive_seed
 
 __all__ = ["ReferenceDecision", "ReferenceEpisode", "play_reference"]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pettingllms import TextEnv, role_of
+from pettingllms.seeding import derive_seed
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import PolicyPool
-from pettingllms_trainers.seeding import derive_seed
 from pettingllms_trainers.types import (
     Candidate,
     Completion,

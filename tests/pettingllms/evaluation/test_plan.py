@@ -6,9 +6,10 @@ import pytest
 
 import pettingllms
 from pettingllms.errors import InvalidArgument, UnknownEnvironment
-from pettingllms.evaluation import EvaluationPlan, derive_seed, level_seed, manifest_of
+from pettingllms.evaluation import EvaluationPlan, level_seed, manifest_of
 from pettingllms.evaluation.plan import held_out_kwargs, swapped
 from pettingllms.policies import Sampling
+from pettingllms.seeding import derive_seed
 
 
 def plan(**changes):
