@@ -8,7 +8,7 @@ import random
 import re
 from typing import Any
 
-from markdown_text import code, fenced, folded, table
+from markdown_text import PROSE, code, fenced, folded, table
 
 import pettingllms
 from pettingllms.prompts import PromptTemplate
@@ -104,7 +104,7 @@ def _prompts(env: Any) -> str:
     for role, template in templates.items():
         parts = [("system", template.system), ("user", template.user)]
         parts += [("update (delta mode)", template.update)] if template.update else []
-        body = "\n".join(f"{name}:\n\n{fenced(text)}" for name, text in parts if text)
+        body = "\n".join(f"{name}:\n\n{fenced(text, PROSE)}" for name, text in parts if text)
         lines.append(folded(f"Prompt of {role}", body))
     fields = [[code("{" + name + "}"), meaning] for name, meaning in env.prompt_fields.items()]
     lines.append(folded("Placeholders", table(["placeholder", "meaning"], fields)))
@@ -120,7 +120,7 @@ def _episode(env: Any, images: list[str]) -> str:
     lines = [
         f"Default arguments, `reset(seed={SEED})`, every role played by the reference policy "
         f"`{policy}`. It starts with:\n",
-        fenced(start),
+        fenced(start, PROSE),
     ]
     for step in steps[:_MAX_STEPS]:
         lines.append(_step(step))
@@ -128,7 +128,7 @@ def _episode(env: Any, images: list[str]) -> str:
         lines.append(f"{len(steps) - _MAX_STEPS} more steps follow.\n")
     success = "solved" if steps[-1]["info"]["success"] else "not solved"
     lines.append(f"The episode ends after {len(steps)} steps, {ending}, {success}:\n")
-    lines.append(fenced(env._ansi(env.state())))
+    lines.append(fenced(env._ansi(env.state()), PROSE))
     lines += [f"![The end of the episode]({name}){{ .level }}\n" for name in images]
     return "\n".join(lines)
 
@@ -141,9 +141,9 @@ def _step(step: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"### Turn {info['turn'] + 1}, {step['agent']}\n",
-            folded(f"{step['agent']} reads", fenced(step["observation"])),
+            folded(f"{step['agent']} reads", fenced(step["observation"], PROSE)),
             "It writes:\n",
-            fenced(step["action"]),
+            fenced(step["action"], PROSE),
             f"Reward: {', '.join(facts)}.\n",
         ]
     )

@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 """Root folder of the repository."""
+PROSE = "{ .text .prose }"
+"""Language of a fenced block whose long lines are wrapped; see `assets/site.css`."""
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -15,6 +15,7 @@ from adapter_table import adapter_table
 from command_reference import command_reference
 from config_reference import config_reference
 from environment_pages import built_in_ids, environment_page, environment_table, pictures
+from measured_ratios import measured_ratios
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from paper_index import paper_index
@@ -31,6 +32,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "new_package": new_package,
     "paper": paper_index,
+    "ratios": measured_ratios,
     "sandbox": sandbox,
     "tree": tree_picture,
 }
