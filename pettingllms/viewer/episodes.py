@@ -67,10 +67,10 @@ class Episode:
         totals: dict[str, float | None] = {}
         for agent, candidate in self.actions():
             role = role_of(agent)
-            value = candidate[key] is not None if key == "parse_error" else candidate[key]
             total = totals.get(role, 0.0)
-            is_number = isinstance(value, int | float) and total is not None
-            totals[role] = total + value if is_number else None
+            value = candidate[key] is not None if key == "parse_error" else candidate[key]
+            is_number = isinstance(value, int | float)
+            totals[role] = total + value if is_number and total is not None else None
         return totals
 
 
@@ -95,7 +95,7 @@ def tree_episode(line: Mapping[str, Any]) -> Episode:
         seed=_whole(line["env_seed"]),
         state_hash=_text(line["initial_state_hash"]),
         success=outcome is not None and bool(outcome["success"]),
-        ending=_ending(outcome) if line["status"] == "ok" else "failed",
+        ending="failed" if outcome is None or line["status"] != "ok" else _ending(outcome),
         cause=None if line["cause"] is None else _text(line["cause"]),
         num_turns=len({d["turn"] for d in decisions})
         if outcome is None

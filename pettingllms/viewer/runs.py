@@ -12,6 +12,7 @@ from typing import Any
 from pettingllms.errors import TranscriptError
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
+from pettingllms.viewer.curves import arm_columns, metric_columns
 from pettingllms.viewer.episodes import (
     Episode,
     evaluation_episode,
@@ -91,8 +92,8 @@ def _training(path: Path) -> Run:
     notices: list[str] = []
     metrics, evaluations = LineFile(path / "metrics.jsonl"), LineFile(path / "evaluations.jsonl")
     curves = {
-        "metrics": _columns(metrics.read(_metric_line)),
-        "evaluations": _arms(evaluations.read(_evaluation_line)),
+        "metrics": metric_columns(metrics),
+        "evaluations": arm_columns(evaluations),
     }
     notices += metrics.notices() + evaluations.notices()
     rollouts = LineFile(path / "rollouts.jsonl")
@@ -220,38 +221,6 @@ def _is_transcript(path: Path) -> bool:
     except ValueError:
         return False
     return isinstance(first, dict) and first.get("format") == TRANSCRIPT_FORMAT
-
-
-def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    return int(line["step"]), {name: line[name] for name in line if name != "step"}
-
-
-def _columns(lines: Iterator[tuple[int, dict[str, Any]]]) -> dict[str, list[list[Any]]]:
-    columns: dict[str, list[list[Any]]] = {}
-    for step, values in lines:
-        for name, value in values.items():
-            steps, column = columns.setdefault(name, [[], []])
-            steps.append(step)
-            column.append(value)
-    return columns
-
-
-_ARM_FIGURES = ("success", "success_low", "success_high", "num_turns")
-
-
-def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
-    arms = line["arms"].items()
-    return int(line["step"]), {arm: [f[name] for name in _ARM_FIGURES] for arm, f in arms}
-
-
-def _arms(lines: Iterator[tuple[int, dict[str, list[Any]]]]) -> dict[str, dict[str, list[Any]]]:
-    found: dict[str, dict[str, list[Any]]] = {}
-    for step, arms in lines:
-        for arm, figures in arms.items():
-            columns = found.setdefault(arm, {name: [] for name in ("step", *_ARM_FIGURES)})
-            for name, value in zip(("step", *_ARM_FIGURES), (step, *figures), strict=True):
-                columns[name].append(value)
-    return found
 
 
 def _report(path: Path, notices: list[str]) -> Mapping[str, Any] | None:

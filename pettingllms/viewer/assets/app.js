@@ -129,7 +129,8 @@ class App {
       number("min", "Reward from"), number("max", "to"),
       el("label", { class: "check" }, el("input", { name: "errors", type: "checkbox", onchange: change("errors") }), "unreadable only"),
       el("button", { type: "reset", class: "link", title: "clear the filters (x)" }, "clear"),
-      el("label", { class: "search" }, "Text in prompts and completions", el("input", { name: "find", type: "search", placeholder: "Enter searches" })));
+      el("label", { class: "search" }, "Text in prompts and completions", 
+        el("span", {}, el("input", { name: "find", type: "search" }), el("button", { type: "submit" }, "Find"))));
     form.addEventListener("submit", (event) => { event.preventDefault(); this.search(form.elements.find.value); });
     form.elements.find.addEventListener("search", (event) => { if (!event.target.value) this.search(""); });
     form.addEventListener("reset", (event) => { event.preventDefault(); this.clear(); });

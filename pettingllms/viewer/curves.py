@@ -1,0 +1,41 @@
+"""What changes over the train steps of a run, as columns to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pettingllms.viewer.lines import LineFile
+
+_ARM_FIGURES = ("success", "success_low", "success_high", "num_turns")
+
+
+def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
+    """Return name of a metric -> its steps and its values, of a `metrics.jsonl`."""
+    columns: dict[str, list[list[Any]]] = {}
+    for step, values in file.read(_metric_line):
+        for name, value in values.items():
+            steps, column = columns.setdefault(name, [[], []])
+            steps.append(step)
+            column.append(value)
+    return columns
+
+
+def arm_columns(file: LineFile) -> dict[str, dict[str, list[Any]]]:
+    """Return arm -> steps, success with interval, and turns, of an `evaluations.jsonl`."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for step, arms in file.read(_evaluation_line):
+        for arm, figures in arms.items():
+            columns = found.setdefault(arm, {name: [] for name in ("step", *_ARM_FIGURES)})
+            for name, value in zip(("step", *_ARM_FIGURES), (step, *figures), strict=True):
+                columns[name].append(value)
+    return found
+
+
+def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    return int(line["step"]), {name: line[name] for name in line if name != "step"}
+
+
+def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
+    arms = line["arms"].items()
+    return int(line["step"]), {arm: [f[name] for name in _ARM_FIGURES] for arm, f in arms}

@@ -1,0 +1,330 @@
+"""The page in a real browser."""
+
+import json
+
+import pytest
+
+HOSTILE = (
+    "<script>window.hurt = 1</script>",
+    "</script><script>window.hurt = 2</script>",
+    "<!-- <script> --> ]]> <img src=x onerror='window.hurt = 3'>",
+    "```python\n</pre><svg onload='window.hurt = 4'>\n```",
+    "{policy}{style}{script}<!-- data -->&lt;&amp;",
+)
+UNSEEN = "nul \0 escape \x1b[31m lone \ud800 and \udfff reorder \u202e end \u2028 \r."
+
+
+@pytest.fixture
+def three(training, write):
+    """A run of three episodes: solved in two turns, unsolved, and one that failed."""
+    good, bad = write.candidate("up", 1.0, 0.7), write.candidate("down", -0.5, -0.7)
+    broken = write.candidate("??", -0.1, -0.7, parse_error="no list of moves")
+    solved = write.candidate("left", 2.0, 1.2, success=True)
+    board = "Go.\n\nTurn {}.\n#####\n#P.G#\n#####"
+    nodes = [
+        write.node("tool_0", 0, [good, bad, broken], 1, board.format(1)),
+        write.node("planner_0", 0, [bad, good], 1, board.format(1)),
+        write.node("planner_0", 1, [bad, broken, solved], 2, board.format(2).replace("P.", ".P")),
+    ]
+    failed = write.tree(2, 0, []) | {"status": "generation_failed", "cause": "<b>no</b> memory"}
+    trees = [
+        write.tree(1, 0, nodes, success=True, returns={"tool_0": 1.5, "planner_0": 2.5}),
+        write.tree(1, 1, [write.node("tool_0", 0, [broken], 0)], returns={"tool_0": -0.1}),
+        failed | {"outcome": None},
+    ]
+    metrics = [
+        {"step": n, "rollout/success": n / 30, "role/tool/reward": -n, "role/planner/reward": n}
+        for n in range(30)
+    ]
+    return training(trees, metrics)
+
+
+def test_shows_tree_rewards_branch_board_and_prompt(browser, page, three):
+    browser.open(page(three))
+    assert browser.count("#list .row") == 3
+    assert browser.count(".tree .dot") == 3 + 2 + 3
+    assert browser.count(".tree .dot.taken") == 3
+    assert browser.count(".tree .edge") == 2 + 3
+    assert browser.count(".tree .edge.taken") == 2
+    assert browser.text(".candidates tr.taken .preview span") == "down"
+    assert browser.text(".words .facts").startswith("reward\u22120.5team\u22120.5local0")
+    assert browser.count(".strip svg.board.maze") == 2
+    assert browser.count(".boards svg.board .player") == 1
+    assert "Turn 1." in browser.text(".prompt")
+    assert browser.text(".words details .text") == "Go."
+
+
+def test_needs_nothing_but_itself(browser, page, three):
+    path = page(three)
+    browser.open(path)
+    browser.press("2", "1", "3")
+    assert [url.partition("#")[0] for url in browser.requests()] == [path.resolve().as_uri()]
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, UNSEEN])
+def test_texts_are_shown_and_never_run(browser, page, training, write, text):
+    nodes = [
+        write.node(
+            f"tool{text}_0", 0, [write.candidate(text, parse_error=text)], 0, f"{text}\n\n{text}"
+        ),
+        write.node("planner_0", 0, [write.candidate(text)], 0, text),
+    ]
+    returns = {f"tool{text}_0": 1.0, "planner_0": 2.0}
+    run = training(
+        [write.tree(1, 0, nodes, returns=returns) | {"cause": text}],
+        [{"step": 1, f"role/{text}/x": 1.0}, {"step": 2, f"role/{text}/x": 2.0}],
+    )
+    (run / "config.toml").write_text(
+        f"[env]\nid = {json.dumps(text.encode('utf-8', 'replace').decode())}\n"
+    )
+    browser.open(page(run))
+    shown = text.replace("```python\n", "").replace("\n```", "")
+    for code in ("\0", "\x1b", "\ud800", "\udfff", "\u202e", "\u2028", "\r"):
+        shown = shown.replace(code, f"\\u{ord(code):04x}")
+    assert shown in browser.text(".completion")
+    assert shown in browser.text(".error").replace("```python\n", "").replace("\n```", "")
+    browser.press("2")
+    browser.until("document.querySelector('.chart')")
+    browser.js("document.querySelectorAll('details').forEach((box) => { box.open = true; })")
+    browser.until("document.querySelectorAll('.chart').length > 2")
+    browser.press("3")
+    assert browser.js("window.hurt") is None
+    assert browser.count("img") == 0
+    assert browser.count("script:not([type])") == 1
+
+
+def test_a_page_without_the_policy_would_not_run_texts_either(browser, page, training, write):
+    nodes = [write.node("tool_0", 0, [write.candidate(text) for text in HOSTILE], 0, HOSTILE[0])]
+    path = page(training([write.tree(1, 0, nodes)]))
+    head, _, rest = path.read_text(encoding="utf-8").partition('<meta http-equiv="Content-Security')
+    path.write_text(head + rest.partition(">")[2], encoding="utf-8")
+    browser.open(path)
+    browser.press("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown")
+    assert browser.js("window.hurt") is None
+    assert browser.count("#detail img") == 0
+
+
+def test_the_policy_forbids_other_scripts(browser, page, three):
+    path = page(three)
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("</body>", "<script>window.hurt = 1</script>")
+    )
+    browser.open(path)
+    assert browser.js("window.hurt") is None
+    assert any("Content Security Policy" in str(problem) for problem in browser.problems())
+    browser.events.clear()
+
+
+def test_filters(browser, page, three):
+    path = page(three)
+
+    def labels(fragment):
+        browser.open(path, fragment)
+        return browser.js("[...document.querySelectorAll('.row b')].map((b) => b.textContent)")
+
+    first, second, third = "step 1 · episode 0", "step 1 · episode 1", "step 2 · episode 0"
+    assert labels("") == [first, second, third]
+    assert labels("#ending=solved") == [first]
+    assert labels("#ending=unsolved") == [second, third]
+    assert labels("#ending=failed") == [third]
+    assert labels("#role=planner") == [first]
+    assert labels("#min=-0.1") == [first, second]
+    assert labels("#min=-0.1&max=0") == [second]
+    assert labels("#role=tool&max=-0.3") == [first]
+    assert labels("#role=tool&min=-0.3") == [second]
+    assert labels("#errors=1") == [second]
+    assert labels("#part=2") == [third]
+    assert labels("#find=left") == [first]
+    assert labels("#find=no-such-text") == []
+    assert browser.text("#detail") == "No episode passes the filters."
+    assert labels("#sort=worst") == [third, second, first]
+    assert labels("#e=junk&n=-1&sort=junk&tab=junk&min=junk") == [first, second, third]
+
+
+def test_filters_by_hand(browser, page, three):
+    browser.open(page(three))
+    browser.js(
+        "(() => { const s = document.querySelector('[name=ending]'); s.value = 'unsolved';"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    browser.until("document.querySelectorAll('.row').length === 2")
+    assert browser.text("#count") == "2 of 3 episodes"
+    assert browser.js("location.hash") == "#e=1&ending=unsolved"
+    browser.press("x")
+    browser.until("document.querySelectorAll('.row').length === 3")
+    browser.js("document.querySelector('[name=find]').focus()")
+    browser.press("l", "e", "f", "t", "Enter")
+    browser.until("document.querySelectorAll('.row').length === 1")
+
+
+def test_a_role_filter_shows_the_decisions_of_the_role(browser, page, three):
+    browser.open(page(three), "#role=planner")
+    assert browser.count(".tree .dot") == 2 + 3
+    assert browser.text("#list .reward") == "+3"
+
+
+def test_keyboard(browser, page, three):
+    browser.open(page(three))
+
+    def place():
+        return browser.js(
+            "[document.querySelector('.row[aria-selected=true]').dataset.position,"
+            "document.querySelector('.dot.selected')?.dataset.n,"
+            "document.querySelector('.dot.selected')?.dataset.k]"
+        )
+
+    assert place() == ["0", "0", "1"]  # the branch taken
+    browser.press("ArrowUp")
+    assert place() == ["0", "0", "0"]
+    browser.press("ArrowUp")
+    assert place() == ["0", "0", "0"]
+    browser.press("Enter")
+    assert place() == ["0", "0", "1"]
+    browser.press("ArrowRight", "ArrowRight", "ArrowRight")
+    assert place() == ["0", "2", "2"]
+    browser.press("ArrowLeft", "ArrowUp")
+    assert place() == ["0", "1", "0"]
+    browser.press("n")
+    assert place() == ["1", "0", "0"]
+    browser.press("End")
+    assert place()[0] == "2"
+    browser.press("j", "k", "Home")
+    assert place()[0] == "0"
+    browser.press("2")
+    assert browser.js("document.getElementById('figures').hidden") is False
+    browser.press("ArrowRight", "1")
+    assert place() == ["0", "0", "1"]
+    browser.press("?")
+    assert browser.js("document.getElementById('help').open") is True
+    browser.press("n", "Escape")
+    assert browser.js("document.getElementById('help').open") is False
+    assert place()[0] == "0"
+    browser.press("/")
+    assert browser.js("document.activeElement.name") == "ending"
+    browser.press("Escape", "n")
+    assert place()[0] == "1"
+
+
+def test_every_key_of_the_page_is_documented_in_it(browser, page, three):
+    browser.open(page(three), "#tab=about")
+    keys = browser.js("[...document.querySelectorAll('#about kbd')].map((k) => k.textContent)")
+    assert {"n", "j", "p", "k", "Home", "End", "→", "←", "↓", "↑", "Enter", "/"} <= set(keys)
+    assert {"x", "1", "2", "3", "t", "?", "Esc"} <= set(keys)
+
+
+def test_curves(browser, page, three):
+    browser.open(page(three), "#tab=figures")
+    titles = browser.js(
+        "[...document.querySelectorAll('#figures .chart figcaption')].map((c) => c.textContent)"
+    )
+    assert titles == ["rollout/success", "role/reward"]
+    assert browser.count("#figures polyline.line") == 3
+    points = browser.js("document.querySelector('#figures polyline').getAttribute('points')")
+    assert len(points.split()) == 30
+
+
+def test_both_colour_schemes(browser, page, three):
+    path = page(three)
+    grounds = {}
+    for scheme in ("light", "dark"):
+        browser.scheme(scheme)
+        browser.open(path)
+        grounds[scheme] = browser.js("getComputedStyle(document.body).backgroundColor")
+        assert contrast(browser, "#detail h2") > 7
+        assert contrast(browser, "#filters label") > 4.5
+        assert contrast(browser, ".facts dt") > 4.5
+        assert contrast(browser, "[aria-selected=true][role=tab]") > 4.5
+    assert len(set(grounds.values())) == 2
+    browser.press("t")
+    assert browser.js("getComputedStyle(document.body).backgroundColor") == grounds["light"]
+    browser.press("t")
+    assert browser.js("getComputedStyle(document.body).backgroundColor") == grounds["dark"]
+
+
+def contrast(browser, selector):
+    """Return the contrast ratio (WCAG 2) of a text to what is painted behind it."""
+    colours = browser.js(
+        "(() => { let e = document.querySelector(" + json.dumps(selector) + ");"
+        "const text = getComputedStyle(e).color;"
+        "const paints = (e) => !/rgba\\(.*, 0\\)/.test(getComputedStyle(e).backgroundColor);"
+        "while (!paints(e)) e = e.parentElement;"
+        "return [text, getComputedStyle(e).backgroundColor]; })()"
+    )
+    lights = []
+    for colour in colours:
+        parts = [int(part) / 255 for part in colour[4:-1].split(",")]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        lights.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+    return max(lights) / min(lights)
+
+
+@pytest.mark.parametrize("tab", ["episodes", "figures", "about"])
+@pytest.mark.parametrize("view", ["list", "detail"])
+def test_a_phone_needs_no_scrolling_sideways(browser, page, training, write, view, tab):
+    long = "word" * 200
+    candidates = [write.candidate(long, k / 7, k / 9) for k in range(8)]
+    nodes = [write.node(f"planner{long}_0", n, candidates, 3, long) for n in range(9)]
+    metrics = [{"step": n, f"role/{long}/reward": n, "loss/tool/loss": -n} for n in range(9)]
+    run = training([write.tree(1, 0, nodes, returns={f"planner{long}_0": 1.0})], metrics, long[:90])
+    browser.size(390, 844)
+    browser.open(page(run), f"#view={view}&tab={tab}")
+    for box in ("document.documentElement", "document.querySelector('.view:not([hidden])')"):
+        assert browser.js(f"{box}.scrollWidth <= 390"), box
+    wide = browser.js(
+        "[...document.querySelectorAll('#main *')].filter((e) => !e.closest('.tree-box, .table-box,"
+        " .strip, svg, .row') && e.getBoundingClientRect().right > 391).map((e) => e.outerHTML)"
+    )
+    assert wide == []
+
+
+def test_a_phone_goes_from_list_to_episode_and_back(browser, page, three):
+    browser.size(390, 844)
+    browser.open(page(three))
+    shown = "getComputedStyle(document.querySelector('{}')).display !== 'none'"
+    assert browser.js(shown.format("#side"))
+    assert not browser.js(shown.format("#detail"))
+    browser.click('.row[data-position="1"]')
+    browser.until(shown.format("#detail"))
+    assert "episode 1" in browser.text("#detail h2")
+    browser.click(".back")
+    browser.until(shown.format("#side"))
+    browser.click('.row[data-position="0"]')
+    browser.until(shown.format("#detail"))
+    browser.js("history.back()")
+    browser.until(shown.format("#side"))
+
+
+def test_ten_thousand_episodes_open_few_blocks_and_rows(browser, page, training, write):
+    trees = (
+        write.tree(
+            n // 100,
+            n % 100,
+            [
+                write.node(
+                    agent, turn, [write.candidate(f"{agent} {n} {turn}", n / 1e4)], 0, "x" * 99
+                )
+                for turn in range(2)
+                for agent in ("tool_0", "planner_0")
+            ],
+            success=n % 3 == 0,
+            returns={"tool_0": n / 1e4, "planner_0": n / 1e4},
+        )
+        for n in range(10_000)
+    )
+    path = page(training(trees))
+    browser.open(path)
+    num_blocks = browser.count('script[id^="block-"]')
+    assert num_blocks > 20
+    assert browser.text("#count") == "10,000 episodes"
+    assert browser.count(".row") < 60
+    assert browser.js("document.body.dataset.blocks") == "1"
+    assert browser.count("*") - num_blocks < 1500
+    browser.press("End")
+    browser.until("document.querySelector('.completion')?.textContent.includes('tool_0 9999 0')")
+    assert browser.count(".row") < 60
+    assert browser.js("document.body.dataset.blocks") == "2"
+    browser.open(path, "#sort=best")
+    assert browser.text(".completion").strip() == "tool_0 9999 0"
+    browser.open(path, "#find=planner_0 5000 1")
+    assert browser.text("#count") == "1 of 10,000 episodes"
+    assert browser.js("document.querySelector('.row').dataset.position") == "5000"
