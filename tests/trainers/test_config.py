@@ -1,6 +1,7 @@
 """Run files: every TOML loads, every mistake is named."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from pydantic import ValidationError
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config_file import dump_config, load_config
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.sampler import sampling_of
+from pettingllms_trainers.types import Sampling
 
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "trainers" / "configs").glob("*.toml"))
 MINIMAL = """
@@ -103,6 +106,86 @@ def test_mistakes_are_named(run_file, extra, message):
     assert str(path) in text
     assert re.search(message, text), text
     assert "\n" not in text
+
+
+ENDPOINT = "endpoints = ['http://localhost:8000/']"
+
+
+@pytest.mark.parametrize(
+    ("extra", "policy", "message"),
+    [
+        ("[engine]\nkind = 'vlm'\n", "", r"'engine.kind' is 'vlm': .*'vllm_server'"),
+        ("[engine]\nkind = 'vllm_server'\n", "", r"policies.both.endpoints are needed"),
+        ("", ENDPOINT, r"got engine.kind = \"transformers\" and 1 endpoints"),
+        (
+            "[engine]\nkind = 'vllm_server'\n",
+            "endpoints = ['localhost:8000']",
+            r"'localhost:8000' is no address of a server; such as http://",
+        ),
+        (
+            "[engine]\nkind = 'vllm_server'\n",
+            "endpoints = ['http://a:1', 'http://a:1/']",
+            r"an address stands there twice",
+        ),
+        ("[engine.vllm]\ngpu_memory_utilisation = 1\n", "", r"did you mean 'engine.vllm.gpu_mem"),
+        ("[engine.vllm]\ngpu_memory_utilization = 1.1\n", "", r"less than or equal to 1"),
+        ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"names the role 'judge'; roles: caller"),
+        ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
+    ],
+)  # fmt: skip
+def test_mistakes_about_engines_and_roles_are_named(run_file, extra, policy, message):
+    text = MINIMAL.replace('model = "tiny"\n', f'model = "tiny"\n{policy}\n')
+    found = problem(run_file(extra, text))
+    assert re.search(message, found), found
+    assert "\n" not in found
+
+
+def test_two_policies_do_not_share_a_server(run_file):
+    text = f"""
+[env]
+id = "toy_echo_v0"
+[engine]
+kind = "vllm_server"
+[policies.a]
+model = "tiny"
+{ENDPOINT}
+[policies.b]
+model = "tiny"
+{ENDPOINT}
+[roles]
+caller = "a"
+echo = "b"
+"""
+    assert "'a' and 'b' name the same server http://localhost:8000;" in problem(run_file(text=text))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "resolved"),
+    [
+        ("transformers", "auto", "engine"),
+        ("vllm", "auto", "recompute"),
+        ("vllm", "engine", "engine"),
+        ("transformers", "recompute", "recompute"),
+    ],
+)
+def test_log_probabilities_are_recomputed_when_the_engine_is_not_the_trainer(
+    run_file, kind, given, resolved
+):
+    config = load_config(run_file(f"[engine]\nkind = '{kind}'\n[loss]\nold_logprobs = '{given}'\n"))
+    assert config.resolved_loss.old_logprobs == resolved
+    assert config.resolved_loss.importance_cap == 2.0
+
+
+def test_what_a_role_does_not_name_is_that_of_all(run_file):
+    lines = "[rollout]\ntemperature = 0.9\nstop = ['x']\n[rollout.per_role.echo]\n"
+    flags = ["--rollout.per-role.echo.stop", "[]", "--rollout.per-role.echo.temperature", "0.5"]
+    config = load_config(run_file(lines + "max_completion_tokens = 9\n"), flags)
+    assert sampling_of(config.rollout, "caller") == Sampling(temperature=0.9, stop=("x",))
+    echo = Sampling(temperature=0.5, max_completion_tokens=9)
+    assert sampling_of(config.rollout, "echo") == echo
+    assert sampling_of(config.rollout, "echo", 0.0) == replace(echo, temperature=0.0)
+    copy = run_file(text=dump_config(config))
+    assert load_config(copy) == config
 
 
 def test_training_has_no_top_p(run_file):

