@@ -1,0 +1,35 @@
+"""Results say how they were made, and every table in a document is the one that they give."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=[path.stem for path in RESULTS])
+def test_results_name_command_date_and_a_suite_that_exists(path):
+    result = json.loads(path.read_text(encoding="utf-8"))
+    suites = ROOT / "benchmarks" / "suites"
+    assert (suites / f"{result['suite']}.py").exists()
+    assert f"benchmarks/suites/{result['suite']}.py" in result["command"]
+    assert result["date"]
+
+
+def test_tables_are_up_to_date():
+    command = [sys.executable, ROOT / "benchmarks" / "tables.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_results_hold_every_seed_that_was_run():
+    runs = json.loads((ROOT / "benchmarks/results/learning_plan_path.json").read_text())["runs"]
+    assert len({run["seed"] for run in runs}) >= 3
+    for run in runs:
+        for arm in (run["before"]["greedy"], run["after"]["greedy"]):
+            assert arm["success_low"] <= arm["success"] <= arm["success_high"]
+            assert arm["num_episodes"] >= 256
