@@ -59,13 +59,16 @@ def _type(annotation: Any) -> str:
     if isinstance(annotation, type) and not choices:
         return annotation.__name__
     text = re.sub(r"typing\.|annotated_types\.", "", str(annotation))
-    return re.sub(r"Annotated\[(\w+), [^\]]*\]", r"\1", text)
+    text = re.sub(r"Annotated\[(\w+), [^\]]*\]", r"\1", text.removesuffix(" | None"))
+    return re.sub(r"tuple\[(\w+), \.\.\.\]", r"list[\1]", text)
 
 
 def _default(field: FieldInfo) -> str:
     if field.default is PydanticUndefined:
         return "required"
     value = field.default
+    if value is None:
+        return "not set"
     if isinstance(value, bool):
         return code(str(value).lower())
     if isinstance(value, tuple):

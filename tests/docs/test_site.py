@@ -100,6 +100,24 @@ def test_every_key_and_every_command_is_described(site):
         assert f"pettingllms {name}" in commands
 
 
+def test_run_files_of_the_guide_load(tmp_path):
+    from pettingllms_trainers.config_file import load_config
+
+    blocks = re.findall(
+        r"^```toml\n(.*?)^```$", (ROOT / "docs" / "train.md").read_text("utf-8"), re.M | re.S
+    )
+    assert len(blocks) == 2
+    for block in blocks:
+        (tmp_path / "run.toml").write_text(block)
+        load_config(tmp_path / "run.toml")
+
+
+def test_every_example_is_described():
+    text = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    for path in (ROOT / "examples").glob("*.py"):
+        assert f"`{path.name}`" in text
+
+
 def keys_of(section):
     for name, field in section.model_fields.items():
         if hasattr(field.annotation, "model_fields"):
