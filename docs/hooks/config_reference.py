@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from markdown_text import code, table
 from pydantic.fields import FieldInfo
@@ -53,24 +53,35 @@ def _bounds(limit: Any) -> dict[str, Any]:
 
 
 def _type(annotation: Any) -> str:
-    choices = get_args(annotation)
-    if choices and all(isinstance(choice, str) for choice in choices):
-        return " | ".join(f'"{choice}"' for choice in choices)
-    if isinstance(annotation, type) and not choices:
-        return annotation.__name__
-    text = re.sub(r"typing\.|annotated_types\.", "", str(annotation))
-    text = re.sub(r"Annotated\[(\w+), [^\]]*\]", r"\1", text.removesuffix(" | None"))
-    return re.sub(r"tuple\[(\w+), \.\.\.\]", r"list[\1]", text)
+    """Return a type in words of TOML."""
+    inner = [part for part in get_args(annotation) if part not in (NoneType, ...)]
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return " | ".join(map(_toml, inner))
+    if origin in (Annotated, UnionType):
+        return _type(inner[0])
+    if origin is tuple:
+        return f"list[{', '.join(map(_type, inner))}]"
+    if origin is dict:
+        return f"table of {_type(inner[1])}"
+    return "any" if annotation is Any else annotation.__name__
 
 
 def _default(field: FieldInfo) -> str:
     if field.default is PydanticUndefined:
         return "required"
-    value = field.default
-    if value is None:
-        return "not set"
+    return "not set" if field.default is None else code(_toml(field.default))
+
+
+def _toml(value: Any) -> str:
+    """Return a value as it is written in a run file."""
     if isinstance(value, bool):
-        return code(str(value).lower())
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
     if isinstance(value, tuple):
-        return code(list(value))
-    return code(f'"{value}"' if isinstance(value, str) else value)
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        parts = ", ".join(f"{key} = {_toml(part)}" for key, part in value.items())
+        return f"{{ {parts} }}" if parts else "{}"
+    return str(value)
