@@ -70,14 +70,16 @@ def write_view(run: str | Path, target: str | Path, *, max_replays: int = 200) -
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("w", encoding="utf-8") as file:
-            num_episodes = _write(file, opened, Boards(opened, max_replays))
+            try:
+                num_episodes = _write(file, opened, Boards(opened, max_replays))
+            except BaseException:
+                partial.unlink()
+                raise
         os.replace(partial, path)
     except OSError as error:
         raise ViewerError(
-            f"the page {path} cannot be written: {error.strerror}. Name another file (--out)."
+            f"the page {path} cannot be written ({error}). Name another file (--out)."
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
     return ViewSummary(
         path=path,
         num_episodes=num_episodes,

@@ -17,6 +17,8 @@ async function drawFigures(store) {
     if (!parts.length) parts.push(el("p", { class: "hint" }, "This run has no metrics yet."));
   } else if (store.head.figures) {
     parts.push(...Object.entries(store.head.figures).map(([arm, figures]) => armFigures(arm, figures)));
+  } else if (store.length) {
+    parts.push(counts(store));
   }
   if (store.length) parts.push(spread(store));
   box.replaceChildren(...parts);
@@ -123,6 +125,18 @@ function armFigures(arm, figures) {
     bar(success), el("dl", { class: "facts" }, facts.map(([name, value]) => fact(name, value))),
     el("div", { class: "table-box" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))),
       el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value) => el("td", {}, visible(String(value))))))))));
+}
+
+// Solved episodes by the first part of their key, where there is no report with intervals.
+function counts(store) {
+  const { index } = store, groups = new Map();
+  index.endings.forEach((ending, i) => {
+    const name = index.labels.length > 1 ? `${index.labels[0]} ${index.keys[0][i]}` : "all";
+    const found = groups.get(name) || [0, 0];
+    groups.set(name, [found[0] + (ending === "solved"), found[1] + 1]);
+  });
+  return el("section", { class: "arm" }, el("h3", {}, "Solved episodes"), el("dl", { class: "facts wide" },
+    [...groups].map(([name, [solved, all]]) => fact(name, `${solved} of ${all}`))));
 }
 
 function spread(store) {

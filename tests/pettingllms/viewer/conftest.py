@@ -127,6 +127,7 @@ class Browser:
             self.js("new Promise((done) => setTimeout(done, 20))")
 
     def click(self, selector):
+        self.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         x, y = self.js(
             f"(() => {{ const b = document.querySelector({json.dumps(selector)})"
             ".getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"

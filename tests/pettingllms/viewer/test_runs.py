@@ -1,0 +1,265 @@
+"""What becomes of runs on their way to the page; no browser needed."""
+
+import base64
+import gzip
+import json
+import random
+import re
+import webbrowser
+
+import pytest
+
+import pettingllms
+from pettingllms.cli.app import run as command
+from pettingllms.transcript import RecordTranscripts
+from pettingllms.viewer import ViewerError, write_view
+
+ENV = {"size": 5, "team": "single"}
+
+
+def block(path, name):
+    """Return the content of a block of a page."""
+    found = re.search(f'id="{name}">([^<]*)<', path.read_text(encoding="utf-8"))
+    return gzip.decompress(base64.b64decode(found[1])).decode("ascii")
+
+
+def head(path):
+    return json.loads(block(path, "head"))
+
+
+def episodes(path):
+    return [json.loads(line) for line in block(path, "block-0").split("\n")]
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A folder of three recorded episodes of Plan-Path."""
+    folder = tmp_path / "recorded"
+    env = RecordTranscripts(pettingllms.make("plan_path_v0", **ENV), folder)
+    for seed in range(3):
+        env.reset(seed=seed)
+        raw = env.unwrapped
+        while not any(raw.terminations.values()) and not any(raw.truncations.values()):
+            env.step(raw.reference_action(raw.agent_selection, "oracle", random.Random(seed)))
+    return folder
+
+
+@pytest.fixture
+def evaluation(tmp_path):
+    """The folder of a finished evaluation with two arms."""
+    folder = tmp_path / "evaluation"
+    policies = ("-p", "tool=oracle", "-p", "planner=random", "--swap")
+    arguments = ("eval", "plan_path_v0", *policies, "-e", "tool=call", "-n", "4", "-k", "2")
+    assert command([*arguments, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_recorded_episodes(recorded, tmp_path):
+    target = tmp_path / "deep" / "page.html"
+    summary = write_view(recorded, target)
+    assert summary.path == target
+    assert summary.num_episodes == 3
+    assert summary.notices == ()
+    assert [path.name for path in target.parent.iterdir()] == ["page.html"]
+    index = json.loads(block(target, "index"))
+    assert index["endings"] == ["solved"] * 3
+    assert index["keys"] == [[f"plan_path_v0_{seed}.jsonl" for seed in range(3)]]
+    assert episodes(target)[0]["final_board"].count("*") == 1
+    assert head(target)["env_id"] == "plan_path_v0"
+    one = write_view(recorded / "plan_path_v0_1.jsonl", tmp_path / "one.html")
+    assert one.num_episodes == 1
+
+
+def test_equal_runs_give_equal_pages(recorded, tmp_path):
+    first = write_view(recorded, tmp_path / "a.html").path.read_bytes()
+    assert write_view(recorded, tmp_path / "b.html").path.read_bytes() == first
+
+
+def test_evaluation(evaluation):
+    summary = write_view(evaluation, evaluation / "view.html")
+    index = json.loads(block(summary.path, "index"))
+    assert summary.num_episodes == 16
+    assert index["labels"] == ["arm", "level", "sample"]
+    assert set(index["keys"][0]) == {"main", "swapped"}
+    assert set(index["rewards"]) == {"tool", "planner"}
+    report = json.loads((evaluation / "report.json").read_text())
+    assert head(summary.path)["figures"]["main"] == report["arms"]["main"]
+    lines = [json.loads(line) for line in (evaluation / "episodes.jsonl").read_text().splitlines()]
+    for line, episode in zip(lines, episodes(summary.path), strict=True):
+        actions = [step["action"] for step in line["steps"]]
+        assert [d["candidates"][0]["text"] for d in episode["decisions"]] == actions
+        assert [d["policy"] for d in episode["decisions"][:2]] == (
+            ["oracle", "random"] if line["arm"] == "main" else ["random", "oracle"]
+        )
+        assert episode["seed"] == str(line["level_seed"])
+    for position, line in enumerate(lines):
+        for role in ("tool", "planner"):
+            reward = line["roles"][role]["reward"]
+            assert index["rewards"][role][position] == pytest.approx(reward, abs=1e-6)
+
+
+def test_an_evaluation_that_still_goes_on(evaluation):
+    (evaluation / "report.json").unlink()
+    lines = (evaluation / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    again = lines[0]  # a resumed run may play an episode twice
+    kept = [*lines[:3], b'{"arm": "main"}\n', b"\xff\n", b"[]\n", again, lines[4][:200]]
+    (evaluation / "episodes.jsonl").write_bytes(b"".join(kept))
+    summary = write_view(evaluation, evaluation / "view.html")
+    assert summary.num_episodes == 3
+    report, cut_off, damaged = sorted(summary.notices, key=lambda text: "lines could" in text)
+    assert "not finished" in report
+    assert "1 line is cut off" in cut_off
+    assert "3 lines could not be read" in damaged
+    assert "line 4 (KeyError" in damaged
+    assert head(summary.path)["notices"] == list(summary.notices)
+
+
+def test_numbers_that_are_not_finite_are_shown(training, write, tmp_path):
+    nodes = [write.node("tool_0", 0, [write.candidate("x", float("nan"), float("inf"))])]
+    run = training([write.tree(1, 0, nodes)], [{"step": 1, "loss/tool/loss": float("nan")}])
+    text = (run / "rollouts.jsonl").read_text()
+    (run / "rollouts.jsonl").write_text(text.replace("Infinity", "1e999"))
+    path = write_view(run, tmp_path / "view.html", max_replays=0).path
+    shown = episodes(path)[0]["decisions"][0]["candidates"][0]
+    assert (shown["reward"], shown["advantage"]) == ("NaN", "1e999")
+    assert json.loads(block(path, "index"))["rewards"] == {"tool": [None]}
+    assert json.loads(block(path, "curves"))["metrics"] == {"loss/tool/loss": [[1], ["NaN"]]}
+
+
+def test_a_training_run_without_rollouts(training, tmp_path):
+    run = training([])
+    (run / "rollouts.jsonl").unlink()
+    summary = write_view(run, tmp_path / "view.html")
+    assert summary.num_episodes == 0
+    assert "logging.rollouts_every" in summary.notices[0]
+
+
+def compact(training, write, recorded, change=lambda steps: None):
+    """Return a training run of the recorded episodes with prompts that show no board."""
+    trees = []
+    for number, path in enumerate(sorted(recorded.iterdir())):
+        first, *steps, _ = map(json.loads, path.read_text().splitlines())
+        change(steps)
+        nodes = [
+            write.node(
+                step["agent"],
+                step["turn"],
+                [
+                    write.candidate("?"),
+                    write.candidate(step["action"], step["rewards"]["planner_0"]),
+                ],
+                1,
+                "####.P.G",
+            )
+            for step in steps
+        ]
+        tree = write.tree(1, number, nodes, success=True)
+        trees.append(tree | {"env_seed": first["seed"], "initial_state_hash": first["state_hash"]})
+    run = training(trees)
+    kwargs = "".join(f"{name} = {json.dumps(value)}\n" for name, value in ENV.items())
+    (run / "config.toml").write_text(f'[env]\nid = "plan_path_v0"\n[env.kwargs]\n{kwargs}')
+    return run
+
+
+def test_boards_that_prompts_do_not_show_are_drawn(training, write, recorded, tmp_path):
+    run = compact(training, write, recorded)
+    summary = write_view(run, tmp_path / "view.html")
+    assert summary.notices == ()
+    shown = write_view(recorded, tmp_path / "recorded.html")
+    boards = [[d["board"] for d in e["decisions"]] for e in episodes(summary.path)]
+    assert all(board.count("P") == 1 for episode in boards for board in episode)
+    expected = [e["final_board"] for e in episodes(shown.path)]
+    assert [e["final_board"] for e in episodes(summary.path)] == expected
+
+
+def test_episodes_that_are_not_played_again_are_counted(training, write, recorded, tmp_path):
+    run = compact(training, write, recorded)
+    summary = write_view(run, tmp_path / "view.html", max_replays=1)
+    assert [e["final_board"] is None for e in episodes(summary.path)] == [False, True, True]
+    assert "2 episodes show no board" in summary.notices[0]
+    assert "--replays" in summary.notices[0]
+
+
+def test_boards_of_another_course_are_never_shown(training, write, recorded, tmp_path):
+    def other_rewards(steps):
+        for step in steps:
+            step["rewards"]["planner_0"] += 0.25
+
+    run = compact(training, write, recorded, other_rewards)
+    summary = write_view(run, tmp_path / "view.html")
+    assert all(e["final_board"] is None for e in episodes(summary.path))
+    assert "3 episodes show no board" in summary.notices[0]
+    assert "went another way" in summary.notices[0]
+
+
+def test_an_environment_that_is_not_installed(training, write, recorded, tmp_path):
+    run = compact(training, write, recorded)
+    config = (run / "config.toml").read_text().replace("plan_path_v0", "gone_v0")
+    (run / "config.toml").write_text(config)
+    summary = write_view(run, tmp_path / "view.html")
+    assert summary.num_episodes == 3
+    assert "UnknownEnvironment: no environment" in summary.notices[0]
+    assert "gone_v0" in summary.notices[0]
+
+
+def test_programs_are_never_run_again(training, write, recorded, tmp_path):
+    def program(steps):
+        steps[0]["action"] = "```python\nprint(1)\n```\n" + steps[0]["action"]
+
+    run = compact(training, write, recorded, program)
+    summary = write_view(run, tmp_path / "view.html")
+    assert all(e["final_board"] is None for e in episodes(summary.path))
+
+
+def test_what_is_no_run_is_refused(tmp_path, recorded, evaluation):
+    target = tmp_path / "view.html"
+
+    def refused(path, pattern):
+        with pytest.raises(ViewerError, match=pattern):
+            write_view(path, target)
+        assert not target.exists()
+
+    refused(tmp_path / "nothing", "does not exist")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "is no run: there is neither config.toml")
+    (tmp_path / "text.jsonl").write_text("hello\n")
+    refused(tmp_path / "text.jsonl", "is no run")
+    (tmp_path / "empty" / "config.toml").write_text("[env")
+    refused(tmp_path / "empty", "config.toml cannot be read as the configuration")
+    (tmp_path / "empty" / "config.toml").write_text("[env]\n")
+    refused(tmp_path / "empty", "KeyError: 'id'")
+    plan = (evaluation / "run.json").read_text()
+    (evaluation / "run.json").write_text(plan.replace('"version": 1', '"version": 2'))
+    refused(evaluation, "version 2; this viewer reads")
+    (evaluation / "run.json").write_text(plan[:100])
+    refused(evaluation, "cannot be read as the plan of an evaluation")
+
+
+def test_a_damaged_transcript_is_told(recorded, tmp_path):
+    path = recorded / "plan_path_v0_1.jsonl"
+    path.write_text(path.read_text().rsplit("\n", 2)[0])
+    summary = write_view(recorded, tmp_path / "view.html")
+    assert summary.num_episodes == 2
+    assert "plan_path_v0_1.jsonl: cannot be shown" in summary.notices[0]
+
+
+def test_a_page_that_cannot_be_written(recorded, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ViewerError, match="cannot be written"):
+        write_view(recorded, tmp_path / "file" / "view.html")
+
+
+def test_command(recorded, tmp_path, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or True)
+    assert command(["view", str(recorded)]) == 0
+    assert opened == []
+    assert "view.html: 3 episodes" in capsys.readouterr().out
+    out = tmp_path / "other.html"
+    assert command(["view", str(recorded), "--out", str(out), "--open"]) == 0
+    assert opened == [out.as_uri()]
+    assert (recorded / "view.html").read_bytes() == out.read_bytes()
+    assert command(["view", str(tmp_path / "nothing")]) == 1
+    error = capsys.readouterr().err
+    assert "error:" in error
+    assert "does not exist" in error
