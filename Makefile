@@ -23,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 endif
 EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: train test check format transcripts build clean
+.PHONY: train test test-adapters test-backends check format transcripts docs build clean
 
 train: $(VENV)/.train
 	OMP_NUM_THREADS=1 $(BIN)/pettingllms-train $(CONFIG) --output-dir $(RUN) $(ARGS)
@@ -37,6 +37,13 @@ check: $(VENV)/.dev
 	$(BIN)/pyright
 	$(BIN)/pyright -p trainers
 	PYTHONPATH=envs:trainers $(BIN)/lint-imports
+
+# The adapters against the real libraries, in environments of their own (some gigabytes).
+test-adapters:
+	$(MAKE) -f tests/adapters.mk PYTHON=$(PYTHON) TORCH=$(TORCH) TORCH_INDEX=$(TORCH_INDEX) ARGS="$(ARGS)"
+
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -14,7 +14,7 @@ from rich.panel import Panel
 from pettingllms.cli.console import plain_table, print_json, stdout, visible
 from pettingllms.cli.options import env_option, read_pairs, reset_option
 from pettingllms.env import TextEnv
-from pettingllms.errors import PettingLLMsError
+from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.evaluation.plan import roles_of
 from pettingllms.registry import make, registered_ids, spec
 from pettingllms.testing.documentation import sections_of
@@ -66,7 +66,9 @@ def list_command(as_json: bool) -> int:
 
 
 def _status(entries: list[dict[str, Any]]) -> int:
-    return 1 if any("error" in entry for entry in entries) else 0
+    """Return 1 if an environment is broken; one whose optional extra is absent is not."""
+    broken = [entry for entry in entries if "error" in entry and not entry["needs_extra"]]
+    return 1 if broken else 0
 
 
 def _entry(env_id: str) -> dict[str, Any]:
@@ -74,7 +76,8 @@ def _entry(env_id: str) -> dict[str, Any]:
     try:
         env: TextEnv[Any] = make(env_id, checks=False)
     except PettingLLMsError as error:
-        return {"id": env_id, "package": package, "error": str(error)}
+        missing = isinstance(error, MissingDependency)
+        return {"id": env_id, "package": package, "error": str(error), "needs_extra": missing}
     return {
         "id": env_id,
         "summary": summary_of(env),
