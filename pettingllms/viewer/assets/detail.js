@@ -7,6 +7,7 @@ class Detail {
     this.box = byId("detail");
     this.shown = null;
     this.episode = null;
+    this.known = new WeakMap();
   }
 
   // Opens an episode, or only moves the selection within the one that is open.
@@ -82,7 +83,10 @@ class Detail {
   }
 
   board(decision) {
-    return readBoard(decision.board) || readBoard(decision.observation);
+    if (!this.known.has(decision)) {
+      this.known.set(decision, readBoard(decision.board) || readBoard(decision.observation));
+    }
+    return this.known.get(decision);
   }
 
   // The boards in the order of play, each once; a press selects the decision before it.

@@ -54,6 +54,40 @@ def test_shows_tree_rewards_branch_board_and_prompt(browser, page, three):
     assert browser.text(".words details .text") == "Go."
 
 
+def test_a_decision_whose_candidates_all_failed(browser, page, training, write):
+    nodes = [write.node("tool_0", 0, [write.candidate("x")]), write.node("tool_0", 1, [], None)]
+    failed = {"status": "generation_failed", "cause": "no <b>memory</b>", "outcome": None}
+    browser.open(page(training([write.tree(1, 0, nodes) | failed])), "#n=1")
+    assert browser.text("#detail .notice") == "The rollout failed: no <b>memory</b>"
+    assert "All candidates failed." in browser.text(".decision")
+    browser.press("ArrowUp", "ArrowDown", "ArrowLeft")
+    assert browser.text(".completion") == "x"
+
+
+def test_boards_of_every_game_and_what_is_no_board(browser, page, training, write):
+    texts = {
+        "boxes": "Turn 1.\n  ####\n###  #\n#@$. #\n######\nPush.",
+        "maze": "  0 1 2\n0 P . #\n1 # . .\n2 . . G\n#### path(1, 2)",
+        "numbers": "1 2 0 0\n0 0 1 2\n2 1 0 0\n0 0 2 1",
+        None: "Input\n3 4\n1 2 3\n4 5 6\n-\n#####\n| x |\n#### []",
+    }
+    trees = [
+        write.tree(1, n, [write.node("planner_0", 0, [write.candidate("x")], 0, text)])
+        for n, text in enumerate(texts.values())
+    ]
+    path = page(training(trees))
+    for number, kind in enumerate(texts):
+        browser.open(path, f"#e={number}")
+        drawn = browser.js("document.querySelector('.boards svg')?.dataset.kind ?? null")
+        assert drawn == kind
+        assert browser.text(".prompt") == texts[kind]
+    browser.open(path, "#e=0")
+    assert browser.count(".boards .box") == browser.count(".boards .goal") == 1
+    assert browser.count(".boards .wall") == 4 + 3 + 1 + 1 + 1 + 6
+    browser.open(path, "#e=2")
+    assert browser.count(".boards .number") == 8
+
+
 def test_needs_nothing_but_itself(browser, page, three):
     path = page(three)
     browser.open(path)
