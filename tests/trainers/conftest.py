@@ -162,6 +162,8 @@ size = 4
 min_moves = 2
 max_turns = 2
 moves_per_turn = 2
+team = "tool-planner"
+tool = "call"
 view = "centred"
 [env.kwargs.prompts.tool]
 system = ""

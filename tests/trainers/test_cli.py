@@ -160,9 +160,9 @@ def test_a_policy_without_data_is_skipped_and_counted(run, tmp_path, monkeypatch
 
 def test_a_role_without_a_policy(small_run_file, tmp_path, capsys):
     path = small_run_file()
-    path.write_text(path.read_text().replace('\ntool = "t"', '\ntester = "t"'))
-    flags = ["--output-dir", str(tmp_path / "run"), "--warm-start.num-steps", "0"]
-    assert main([str(path), *flags]) == 2
+    text = path.read_text().replace('\ntool = "t"', '\ntester = "t"')
+    path.write_text(text.replace("[warm_start]\nnum_steps = 40", "[warm_start]\nnum_steps = 0"))
+    assert main([str(path), "--output-dir", str(tmp_path / "run")]) == 2
     message = capsys.readouterr().err
     assert "the role 'tool' has no policy; 'tester' is no role of this environment" in message
     assert not (tmp_path / "run").exists()

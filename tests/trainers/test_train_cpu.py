@@ -122,7 +122,7 @@ def test_the_team_learns_to_pass_digits_on(copy_run):
     before = report["before"]["arms"]["greedy"]["success"]
     after = report["after"]["arms"]["greedy"]["success"]
     assert report["references"]["reference:oracle"]["success"] == 1.0
-    assert report["references"]["reference:random"]["success"] < 0.3
+    assert report["references"]["reference:random"]["success"] < 0.5
     assert after - before > 0.4, (before, after)
     metrics = read_lines(copy_run / "metrics.jsonl")
     for role in ("caller", "echo"):
@@ -182,8 +182,8 @@ def test_one_shared_policy_plays_both_roles(copy_run, tmp_path):
 
 @pytest.mark.slow
 def test_the_default_run_learns_plan_path(repository, tmp_path):
-    """The first third of the default recipe, with its learning rate held: a clear gain."""
-    flags = ["--num-steps", "20", "--optimizer.final-fraction", "1", "--seed", "0"]
+    """The first steps of the default recipe, with its learning rate held: a clear gain."""
+    flags = ["--num-steps", "8", "--optimizer.final-fraction", "1", "--seed", "0"]
     flags += ["--evaluation.num-episodes", "128", "--evaluation.every", "0"]
     flags += ["--evaluation.references", "greedy", "--logging.no-tensorboard"]
     config = repository / "trainers" / "configs" / "default.toml"
@@ -191,6 +191,6 @@ def test_the_default_run_learns_plan_path(repository, tmp_path):
     report = json.loads((tmp_path / "run" / "eval.json").read_text())
     before = report["before"]["arms"]["greedy"]["success"]
     after = report["after"]["arms"]["greedy"]
-    assert after["success"] - before >= 0.25, (before, after)
+    assert after["success"] - before >= 0.3, (before, after)
     assert after["success_low"] > before
     assert report["after"]["arms"]["swapped"]["success"] < 0.1, "the roles are different skills"
