@@ -7,14 +7,14 @@ lead to the same states again.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import PettingLLMsError
 from pettingllms.registry import make
-from pettingllms.viewer.episodes import Episode
+from pettingllms.viewer.episodes import Episode, Setting
 from pettingllms.viewer.runs import Run
 
 _ROW = r"(?:[ \t]*\d+ )?(?:\S ){2,}\S[ \t]*|[#@+$*.PG_ ]{3,}"
@@ -42,7 +42,9 @@ class Boards:
         self._run = run
         self._left = max_episodes
         self._env: TextEnv[Any] | None = None
+        self._setting: Setting | None = None
         self._is_off = max_episodes == 0
+        self._has_boards = False
         self._num_without = 0
         self._problem: str | None = None
 
@@ -64,7 +66,7 @@ class Boards:
         count = f"{self._num_without} episodes show no board in their prompts"
         if self._problem is not None:
             return [f"{count} and could not be played again to draw them: {self._problem}."]
-        if self._left == 0:
+        if self._left == 0 and self._has_boards:
             return [f"{count} and were not played again to draw them; --replays N plays more."]
         return []
 
@@ -73,10 +75,11 @@ class Boards:
         self._problem = problem.rstrip(".")
 
     def _replay(self, episode: Episode) -> None:
+        self._left -= 1
         env = self._opened(episode)
         if env is None:
             return
-        self._left -= 1
+        self._has_boards = True
         is_same = env.state_hash() == episode.state_hash
         boards = [str(env.render())]
         for agent, candidate in episode.actions():
@@ -84,7 +87,7 @@ class Boards:
             if not is_same:
                 break
             env.step(candidate["text"])
-            is_same = abs(env.rewards[agent] - candidate["reward"]) < _REWARD_TOLERANCE
+            is_same = _is_equal(env.rewards[agent], candidate["reward"])
             boards.append(str(env.render()))
         if not is_same:
             self._stop(f"the episode of seed {episode.seed} went another way")
@@ -95,21 +98,27 @@ class Boards:
 
     def _opened(self, episode: Episode) -> TextEnv[Any] | None:
         """Return the environment at the start of an episode, or None when it has no boards."""
-        run = self._run
-        if self._env is None:
-            self._env = _made(run.env_id, run.env_kwargs)
-        self._env.reset(seed=episode.seed, options=dict(run.options))
+        setting = episode.setting or self._run.setting
+        if self._env is None or setting != self._setting:
+            self._env, self._setting = _made(setting), setting
+        self._env.reset(seed=episode.seed, options=dict(setting.options))
         if not shows_board(str(self._env.render())):
-            self._is_off = True
             return None
         return self._env
+
+
+def _is_equal(reward: float, recorded: Any) -> bool:
+    """Return whether rewards agree; one that is not finite was recorded as a text."""
+    if not isinstance(recorded, int | float):
+        return not math.isfinite(reward)
+    return abs(reward - recorded) < _REWARD_TOLERANCE
 
 
 def _is_without_programs(episode: Episode) -> bool:
     return not any("```" in candidate["text"] for _, candidate in episode.actions())
 
 
-def _made(env_id: str, kwargs: Mapping[str, Any]) -> TextEnv[Any]:
-    env: TextEnv[Any] = make(env_id, checks=False, **kwargs)
+def _made(setting: Setting) -> TextEnv[Any]:
+    env: TextEnv[Any] = make(setting.env_id, checks=False, **setting.kwargs)
     env.render_mode = "ansi"
     return env

@@ -10,11 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pettingllms.transition import role_of
 
 Decision = dict[str, Any]
+
+
+class Setting(NamedTuple):
+    """In what an episode is played."""
+
+    env_id: str
+    kwargs: Mapping[str, Any]
+    """Arguments of `pettingllms.make`."""
+    options: Mapping[str, Any]
+    """Options of `reset`."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -23,6 +33,8 @@ class Episode:
 
     key: tuple[str | int, ...]
     """What identifies it within its run, in the order of the run's labels."""
+    setting: Setting | None = None
+    """In what it was played, where that is not the run's."""
     seed: int
     """Seed the environment was reset with."""
     state_hash: str

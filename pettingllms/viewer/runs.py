@@ -15,6 +15,7 @@ from pettingllms.transcript import Transcript
 from pettingllms.viewer.curves import arm_columns, metric_columns
 from pettingllms.viewer.episodes import (
     Episode,
+    Setting,
     evaluation_episode,
     steps_decisions,
     tree_episode,
@@ -34,9 +35,9 @@ class Run:
     """`training`, `evaluation` or `transcripts`."""
     path: Path
     env_id: str
-    env_kwargs: Mapping[str, Any]
-    options: Mapping[str, Any]
-    """Options of `reset`."""
+    """Id of its environment, for people; transcripts may be of several."""
+    setting: Setting
+    """In what its episodes are played, unless they say otherwise."""
     labels: tuple[str, ...]
     """What the parts of an episode's key are."""
     facts: list[tuple[str, str]]
@@ -86,8 +87,9 @@ def _training(path: Path) -> Run:
     try:
         text = config_path.read_text(encoding="utf-8")
         config = tomllib.loads(text)
-        env_id, env_kwargs = config["env"]["id"], config["env"].get("kwargs", {})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        env_id, env_kwargs = str(config["env"]["id"]), config["env"].get("kwargs", {})
+        facts = _training_facts(config)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(config_path, "the configuration of a training run", error) from error
     notices: list[str] = []
     metrics, evaluations = LineFile(path / "metrics.jsonl"), LineFile(path / "evaluations.jsonl")
@@ -100,11 +102,10 @@ def _training(path: Path) -> Run:
     run = Run(
         kind="training",
         path=path,
-        env_id=str(env_id),
-        env_kwargs=env_kwargs,
-        options={},
+        env_id=env_id,
+        setting=Setting(env_id, env_kwargs, {}),
         labels=("step", "episode"),
-        facts=_training_facts(config),
+        facts=facts,
         config=text,
         curves=curves,
         episodes=partial(_read, rollouts, tree_episode, notices),
@@ -139,8 +140,7 @@ def _evaluation(path: Path) -> Run:
         kind="evaluation",
         path=path,
         env_id=env_id,
-        env_kwargs=plan.get("env_kwargs", {}),
-        options=plan.get("options", {}),
+        setting=Setting(env_id, plan.get("env_kwargs", {}), plan.get("options", {})),
         labels=("arm", "level", "sample"),
         facts=facts,
         config=text,
@@ -156,16 +156,16 @@ def _evaluation(path: Path) -> Run:
 
 
 def _transcripts(path: Path, files: list[Path]) -> Run:
-    first = parse_json(_first_line(files[0]))
+    headers = [parse_json(_first_line(file)) for file in files]
+    first, env_ids = headers[0], sorted({str(header.get("id")) for header in headers})
     notices: list[str] = []
     return Run(
         kind="transcripts",
         path=path,
-        env_id=str(first.get("id")),
-        env_kwargs=first.get("kwargs", {}),
-        options=first.get("options", {}),
+        env_id=", ".join(env_ids),
+        setting=Setting(str(first.get("id")), first.get("kwargs", {}), first.get("options", {})),
         labels=("file",),
-        facts=[("Environment", str(first.get("id"))), ("Files", str(len(files)))],
+        facts=[("Environment", ", ".join(env_ids)), ("Files", str(len(files)))],
         episodes=partial(_recorded, files, notices),
         notices=notices,
     )
@@ -200,6 +200,7 @@ def _transcript_episode(name: str, transcript: Transcript) -> Episode:
     ending = "solved" if last["success"] else "terminated" if last["ended"] else "unfinished"
     return Episode(
         key=(name,),
+        setting=Setting(transcript.id, transcript.kwargs, transcript.options),
         seed=transcript.seed,
         state_hash=transcript.state_hash,
         success=bool(last["success"]),

@@ -70,6 +70,17 @@ def test_recorded_episodes(recorded, tmp_path):
     assert one.num_episodes == 1
 
 
+def test_recorded_episodes_of_several_environments(recorded, tmp_path):
+    env = RecordTranscripts(pettingllms.make("plan_path_v0", size=7, team="single"), recorded)
+    env.reset(seed=9)
+    raw = env.unwrapped
+    while not any(raw.terminations.values()):
+        env.step(raw.reference_action(raw.agent_selection, "oracle", random.Random(9)))
+    summary = write_view(recorded, tmp_path / "view.html")
+    sizes = [len(e["final_board"].splitlines()) for e in episodes(summary.path)]
+    assert sizes == [5, 5, 5, 7]
+
+
 def test_equal_runs_give_equal_pages(recorded, tmp_path):
     first = write_view(recorded, tmp_path / "a.html").path.read_bytes()
     assert write_view(recorded, tmp_path / "b.html").path.read_bytes() == first
