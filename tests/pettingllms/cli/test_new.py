@@ -10,6 +10,32 @@ from pathlib import Path
 
 import pytest
 
+TRAINING = """
+num_steps = 2
+num_threads = 1
+[env]
+id = "hidden_number_v0"
+kwargs = { size = 20, max_turns = 2 }
+[policies.shared]
+model = "tiny"
+hidden_size = 32
+num_layers = 1
+max_length = 2048
+[roles]
+scout = "shared"
+guesser = "shared"
+[warm_start]
+num_steps = 5
+num_episodes = 8
+batch_size = 8
+demonstrators = { scout = { oracle = 1.0 }, guesser = { oracle = 1.0 } }
+[rollout]
+num_levels = 4
+max_completion_tokens = 4
+[evaluation]
+num_episodes = 4
+"""
+
 
 def run(*arguments, cwd, **changes):
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -78,6 +104,13 @@ print(hidden_number.__file__, pettingllms.spec("hidden_number_v0").package)
     assert report["plan"]["env_kwargs"] == {"split": "test"}
     assert report["arms"]["main"]["success"]["value"] == 1
     assert "hidden_number_v0" in run(*command, "list", cwd=tmp_path)
+
+    pytest.importorskip("pettingllms_trainers", reason="the trainer is not installed")
+    (tmp_path / "run.toml").write_text(TRAINING)
+    trainer = (fresh_python, "-m", "pettingllms_trainers.cli", "run.toml")
+    run(*trainer, "--output-dir", "run", cwd=tmp_path, OMP_NUM_THREADS="1")
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(metrics[-1])["step"] == 2
 
 
 def test_the_new_package_is_tidy(cli, tmp_path):
