@@ -72,7 +72,7 @@ $(VENV)/.torch: $(VENV)/.created
 
 $(VENV)/.train: $(VENV)/.torch $(METADATA)
 	@echo "== installing pettingllms and pettingllms-trainers"
-	$(INSTALL) -e . -e trainers
+	$(INSTALL) -e ".[cli]" -e trainers
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.train

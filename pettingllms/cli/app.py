@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 from collections.abc import Sequence
 
@@ -38,11 +37,10 @@ class _LazyGroup(click.Group):
     """Imports a command when it is asked for, so that `list` does not pay for `eval`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        has_viewer = importlib.util.find_spec("pettingllms.viewer") is not None
-        return [name for name in _COMMANDS if name != "view" or has_viewer]
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in _COMMANDS:
             return None
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
         return getattr(importlib.import_module(module), name)
