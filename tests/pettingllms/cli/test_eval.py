@@ -21,7 +21,7 @@ def relay(body):
 
 
 def team(server):
-    return ("-p", "tool=oracle", "-p", f"planner={server.policy}")
+    return ("-e", "tool=call", "-p", "tool=oracle", "-p", f"planner={server.policy}")
 
 
 def finished(run):
@@ -143,7 +143,10 @@ def test_a_server_that_moves_is_found_again(call, chat_server, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         dead = f"openai:tiny@http://127.0.0.1:{taken.getsockname()[1]}/v1"
-    begun = call("eval", ENV, "-p", "tool=oracle", "-p", f"planner={dead}", "-n", 4, "--out", "run")
+    begun = call(
+        *("eval", ENV, "-e", "tool=call", "-p", "tool=oracle", "-p", f"planner={dead}"),
+        *("-n", 4, "--out", "run"),
+    )
     assert begun.returncode == 1
     assert "Is the server running" in begun.stderr
     other = call("eval", "--resume", "run", "-p", f"planner=openai:big@{chat_server.url}")

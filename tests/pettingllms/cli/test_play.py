@@ -2,7 +2,7 @@
 
 import json
 
-ENV = ("plan_path_v0", "--seed", "3", "-e", "size=6")
+ENV = ("plan_path_v0", "--seed", "3", "-e", "size=6", "-e", "tool=call")
 SOLUTION = '#### ["U","U","U","U","L"]'
 
 
