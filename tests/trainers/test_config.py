@@ -1,6 +1,7 @@
 """Run files: every TOML loads, every mistake is named."""
 
 import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.config_file import dump_config, load_config
+from pettingllms_trainers.config_file import dump_config, load_config, validate
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.sampler import sampling_of
 from pettingllms_trainers.types import Sampling
@@ -269,10 +270,17 @@ def test_the_hash_ignores_only_where_and_what_is_shown(run_file):
     assert config_hash(config) != config_hash(other)
 
 
-def test_the_run_file_of_the_readme_is_valid(repository, tmp_path):
+def merged(table, addition):
+    both = dict(table)
+    for key, value in addition.items():
+        both[key] = merged(both.get(key, {}), value) if isinstance(value, dict) else value
+    return both
+
+
+def test_the_run_files_of_the_readme_are_valid(repository):
+    """The first one is whole, the others are additions to it."""
     text = (repository / "trainers" / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        (tmp_path / "run.toml").write_text(block)
-        load_config(tmp_path / "run.toml")
+    whole, *additions = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
+    for table in (whole, *(merged(whole, addition) for addition in additions)):
+        validate(table, source="README.md")
+    assert [addition["engine"]["kind"] for addition in additions] == ["vllm", "vllm_server"]
