@@ -184,6 +184,7 @@ def test_weights_of_another_model_are_refused(model_directory, policy):
     wrong = [(name, torch.zeros(3)) for name, _ in policy.named_weights()]
     with pytest.raises(GenerationError, match="load_weights failed"):
         engine.load_weights(iter(wrong))
+    assert engine.needs_weights
 
 
 def test_an_engine_that_cannot_start_says_why(model_directory, policy):
@@ -283,5 +284,12 @@ def test_every_request_has_its_own_adapter(
     engine.load_adapter("tool", made[2][0])
     assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
     assert min(gap for gap, name in zip(gaps(models), names, strict=True) if name == "tool") > 0.1
+    # Sleep throws adapters away; vLLM does not sleep on a CPU, but reads them again all the same.
+    llm = SleepingLLM(engine._llm)
+    engine._llm, engine._can_sleep = llm, True
+    engine.release()
+    engine.load_weights(policy.named_weights())
+    assert llm.calls.count("llm_engine") == 2
+    assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
     with pytest.raises(InvalidArgument, match="one of 2 adapters"):
         engine.load_adapter("judge", made[0][0])

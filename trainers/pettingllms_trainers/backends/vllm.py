@@ -1,7 +1,4 @@
-"""The vLLM engine in this process: paged attention, continuous batching, prefix cache.
-
-It has its own copy of the weights, which `VLLMEngine.load_weights` replaces after every update.
-"""
+"""The vLLM engine in this process, with a copy of the weights that is renewed by every update."""
 
 from __future__ import annotations
 
@@ -113,10 +110,9 @@ class VLLMEngine:
             )
         for request in requests:
             check_request(request, self._limits)
+        new_parameters = import_module("vllm").SamplingParams
         parameters = [
-            import_module("vllm").SamplingParams(
-                **sampling_parameters(request, self._stop_ids), flat_logprobs=True
-            )
+            new_parameters(**sampling_parameters(request, self._stop_ids), flat_logprobs=True)
             for request in requests
         ]
         names = [None] * len(requests) if adapters is None else adapters
@@ -141,12 +137,15 @@ class VLLMEngine:
         Raises:
             GenerationError: The weights do not fit, or there is no memory for them.
         """
+        self._has_weights = False  # until all of them are there
         with _explained("load_weights"):
             if self._is_asleep:
                 self._llm.wake_up(tags=["weights"])
             self._llm.collective_rpc("load_trained_weights", args=(weights,))
             if self._is_asleep:
                 self._llm.wake_up(tags=["kv_cache"])
+                for adapter in self._adapters.values():
+                    self._read_adapter(adapter)
             self._reset_prefix_cache()
         self._is_asleep, self._has_weights = False, True
 
@@ -167,7 +166,6 @@ class VLLMEngine:
             InvalidArgument: More adapters than `max_adapters`.
             GenerationError: The adapter does not fit the model.
         """
-        lora_request = import_module("vllm.lora.request").LoRARequest
         known = self._adapters.get(name)
         if known is None and len(self._adapters) >= self._max_adapters:
             raise InvalidArgument(
@@ -175,13 +173,16 @@ class VLLMEngine:
                 "make the engine with a higher `max_adapters`",
             )  # fmt: skip
         number = len(self._adapters) + 1 if known is None else known.lora_int_id
+        adapter = import_module("vllm.lora.request").LoRARequest(name, number, str(directory))
         with _explained("load_adapter"):
-            self._llm.llm_engine.add_lora(
-                lora_request(name, number, str(directory), load_inplace=True)
-            )
+            self._read_adapter(adapter)
             self._reset_prefix_cache()
-        # Without load_inplace: with it, vLLM would read the files again for every batch.
-        self._adapters[name] = lora_request(name, number, str(directory))
+        self._adapters[name] = adapter
+
+    def _read_adapter(self, adapter: Any) -> None:
+        # Only here: requests with load_inplace would read the files again for every batch.
+        names = (adapter.lora_name, adapter.lora_int_id, adapter.lora_path)
+        self._llm.llm_engine.add_lora(type(adapter)(*names, load_inplace=True))
 
     def _reset_prefix_cache(self) -> None:
         if not self._llm.reset_prefix_cache():
