@@ -60,4 +60,4 @@ def _share(arm: Mapping[str, Any] | None) -> str:
     if arm is None:
         return "-"
     low, high = 100 * arm["success_low"], 100 * arm["success_high"]
-    return f"{100 * arm['success']:5.1f} %  ({low:.1f} .. {high:.1f})"
+    return f"{100 * arm['success']:.1f} % ({low:.1f} to {high:.1f})"
