@@ -4,6 +4,7 @@
 # Repeated calls reuse what is there. Variables, settable on the command line:
 PYTHON ?= python3
 VENV ?= .venv
+BACKENDS_VENV ?= .venv-backends
 # The torch build. TORCH_INDEX is an extra package index, such as PyTorch's index of CPU wheels.
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
@@ -38,6 +39,10 @@ check: $(VENV)/.dev
 	$(BIN)/pyright -p trainers
 	PYTHONPATH=envs:trainers $(BIN)/lint-imports
 
+# The engines against real vLLM (its CPU build), in an environment of its own with a full lock.
+test-backends: $(BACKENDS_VENV)/.ready
+	OMP_NUM_THREADS=1 PETTINGLLMS_REQUIRE_BACKENDS=1 $(BACKENDS_VENV)/bin/python -m pytest tests/trainers/backends $(ARGS)
+
 # The adapters against the real libraries, in environments of their own (some gigabytes).
 test-adapters:
 	$(MAKE) -f tests/adapters.mk PYTHON=$(PYTHON) TORCH=$(TORCH) TORCH_INDEX=$(TORCH_INDEX) ARGS="$(ARGS)"
@@ -57,7 +62,16 @@ build: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist trainers
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BACKENDS_VENV) .cache dist build .pytest_cache .ruff_cache .hypothesis
+
+$(BACKENDS_VENV)/.ready: constraints-backends.txt pyproject.toml trainers/pyproject.toml
+	@echo "== creating $(BACKENDS_VENV) with vLLM, DeepSpeed and Ray"
+	$(PYTHON) -m venv $(BACKENDS_VENV)
+	$(BACKENDS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(BACKENDS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(EXTRA_INDEX) "$(TORCH)"
+	$(BACKENDS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r constraints-backends.txt
+	$(BACKENDS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e . -e trainers
+	@touch $@
 
 $(VENV)/.created:
 	@echo "== creating the virtual environment $(VENV)"
