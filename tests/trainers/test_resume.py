@@ -42,7 +42,11 @@ def attempt(*flags, delay=None, at_call=None):
 if mode == "whole":
     codes = [attempt()]
 elif mode == "random":
-    codes = [attempt("--resume", delay=rng.uniform(0.0, 3.0)) for _ in range(10)]
+    # Moments are shares of what a whole run takes on this machine, so that kills really interrupt.
+    started = time.monotonic()
+    attempt("--output-dir", out + "-timed")
+    whole_s = time.monotonic() - started
+    codes = [attempt("--resume", delay=rng.uniform(0.0, 0.4) * whole_s) for _ in range(10)]
     codes.append(attempt("--resume"))
 else:
     codes, at_call = [], 1
