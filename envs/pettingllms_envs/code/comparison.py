@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
 TOLERANCE = 1e-6
@@ -83,6 +83,37 @@ def _as_float(value: float) -> float:
         return float(value)
     except OverflowError:
         return math.inf
+
+
+def inputs_match(given: str, other: str, *, is_call: bool) -> bool:
+    """Return whether two inputs say the same, however they are written.
+
+    Standard inputs are compared token by token and numbers by value, so `017` is `17` and `2.0` is
+    `2`; arguments of a function are compared as JSON values.
+
+    Args:
+        given: An input.
+        other: Another input.
+        is_call: Whether the inputs are JSON lists of a function's arguments.
+    """
+    if is_call:
+        value = json_or_none(given)
+        is_same = value is not None and value == json_or_none(other)
+        return is_same or given.strip() == other.strip()
+    tokens, others = given.split(), other.split()
+    return len(tokens) == len(others) and all(
+        token == wanted or _same_number(token, wanted)
+        for token, wanted in zip(tokens, others, strict=True)
+    )
+
+
+def _same_number(token: str, other: str) -> bool:
+    try:
+        value, wanted = Decimal(token), Decimal(other)
+    except InvalidOperation:
+        return False
+    # The words nan and inf are texts here, and a signalling nan cannot be compared.
+    return value.is_finite() and wanted.is_finite() and value == wanted
 
 
 def json_or_none(text: str) -> Any:

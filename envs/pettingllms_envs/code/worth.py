@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pettingllms_envs.code.comparison import inputs_match
 from pettingllms_envs.code.judge import Judge
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
@@ -14,7 +15,7 @@ class Worth(NamedTuple):
 
     num_given: int
     num_right: int
-    """Tests that agree with the solution and repeat no example."""
+    """Tests that agree with the solution and repeat no example, however it is written."""
     num_bad: int
     """Known-bad programs."""
     num_exposed: int
@@ -60,12 +61,11 @@ def worth_of_tests(
     trusted = judge.trusted_outputs(problem, passing, inputs)
     if trusted is None:
         return Worth(len(tests), 0, 0, 0, "nobody", 0.0)
-    shown = {tuple(test.input.split()) for test in problem.public_tests}
     right = tuple(
         test
         for test, output in zip(tests, trusted, strict=True)
         if output is not None
-        and tuple(test.input.split()) not in shown
+        and not _repeats_example(problem, test)
         and judge.agrees(problem, test.output, output)
     )
     known = [bad.source for bad in judge.bad_programs(problem)]
@@ -73,3 +73,10 @@ def worth_of_tests(
     exposed = sum(judge.exposes(problem, source, right) for source in bad) if right else 0
     value = len(right) / len(tests) * exposed / len(bad) if bad else 0.0
     return Worth(len(tests), len(right), len(bad), exposed, judged_by, value)
+
+
+def _repeats_example(problem: CodeProblem, test: CodeTest) -> bool:
+    is_call = problem.function_name is not None
+    return any(
+        inputs_match(test.input, example.input, is_call=is_call) for example in problem.public_tests
+    )

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_envs.code import outputs_match, values_match
+from pettingllms_envs.code.comparison import inputs_match
 
 
 @pytest.mark.parametrize(
@@ -109,3 +110,29 @@ def test_every_value_matches_itself(value):
 )
 def test_values(actual, expected, is_equal):
     assert values_match(actual, expected) is is_equal
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "is_call", "is_same"),
+    [
+        ("17 5\n", " 017\n5", False, True),
+        ("17 5", "+17 5.0", False, True),
+        ("17 5", "175", False, False),
+        ("17 5", "17 5 5", False, False),
+        ("0.5 a", "0.50 a", False, True),
+        ("0.5 a", "0.5 b", False, False),
+        ("nan sNaN inf", "nan  sNaN inf", False, True),
+        ("sNaN 1", "sNaN 01", False, True),
+        ("sNaN", "nan", False, False),
+        ("7" * 9000, "07" + "7" * 8999, False, True),
+        ("[1, 2]", "[1,2]", True, True),
+        ("[1, 2]", "[12]", True, False),
+        ('[{"a": 1, "b": 2}]', '[{"b":2,"a":1}]', True, True),
+        ('["a b"]', '["a  b"]', True, False),
+        ('["01"]', '["1"]', True, False),
+        ("not json", "nor this", True, False),
+    ],
+)
+def test_inputs(text, other, is_call, is_same):
+    assert inputs_match(text, other, is_call=is_call) is is_same
+    assert inputs_match(other, text, is_call=is_call) is is_same

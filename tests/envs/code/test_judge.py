@@ -1,5 +1,7 @@
 """Verdicts on programs and tests."""
 
+import json
+
 import pytest
 
 from pettingllms.errors import SandboxError
@@ -116,15 +118,30 @@ def test_variants_of_the_solution_help_out(judge, double):
         ([("5\n", "11\n")], 0.0),  # wrong
         ([("1\n", "2\n")], 0.0),  # the example
         ([(" 1 ", "2")], 0.0),  # the example in disguise
+        ([("-02\n", "-4\n")], 0.0),  # with a zero more
+        ([("-0_2\n", "-4\n")], 0.0),
+        ([("-20\n", "-40\n")], 1.0),
         ([("-3\n", "-6\n"), ("5\n", "11\n")], 0.5),  # one of two is wrong
         ([("x\n", "1\n")], 0.0),  # not an input
     ],
 )
 def test_worth_of_tests(judge, double, pairs, value):
     tests = tuple(CodeTest(*pair) for pair in pairs)
+    examples = (*double.public_tests, CodeTest("-2\n", "-4\n"))  # the second one is telling
+    double = double._replace(public_tests=examples)
     worth = worth_of_tests(judge, double, tests, (), ())
     assert worth.value == value
     assert worth.judged_by == "solution"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [("[-1, 2]", 0.0), ("[-1,2]", 0.0), ("[ -1 ,\n2.0]", 0.0), ("[2, -1]", 1.0), ("[-1,3]", 1.0)],
+)
+def test_a_call_of_the_example_is_worth_nothing_however_written(judge, add, arguments, value):
+    problem = add._replace(public_tests=(CodeTest("[-1, 2]", "1"),))
+    tests = (CodeTest(arguments, str(sum(json.loads(arguments)))),)
+    assert worth_of_tests(judge, problem, tests, (), ()).value == value
 
 
 def test_programs_of_the_episode_count_as_known_bad(judge, double):
