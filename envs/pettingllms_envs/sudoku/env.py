@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.env import ParseError, TextEnv, Transition, role_of
-from pettingllms.errors import UnreachableRequest
+from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.fields import Fields
@@ -124,9 +124,10 @@ class SudokuEnv(TextEnv[SudokuState]):
     - `tool`: what the tool agent may do: `"python"` or `"call"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a puzzle's content up
       to renaming of values, permutation of rows, columns, bands and stacks, and transposition.
-    - `levels`: puzzles to draw from instead of generating: a path or pattern of files with one
-      puzzle per line, or a list of puzzle texts (`1`-`9`, `A`-`G`, `.` for an empty cell); `split`
-      does not apply to them. `reset(options={"level": text})` sets one episode's puzzle.
+    - `levels`: puzzles of `size` to draw from instead of generating: a path or pattern of files
+      with one puzzle per line, or a list of puzzle texts (`1`-`9`, `A`-`G`, `.` for an empty
+      cell); `split` does not apply to them. `reset(options={"level": text})` sets one episode's
+      puzzle, of `size` too.
     - `alpha`: weight of the team reward.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt.
@@ -202,11 +203,22 @@ class SudokuEnv(TextEnv[SudokuState]):
             prompts=resolve_prompts(templates(team, tool, size, max_turns), prompts, FIELDS),
             render_mode=render_mode,
         )
-        self._levels = None if levels is None else read_levels(levels, read_puzzles, read_puzzle)
+        self._levels: tuple[Puzzle, ...] | None = None
+        if levels is not None:
+            found = read_levels(levels, read_puzzles, read_puzzle)
+            self._levels = tuple(self._fitting("levels", puzzle) for puzzle in found)
+
+    def _fitting(self, argument: str, puzzle: Puzzle) -> Puzzle:
+        """Return a puzzle from outside, if it has the size that the prompts tell."""
+        if puzzle.size != self.size:
+            given, allowed = (f"{n}x{n}" for n in (puzzle.size, self.size))
+            fix = f"Pass size={puzzle.size} to play it."
+            raise InvalidArgument(argument, f"a {given} puzzle", f"{allowed} puzzles", fix)
+        return puzzle
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SudokuState:
         if options.get("level") is not None:
-            puzzle = read_level_option(options["level"], read_puzzle)
+            puzzle = self._fitting("level", read_level_option(options["level"], read_puzzle))
         elif self._levels is not None:
             puzzle = rng.choice(self._levels)
         else:

@@ -30,9 +30,9 @@ VARIANTS = [
     {"team": "proposer-planner", "size": 6, "split": "test"},
     {"team": "single", "size": 9},
     {"team": "tool-planner", "tool": "call", "size": 9, "clues": 28, "alpha": 0.5},
-    {"team": "single", "levels": LARGE},
+    {"team": "single", "size": 16, "levels": LARGE},
     {"team": "proposer-planner", "observation_mode": "delta", "max_turns": 2},
-    {"team": "proposer-planner", "levels": HARD},
+    {"team": "proposer-planner", "size": 9, "levels": HARD},
 ]
 TEAMS = [
     {"team": "tool-planner", "tool": "python"},
@@ -255,9 +255,9 @@ def test_refused_fills_are_told_next_turn():
 
 def test_levels_from_texts_files_and_options(tmp_path):
     rng = random.Random(0)
-    puzzles = [generate(rng, 4), generate(rng, 9, 40)]
+    puzzles = [generate(rng, 9, 45), generate(rng, 9, 40)]
     texts = [puzzle_text(puzzle) for puzzle in puzzles]
-    env = SudokuEnv(levels=texts, team="single")
+    env = SudokuEnv(size=9, levels=texts, team="single")
     seen = set()
     for seed in range(20):
         env.reset(seed=seed)
@@ -266,7 +266,7 @@ def test_levels_from_texts_files_and_options(tmp_path):
     (tmp_path / "a.txt").write_text(f"; mine\n{texts[0]}\n")
     (tmp_path / "b.txt").write_text(f"{texts[1]}\n")
     for seed in range(10):
-        from_files = SudokuEnv(levels=tmp_path / "*.txt", team="single")
+        from_files = SudokuEnv(size=9, levels=tmp_path / "*.txt", team="single")
         from_files.reset(seed=seed)
         assert from_files.state().puzzle in puzzles
     env.reset(seed=0, options={"level": texts[1]})
@@ -281,6 +281,16 @@ def test_levels_from_texts_files_and_options(tmp_path):
             SudokuEnv(levels=wrong)
     with pytest.raises(InvalidArgument, match="level"):
         env.reset(seed=0, options={"level": 5})
+
+
+def test_levels_of_another_size_are_refused():
+    with pytest.raises(InvalidArgument, match=r"levels.*16x16.*4x4.*size=16"):
+        SudokuEnv(levels=LARGE)
+    env = SudokuEnv(size=9)
+    with pytest.raises(InvalidArgument, match=r"level.*16x16.*9x9.*size=16"):
+        env.reset(seed=0, options={"level": LARGE[0]})
+    env.reset(seed=0, options={"level": HARD[0]})
+    assert "9x9" in env.observe("tool_0")
 
 
 @pytest.mark.parametrize(
