@@ -28,8 +28,10 @@ def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Trans
         trial = try_moves(state, action, terms)
         return report(state, "", f"none: {action.reason}", trial)
     if tool == "call":
-        done = run_calls(state.level, state.player, state.boxes, action)
-        return report(state, done.calls, done.results, try_moves(state, done.moves, terms))
+        done = run_calls(state.level, state.player, state.boxes, action, terms.moves_per_turn)
+        trial = try_moves(state, done.moves, terms)
+        trial.info["cut_moves"] += done.num_cut
+        return report(state, done.calls, done.results, trial)
     board = scenes_of(state.level).text(state.player, state.boxes)
     ran = run_program(action, board + "\n")
     trial = try_moves(state, read_answer(ran.stdout), terms)

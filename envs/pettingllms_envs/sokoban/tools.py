@@ -14,6 +14,12 @@ from pettingllms_envs.sokoban.search import shortest_walk
 MAX_CALLS = 8
 """Calls that are answered in one turn; further ones are not."""
 
+CALL_CHARS = 200
+"""Most characters of one call that the planner reads."""
+
+MOVES_CHARS = 500
+"""Most characters of the moves of one call that the planner reads."""
+
 DESCRIPTION = """\
 walk(row, col): the player walks to that cell on a shortest way without pushing
 push(row, col, direction, count): the player walks behind the box on that cell and pushes it count \
@@ -36,8 +42,8 @@ class CallResults(NamedTuple):
     results: str
     moves: str
     """All moves, as letters."""
-    is_useful: bool
-    """Whether any call was answered and not refused."""
+    num_cut: int
+    """How many moves of too long lists were left out."""
 
 
 class _World(NamedTuple):
@@ -65,23 +71,41 @@ def read_calls(text: str) -> tuple[tuple[str, ...], ...] | ParseError:
 
 
 def run_calls(
-    level: Level, player: int, boxes: int, calls: tuple[tuple[str, ...], ...]
+    level: Level, player: int, boxes: int, calls: tuple[tuple[str, ...], ...], max_moves: int
 ) -> CallResults:
-    """Answer calls, one line each; each begins where the one before ended."""
-    world, moves = _World(level, player, boxes), ""
+    """Answer calls, one bounded line each; each begins where the one before ended.
+
+    Args:
+        level: Floor and goals.
+        player: Number of the player's cell.
+        boxes: The cells with boxes.
+        calls: What `read_calls` returned.
+        max_moves: The greatest number of moves of a list that are made; further ones are not.
+    """
+    world, moves, num_cut = _World(level, player, boxes), "", 0
     lines: list[str] = []
     asked: list[str] = []
     for name, *arguments in calls:
         shown = f"{name}({', '.join(' '.join(one.split()) for one in arguments)})"
+        shown = _cut(shown, CALL_CHARS)
         answer = {"walk": _walk, "push": _push, "move": _move}[name](world, arguments)
         asked.append(shown)
         if answer.startswith("none"):
             lines.append(f"{shown} = {answer}")
             continue
+        if name == "move":
+            num_cut += max(0, len(answer) - max_moves)
+            answer = answer[:max_moves]
         done = run(level, world.player, world.boxes, answer)
         world, moves = _World(level, done.player, done.boxes), moves + answer
-        lines.append(f"{shown} = {moves_json(answer)}, {_end(world, done.num_illegal)}")
-    return CallResults("; ".join(asked), "\n".join(lines), moves, len(moves) > 0)
+        end = _end(world, done.num_illegal)
+        lines.append(f"{shown} = {_cut(moves_json(answer), MOVES_CHARS)}, {end}")
+    return CallResults("; ".join(asked), "\n".join(lines), moves, num_cut)
+
+
+def _cut(text: str, num_chars: int) -> str:
+    rest = len(text) - num_chars
+    return text if rest <= 0 else f"{text[:num_chars]}... {rest} characters left out"
 
 
 def _end(world: _World, num_illegal: int) -> str:

@@ -262,6 +262,41 @@ def test_helper_calls_that_fail(call, told):
         assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.05}
 
 
+HOSTILE_TOOL_TEXTS = [
+    "#### move([" + "R," * 200_000 + "R])",
+    "#### " + "move([" + "R " * 50_000 + "]) ",
+    "#### " + ("move([" + "L,R," * 20_000 + "R]) ") * 9,
+    "#### " + "walk(1,1) walk(1," + " " * 200_000 + "2)",
+    "#### [" + "R," * 200_000 + "R]",
+    "```python\n#" + "x" * 19_000 + "\nprint(['R'] * 200_000)\n```",
+    "```python\nimport sys\nsys.stderr.write('x' * 10**6)\nsys.exit(1)\n```",
+    "```python\n" + "x" * 200_000 + "\n```",
+    "R" * 200_000,
+]
+
+
+@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
+@pytest.mark.parametrize("text", HOSTILE_TOOL_TEXTS, ids=range(len(HOSTILE_TOOL_TEXTS)))
+def test_the_planner_reads_a_bounded_prompt(kwargs, text):
+    env = SokobanEnv(**kwargs, size=16, boxes=2, moves_per_turn=100)
+    env.reset(seed=0)
+    env.step(text)
+    assert env.agent_selection == "planner_0"
+    assert len(env.observe("planner_0")) < 10_000
+    assert len(env.state().call) + len(env.state().result) < 8_000
+
+
+def test_long_lists_of_moves_are_cut_before_they_are_run():
+    env = SokobanEnv(tool="call", levels=[CORRIDOR], moves_per_turn=2)
+    env.reset(seed=0)
+    env.step(f"#### move({moves_json('RR' * 500)}) walk(1, 1)")
+    assert env.infos["tool_0"]["cut_moves"] == 1000
+    first, second = env.state().result.split("\n")
+    assert "characters left out" in first
+    assert '= ["R","R"], then the player is at (1, 3)' in first
+    assert second.startswith('walk(1, 1) = ["L","L"]')
+
+
 def test_levels_from_texts_files_and_options(tmp_path):
     other = "#####\n#@$.#\n#####"
     (tmp_path / "a.txt").write_text(f"; 0\n{CORRIDOR}\n\n; 1\n{other}\n")
