@@ -15,7 +15,7 @@ from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config_file import load_config
 from pettingllms_trainers.environments import make_environments
-from pettingllms_trainers.errors import RolloutError, UpdateError
+from pettingllms_trainers.errors import GenerationError, GroupError, RolloutError, UpdateError
 from pettingllms_trainers.progress import progress_view
 from pettingllms_trainers.report import report_table
 from pettingllms_trainers.run_files import RunFiles
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if {"-h", "--help"} & set(arguments) else 2
     try:
         return _train(load_config(path, flags), is_resumed=is_resumed)
-    except (RolloutError, UpdateError) as error:
+    except (GenerationError, GroupError, RolloutError, UpdateError) as error:
         return _fail(error, 1)
     except PettingLLMsError as error:
         return _fail(error, 2)

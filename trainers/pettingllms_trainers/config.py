@@ -191,8 +191,8 @@ class WarmStartConfig(Section):
 class EvaluationConfig(Section):
     """Held-out evaluation: one sample per decision, no tree."""
 
-    kwargs: dict[str, Any] = Field(default={"split": "test"})
-    """Arguments of the environment that differ from [env.kwargs]."""
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment that differ from [env.kwargs]; split is "test" unless given."""
     num_episodes: int = Field(default=128, ge=1)
     """Levels of the held-out set; the same ones at every evaluation."""
     seed: int = Field(default=0, ge=0)

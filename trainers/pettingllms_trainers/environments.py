@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,17 @@ from pettingllms_trainers.errors import ConfigError
 __all__ = ["make_environments"]
 
 
+def held_out_kwargs(config: Config) -> dict[str, Any]:
+    """Return the arguments of the held-out environment: `split="test"` unless another is named.
+
+    An environment without splits gets no split.
+    """
+    factory = pettingllms.spec(config.env.id).load()
+    has_splits = "split" in inspect.signature(factory).parameters
+    default = {"split": "test"} if has_splits else {}
+    return {**config.env.kwargs, **default, **config.evaluation.kwargs}
+
+
 def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
     """Return the training and the held-out environment, both able to make a level.
 
@@ -22,8 +34,8 @@ def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
             levels of this kind, or the configuration names a role or reference policy it lacks.
     """
     env = pettingllms.make(config.env.id, checks=False, **config.env.kwargs)
-    held_out_kwargs = {**config.env.kwargs, **config.evaluation.kwargs}
-    held_out = pettingllms.make(config.env.id, checks=False, **held_out_kwargs)
+    held_out = pettingllms.make(config.env.id, checks=False, **held_out_kwargs(config))
+    _check_apart(config, env, held_out)
     roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
     _check_roles(config, roles)
     known = env.reference_policies
@@ -41,6 +53,24 @@ def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
     for one in (env, held_out):
         one.reset(seed=0)
     return env, held_out
+
+
+def _check_apart(config: Config, env: TextEnv[Any], held_out: TextEnv[Any]) -> None:
+    """Refuse what would train on held-out levels or without what an agent must know."""
+    factory = pettingllms.spec(config.env.id).load()
+    parameter = inspect.signature(factory).parameters.get("split")
+    if parameter is not None:
+        split = config.env.kwargs.get("split", parameter.default)
+        if split == held_out_kwargs(config)["split"]:
+            raise ConfigError(
+                f"training and evaluation both use split = {split!r}; name another one in "
+                "[env.kwargs] or [evaluation.kwargs]"
+            )
+    if {env.observation_mode, held_out.observation_mode} != {"full"}:
+        raise ConfigError(
+            'observation_mode = "delta" cannot be trained: every decision is one prompt, without '
+            'the chat before it; use observation_mode = "full"'
+        )
 
 
 def _check_roles(config: Config, roles: Sequence[str]) -> None:

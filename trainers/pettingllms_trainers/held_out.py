@@ -8,6 +8,7 @@ from typing import Any
 
 from pettingllms import TextEnv, role_of
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.environments import held_out_kwargs
 from pettingllms_trainers.evaluate import (
     Arm,
     evaluate_policies,
@@ -61,7 +62,7 @@ class HeldOutSet:
         return {
             "manifest": next(iter(arms.values())).manifest,
             "num_episodes": len(self._specs),
-            "env": {**self._config.env.kwargs, **self._config.evaluation.kwargs},
+            "env": held_out_kwargs(self._config),
             "arms": {name: arm.to_json() for name, arm in arms.items()},
         }
 
