@@ -9,7 +9,7 @@ from pettingllms.prompts import PromptTemplate
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.sudoku.rules import Fill, value_at
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
-from pettingllms_envs.sudoku.text import fills_json
+from pettingllms_envs.sudoku.text import SHOWN_CHARS, cut, fills_json
 from pettingllms_envs.sudoku.tools import DESCRIPTION, MAX_CALLS
 from pettingllms_envs.sudoku.turns import SudokuState
 
@@ -124,7 +124,10 @@ READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
     ),
     "own_fills": ("the team's fills in the grid", lambda now: fills_json(own_fills(now.state))),
     "refused": ("the fills refused last turn", lambda now: now.state.refused or "none"),
-    "proposal": ("the fills proposed this turn", lambda now: fills_json(now.state.proposal)),
+    "proposal": (
+        "the fills proposed this turn",
+        lambda now: cut(fills_json(now.state.proposal), SHOWN_CHARS),
+    ),
     "tool_call": ("the tool agent's calls or program", lambda now: now.state.call or "none"),
     "tool_result": ("what came of them", lambda now: now.state.result or "none"),
     "size": ("n", lambda now: now.state.puzzle.size),

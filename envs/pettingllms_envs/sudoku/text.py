@@ -19,7 +19,9 @@ _TABLE = rf"\[\s*+(?:{_ROW}\s*+,?\s*+)++\]"
 _ANSWER = re.compile(f"{_TABLE}|{_ROW}")
 _ROW_ONLY = re.compile(_ROW)
 _NUMBER = re.compile(r"-?[0-9]+")
-_MAX_FILLS = 1024
+
+SHOWN_CHARS = 6000
+"""Most characters of proposed fills in a prompt: more than 2 n * n fills of any grid need."""
 
 
 class Answer(NamedTuple):
@@ -34,7 +36,8 @@ def read_answer(text: str, size: int) -> Answer | ParseError:
     """Read fills or a grid from what a model or a program wrote, liberally.
 
     The last well-formed answer counts: a list of `[row, column, value]`, one such triple, a list of
-    n rows of n numbers, or an empty list. Commas may be missing. Takes time linear in the text.
+    n rows of n numbers, or an empty list. Commas may be missing. More than 2 n * n fills are no
+    answer. Takes time linear in the text.
 
     Args:
         text: The text.
@@ -53,8 +56,8 @@ def read_answer(text: str, size: int) -> Answer | ParseError:
 def _read_table(text: str, size: int) -> Answer | ParseError | None:
     rows = [list(map(int, _NUMBER.findall(row))) for row in _ROW_ONLY.findall(text)]
     rows = [] if rows == [[]] else rows
-    if len(rows) > _MAX_FILLS:
-        return ParseError(f"more than {_MAX_FILLS} fills")
+    if len(rows) > 2 * size * size:
+        return ParseError(f"more than {2 * size * size} fills")
     if all(len(row) == 3 for row in rows):
         return Answer(tuple((row[0], row[1], row[2]) for row in rows))
     if len(rows) == size and all(len(row) == size for row in rows):
@@ -66,6 +69,12 @@ def _read_table(text: str, size: int) -> Answer | ParseError | None:
 def fills_json(fills: tuple[Fill, ...] | list[Fill]) -> str:
     """Return fills as the JSON list that prompts ask for."""
     return "[" + ",".join(f"[{row},{col},{value}]" for row, col, value in fills) + "]"
+
+
+def cut(text: str, num_chars: int) -> str:
+    """Return a text, cut to a number of characters if it is longer, with a note on the rest."""
+    rest = len(text) - num_chars
+    return text if rest <= 0 else f"{text[:num_chars]}... {rest} characters left out"
 
 
 def puzzle_text(puzzle: Puzzle) -> str:

@@ -10,11 +10,20 @@ from pettingllms_envs.grid import answer_span
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Grid, candidates, value_at
 from pettingllms_envs.sudoku.solver import geometry
-from pettingllms_envs.sudoku.text import Answer, read_answer
+from pettingllms_envs.sudoku.text import Answer, cut, read_answer
 from pettingllms_envs.sudoku.turns import try_answer
 
 MAX_CALLS = 8
 """Calls that are answered in one turn; further ones are not."""
+
+CALL_CHARS = 200
+"""Most characters of one call that the planner reads."""
+
+PROPOSAL_CHARS = 1500
+"""The same for the `check` whose fills are the proposal: enough for any missing fills."""
+
+RESULT_CHARS = 500
+"""Most characters of one result that the planner reads."""
 
 DESCRIPTION = """\
 candidates(row, col): the values that do not yet stand in the row, column or box of that cell
@@ -63,25 +72,31 @@ def read_calls(text: str) -> Calls | ParseError:
 
 
 def run_calls(puzzle: Puzzle, grid: Grid, calls: Calls) -> CallResults:
-    """Answer calls, one line each."""
-    lines: list[str] = []
+    """Answer calls, one bounded line each."""
+    asked: list[str] = []
+    results: list[str] = []
     answer: Answer | None = None
-    for name, *arguments in calls.calls:
-        shown = f"{name}({', '.join(' '.join(one.split()) for one in arguments)})"
+    proposing = -1
+    for number, (name, *arguments) in enumerate(calls.calls):
         if name == "check":
             read = read_answer(arguments[0], puzzle.size)
             if isinstance(read, ParseError):
                 result = f"none: {read.reason}"
             else:
-                answer, result = read, _check(puzzle, grid, read)
+                answer, proposing, result = read, number, _check(puzzle, grid, read)
         elif name == "candidates":
             result = _candidates(puzzle, grid, int(arguments[0]), int(arguments[1]))
         else:
             result = _places(puzzle, grid, arguments[0], int(arguments[1]), int(arguments[2]))
-        lines.append(f"{shown} = {result}")
-    useful = any(" = none: " not in line for line in lines)
-    asked = "; ".join(line.partition(" = ")[0] for line in lines)
-    return CallResults(asked, "\n".join(lines), answer, useful)
+        asked.append(f"{name}({', '.join(' '.join(one.split()) for one in arguments)})")
+        results.append(cut(result, RESULT_CHARS))
+    asked = [
+        cut(one, PROPOSAL_CHARS if number == proposing else CALL_CHARS)
+        for number, one in enumerate(asked)
+    ]
+    lines = [f"{one} = {result}" for one, result in zip(asked, results, strict=True)]
+    useful = not all(result.startswith("none: ") for result in results)
+    return CallResults("; ".join(asked), "\n".join(lines), answer, useful)
 
 
 def _candidates(puzzle: Puzzle, grid: Grid, row: int, col: int) -> str:

@@ -240,6 +240,43 @@ def test_helper_calls_tell_what_the_grid_shows_and_no_more():
     assert env.infos["tool_0"]["parse_error"]
 
 
+HOSTILE_TOOL_TEXTS = [
+    "#### " + ("check([" + "[16,16,16]," * 512 + "]) ") * 9,
+    "#### " + ("check([" + "[-9999,-9999,-9999]," * 512 + "]) ") * 9,
+    "#### " + ("check([" + "[1,1,1]," * 1024 + "]) ") * 9,
+    "#### " + "candidates(1," + " " * 200_000 + "2)" * 2,
+    "#### [" + "[-9999,-9999,-9999]," * 512 + "]",
+    "#### [" + "[1,1,1]," * 100_000 + "]",
+    "```python\n#" + "x" * 19_000 + "\nprint([[-9999, -9999, -9999]] * 512)\n```",
+    "```python\nimport sys\nsys.stderr.write('x' * 10**6)\nsys.exit(1)\n```",
+    "```python\n" + "x" * 200_000 + "\n```",
+]
+
+
+@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
+@pytest.mark.parametrize("text", HOSTILE_TOOL_TEXTS, ids=range(len(HOSTILE_TOOL_TEXTS)))
+def test_the_planner_reads_a_bounded_prompt(kwargs, text):
+    env = SudokuEnv(**kwargs, size=16, levels=LARGE)
+    env.reset(seed=0)
+    env.step(text)
+    assert env.agent_selection == "planner_0"
+    assert len(env.observe("planner_0")) < 10_000
+    assert len(env.state().call) < 4000
+    assert len(env.state().proposal) <= 512
+
+
+@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
+def test_an_honest_proposal_is_shown_whole(kwargs):
+    env = SudokuEnv(**kwargs, size=16, levels=LARGE)
+    env.reset(seed=0)
+    env.step(env.reference_action(env.agent_selection, "oracle", random.Random(0)))
+    text = env.observe("planner_0")
+    state = env.state()
+    assert state.potential == 1
+    if kwargs.get("tool") != "python":
+        assert fills_json(state.proposal) in text
+
+
 def test_refused_fills_are_told_next_turn():
     env = SudokuEnv(team="single")
     env.reset(seed=2)

@@ -41,6 +41,14 @@ def test_reads_fills(text, fills):
     assert read_answer(text, 4) == Answer(fills)
 
 
+@pytest.mark.parametrize("size", [4, 6, 9, 16])
+def test_too_many_fills_are_no_answer(size):
+    most = 2 * size * size
+    assert read_answer(fills_json([(1, 1, 1)] * most), size) == Answer(((1, 1, 1),) * most)
+    read = read_answer(fills_json([(1, 1, 1)] * (most + 1)), size)
+    assert read == ParseError(f"more than {most} fills")
+
+
 def test_reads_a_grid():
     answer = read_answer(f"#### {GRID}", 4)
     assert answer.is_grid
