@@ -19,6 +19,8 @@ from pettingllms.transition import NOTHING, ParseError, Transition, role_of
 
 StateT = TypeVar("StateT")
 
+_REACHABLE = ("agents", "rewards", "terminations", "truncations", "_cumulative_rewards")
+
 OBSERVATION_MODES = ("full", "delta")
 MAX_TEXT_LENGTH = 1_000_000
 """Greatest length of observations and actions, in characters."""
@@ -55,7 +57,8 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     All agents end in the same step, with `terminations` (solved or failed) or `truncations`
     (`max_turns` turns played).
 
-    No attribute is ever changed in place, only replaced; therefore `fork()` is a shallow copy.
+    `step` never changes an attribute in place, it replaces it; therefore `fork()` is a shallow
+    copy, with copies of the dictionaries that callers get hold of.
 
     Args:
         stages: Agent names, grouped by stage, in playing order: `(("tool_0",), ("planner_0",))`.
@@ -329,12 +332,23 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         """Return an independent environment in the same state; costs microseconds."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
+        twin.__dict__.update(self._reachable())
         return twin
+
+    def _reachable(self) -> dict[str, Any]:
+        """Return copies of what callers get hold of and might change."""
+        copies: dict[str, Any] = {name: getattr(self, name).copy() for name in _REACHABLE}
+        copies["infos"] = {
+            agent: {**info, "reward_parts": {**info["reward_parts"]}}
+            for agent, info in self.infos.items()
+        }
+        return copies
 
     def snapshot(self) -> Snapshot:
         """Return the whole dynamic state, for `restore`."""
         self._require_reset("snapshot")
-        return Snapshot(self._owner(), tuple(getattr(self, name) for name in _DYNAMIC))
+        twin = self.fork()
+        return Snapshot(self._owner(), tuple(getattr(twin, name) for name in _DYNAMIC))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Return to the moment at which a snapshot was taken, in this or an equal environment.
@@ -347,6 +361,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
                 "snapshot", snapshot.owner, f"a snapshot of {self._owner()} (class, agents, turns)"
             )
         self.__dict__.update(zip(_DYNAMIC, snapshot.values, strict=True))
+        self.__dict__.update(self._reachable())
 
     def state_hash(self) -> str:
         """Return 32 hexadecimal digits that identify the state and the moment within the turn."""

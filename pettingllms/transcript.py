@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from pettingllms.env import TextEnv
-from pettingllms.errors import OrderError, ReplayDivergence, TranscriptError
+from pettingllms.errors import InvalidArgument, OrderError, ReplayDivergence, TranscriptError
+from pettingllms.prompts import PromptTemplate
 from pettingllms.registry import make
 from pettingllms.state import to_jsonable
 from pettingllms.wrappers import ChecksWrapper
@@ -184,6 +185,14 @@ def _json_value(value: Any) -> Any:
         return [_json_value(part) for part in cast(list[Any], value)]
     if isinstance(value, Path):
         return str(value)
+    is_record = is_dataclass(value) or hasattr(value, "_fields")
+    if is_record and not isinstance(value, PromptTemplate):
+        raise InvalidArgument(
+            "argument of a recorded environment",
+            type(value).__name__,
+            "what JSON can hold",
+            "Give a file instead of objects, so that the recording can be replayed.",
+        )
     return to_jsonable(value)
 
 

@@ -229,7 +229,12 @@ def check_fork(factory: Factory) -> None:
                 env.step(player(env, env.agent_selection))
         twin, stray = env.fork(), env.fork()
         before = env.state_hash()
+        for info in stray.infos.values():
+            info["reward_parts"].clear()
+            info.clear()
+        stray = twin.fork()
         play(stray, mixed_player(random.Random(99)))
+        _require(all(env.infos.values()), "changing the infos of a fork changed the original's")
         _require(env.state_hash() == before, "stepping a fork changed the original")
         future = play(env, mixed_player(random.Random(7)))
         _require(future == play(twin, mixed_player(random.Random(7))), "a fork has another future")

@@ -124,6 +124,20 @@ def _hashes(env, texts):
     return hashes
 
 
+def test_what_callers_change_stays_in_one_branch(guess_env):
+    env = started(guess_env)
+    env.step("12")
+    twin, snapshot = env.fork(), env.snapshot()
+    for branch in (twin, env):
+        branch.infos["teller_0"]["reward_parts"]["team"] = 99.0
+        branch.rewards["teller_0"] = 99.0
+        branch.agents.clear()
+        env.restore(snapshot)
+        assert env.infos["teller_0"]["reward_parts"]["team"] == 0.0
+        assert env.rewards["teller_0"] != 99.0
+        assert len(env.agents) == 2
+
+
 def test_snapshot_returns_to_the_moment(guess_env):
     env = started(guess_env)
     env.step("12")

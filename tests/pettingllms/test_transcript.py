@@ -3,7 +3,7 @@ import json
 import pytest
 
 import pettingllms
-from pettingllms.errors import OrderError, ReplayDivergence, TranscriptError
+from pettingllms.errors import InvalidArgument, OrderError, ReplayDivergence, TranscriptError
 from pettingllms.transcript import RecordTranscripts, Transcript
 
 
@@ -80,6 +80,16 @@ def test_forks_record_on_their_own(guess_id):
     twin.step("1")
     assert len(twin.transcript.steps) == len(env.transcript.steps) + 1
     twin.transcript.replay()
+
+
+def test_objects_that_json_cannot_hold_are_refused_when_recording(guess_id, guess_env):
+    def factory(*, source):
+        return guess_env()
+
+    pettingllms.register("guess_v7", factory)
+    env = RecordTranscripts(pettingllms.make("guess_v7", source=[Transcript("a", {}, 1, {}, "b")]))
+    with pytest.raises(InvalidArgument, match="Give a file"):
+        env.reset(seed=1)
 
 
 def test_only_made_environments_can_be_recorded(guess_env):
