@@ -26,6 +26,7 @@ from pettingllms_envs.math.answers import (
     normalised,
     without_unit,
 )
+from pettingllms_envs.math.forms import objection
 
 _WORKER = Path(__file__).with_name("verifier_worker.py")
 _START_TIMEOUT_S = 120.0
@@ -98,7 +99,7 @@ class Verifier:
     def judge(
         self, reference: str, answer: str, *, unit: str = "", tolerance: float = 0.0
     ) -> Verdict:
-        """Return whether an answer equals the reference.
+        """Return whether an answer equals the reference and is written out (see `objection`).
 
         Args:
             reference: The right answer, LaTeX or plain.
@@ -118,7 +119,10 @@ class Verifier:
         if numbers[0] is not None and numbers[1] is not None:
             is_near = abs(numbers[0] - numbers[1]) <= tolerance
             return Verdict(Outcome.CORRECT if is_near else Outcome.WRONG)
-        return self._remembered(wanted, given, tolerance)
+        verdict = self._remembered(wanted, given, tolerance)
+        if verdict.is_correct and (reason := objection(wanted, given)):
+            return Verdict(Outcome.WRONG, reason)
+        return verdict
 
     def are_equivalent(self, first: str, second: str, *, unit: str = "") -> bool:
         """Return whether two answers mean the same; neither is taken for the reference."""

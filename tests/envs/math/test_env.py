@@ -279,3 +279,15 @@ def test_an_empty_split_of_a_small_file_is_an_error(tmp_path):
 def test_golden_transcript(golden, team):
     env = MathEnv(team=team, split="test", max_turns=2)
     golden(f"math_{team}", transcript_of(env, 3, reference_player("disagreeing", random.Random(0))))
+
+
+@pytest.mark.parametrize("name", ["expression", "fraction_sum", "telescoping_sum", "power_total"])
+def test_copying_the_formula_of_the_question_earns_nothing(name):
+    env = MathEnv(team="single", families=[name], split=None, max_turns=1)
+    for seed in range(8):
+        env.reset(seed=seed)
+        formula = env.state().problem.question.split("$")[1]
+        env.step(boxed(formula))
+        assert ended(env)
+        assert env.rewards == {"reasoner_0": 0.0}
+        assert not env.infos["reasoner_0"]["success"]

@@ -78,6 +78,65 @@ def test_other_answers_are_wrong(verifier, reference, answer):
     assert verifier.judge(reference, answer).outcome is Outcome.WRONG
 
 
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("418", r"28 \cdot 19 - 6 \cdot (28 - 9)"),
+        ("418", "400 + 18"),
+        ("120", r"\binom{10}{3}"),
+        ("3628800", "10!"),
+        ("5050", r"\sum_{i=1}^{100} i"),
+        ("532", "123=532"),
+        ("532", "532=123"),
+        ("532", "x=123=532"),
+        ("1024", "2^{10}"),
+        (r"\frac{5}{6}", r"\frac{1}{2} + \frac{1}{3}"),
+        (r"\frac{5}{6}", "1/2 + 1/3"),
+        (r"\frac{5}{6}", r"\frac{2+3}{6}"),
+        ("0.5", r"\frac{\sqrt{4}}{4}"),
+        (r"2\sqrt{3}", r"123 = 2\sqrt{3}"),
+        (r"2\sqrt{3}", r"2\sqrt{3} = 123"),
+        (r"2\sqrt{3}", r"\sqrt{3} = 2\sqrt{3}"),
+        (r"6\pi", r"3!\pi"),
+        (r"6\pi", r"\sum_{i=1}^{3} i \pi"),
+        (r"6\pi", r"\binom{4}{2}\pi"),
+    ],
+)
+def test_what_is_left_to_calculate_is_wrong(verifier, reference, answer):
+    verdict = verifier.judge(reference, answer)
+    assert verdict.outcome is Outcome.WRONG, verdict
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("532", "x = 532"),
+        ("532", r"\alpha_{1}=532"),
+        ("532", "532.0"),
+        ("5320", r"5{,}320"),
+        ("532", r"\frac{1064}{2}"),
+        ("532", r"\text{532}"),
+        ("532", r"532\text{ clips}"),
+        ("1500", r"1.5 \times 10^{3}"),
+        (r"-\frac{1}{2}", "-.5"),
+        (r"-\frac{1}{2}", r"x = -\dfrac12"),
+        (r"2\sqrt{3}", r"x = 2\sqrt{3}"),
+        (r"2\sqrt{3}", r"AB = 2\sqrt{3}"),
+        ("n!", "n!"),
+        (r"\binom{n}{2}+1", r"1+\binom{n}{2}"),
+        ("(1,2)", "(x,y)=(1,2)"),
+    ],
+)
+def test_what_is_written_out_is_accepted(verifier, reference, answer):
+    verdict = verifier.judge(reference, answer)
+    assert verdict.is_correct, verdict
+
+
+def test_a_refused_form_says_why(verifier):
+    assert "simplest form" in verifier.judge("0.5", r"\frac14 + \frac14").detail
+    assert "binom" in verifier.judge(r"6\pi", r"\binom{4}{2}\pi").detail
+
+
 @pytest.mark.parametrize("answer", ["", "  ", "}}{{", r"\frac{}{", "7" * (MAX_ANSWER_CHARS + 1)])
 def test_what_is_no_mathematics_is_unparsable(verifier, answer):
     assert verifier.judge("5", answer).outcome is Outcome.UNPARSABLE

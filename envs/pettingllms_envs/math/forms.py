@@ -1,0 +1,75 @@
+"""Whether an answer is written out, or is a formula that leaves the work to the verifier."""
+
+from __future__ import annotations
+
+import re
+
+_SPACING = re.compile(r"\\?\$|\\[,;:! ]|~|\\(?:left|right|displaystyle|q?quad)(?![A-Za-z])|\s+")
+_SYMBOL = (
+    r"(?:\\(?!(?:pi|infty)(?![A-Za-z]))[A-Za-z]+|[A-Z]{2,3}|[A-Za-z])"
+    r"(?:_(?:\{[^{}]*\}|\\?\w))?'*"
+)
+_WHOLE = r"(?:\d{1,3}(?:\{?,\}?\d{3})+|\d+)"
+_DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
+_NUMBER = (
+    rf"(?:\d*\\[dtc]?frac(?:\{{[+-]?{_DECIMAL}\}}|\d)(?:\{{[+-]?{_DECIMAL}\}}|\d)"
+    rf"|{_DECIMAL}/{_DECIMAL}"
+    rf"|{_DECIMAL}(?:(?:\\cdot|\\times|\*)10\^(?:\{{[+-]?\d+\}}|\d))?)"
+)
+_MARK = r"(?:\\?%|\^\{?\\circ\}?|\\(?:text|mathrm|textrm|mbox|textbf|rm)\{[A-Za-z.%]*\})*"
+_LITERAL = re.compile(rf"(?:{_SYMBOL}=)?[+-]?{_NUMBER}{_MARK}")
+_NAMED = re.compile(rf"{_SYMBOL}=(?=.)")
+_WORDS = re.compile(r"(?<=[\d}%])\s*[A-Za-z]{2}[A-Za-z. ]*\Z")
+_WRAPPED = re.compile(
+    r"\\(?:text|textbf|mathbf|mathrm|boxed)\{([^{}]*)\}|\\\{(.*)\\\}|\{(.*)\}|\((.*)\)|\[(.*)\]"
+)
+_MAX_WRAPPERS = 4
+
+_UNEVALUATED = re.compile(
+    r"\\(sum|prod|int|lim|[dt]?binom|choose)(?![A-Za-z])|(?<!\\)(!)(?!=)", re.ASCII
+)
+_TUPLE_NAME = re.compile(rf"\(\s*{_SYMBOL}(?:\s*,\s*{_SYMBOL})+\s*\)\s*=")
+_SEPARATOR = re.compile(r"[,;:|]|\\\\|\\\{|\\mid|\\(?:text|mathrm)\{[^{}]*\}|\b(?:and|or)\b")
+_LEFT = re.compile(rf"[({{\[]*{_SYMBOL}(?:\({_SYMBOL}\))?")
+
+
+def objection(reference: str, candidate: str) -> str:
+    r"""Return why an answer that equals the reference is not written out, or an empty text.
+
+    Where the reference is a rational number, the answer has to be one number too: a whole number,
+    a decimal, a fraction, or a percentage, with a name (`x = `) or a unit if it likes. For other
+    references sums, products, factorials, binomials and equations are refused, unless the
+    reference itself has such a part. Both texts are as `normalised` returns them.
+    """
+    if is_literal(reference):
+        written_out = is_literal(_WORDS.sub("", candidate))
+        return "" if written_out else "not in simplest form: one number is wanted"
+    if unevaluated := _operators(candidate) - _operators(reference):
+        return "not in simplest form: has " + ", ".join(sorted(unevaluated))
+    if _has_odd_equation(candidate) and not _has_odd_equation(reference):
+        return "an equation whose left side is not one symbol"
+    return ""
+
+
+def is_literal(text: str) -> bool:
+    """Return whether a text is one rational number, with nothing left to calculate."""
+    text = _SPACING.sub("", text).rstrip(".")
+    for _ in range(_MAX_WRAPPERS):
+        if _LITERAL.fullmatch(text):
+            return True
+        name = _NAMED.match(text)
+        inner = _WRAPPED.fullmatch(text, name.end() if name else 0)
+        if inner is None:
+            return False
+        text = next(group for group in inner.groups() if group is not None)
+    return False
+
+
+def _operators(text: str) -> set[str]:
+    return {found[1] or found[2] for found in _UNEVALUATED.finditer(text)}
+
+
+def _has_odd_equation(text: str) -> bool:
+    parts = _SEPARATOR.split(_TUPLE_NAME.sub("x=", text))
+    sides = [_SPACING.sub("", part).split("=") for part in parts if "=" in part]
+    return any(len(each) > 2 or not _LEFT.fullmatch(each[0]) for each in sides)
