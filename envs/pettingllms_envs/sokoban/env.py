@@ -92,11 +92,11 @@ class SokobanEnv(TextEnv[SokobanState]):
     | local | empty list; calls of which all are refused | -0.2 / T |
     | local | each illegal move, executed or proposed | -0.2 / (T M) |
 
-    What a program prints, the moves of all calls and the proposer's list are proposals, of at
-    most M moves. A turn's team parts add up to its real progress: a promise that is not kept
-    pays nothing, and closed loops pay 0. With alpha=1 the return of every agent is above 1.75 in
-    a solved episode and below 1 in an unsolved one; a team part lies in [-2, 3], a local part in
-    [-0.24 / T, 0].
+    What a program prints, the moves of all calls and the proposer's list are proposals, of at most
+    M moves; a program that fails or runs too long proposes nothing. A turn's team parts add up to
+    its real progress: a promise that is not kept pays nothing, and closed loops pay 0. With
+    alpha=1 the return of every agent is above 1.75 in a solved episode and below 1 in an unsolved
+    one; a team part lies in [-2, 3], a local part in [-0.24 / T, 0].
 
     ## Termination
 

@@ -34,7 +34,6 @@ def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Trans
         return report(state, done.calls, done.results, trial)
     board = scenes_of(state.level).text(state.player, state.boxes)
     ran = run_program(action, board + "\n")
-    trial = try_moves(state, read_answer(ran.stdout), terms)
-    if not ran.is_ok:
-        trial = trial._replace(local=terms.costs.malformed)
+    moves = read_answer(ran.stdout) if ran.is_ok else ParseError("the program failed")
+    trial = try_moves(state, moves, terms)
     return report(state, show_program(action), ran.report, trial)

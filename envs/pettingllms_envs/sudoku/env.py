@@ -93,10 +93,11 @@ class SudokuEnv(TextEnv[SudokuState]):
     | local | empty list; calls of which all are refused | -0.2 / T |
     | local | refused fills, written or proposed | -0.2 / T * refused / all fills |
 
-    What a printed program, the last `check` and the proposer list are proposals. A turn's team
-    parts add up to its real progress: a promise that is not kept pays nothing, and closed loops
-    pay 0. With alpha=1 the return of every agent is above 1.75 in a solved episode and below 1
-    in an unsolved one; a team part lies in [-2, 3], a local part in [-0.24 / T, 0].
+    What a program prints, the fills of the last `check` and the proposer's list are proposals; a
+    program that fails or runs too long proposes nothing. A turn's team parts add up to its real
+    progress: a promise that is not kept pays nothing, and closed loops pay 0. With alpha=1 the
+    return of every agent is above 1.75 in a solved episode and below 1 in an unsolved one; a team
+    part lies in [-2, 3], a local part in [-0.24 / T, 0].
 
     ## Termination
 
@@ -261,12 +262,11 @@ class SudokuEnv(TextEnv[SudokuState]):
             local = 0.0 if done.is_useful else -EMPTY / self.max_turns
             return report(state, done.calls, done.results, done.answer, local)
         run = run_program(action, state.grid.text + "\n")
-        answer, local = read_answer(run.stdout, state.puzzle.size), malformed
-        if isinstance(answer, ParseError):
-            answer = None
-        elif run.is_ok:
-            local = cost(try_answer(state.puzzle, state.grid, answer), self.max_turns)
-        return report(state, show_program(action), run.report, answer, local)
+        call, answer = show_program(action), read_answer(run.stdout, state.puzzle.size)
+        if isinstance(answer, ParseError) or not run.is_ok:
+            return report(state, call, run.report, None, malformed)
+        local = cost(try_answer(state.puzzle, state.grid, answer), self.max_turns)
+        return report(state, call, run.report, answer, local)
 
     def _ansi(self, state: SudokuState) -> str:
         return state.grid.text

@@ -225,6 +225,19 @@ def test_programs_without_an_answer_cost(program):
     assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.06}
 
 
+@pytest.mark.parametrize(
+    "failing", ["1 / 0", "sys.exit(1)", "os.abort()", "while True: pass", "def"], ids=str
+)
+def test_a_program_that_fails_proposes_nothing(failing):
+    env = SokobanEnv(levels=[CORRIDOR])
+    env.reset(seed=0)
+    answer = '["R","R","R"]'
+    env.step(f"```python\nimport os, sys\nprint({answer!r}, flush=True)\n{failing}\n```")
+    assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.06}
+    assert env.infos["tool_0"]["proposed"] == []
+    assert not env.state().proposal
+
+
 def test_helper_calls_are_chained_and_proposed():
     env = SokobanEnv(tool="call", levels=[CORRIDOR])
     env.reset(seed=0)

@@ -17,6 +17,7 @@ from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, p
 from pettingllms.testing.play import mixed_player, reference_player, transcript_of
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
+from pettingllms_envs.sudoku.policies import fills_of
 from pettingllms_envs.sudoku.reward import potential
 from pettingllms_envs.sudoku.text import fills_json, puzzle_text
 
@@ -212,6 +213,19 @@ def test_programs_without_an_answer_cost_and_are_told(program, told):
     text = env.observe("planner_0")
     assert told in text
     assert len(text) < 5000
+
+
+@pytest.mark.parametrize(
+    "failing", ["1 / 0", "sys.exit(1)", "os.abort()", "while True: pass", "def"], ids=str
+)
+def test_a_program_that_fails_proposes_nothing(failing):
+    env = SudokuEnv()
+    env.reset(seed=0)
+    answer = fills_json(fills_of(env.state(), "oracle", random.Random(0)))
+    env.step(f"```python\nimport os, sys\nprint({answer!r}, flush=True)\n{failing}\n```")
+    assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.06}
+    assert env.infos["tool_0"]["proposed"] == []
+    assert not env.state().proposal
 
 
 def test_helper_calls_tell_what_the_grid_shows_and_no_more():
