@@ -205,7 +205,7 @@ class CodeEnv(TextEnv[CodeState]):
 
     def _fields(self, state: CodeState, agent: str) -> Mapping[str, object]:
         problem = self._problems[state.problem_id]
-        return fields(problem, state, self.max_turns, self._tests_per_turn)
+        return fields(problem, state, self.max_turns, self._tests_per_turn, self._is_alone)
 
     def _parse(self, agent: str, text: str) -> str | tuple[CodeTest, ...] | ParseError:
         if role_of(agent) == "coder":
@@ -214,7 +214,7 @@ class CodeEnv(TextEnv[CodeState]):
         return read_tests(text, self._tests_per_turn, problem.function_name is not None)
 
     def _ansi(self, state: CodeState) -> str:
-        return board(self._problems[state.problem_id], state)
+        return board(self._problems[state.problem_id], state, self._is_alone)
 
     def _act(self, state: CodeState, agent: str, action: Any) -> Transition:
         if role_of(agent) == "coder":

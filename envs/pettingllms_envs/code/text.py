@@ -25,6 +25,7 @@ FIELDS: Mapping[str, str] = {
     "problem": "the problem, with the starter code if there is one",
     "program_form": "what kind of program is asked for",
     "test_form": "what the input and output of a test must look like",
+    "check": "alone: what the program is run on and what hands it in; empty in a team",
     "tests_per_turn": "greatest number of tests",
     "turn": "number of the turn, from 1",
     "max_turns": "turns of an episode",
@@ -99,7 +100,7 @@ def shown(text: str, limit: int = SHOWN_TEXT_CHARS) -> str:
 
 
 def fields(
-    problem: CodeProblem, state: CodeState, max_turns: int, tests_per_turn: int
+    problem: CodeProblem, state: CodeState, max_turns: int, tests_per_turn: int, is_alone: bool
 ) -> dict[str, object]:
     """Return the values of the placeholders in `FIELDS`."""
     latest = tuple(m for m in state.mismatches if m.turn == state.turn - 1)
@@ -107,11 +108,12 @@ def fields(
         "problem": _problem_text(problem),
         "program_form": _program_form(problem),
         "test_form": _CALL_FORM if problem.function_name else _STDIN_FORM,
+        "check": _check(has_examples=bool(problem.public_tests)) if is_alone else "",
         "tests_per_turn": tests_per_turn,
         "turn": state.turn + 1,
         "max_turns": max_turns,
-        "history": _situation(state, state.mismatches) if state.turn else "",
-        "news": _situation(state, latest).strip(),
+        "history": _situation(state, state.mismatches, is_alone) if state.turn else "",
+        "news": _situation(state, latest, is_alone).strip(),
     }
 
 
@@ -137,25 +139,53 @@ _CALL_FORM = (
 )
 
 
-def _situation(state: CodeState, mismatches: tuple[Mismatch, ...]) -> str:
+def _check(has_examples: bool) -> str:
+    if has_examples:
+        return (
+            "It is run on the examples of the problem. If it passes, it is handed in; otherwise "
+            "you see the mismatch and get another turn."
+        )
+    return (
+        "There are no examples to run it on, so you see no verdict: write exactly the same program "
+        "again to hand it in."
+    )
+
+
+def _situation(
+    state: CodeState,
+    mismatches: tuple[Mismatch, ...],
+    is_alone: bool,
+    label: str | None = None,
+) -> str:
     parts: list[str] = []
     if state.program is not None:
-        parts.append(f"The present program:\n```python\n{_program(state.program)}\n```")
+        parts.append(f"{label or _label(state)}:\n```python\n{_program(state.program)}\n```")
     parts += [f"In the last turn, {remark}." for remark in state.remarks]
     if mismatches:
-        parts.append("Tests on which program and test did not agree; either may be wrong:")
-        parts += map(_mismatch_text, mismatches)
+        parts.append(
+            "Examples that a program of yours did not pass:"
+            if is_alone
+            else "Tests on which program and test did not agree; either may be wrong:"
+        )
+        parts += (_mismatch_text(mismatch, is_alone) for mismatch in mismatches)
     return "\n\n" + "\n\n".join(parts) if parts else ""
+
+
+def _label(state: CodeState) -> str:
+    if any(remark.startswith("the coder ") for remark in state.remarks):
+        return "The latest program that could be read"
+    return "The program of the last turn"
 
 
 def _program(source: str) -> str:
     return shown(source, SHOWN_PROGRAM_CHARS)
 
 
-def _mismatch_text(mismatch: Mismatch) -> str:
+def _mismatch_text(mismatch: Mismatch, is_alone: bool) -> str:
+    expected = "Expected output" if is_alone else "Expected by the tester"
     return (
         f"Input (turn {mismatch.turn + 1}):\n{shown(mismatch.input)}\n"
-        f"Expected by the tester:\n{shown(mismatch.expected)}\n"
+        f"{expected}:\n{shown(mismatch.expected)}\n"
         f"Got from the program:\n{shown(mismatch.actual)}"
     )
 
@@ -167,19 +197,19 @@ _CODER = (
     "the problem, in a ```python block. "
 )
 _TEAM_CODER = _CODER + (
-    "At the same time a tester, who does not see your present program, writes a test. If your "
-    "program passes it, the program is handed in. Otherwise both of you see the mismatch and get "
-    "another turn; the tester may be wrong too. Hidden tests decide in the end."
+    "At the same time a tester, who does not see what you write in this turn, writes a test. If "
+    "your program passes it, the program is handed in. Otherwise both of you see the mismatch and "
+    "get another turn; the tester may be wrong too. Hidden tests decide in the end."
 )
 _SINGLE_CODER = _CODER + (
-    "It is run on the examples of the problem. If it passes, it is handed in; otherwise you see "
-    "the mismatch and get another turn. Hidden tests decide in the end."
+    "{check} After the last turn the latest program is handed in. Hidden tests decide in the end."
 )
 _TESTER = (
-    "You are a tester. A programmer, whose present program you do not see, solves the problem at "
-    "the same time. Write a test that a wrong program would fail and a right one passes: a valid "
-    "input that is tricky but small enough for you to be sure of the output. Do not repeat an "
-    "example. Work out the correct output step by step, then write each test like this:\n\n"
+    "You are a tester. A programmer solves the problem at the same time. You do not see what the "
+    "programmer writes in this turn, only the program of the last turn, if there is one. Write a "
+    "test that a wrong program would fail and a right one passes: a valid input that is tricky but "
+    "small enough for you to be sure of the output. Do not repeat an example. Work out the correct "
+    "output step by step, then write each test like this:\n\n"
     "```input\n(the input)\n```\n```output\n(the correct output)\n```\n\n"
     "If program and tests agree, the program is handed in. Otherwise both of you see the mismatch "
     "and get another turn; then check again whether your output was right."
@@ -200,9 +230,9 @@ def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
     }
 
 
-def board(problem: CodeProblem, state: CodeState) -> str:
+def board(problem: CodeProblem, state: CodeState, is_alone: bool) -> str:
     """Return the state as text for people."""
     verdict = f"{state.num_passed} of {len(problem.tests)} golden tests passed"
     tests = "".join(f"\n\ntest input:\n{t.input}\nexpected:\n{t.output}" for t in state.tests)
-    situation = _situation(state, state.mismatches)
+    situation = _situation(state, state.mismatches, is_alone, "The present program")
     return f"{problem.id}\n{problem.statement}\n\n{verdict}{situation}{tests}"

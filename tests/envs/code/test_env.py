@@ -174,7 +174,13 @@ def test_alone_the_examples_take_the_testers_place(double, program):
     assert total == {"coder_0": 3.0}
     env.reset(seed=0)
     env.step(program(BAD))
-    assert "Expected by the tester:\n2" in env.observe("coder_0")
+    text = env.observe("coder_0")
+    assert "run on the examples" in text
+    assert "The program of the last turn:" in text
+    assert "Expected output:\n2\nGot from the program:\n5" in text
+    assert "tester" not in text
+    assert "may be wrong" not in text
+    assert "tester" not in env._ansi(env._state)
     infos, _ = episode(env, program(WRONG))
     assert infos[0]["agreed"]
     assert not infos[0]["success"]
@@ -185,6 +191,30 @@ def test_alone_without_examples_a_repeated_program_is_handed_in(double, program)
     infos, _ = episode(env, program(BAD), program(RIGHT), program(RIGHT))
     assert [info["agreed"] for info in infos] == [False, False, True]
     assert infos[-1]["success"]
+    env.reset(seed=0)
+    text = env.observe("coder_0")
+    assert "no examples to run it on" in text
+    assert "exactly the same program again to hand it in" in text
+    assert "run on the examples" not in text
+    assert "mismatch" not in text
+
+
+@pytest.mark.parametrize("observation_mode", ["full", "delta"])
+def test_what_is_shown_is_not_called_unseen(double, program, test_text, observation_mode):
+    env = CodeEnv(source=[double], split=None, observation_mode=observation_mode)
+    env.reset(seed=0)
+    env.step(program(BAD))
+    text = env.observe("tester_0")
+    assert "not see what the programmer writes in this turn, only the program of the last" in text
+    episode(env, program(BAD), test_text(("-44", "-88")))
+    for agent in env.possible_agents:
+        text = env.observe(agent)
+        assert "present program" not in text
+        assert f"The program of the last turn:\n```python\n{BAD}" in text
+        assert "Expected by the tester:\n-88" in text
+    episode(env, program(BAD), test_text(("-44", "-88")), "hm", test_text(("-44", "-88")))
+    for agent in env.possible_agents:
+        assert f"The latest program that could be read:\n```python\n{BAD}" in env.observe(agent)
 
 
 def test_several_tests_in_a_turn(double, program, test_text):
