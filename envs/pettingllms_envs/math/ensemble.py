@@ -68,8 +68,8 @@ class MathEnsembleEnv(AnswerEnv):
 
     ## Termination
 
-    Terminated after `max_turns` turns (one by default), or earlier when the judge repeats the
-    answer before; the judge's standing answer is then handed in. `success`: it equals the
+    Terminated after `max_turns` turns (one by default), or earlier when the judge repeats its
+    last readable answer; the judge's standing answer is then handed in. `success`: it equals the
     reference. There is no truncation.
 
     ## Info keys

@@ -75,9 +75,9 @@ class MathEnv(AnswerEnv):
 
     ## Termination
 
-    Terminated when both answers of a turn mean the same (alone: when an answer repeats the one
-    before), or after `max_turns` turns; the answer that counts is then handed in. `success`: it
-    equals the reference. There is no truncation: the last answer is always judged.
+    Terminated when both answers of a turn mean the same (alone: when an answer repeats the
+    last readable one), or after `max_turns` turns; the answer that counts is then handed in.
+    `success`: it equals the reference. There is no truncation: the last answer is always judged.
 
     ## Info keys
 

@@ -96,27 +96,26 @@ def fields(state: MathState, max_turns: int) -> dict[str, object]:
     }
 
 
-_HISTORY = (
-    "\n\nEarlier turns, in which no answer was settled:\n\n{}\n\n"
-    "Find out which of these answers are wrong."
-)
+_HISTORY = "\n\nEarlier turns:\n\n{}\n\nCheck what was tried and answer again."
 _FORMAT = (
     "Write the final answer in simplest exact form: a whole number, a fraction, or a LaTeX "
     "expression; several answers separated by commas; points as (x,y); intervals as [a,b)."
 )
 _USER = "Problem:\n{question}\n\nTurn {turn} of {max_turns}.{history}\n\nSolve the problem."
 _UPDATE = (
-    "Turn {turn} of {max_turns}. The answers of the last turn did not agree:\n\n{news}\n\n"
-    "Find out which one is wrong and answer again."
+    "Turn {{turn}} of {{max_turns}}. {}:\n\n{{news}}\n\nCheck what was tried and answer again."
 )
+_UPDATE_TEAM = _UPDATE.format("The last turn, in which no answer was settled")
+_UPDATE_ALONE = _UPDATE.format("Your last turn")
+_UPDATE_PANEL = _UPDATE.format("The last turn of all mathematicians and the judge")
 _TEAM = (
     "You and a team-mate solve the same problem in two ways, without seeing each other's answer of "
     "the running turn. When both answers mean the same, they are handed in. Otherwise both of you "
     "see what was tried and get another turn; {last} at the end."
 )
 _ALONE = (
-    "You have several turns. When you give the same answer twice in a row, or in the last turn, "
-    "it is handed in."
+    "You have several turns. When you give the same answer as your last readable one, it is handed "
+    "in; after the last turn your last readable answer is."
 )
 _LAST = "the reasoner's answer counts"
 _REASON = (
@@ -133,9 +132,10 @@ _PROGRAM = (
 def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
     """Return the prompts of reasoner and tool, working together or alone."""
     setting = _ALONE if is_alone else _TEAM.format(last=_LAST)
+    update = _UPDATE_ALONE if is_alone else _UPDATE_TEAM
     return {
-        "tool": PromptTemplate(f"{_PROGRAM}\n\n{setting}", _USER, _UPDATE),
-        "reasoner": PromptTemplate(f"{_REASON}\n\n{setting}", _USER, _UPDATE),
+        "tool": PromptTemplate(f"{_PROGRAM}\n\n{setting}", _USER, update),
+        "reasoner": PromptTemplate(f"{_REASON}\n\n{setting}", _USER, update),
     }
 
 
@@ -155,8 +155,8 @@ def ensemble_prompts() -> dict[str, PromptTemplate]:
     judge = "Problem:\n{question}\n\nThe attempts:\n\n{candidates}\n\nWhat is the right answer?"
     again = "Turn {turn} of {max_turns}. The new attempts:\n\n{candidates}\n\nDecide."
     return {
-        "reasoner": PromptTemplate(f"{_REASON}\n\n{_PANEL}", _USER, _UPDATE),
-        "tool": PromptTemplate(f"{_PROGRAM}\n\n{_PANEL}", _USER, _UPDATE),
+        "reasoner": PromptTemplate(f"{_REASON}\n\n{_PANEL}", _USER, _UPDATE_PANEL),
+        "tool": PromptTemplate(f"{_PROGRAM}\n\n{_PANEL}", _USER, _UPDATE_PANEL),
         "judge": PromptTemplate(_JUDGE, judge, again),
     }
 

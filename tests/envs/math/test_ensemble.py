@@ -106,6 +106,18 @@ def test_several_turns_end_when_the_judge_repeats_itself():
     assert env.infos["judge_0"]["success"]
 
 
+@pytest.mark.parametrize("mode", ["full", "delta"])
+def test_prompts_claim_nothing_about_the_answers_before(mode):
+    env = MathEnsembleEnv(
+        source=[HALF], split=None, reasoners=2, tools=0, max_turns=2, observation_mode=mode
+    )
+    env.reset(seed=0)
+    act(env, boxed("1/2"), boxed("0.5"), boxed("1/2"))
+    prompt = str(env.messages("reasoner_0"))
+    assert "reasoner_1 answered: 0.5" in prompt
+    assert not any(claim in prompt for claim in ("wrong", "agree", "settled"))
+
+
 def test_majority_prefers_the_most_frequent_then_the_earliest():
     same = lambda a, b: a.lower() == b.lower()  # noqa: E731
     assert majority(["b", "a", "A"], same) == "a"

@@ -291,3 +291,22 @@ def test_copying_the_formula_of_the_question_earns_nothing(name):
         assert ended(env)
         assert env.rewards == {"reasoner_0": 0.0}
         assert not env.infos["reasoner_0"]["success"]
+
+
+@pytest.mark.parametrize("mode", ["full", "delta"])
+@pytest.mark.parametrize("first", [boxed("1/2"), "I do not know"])
+def test_alone_prompts_claim_nothing_about_the_answers_before(mode, first):
+    env = MathEnv(team="single", source=[HALF], split=None, max_turns=3, observation_mode=mode)
+    env.reset(seed=0)
+    prompt = str(env.messages("reasoner_0"))
+    env.step(first)
+    prompt += str(env.messages("reasoner_0"))
+    assert not any(claim in prompt for claim in ("wrong", "agree", "in a row", "settled"))
+    assert "same answer as your last readable one" in prompt
+
+
+def test_alone_the_last_readable_answer_is_the_one_to_repeat():
+    env = MathEnv(team="single", source=[HALF], split=None, max_turns=4)
+    infos, _ = episode(env, boxed("1/2"), "I do not know", boxed("0.5"))
+    assert ended(env)
+    assert infos[-1]["agreed"]
