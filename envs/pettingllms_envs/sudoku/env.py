@@ -90,7 +90,7 @@ class SudokuEnv(TextEnv[SudokuState]):
     | team | planner | rise of the potential, minus what was promised this turn |
     | team | planner: solved | +1 |
     | local | unreadable text; program that fails or prints no answer | -0.24 / T |
-    | local | empty list; calls of which all are refused | -0.2 / T |
+    | local | no fills, or fills that change nothing; calls of which all are refused | -0.2 / T |
     | local | refused fills, written or proposed | -0.2 / T * refused / all fills |
 
     What a program prints, the fills of the last `check` and the proposer's list are proposals; a

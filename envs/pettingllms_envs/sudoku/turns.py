@@ -39,12 +39,14 @@ class Trial(NamedTuple):
     fills: tuple[Fill, ...]
     """The fills that the answer asks for; cells of a grid answer that hold clues are left out."""
     refused: tuple[tuple[Fill, str], ...]
-    """Fills that changed nothing, with the reasons."""
+    """Fills that were refused, with the reasons."""
+    is_idle: bool
+    """Whether the grid is the same afterwards as before."""
 
 
 def try_answer(puzzle: Puzzle, grid: Grid, answer: Answer) -> Trial:
     """Write the fills of an answer, in order; a whole grid clears the old fills first."""
-    fills = answer.fills
+    fills, before = answer.fills, grid
     if answer.is_grid:
         grid, size = _start(puzzle), puzzle.size
         fills = tuple(f for f in fills if f[2] != puzzle.clues[(f[0] - 1) * size + f[1] - 1])
@@ -53,7 +55,7 @@ def try_answer(puzzle: Puzzle, grid: Grid, answer: Answer) -> Trial:
         grid, reason = fill(puzzle, grid, *one)
         if reason:
             refused.append((one, reason))
-    return Trial(grid, fills, tuple(refused))
+    return Trial(grid, fills, tuple(refused), grid == before)
 
 
 def decide(state: SudokuState, action: Answer | ParseError, max_turns: int) -> Transition:
@@ -92,8 +94,8 @@ def report(
 
 
 def cost(trial: Trial, max_turns: int) -> float:
-    """Return the local reward of a readable answer."""
-    if not trial.fills:
+    """Return the local reward of a readable answer; one that changes nothing counts as empty."""
+    if trial.is_idle:
         return -EMPTY / max_turns
     if not trial.refused:
         return 0.0
@@ -102,7 +104,7 @@ def cost(trial: Trial, max_turns: int) -> float:
 
 def _judge(state: SudokuState, action: Answer | ParseError, max_turns: int) -> tuple[Trial, float]:
     if isinstance(action, ParseError):
-        return Trial(state.grid, (), ()), -MALFORMED / max_turns
+        return Trial(state.grid, (), (), True), -MALFORMED / max_turns
     trial = try_answer(state.puzzle, state.grid, action)
     return trial, cost(trial, max_turns)
 

@@ -291,6 +291,35 @@ def test_an_honest_proposal_is_shown_whole(kwargs):
         assert fills_json(state.proposal) in text
 
 
+@pytest.mark.parametrize("kwargs", [TEAMS[0], TEAMS[2], TEAMS[3]], ids=names)
+def test_fills_that_change_nothing_cost_as_much_as_none(kwargs):
+    env = SudokuEnv(**kwargs)
+    env.reset(seed=0)
+    puzzle, role = env.state().puzzle, env.possible_agents[0].rpartition("_")[0]
+    cell = puzzle.clues.index(0)
+    row, col, right = cell // 4 + 1, cell % 4 + 1, puzzle.solution[cell]
+    clue = next(index for index, value in enumerate(puzzle.clues) if value)
+    refused = (clue // 4 + 1, clue % 4 + 1, 1)
+    idle = [(row, col, 0)]
+    costs = []
+    for fills in ([], idle, idle * 2, [*idle, refused], [(row, col, right), *idle]):
+        env.reset(seed=0)
+        env.step(say(role, fills))
+        costs.append(env.infos[env.possible_agents[0]]["reward_parts"]["local"])
+    assert costs == pytest.approx([-0.05] * 5)
+    env.reset(seed=0)
+    env.step(say(role, [(row, col, right)]))
+    assert env.infos[env.possible_agents[0]]["reward_parts"]["local"] == 0
+
+
+def test_repeating_the_grid_costs_as_much_as_no_fills():
+    env = SudokuEnv(team="single")
+    env.reset(seed=0)
+    clues = env.state().puzzle.clues
+    env.step(f"#### {[list(clues[start : start + 4]) for start in range(0, 16, 4)]}")
+    assert env.infos["planner_0"]["reward_parts"]["local"] == pytest.approx(-0.05)
+
+
 def test_refused_fills_are_told_next_turn():
     env = SudokuEnv(team="single")
     env.reset(seed=2)
