@@ -332,7 +332,8 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         """Return an independent environment in the same state; costs microseconds."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin.__dict__.update(self._reachable())
+        if self.episode_seed is not None:
+            twin.__dict__.update(self._reachable())
         return twin
 
     def _reachable(self) -> dict[str, Any]:

@@ -124,6 +124,12 @@ def _hashes(env, texts):
     return hashes
 
 
+def test_an_environment_that_was_never_reset_can_be_forked(guess_env):
+    twin = guess_env().fork()
+    twin.reset(seed=1)
+    assert twin.state_hash() == started(guess_env, seed=1).state_hash()
+
+
 def test_what_callers_change_stays_in_one_branch(guess_env):
     env = started(guess_env)
     env.step("12")
