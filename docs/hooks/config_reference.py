@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.section import Section
+from pettingllms_trainers.config.section import Section
 
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 

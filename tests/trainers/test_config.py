@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.config_file import dump_config, load_config, validate
+from pettingllms_trainers.config.run_file import dump_config, load_config, validate
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.sampler import sampling_of
 from pettingllms_trainers.types import Sampling

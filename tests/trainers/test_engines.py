@@ -76,7 +76,7 @@ def test_a_policy_that_generates_itself_needs_no_sync(small_config):
 
 @pytest.fixture
 def small_config(small_run_file):
-    from pettingllms_trainers.config_file import load_config
+    from pettingllms_trainers.config.run_file import load_config
 
     return load_config(small_run_file())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pettingllms_trainers.config_file import load_config
+from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.environments import held_out_kwargs, make_environments
 from pettingllms_trainers.errors import ConfigError
 

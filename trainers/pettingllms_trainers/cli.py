@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config_file import load_config
+from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.environments import make_environments
 from pettingllms_trainers.errors import GenerationError, GroupError, RolloutError, UpdateError
 from pettingllms_trainers.progress import progress_view

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.config_file import dump_config, load_config
+from pettingllms_trainers.config.run_file import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 
 __all__ = ["RunFiles", "fsync_directory", "read_lines", "write_atomically"]

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from pettingllms_trainers.backends import vllm_server
 from pettingllms_trainers.backends.vllm_server import VLLMServerEngine, write_weights
-from pettingllms_trainers.engine_config import VLLMServerConfig
+from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.models import build_tokenizer
 from pettingllms_trainers.types import Sampling

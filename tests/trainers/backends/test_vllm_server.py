@@ -19,7 +19,7 @@ from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.vllm_server import VLLMServerEngine
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.engine_config import VLLMServerConfig
+from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.run_files import read_lines
 

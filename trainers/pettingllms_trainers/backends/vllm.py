@@ -23,7 +23,7 @@ from pettingllms_trainers.backends.vllm_format import (
     completions_of,
     sampling_parameters,
 )
-from pettingllms_trainers.engine_config import EngineConfig
+from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.types import Completion, GenerateRequest
 

@@ -28,7 +28,7 @@ from transformers import PreTrainedTokenizerBase
 from pettingllms_trainers.backends.decoding import Limits, check_request
 from pettingllms_trainers.backends.vllm_format import completions_of, sampling_parameters
 from pettingllms_trainers.backends.vllm_replica import START, Replica, ReplicaLost, RequestFailed
-from pettingllms_trainers.engine_config import VLLMServerConfig
+from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.types import Completion, GenerateRequest
 

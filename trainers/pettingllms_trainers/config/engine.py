@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from pettingllms_trainers.section import Section
+from pettingllms_trainers.config.section import Section
 
 __all__ = ["Endpoints", "EngineConfig", "VLLMConfig", "VLLMServerConfig"]
 

@@ -1,0 +1,41 @@
+"""The configuration of a run: TOML files, flags over them, every rule checked here.
+
+Defaults are overridden by the files, files by flags. Attribute docstrings are the help texts.
+"""
+
+from pettingllms_trainers.config.algorithm import (
+    AdvantageConfig,
+    LossConfig,
+    OptimizerConfig,
+    RoleSamplingConfig,
+    RolloutConfig,
+)
+from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
+from pettingllms_trainers.config.policies import PolicyConfig
+from pettingllms_trainers.config.root import Config, config_hash
+from pettingllms_trainers.config.surroundings import (
+    CheckpointConfig,
+    EnvConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    WarmStartConfig,
+)
+
+__all__ = [
+    "AdvantageConfig",
+    "CheckpointConfig",
+    "Config",
+    "EngineConfig",
+    "EnvConfig",
+    "EvaluationConfig",
+    "LoggingConfig",
+    "LossConfig",
+    "OptimizerConfig",
+    "PolicyConfig",
+    "RoleSamplingConfig",
+    "RolloutConfig",
+    "VLLMConfig",
+    "VLLMServerConfig",
+    "WarmStartConfig",
+    "config_hash",
+]

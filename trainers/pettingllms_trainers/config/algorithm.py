@@ -1,0 +1,121 @@
+"""The part of a configuration that says how is sampled, compared and learnt."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pettingllms_trainers.advantage import Baseline, Credit, Grouping, Norm
+from pettingllms_trainers.config.section import Section
+
+__all__ = [
+    "AdvantageConfig",
+    "LossConfig",
+    "OptimizerConfig",
+    "RoleSamplingConfig",
+    "RolloutConfig",
+]
+
+
+class RoleSamplingConfig(Section):
+    """What is sampled otherwise for one role; keys that are left out are those of [rollout]."""
+
+    temperature: float | None = Field(default=None, gt=0)
+    """Sampling temperature of the role in training."""
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    """Longest completion of the role."""
+    stop: tuple[str, ...] | None = None
+    """Texts that end a completion of the role."""
+
+
+class RolloutConfig(Section):
+    """How training episodes are sampled."""
+
+    mode: Literal["tree", "parallel"] = "tree"
+    """tree: K candidates at every decision, one is followed; parallel: K whole episodes."""
+    num_levels: int = Field(default=32, ge=1)
+    """E: levels per train step, one rollout tree each."""
+    num_candidates: int = Field(default=4, ge=2)
+    """K: candidates per decision, or episodes per level in parallel mode."""
+    advance: Literal["greedy", "random", "softmax"] = "greedy"
+    """Candidate an episode goes on with: the best (the paper), any, or by softmax of rewards."""
+    advance_temperature: float = Field(default=1.0, gt=0)
+    """Divides the rewards in softmax advance."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Sampling temperature of training. There is no top-p or top-k here: importance ratios are
+    taken in the distribution that was sampled."""
+    max_completion_tokens: int = Field(default=64, ge=1)
+    """Longest completion."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion."""
+    per_role: dict[str, RoleSamplingConfig] = Field(default={})
+    """Tables [rollout.per_role.ROLE] of what differs for a role."""
+    max_failed_fraction: float = Field(default=0.05, ge=0, lt=1)
+    """Share of a step's rollouts, and of its candidates, that may fail before the run stops."""
+
+
+class AdvantageConfig(Section):
+    """How candidates are compared."""
+
+    grouping: Grouping = "at_grpo"
+    """Who is compared: at_grpo (one prompt); ablations: agent_turn, agent, turn (what shares these
+    within one level), trajectory (episodes of one level), none (the whole batch)."""
+    credit: Credit = "step"
+    """By what: the reward of the own step, the return from there on, the return of the episode."""
+    baseline: Baseline = "mean"
+    """What is subtracted: the mean of the group, or of the other members."""
+    norm: Norm = "std"
+    """What divides: the standard deviation of the group (GRPO), or nothing (Dr. GRPO)."""
+
+
+class LossConfig(Section):
+    """The clipped policy loss."""
+
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """Ratios below 1 - clip_low give no further gradient."""
+    clip_high: float = Field(default=0.2, gt=0)
+    """Ratios above 1 + clip_high give no further gradient."""
+    aggregation: Literal["token_mean", "sequence_mean", "length_free"] = "token_mean"
+    """token_mean: all tokens of a mini-batch weigh the same; sequence_mean: all completions do;
+    length_free: sum over a completion's tokens, divided by a constant (Dr. GRPO)."""
+    entropy_coefficient: float = Field(default=0.0, ge=0)
+    """Weight of the entropy bonus."""
+    kl_coefficient: float = Field(default=0.0, ge=0)
+    """Weight of the KL penalty to the policy at the start of training."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of that KL from one sampled token: log-ratio, half its square, or the unbiased one
+    that is never negative."""
+    old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
+    """Denominator of the ratio: what the engine reported, or a forward pass before the update;
+    auto: recompute when the engine has weights of its own (vLLM), else engine."""
+    importance_cap: float = Field(default=2.0, ge=0)
+    """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
+    most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""
+
+
+class OptimizerConfig(Section):
+    """AdamW and how a step's groups are cut into mini-batches."""
+
+    learning_rate: float = Field(default=1e-6, gt=0)
+    """Highest learning rate."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Decay of AdamW's two moments."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay."""
+    num_warmup_steps: int = Field(default=0, ge=0)
+    """Train steps of linear warm-up."""
+    final_fraction: float = Field(default=1.0, ge=0, le=1)
+    """The learning rate falls linearly to this share of its highest value; 1 keeps it."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this norm."""
+    num_epochs: int = Field(default=1, ge=1)
+    """Passes over the groups of a train step."""
+    groups_per_minibatch: int = Field(default=0, ge=0)
+    """Groups per optimizer step; 0: all groups of the train step at once."""
+    tokens_per_microbatch: int = Field(default=16384, ge=1)
+    """Tokens that are in memory at once; does not change the result."""
+    packing: bool = True
+    """Whether a group's prompt is computed once for all its completions; same result."""
+    gradient_checkpointing: bool = False
+    """Whether activations are recomputed in the backward pass: less memory, more time."""

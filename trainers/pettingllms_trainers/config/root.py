@@ -1,0 +1,143 @@
+"""The configuration of a run, with the rules that span its sections."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from pydantic import Field, model_validator
+
+from pettingllms_trainers.config.algorithm import (
+    AdvantageConfig,
+    LossConfig,
+    OptimizerConfig,
+    RolloutConfig,
+)
+from pettingllms_trainers.config.engine import EngineConfig
+from pettingllms_trainers.config.policies import PolicyConfig
+from pettingllms_trainers.config.section import Section
+from pettingllms_trainers.config.surroundings import (
+    CheckpointConfig,
+    EnvConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    WarmStartConfig,
+)
+
+__all__ = ["Config", "config_hash"]
+
+
+class Config(Section):
+    """AT-GRPO training of a team of agents on one environment."""
+
+    env: EnvConfig
+    policies: dict[str, PolicyConfig]
+    """Policies by name."""
+    roles: dict[str, str]
+    """Role to policy name; roles that name one policy share its weights."""
+    output_dir: str = "runs/run"
+    """Directory of everything the run writes; must be new or empty, unless it is resumed."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of everything that is drawn."""
+    num_steps: int = Field(default=150, ge=0)
+    """Train steps."""
+    device: str = "auto"
+    """Torch device of the policies; auto: the first GPU, else the CPU."""
+    num_threads: int = Field(default=0, ge=0)
+    """CPU threads of torch; 0: torch's own choice."""
+    rollout: RolloutConfig = RolloutConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    loss: LossConfig = LossConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    engine: EngineConfig = EngineConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+    @model_validator(mode="after")
+    def _check_roles(self) -> Config:
+        if not self.roles:
+            raise ValueError('[roles] is empty; give every role a policy: planner = "NAME"')
+        for role, policy in self.roles.items():
+            if policy not in self.policies:
+                raise ValueError(
+                    f"role {role!r} names the policy {policy!r}, which is not defined; policies: "
+                    f"{', '.join(self.policies) or 'none'}. Add a table [policies.{policy}]"
+                )
+        unused = [name for name in self.policies if name not in self.roles.values()]
+        if unused:
+            raise ValueError(
+                f"policy {unused[0]!r} plays no role; name it in [roles] or remove "
+                f"[policies.{unused[0]}]"
+            )
+        demonstrated = self.warm_start.demonstrators if self.warm_start.num_steps else {}
+        for role in demonstrated:
+            if role not in self.roles:
+                raise ValueError(
+                    f"warm_start.demonstrators names the role {role!r}; roles: "
+                    f"{', '.join(self.roles)}"
+                )
+        for role in self.rollout.per_role:
+            if role not in self.roles:
+                raise ValueError(
+                    f"rollout.per_role names the role {role!r}; roles: {', '.join(self.roles)}"
+                )
+        return self
+
+    @property
+    def resolved_loss(self) -> LossConfig:
+        """The loss with `old_logprobs` chosen."""
+        if self.loss.old_logprobs != "auto":
+            return self.loss
+        choice = "engine" if self.engine.kind == "transformers" else "recompute"
+        return self.loss.model_copy(update={"old_logprobs": choice})
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Config:
+        used: dict[str, str] = {}
+        for name, policy in self.policies.items():
+            if bool(policy.endpoints) != (self.engine.kind == "vllm_server"):
+                raise ValueError(
+                    f'policies.{name}.endpoints are needed with engine.kind = "vllm_server" and '
+                    f'only there; got engine.kind = "{self.engine.kind}" and '
+                    f"{len(policy.endpoints)} endpoints"
+                )
+            for url in policy.endpoints:
+                if url in used:
+                    raise ValueError(
+                        f"the policies {used[url]!r} and {name!r} name the same server {url}; a "
+                        "server holds the weights of one policy. Start one for each"
+                    )
+                used[url] = name
+        if self.engine.attention == "expanded" and self.optimizer.packing:
+            raise ValueError('engine.attention = "expanded" needs optimizer.packing = false')
+        return self
+
+    @model_validator(mode="after")
+    def _check_advantage(self) -> Config:
+        advantage, mode = self.advantage, self.rollout.mode
+        if mode == "tree" and advantage.credit != "step":
+            raise ValueError(
+                f'advantage.credit = "{advantage.credit}" needs rollout.mode = "parallel": '
+                "candidates that a tree does not follow have no return"
+            )
+        needs = {"at_grpo": "tree", "agent_turn": "parallel", "trajectory": "parallel"}
+        if needs.get(advantage.grouping, mode) != mode:
+            raise ValueError(
+                f'advantage.grouping = "{advantage.grouping}" needs rollout.mode = '
+                f'"{needs[advantage.grouping]}"'
+            )
+        if advantage.grouping == "trajectory" and advantage.credit != "episode":
+            raise ValueError('advantage.grouping = "trajectory" needs advantage.credit = "episode"')
+        return self
+
+
+def config_hash(config: Config) -> str:
+    """Return 16 hexadecimal digits of all that decides a run's results.
+
+    Where a run writes and what it shows is left out: both may differ when it is resumed.
+    """
+    data = config.model_dump(mode="json", exclude={"output_dir": True, "logging": True})
+    text = json.dumps(data, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]

@@ -1,0 +1,83 @@
+"""The part of a configuration around the algorithm: what is played, shown, evaluated and saved."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from pettingllms_trainers.config.section import Section
+
+__all__ = [
+    "CheckpointConfig",
+    "EnvConfig",
+    "EvaluationConfig",
+    "LoggingConfig",
+    "WarmStartConfig",
+]
+
+
+class EnvConfig(Section):
+    """The environment that is played."""
+
+    id: str
+    """Id of an installed environment, such as plan_path_v0."""
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
+
+
+class WarmStartConfig(Section):
+    """Supervised steps on demonstrations of reference policies, before reinforcement learning."""
+
+    num_steps: int = Field(default=0, ge=0)
+    """Supervised steps of every policy; 0: no warm start."""
+    demonstrators: dict[str, dict[str, Annotated[float, Field(gt=0)]]] = Field(default={})
+    """Role to the reference policies of the environment that it learns to imitate, with weights:
+    tool = { random = 0.9, oracle = 0.1 }."""
+    num_episodes: int = Field(default=256, ge=1)
+    """Episodes that are demonstrated."""
+    batch_size: int = Field(default=64, ge=1)
+    """Demonstrations per supervised step."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Learning rate of the supervised steps."""
+
+
+class EvaluationConfig(Section):
+    """Held-out evaluation: one sample per decision, no tree."""
+
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment that differ from [env.kwargs]; split is "test" unless given."""
+    num_episodes: int = Field(default=128, ge=1)
+    """Levels of the held-out set; the same ones at every evaluation."""
+    seed: int = Field(default=0, ge=0)
+    """Chooses the levels of the held-out set, whatever the seed of the run."""
+    every: int = Field(default=0, ge=0)
+    """Train steps between evaluations; 0: before and after training only."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Temperature of the sampled arm; the other arm is greedy."""
+    references: tuple[str, ...] = ()
+    """Reference policies of the environment whose results stand beside."""
+    swap_roles: bool = True
+    """Whether the final report plays the roles with each other's policies."""
+
+
+class CheckpointConfig(Section):
+    """When the run can be resumed from."""
+
+    every: int = Field(default=10, ge=1)
+    """Train steps between checkpoints."""
+    keep: int = Field(default=2, ge=1)
+    """Newest checkpoints that are kept."""
+
+
+class LoggingConfig(Section):
+    """What is shown and written beside the metrics. May differ when a run is resumed."""
+
+    progress: Literal["auto", "live", "plain", "off"] = "auto"
+    """Progress view: a live table, one line per train step, nothing; auto: live on a terminal."""
+    tensorboard: bool = True
+    """Whether TensorBoard files are written when the package tensorboard is installed."""
+    rollouts_every: int = Field(default=10, ge=0)
+    """Train steps between rollout trees in rollouts.jsonl; 0: none."""
+    num_rollouts: int = Field(default=2, ge=1)
+    """Rollout trees that are written then."""
