@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.config.merge import Layer
 from pettingllms_trainers.config.run_file import dump_config, load_config, validate
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.sampler import sampling_of
@@ -270,17 +271,13 @@ def test_the_hash_ignores_only_where_and_what_is_shown(run_file):
     assert config_hash(config) != config_hash(other)
 
 
-def merged(table, addition):
-    both = dict(table)
-    for key, value in addition.items():
-        both[key] = merged(both.get(key, {}), value) if isinstance(value, dict) else value
-    return both
-
-
 def test_the_run_files_of_the_readme_are_valid(repository):
     """The first one is whole, the others are additions to it."""
     text = (repository / "trainers" / "README.md").read_text(encoding="utf-8")
-    whole, *additions = map(tomllib.loads, re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
-    for table in (whole, *(merged(whole, addition) for addition in additions)):
-        validate(table, source="README.md")
-    assert [addition["engine"]["kind"] for addition in additions] == ["vllm", "vllm_server"]
+    whole, *additions = (
+        Layer("README.md", tomllib.loads(block))
+        for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    )
+    for layers in ([whole], *([whole, addition] for addition in additions)):
+        validate(layers)
+    assert [layer.table["engine"]["kind"] for layer in additions] == ["vllm", "vllm_server"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import random
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import tomli_w
 import tyro
@@ -15,9 +15,17 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.merge import (
+    EVERY_POLICY,
+    EVERY_ROLE,
+    Layer,
+    merge_layers,
+    origin_of,
+    read_layer,
+)
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["dump_config", "load_config", "parse_flags", "read_table", "validate"]
+__all__ = ["dump_config", "load_config", "validate"]
 
 _OPEN_TABLES = (
     "env.kwargs",
@@ -25,69 +33,52 @@ _OPEN_TABLES = (
     "warm_start.demonstrators",
     "rollout.per_role",
     "roles",
+    EVERY_POLICY,
 )
 """Tables whose keys a flag may add."""
 
 
-def load_config(path: Path, flags: Sequence[str] = ()) -> Config:
-    """Return the configuration of a run file with flags over it.
+def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Config:
+    """Return the configuration of one or more run files with flags over them.
 
     Args:
-        path: TOML file.
+        paths: TOML files; of keys that stand in several, those of later files count.
         flags: Command-line flags such as `["--optimizer.learning-rate", "3e-4"]`. `--help`
-            prints the help with the values of the file and exits.
+            prints the help with the values of the files and exits.
 
     Raises:
-        ConfigError: The file is missing or not TOML, or a key or value in it is wrong.
+        ConfigError: A file is missing or not TOML, or a key or value in it is wrong.
         SystemExit: A flag is wrong (code 2; the message is on standard error), or `--help`.
     """
-    table = read_table(path)
-    rest = _take_open_flags(table, flags)
-    return parse_flags(validate(table, source=str(path)), rest, path=path)
+    layers = [read_layer(path) for path in ([paths] if isinstance(paths, Path) else paths)]
+    names = " ".join(layer.source for layer in layers)
+    added, rest = _take_open_flags(flags)
+    if added:
+        layers.append(Layer("the command line", added))
+    return _parse_flags(validate(layers), rest, names)
 
 
-def read_table(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file.
-
-    Raises:
-        ConfigError: There is no such file, or it is not TOML.
-    """
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")])
-        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
-        raise ConfigError(f"no run file at {path}{hint}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the run file {path} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the run file {path} is not TOML: {error}") from error
-
-
-def validate(table: Mapping[str, Any], *, source: str) -> Config:
-    """Return the configuration that a table describes.
-
-    Args:
-        table: Content of a run file.
-        source: Where it came from, for messages.
+def validate(layers: Sequence[Layer]) -> Config:
+    """Return the configuration that some run files describe together.
 
     Raises:
         ConfigError: A key is unknown, a value is wrong, or two values contradict each other.
     """
     try:
-        return Config.model_validate(table)
+        return Config.model_validate(merge_layers(layers))
     except ValidationError as error:
-        problems = [_problem(detail) for detail in error.errors()]
-        raise ConfigError(f"{source}: {'; '.join(problems)}") from None
+        problems: dict[str, list[str]] = {}
+        for detail in error.errors():
+            source, location = origin_of(layers, [str(part) for part in detail["loc"]])
+            found = problems.setdefault(source, [])
+            problem = _problem(detail, location)
+            if problem not in found:
+                found.append(problem)
+        told = [f"{source}: {'; '.join(found)}" for source, found in problems.items()]
+        raise ConfigError("; ".join(told)) from None
 
 
-def parse_flags(config: Config, flags: Sequence[str], *, path: Path) -> Config:
-    """Return the configuration with the values of flags.
-
-    Raises:
-        SystemExit: A flag is unknown (the message suggests one) or its value is wrong; or `--help`.
-    """
+def _parse_flags(config: Config, flags: Sequence[str], names: str) -> Config:
     if not flags:
         return config
     state = random.getstate()  # tyro draws from the global generator
@@ -96,8 +87,8 @@ def parse_flags(config: Config, flags: Sequence[str], *, path: Path) -> Config:
             Config,
             default=config,
             args=list(flags),
-            prog=f"pettingllms-train {path}",
-            description=f"{Config.__doc__} Defaults are the values after reading {path}.",
+            prog=f"pettingllms-train {names}",
+            description=f"{Config.__doc__} Defaults are the values after reading {names}.",
         )
     finally:
         random.setstate(state)
@@ -108,8 +99,9 @@ def dump_config(config: Config) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _take_open_flags(table: dict[str, Any], flags: Sequence[str]) -> list[str]:
-    """Move flags of open tables into the table; return the other flags."""
+def _take_open_flags(flags: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return what flags add to open tables, and the other flags."""
+    table: dict[str, Any] = {}
     rest: list[str] = []
     waiting = list(flags)
     while waiting:
@@ -129,7 +121,7 @@ def _take_open_flags(table: dict[str, Any], flags: Sequence[str]) -> list[str]:
             if not isinstance(target, dict):
                 raise ConfigError(f"the flag {flag} needs a table [{prefix}]; it is {target!r}")
         target[key] = _toml_value(value)
-    return rest
+    return table, rest
 
 
 def _toml_value(text: str) -> Any:
@@ -139,8 +131,7 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _problem(detail: ErrorDetails) -> str:
-    location = [str(part) for part in detail["loc"]]
+def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
     key = ".".join(location)
     if detail["type"] == "extra_forbidden":
         known = _known_keys(location[:-1])
@@ -157,13 +148,14 @@ def _problem(detail: ErrorDetails) -> str:
 
 def _known_keys(location: Sequence[str]) -> list[str]:
     """Return the keys of the section at a location; keys of a table of sections count as one."""
-    model: Any = Config
-    for part in location:
-        if not isinstance(model, type) or not issubclass(model, BaseModel):
-            continue
+    if not location:
+        return [*Config.model_fields, EVERY_POLICY, EVERY_ROLE]
+    model: type[BaseModel] = Config
+    parts = iter(["policies", "NAME", *location[1:]] if location[0] == EVERY_POLICY else location)
+    for part in parts:
         annotation: Any = model.model_fields[part].annotation
-        values = getattr(annotation, "__args__", ())
-        model = values[1] if len(values) == 2 else annotation
-        if len(values) == 2:
-            return list(model.model_fields)
+        if get_origin(annotation) is dict:
+            next(parts)
+            annotation = get_args(annotation)[1]
+        model = annotation
     return list(model.model_fields)

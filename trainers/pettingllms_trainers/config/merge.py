@@ -1,0 +1,129 @@
+"""Several run files as one: merged from left to right, each key's origin kept for messages.
+
+Two keys stand for others and are gone afterwards: the table ``[every_policy]`` has keys of all
+policies, and ``every_role = "NAME"`` lets one policy play all roles of the files before it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pettingllms_trainers.errors import ConfigError
+
+__all__ = ["EVERY_POLICY", "EVERY_ROLE", "Layer", "merge_layers", "origin_of", "read_layer"]
+
+EVERY_POLICY = "every_policy"
+EVERY_ROLE = "every_role"
+
+
+class Layer(NamedTuple):
+    """One run file, or the flags over all of them."""
+
+    source: str
+    """What messages call it."""
+    table: dict[str, Any]
+    """Its content."""
+
+
+def read_layer(path: Path) -> Layer:
+    """Return the content of a TOML file.
+
+    Raises:
+        ConfigError: There is no such file, or it is not TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            return Layer(str(path), tomllib.load(file))
+    except FileNotFoundError:
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")])
+        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+        raise ConfigError(f"no run file at {path}{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the run file {path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the run file {path} is not TOML: {error}") from error
+
+
+def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return one table: tables are merged key by key, of other values the last one counts.
+
+    A policy has the keys of ``[every_policy]`` where it has none of its own, whichever file they
+    stand in; a policy that only ``[roles]`` names consists of them.
+
+    Raises:
+        ConfigError: `every_policy` is no table, or `every_role` no name.
+    """
+    table: dict[str, Any] = {}
+    for layer in layers:
+        player = layer.table.get(EVERY_ROLE)
+        if player is not None:
+            if not isinstance(player, str):
+                raise ConfigError(f"{layer.source}: {EVERY_ROLE} is {player!r}; name a policy")
+            table["roles"] = dict.fromkeys(_table(table, "roles"), player)
+        table = _merged(table, layer.table)
+    table.pop(EVERY_ROLE, None)
+    if EVERY_POLICY in table:
+        _spread(table, layers)
+    return table
+
+
+def origin_of(layers: Sequence[Layer], location: Sequence[str]) -> tuple[str, list[str]]:
+    """Return which files a key comes from, and its name there.
+
+    Args:
+        layers: As they were merged.
+        location: Path of the key in the merged table.
+
+    Returns:
+        The last file that has the key, or all files when none has it.
+    """
+    names = [list(location)] if location else []
+    if len(location) > 2 and location[0] == "policies":
+        names.append([EVERY_POLICY, *location[2:]])
+    for name in names:
+        for layer in reversed(layers):
+            if _has(layer.table, name):
+                return layer.source, name
+    return " + ".join(layer.source for layer in layers), list(location)
+
+
+def _spread(table: dict[str, Any], layers: Sequence[Layer]) -> None:
+    """Give the keys of `every_policy` to all policies."""
+    common = table.pop(EVERY_POLICY)
+    if not isinstance(common, dict):
+        source, _ = origin_of(layers, [EVERY_POLICY])
+        raise ConfigError(f"{source}: {EVERY_POLICY} is {common!r}; write a table [{EVERY_POLICY}]")
+    players = [player for player in _table(table, "roles").values() if isinstance(player, str)]
+    own = table.setdefault("policies", {})
+    if isinstance(own, dict):
+        table["policies"] = {
+            name: _merged(common, values) if isinstance(values, dict) else values
+            for name, values in ({player: {} for player in players} | own).items()
+        }
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        if isinstance(value, dict):
+            value = _merged(old if isinstance(old, dict) else {}, value)
+        both[key] = value
+    return both
+
+
+def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = table.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _has(table: Any, location: Sequence[str]) -> bool:
+    for key in location:
+        if not isinstance(table, dict) or key not in table:
+            return False
+        table = table[key]
+    return True
