@@ -1,9 +1,10 @@
-"""`pettingllms-train CONFIG [--resume] [flags]`: parse, set up, train, report."""
+"""`pettingllms-train CONFIG... [--resume] [flags]`: parse, set up, train, report."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import logging
 import sys
 from collections.abc import Sequence
@@ -24,9 +25,9 @@ from pettingllms_trainers.stopping import StopRequest, StopRequested
 __all__ = ["main"]
 
 _USAGE = """\
-usage: pettingllms-train CONFIG [--resume] [--SECTION.KEY VALUE ...]
+usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
 
-Train a team of agents with AT-GRPO as the TOML file CONFIG says.
+Train a team of agents with AT-GRPO as the TOML files CONFIG say; later ones override earlier ones.
 
   --resume             go on with the run in its output directory
   --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
@@ -46,25 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    path, is_resumed, flags = _parse(arguments)
-    if path is None:
+    paths, is_resumed, flags = _parse(arguments)
+    if not paths:
         sys.stdout.write(_USAGE)
         return 0 if {"-h", "--help"} & set(arguments) else 2
     try:
-        return _train(load_config(path, flags), is_resumed=is_resumed)
+        return _train(load_config(paths, flags), is_resumed=is_resumed)
     except (GenerationError, GroupError, RolloutError, UpdateError) as error:
         return _fail(error, 1)
     except PettingLLMsError as error:
         return _fail(error, 2)
 
 
-def _parse(arguments: Sequence[str]) -> tuple[Path | None, bool, list[str]]:
+def _parse(arguments: Sequence[str]) -> tuple[list[Path], bool, list[str]]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true")
     known, rest = parser.parse_known_args(arguments)
-    if not rest or rest[0].startswith("-"):
-        return None, known.resume, rest
-    return Path(rest[0]), known.resume, rest[1:]
+    paths = [Path(name) for name in itertools.takewhile(lambda x: not x.startswith("-"), rest)]
+    return paths, known.resume, rest[len(paths) :]
 
 
 def _fail(error: Exception, code: int) -> int:
