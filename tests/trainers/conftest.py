@@ -119,7 +119,13 @@ def scripted_pool():
         scripts = scripts or {"shared": script}
         engines = {name: ScriptedEngine(script) for name, script in scripts.items()}
         policies = {
-            name: Policy(name=name, encode=encode, batcher=Batcher(engine), updater=None)
+            name: Policy(
+                name=name,
+                encode=encode,
+                encode_answer=lambda text: tuple(text.encode()),
+                batcher=Batcher(engine),
+                updater=None,
+            )
             for name, engine in engines.items()
         }
         first = next(iter(scripts))

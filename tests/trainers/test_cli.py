@@ -97,11 +97,11 @@ def test_a_run_writes_what_it_promises(run, tmp_path):
 
 def test_a_truncated_checkpoint_is_told(run, tmp_path):
     assert run(num_steps=1)[0] == 0
-    path = sorted((tmp_path / "run" / "checkpoints").glob("*/policy-0.pt"))[-1]
+    path = sorted((tmp_path / "run" / "checkpoints").glob("*/policy-0/state.pt"))[-1]
     path.write_bytes(path.read_bytes()[:100])
     code, _, err = run("--resume", num_steps=1)
     assert code == 2
-    assert "is damaged: policy-0.pt has 100 of" in err
+    assert "is damaged: policy-0/state.pt has 100 of" in err
 
 
 def test_too_many_failures_end_the_run_with_their_cause(run, monkeypatch):

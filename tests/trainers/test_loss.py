@@ -158,6 +158,19 @@ def test_kl_estimators_agree_with_the_true_divergence():
     assert (kl_estimate(policy, reference, "k3") >= 0).all()
 
 
+@pytest.mark.parametrize("estimator", ["k1", "k2"])
+def test_the_expected_gradient_of_the_penalty_is_that_of_the_divergence(estimator):
+    logits = random_logits(1)[0].requires_grad_()
+    reference = random_logits(2).log_softmax(-1)[0]
+    policy = logits.log_softmax(-1)
+    (true,) = torch.autograd.grad((policy.exp() * (policy - reference)).sum(), logits)
+    policy = logits.log_softmax(-1)
+    # Tokens are drawn from the policy: their shares carry no gradient.
+    penalty = (policy.exp().detach() * kl_estimate(policy, reference, estimator)).sum()
+    (found,) = torch.autograd.grad(penalty, logits)
+    torch.testing.assert_close(found, true)
+
+
 def test_far_away_policies_give_finite_losses():
     config = LossConfig()
     assert math.isfinite(loss_of([0.0], [-5000.0], [-1.0], config))

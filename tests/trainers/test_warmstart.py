@@ -8,11 +8,12 @@ from transformers import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.attention import use_layouts
+from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig, OptimizerConfig
 from pettingllms_trainers.models import build_tiny
-from pettingllms_trainers.types import GenerateRequest, Sampling
-from pettingllms_trainers.warmstart import Demonstration, warm_start
+from pettingllms_trainers.types import Demonstration, GenerateRequest, Imitation, Sampling
+from pettingllms_trainers.warmstart import imitate
 
 torch.set_num_threads(1)  # several at once are slower on models this small
 
@@ -39,9 +40,14 @@ def demonstrations(count=64):
     return [Demonstration(prompt, (prompt[-1], prompt[0], EOS)) for prompt in prompts]
 
 
-def run(model, *, num_steps=60, **options):
-    options = {"batch_size": 16, "optimizer": OptimizerConfig(learning_rate=1e-2)} | options
-    return warm_start(model, demonstrations(), num_steps=num_steps, **options)
+def fit(model, data, *, on_step=None, packing=True, **imitation):
+    learner = Learner(model, OptimizerConfig(packing=packing), "float32")
+    settings = {"num_steps": 60, "batch_size": 16, "learning_rate": 1e-2, "seed": 0} | imitation
+    return imitate(learner, data, Imitation(**settings), on_step)
+
+
+def run(model, **options):
+    return fit(model, demonstrations(), **options)
 
 
 def test_demonstrations_are_learned(directory):
@@ -64,9 +70,7 @@ def test_demonstrations_are_learned(directory):
 def test_the_loss_is_that_of_transformers_with_masked_labels(directory):
     model = load(directory)
     chosen = demonstrations(5)
-    first = warm_start(
-        model, chosen, num_steps=1, batch_size=5, optimizer=OptimizerConfig(learning_rate=1e-9)
-    )
+    first = fit(model, chosen, num_steps=1, batch_size=5, learning_rate=1e-9)
     total = 0.0
     for prompt, completion in chosen:
         ids = torch.tensor([prompt + completion])
@@ -90,20 +94,13 @@ def test_equal_seeds_give_equal_weights_and_progress_is_told(directory):
 
 
 def test_batches_larger_than_the_demonstrations_go_round(directory):
-    history = warm_start(
-        load(directory),
-        demonstrations(3),
-        num_steps=2,
-        batch_size=8,
-        optimizer=OptimizerConfig(learning_rate=1e-3, packing=False),
-    )
+    history = fit(load(directory), demonstrations(3), num_steps=2, batch_size=8, packing=False)
     assert len(history) == 2
 
 
 def test_missing_and_empty_demonstrations_are_refused(directory):
     model = load(directory)
-    options = {"num_steps": 1, "batch_size": 1, "optimizer": OptimizerConfig()}
     with pytest.raises(InvalidArgument, match="demonstrations"):
-        warm_start(model, [], **options)
+        fit(model, [])
     with pytest.raises(InvalidArgument, match="empty prompt or completion"):
-        warm_start(model, [Demonstration((4,), ())], **options)
+        fit(model, [Demonstration((4,), ())])

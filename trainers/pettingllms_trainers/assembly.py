@@ -130,6 +130,7 @@ def build_pool(config: Config, policies: Mapping[str, TransformersPolicy]) -> Po
         members[name] = Policy(
             name=name,
             encode=policy.encode,
+            encode_answer=policy.encode_answer,
             batcher=Batcher(engine),
             updater=policy if policy.is_trainable else None,
             sync=sync,
@@ -140,7 +141,6 @@ def build_pool(config: Config, policies: Mapping[str, TransformersPolicy]) -> Po
 def build_trainer(
     config: Config,
     environments: tuple[TextEnv[Any], TextEnv[Any]],
-    policies: Mapping[str, TransformersPolicy],
     pool: PolicyPool,
     files: RunFiles,
     *,
@@ -153,7 +153,6 @@ def build_trainer(
     Args:
         config: The run's configuration.
         environments: For training, and of the held-out split; see `environments.make_environments`.
-        policies: See `build_policies`.
         pool: See `build_pool`.
         files: An opened run directory.
         progress: What people see meanwhile.
@@ -165,7 +164,7 @@ def build_trainer(
     return Trainer(
         config=config,
         pool=pool,
-        warm_start=WarmStart(config, env, policies, stop),
+        warm_start=WarmStart(config, env, pool, stop),
         sampler=Sampler(env, pool, config, failures, runner),
         held_out=HeldOutSet(held_out_env, config, failures, runner),
         recorder=Recorder(files, config, progress),

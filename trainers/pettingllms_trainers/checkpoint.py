@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, Protocol
 
 from pettingllms_trainers.errors import CheckpointError
-from pettingllms_trainers.run_files import fsync_directory
+from pettingllms_trainers.run_files import fsync_path
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "Saves", "load_checkpoint", "save_checkpoint"]
 
-_FORMAT = 1
+_FORMAT = 2
 _MANIFEST = "checkpoint.json"
-_KEYS = {"format", "config_hash", "step", "num_levels_used", "policies"}
+_KEYS = {"format", "config_hash", "step", "num_levels_used", "policies", "files"}
 _PARTIAL = ".partial-"
 _NAME = re.compile(r"step-(\d{8})")
+
+
+class Saves(Protocol):
+    """What can write its state; see `Update`."""
+
+    def save_state(self, directory: Path) -> None:
+        """Write files into a directory, which exists."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,12 +39,18 @@ class Checkpoint:
     """Train steps that are done."""
     num_levels_used: int
     """Level cursor: training levels drawn so far."""
-    policies: Mapping[str, Mapping[str, Any]]
-    """`Update.state_dict()` of every trainable policy."""
+    policies: Mapping[str, Path]
+    """Directory with the state of every trainable policy; see `Update.load_state`."""
 
 
 def save_checkpoint(
-    directory: Path, checkpoint: Checkpoint, *, config_hash: str, keep: int
+    directory: Path,
+    policies: Mapping[str, Saves],
+    *,
+    step: int,
+    num_levels_used: int,
+    config_hash: str,
+    keep: int,
 ) -> Path:
     """Write a checkpoint, unless that of its step exists, and remove the oldest beyond `keep`.
 
@@ -48,14 +59,16 @@ def save_checkpoint(
 
     Args:
         directory: Holds all checkpoints of a run.
-        checkpoint: What to write.
+        policies: Trainable policies by name.
+        step: Train steps that are done.
+        num_levels_used: Training levels drawn so far.
         config_hash: Of the run's configuration.
         keep: Number of newest checkpoints that stay, at least 1.
 
     Returns:
         The directory of the new checkpoint.
     """
-    final = directory / f"step-{checkpoint.step:08d}"
+    final = directory / f"step-{step:08d}"
     if final.exists():
         return final
     directory.mkdir(parents=True, exist_ok=True)
@@ -63,12 +76,21 @@ def save_checkpoint(
         shutil.rmtree(leftover)
     partial = directory / f"{_PARTIAL}{final.name}"
     try:
-        _write(partial, checkpoint, config_hash)
+        folders = _write_policies(partial, policies)
+        manifest = {
+            "format": _FORMAT,
+            "config_hash": config_hash,
+            "step": step,
+            "num_levels_used": num_levels_used,
+            "policies": folders,
+            "files": _synced_files(partial),
+        }
+        _write_manifest(partial, manifest)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     os.replace(partial, final)
-    fsync_directory(directory)
+    fsync_path(directory)
     for old in _all(directory)[:-keep]:
         shutil.rmtree(old)
     return final
@@ -99,35 +121,40 @@ def load_checkpoint(directory: Path, *, config_hash: str) -> Checkpoint | None:
             f"{path} was written by a run of another configuration (hash "
             f"{manifest['config_hash']}, this one has {config_hash})"
         )
+    _check_files(path, manifest["files"])
     return Checkpoint(
         step=manifest["step"],
         num_levels_used=manifest["num_levels_used"],
-        policies={name: _read_policy(path, file) for name, file in manifest["policies"].items()},
+        policies={name: path / folder for name, folder in manifest["policies"].items()},
     )
 
 
-def _write(partial: Path, checkpoint: Checkpoint, config_hash: str) -> None:
+def _write_policies(partial: Path, policies: Mapping[str, Saves]) -> dict[str, str]:
     partial.mkdir()
-    files: dict[str, dict[str, Any]] = {}
-    for index, (name, state) in enumerate(checkpoint.policies.items()):
-        path = partial / f"policy-{index}.pt"
-        with path.open("wb") as file:
-            torch.save(dict(state), file)
-            file.flush()
-            os.fsync(file.fileno())
-        files[name] = {"file": path.name, "num_bytes": path.stat().st_size}
-    manifest = {
-        "format": _FORMAT,
-        "config_hash": config_hash,
-        "step": checkpoint.step,
-        "num_levels_used": checkpoint.num_levels_used,
-        "policies": files,
-    }
+    folders: dict[str, str] = {}
+    for index, (name, policy) in enumerate(policies.items()):
+        folders[name] = f"policy-{index}"
+        (partial / folders[name]).mkdir()
+        policy.save_state(partial / folders[name])
+    return folders
+
+
+def _synced_files(partial: Path) -> dict[str, int]:
+    """Make everything below a directory durable; return the sizes of its files in bytes."""
+    sizes: dict[str, int] = {}
+    for path in sorted(partial.rglob("*")):
+        fsync_path(path)
+        if path.is_file():
+            sizes[path.relative_to(partial).as_posix()] = path.stat().st_size
+    return sizes
+
+
+def _write_manifest(partial: Path, manifest: Mapping[str, Any]) -> None:
     with (partial / _MANIFEST).open("w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=2)
         file.flush()
         os.fsync(file.fileno())
-    fsync_directory(partial)
+    fsync_path(partial)
 
 
 def _all(directory: Path) -> list[Path]:
@@ -146,15 +173,12 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_policy(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
-    file = path / entry["file"]
-    num_bytes = file.stat().st_size if file.is_file() else 0
-    if num_bytes != entry["num_bytes"]:
-        raise _damaged(path, f"{file.name} has {num_bytes} of {entry['num_bytes']} bytes")
-    try:
-        return torch.load(file, weights_only=True, map_location="cpu")
-    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-        raise _damaged(path, f"{file.name}: {error}") from error
+def _check_files(path: Path, files: Mapping[str, int]) -> None:
+    for name, num_bytes in files.items():
+        file = path / name
+        found = file.stat().st_size if file.is_file() else 0
+        if found != num_bytes:
+            raise _damaged(path, f"{name} has {found} of {num_bytes} bytes")
 
 
 def _damaged(path: Path, problem: str) -> CheckpointError:

@@ -92,7 +92,7 @@ def _train(config: Config, *, is_resumed: bool) -> int:
     progress = progress_view(config.logging.progress, console, config.num_steps)
     with StopRequest() as stop, asyncio.Runner() as runner, progress:
         trainer = build_trainer(
-            config, environments, policies, pool, files, progress=progress, stop=stop, runner=runner
+            config, environments, pool, files, progress=progress, stop=stop, runner=runner
         )
         try:
             report = trainer.run()

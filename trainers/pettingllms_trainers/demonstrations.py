@@ -9,13 +9,12 @@ from typing import Any
 
 from pettingllms import TextEnv
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.policy import Policy, PolicyPool, Update
 from pettingllms_trainers.reference import play_reference
 from pettingllms_trainers.rollout import EpisodeSpec
 from pettingllms_trainers.stopping import StopRequest
-from pettingllms_trainers.warmstart import Demonstration, WarmStartStep, warm_start
+from pettingllms_trainers.types import Demonstration, Imitation, ImitationStep
 
 __all__ = ["WarmStart", "collect_demonstrations"]
 
@@ -25,7 +24,7 @@ _NOTE_EVERY = 25
 
 def collect_demonstrations(
     env: TextEnv[Any],
-    policies: Mapping[str, TransformersPolicy],
+    policies: Mapping[str, Policy],
     demonstrators: Mapping[str, Mapping[str, float]],
     *,
     num_episodes: int,
@@ -50,20 +49,9 @@ def collect_demonstrations(
         for decision in play_reference(env, spec, demonstrators).decisions:
             policy = policies[decision.role]
             found[decision.role].append(
-                Demonstration(policy.encode(decision.messages), _answer_ids(policy, decision.text))
+                Demonstration(policy.encode(decision.messages), policy.encode_answer(decision.text))
             )
     return dict(found)
-
-
-def _answer_ids(policy: TransformersPolicy, text: str) -> tuple[int, ...]:
-    tokenizer = policy.tokenizer
-    end = tokenizer.eos_token_id
-    if not isinstance(end, int):
-        raise ConfigError(
-            "a warm start needs a tokenizer with an end-of-sequence token: demonstrated answers "
-            "must end. Set warm_start.num_steps = 0, or choose another model"
-        )
-    return (*tokenizer.encode(text, add_special_tokens=False), end)
 
 
 class WarmStart:
@@ -72,7 +60,7 @@ class WarmStart:
     Args:
         config: The run's configuration.
         env: Training environment.
-        policies: Policies by name.
+        pool: Who plays which role.
         stop: Asked after every step.
     """
 
@@ -80,13 +68,13 @@ class WarmStart:
         self,
         config: Config,
         env: TextEnv[Any],
-        policies: Mapping[str, TransformersPolicy],
+        pool: PolicyPool,
         stop: StopRequest,
     ) -> None:
         self._stop = stop
         self._config = config
         self._env = env
-        self._policies = policies
+        self._pool = pool
 
     def run(self, note: Callable[[str], None]) -> dict[str, float]:
         """Fit the policies; return the metrics. Does nothing when no steps are wanted.
@@ -103,33 +91,29 @@ class WarmStart:
         note(f"warm start: {settings.num_episodes} demonstrated episodes")
         by_role = collect_demonstrations(
             self._env,
-            {role: self._policies[name] for role, name in config.roles.items()},
+            {role: self._pool.for_role(role) for role in config.roles},
             settings.demonstrators,
             num_episodes=settings.num_episodes,
             seed=config.seed,
         )
         metrics: dict[str, float] = {}
-        for name, policy in self._policies.items():
-            if policy.is_trainable:
-                data = [
-                    d
-                    for role, found in by_role.items()
-                    for d in found
-                    if config.roles[role] == name
-                ]
-                metrics[f"warm_start/{name}/loss"] = self._fit(name, policy, data, note)
+        for name, updater in self._pool.updaters().items():
+            data = [
+                d for role, found in by_role.items() for d in found if config.roles[role] == name
+            ]
+            metrics[f"warm_start/{name}/loss"] = self._fit(name, updater, data, note)
         return metrics
 
     def _fit(
         self,
         name: str,
-        policy: TransformersPolicy,
+        updater: Update,
         demonstrations: list[Demonstration],
         note: Callable[[str], None],
     ) -> float:
         config, settings = self._config, self._config.warm_start
 
-        def tell(step: WarmStartStep) -> None:
+        def tell(step: ImitationStep) -> None:
             self._stop.check()
             if (step.step + 1) % _NOTE_EVERY == 0:
                 note(
@@ -137,14 +121,11 @@ class WarmStart:
                     f"loss {step.loss:.3f}"
                 )
 
-        history = warm_start(
-            policy.model,
-            demonstrations,
+        imitation = Imitation(
             num_steps=settings.num_steps,
             batch_size=settings.batch_size,
-            optimizer=config.optimizer.model_copy(update={"learning_rate": settings.learning_rate}),
-            precision=config.engine.precision,
+            learning_rate=settings.learning_rate,
             seed=derive_seed(config.seed, "warm start", name),
-            on_step=tell,
         )
+        history = updater.imitate(demonstrations, imitation, tell)
         return fmean(step.loss for step in history[-_NUM_LAST_STEPS:])

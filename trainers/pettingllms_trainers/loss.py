@@ -74,7 +74,8 @@ def token_statistics(
 
 
 _ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
-    "k1": lambda log_ratio: -log_ratio,
+    # Its own gradient has mean 0 on policy, so it borrows that of k2.
+    "k1": lambda log_ratio: log_ratio.square() / 2 - (log_ratio.square() / 2 + log_ratio).detach(),
     "k2": lambda log_ratio: log_ratio.square() / 2,
     "k3": lambda log_ratio: log_ratio.expm1() - log_ratio,
 }
@@ -86,10 +87,12 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
     Args:
         logprobs: ``[M]`` of the policy.
         reference: ``[M]`` of the reference.
-        estimator: ``k1``: log-ratio, unbiased; ``k2``: half its square, biased, with the right
-            gradient; ``k3``: ``r - 1 - log r``, unbiased and never negative.
+        estimator: ``k1``: log-ratio, unbiased, with the gradient of k2; ``k2``: half its square,
+            biased, with the right gradient on policy; ``k3``: ``r - 1 - log r``, unbiased and never
+            negative, with a gradient that is right near the reference only.
 
     Source: Schulman 2020, "Approximating KL divergence"; k3 in GRPO (arXiv 2402.03300, eq. 4).
+        Changed: the gradient of k1, as a penalty with the plain one would do nothing.
     """
     log_ratio = (reference - logprobs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return _ESTIMATORS[estimator](log_ratio)

@@ -53,8 +53,8 @@ METRICS: Mapping[str, str] = {
     "loss/<policy>/entropy": "Mean entropy of the next-token distribution, in nats.",
     "loss/<policy>/ratio_mean": "Mean importance ratio of trained tokens.",
     "loss/<policy>/ratio_max": "Largest importance ratio.",
-    "loss/<policy>/first_ratio_error": "Largest distance of a ratio from 1 before the first "
-    "optimizer step: engine against trainer, unless the latter's are recomputed.",
+    "loss/<policy>/first_ratio_error": "Largest distance of a ratio from 1 in the "
+    "mini-batch of the first optimizer step: engine against trainer, unless recomputed.",
     "loss/<policy>/engine_gap_mean": "Mean distance of the engine's log-probabilities of sampled "
     "tokens from the trainer's, in nats; 0 where they are not recomputed.",
     "loss/<policy>/engine_gap_max": "Largest such distance.",

@@ -7,14 +7,35 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
+from pettingllms_trainers.types import (
+    Completion,
+    Demonstration,
+    GenerateRequest,
+    Imitation,
+    ImitationStep,
+    TrainingGroup,
+    UpdateStats,
+)
 
-__all__ = ["Batcher", "Encode", "Generate", "Policy", "PolicyPool", "Sync", "Update"]
+__all__ = [
+    "Batcher",
+    "Encode",
+    "EncodeAnswer",
+    "Generate",
+    "Policy",
+    "PolicyPool",
+    "Sync",
+    "Update",
+]
 
 Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
 """Chat messages to prompt token ids, the generation prompt included."""
+
+
+EncodeAnswer = Callable[[str], tuple[int, ...]]
+"""The text of an answer to completion token ids, the end token included."""
 
 
 class Generate(Protocol):
@@ -36,12 +57,25 @@ class Update(Protocol):
         """Train on the groups of one step; sampling afterwards uses the new weights."""
         ...
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return all that an exact resume needs: tensors, numbers, texts, lists and dicts."""
+    def imitate(
+        self,
+        demonstrations: Sequence[Demonstration],
+        imitation: Imitation,
+        on_step: Callable[[ImitationStep], None],
+    ) -> list[ImitationStep]:
+        """Fit the policy to demonstrations; what `on_step` raises stops it."""
         ...
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on exactly where `state_dict` was taken."""
+    def save_state(self, directory: Path) -> None:
+        """Write all that an exact resume needs as files into a directory, which exists."""
+        ...
+
+    def load_state(self, directory: Path) -> None:
+        """Go on exactly where `save_state` was called.
+
+        Raises:
+            CheckpointError: The files are damaged or of another model; nothing was changed.
+        """
         ...
 
     def save_pretrained(self, directory: Path) -> None:
@@ -108,6 +142,8 @@ class Policy:
     """Name in the run file."""
     encode: Encode
     """Its tokenizer's chat template."""
+    encode_answer: EncodeAnswer
+    """The same tokenizer, for answers that are demonstrated."""
     batcher: Batcher
     """Its engine, behind the joining of requests."""
     updater: Update | None

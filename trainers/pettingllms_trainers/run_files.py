@@ -24,7 +24,7 @@ from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.run_file import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 
-__all__ = ["RunFiles", "fsync_directory", "read_lines", "write_atomically"]
+__all__ = ["RunFiles", "fsync_path", "read_lines", "write_atomically"]
 
 _LINE_FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _PARTIAL = ".partial"
@@ -134,12 +134,12 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
-    fsync_directory(path.parent)
+    fsync_path(path.parent)
 
 
-def fsync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def fsync_path(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.advantage import Estimator
-from pettingllms_trainers.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pettingllms_trainers.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.demonstrations import WarmStart
 from pettingllms_trainers.groups import score_groups, training_groups
@@ -82,7 +82,7 @@ class Trainer:
         if checkpoint is None:
             return None
         for name, updater in self.pool.updaters().items():
-            updater.load_state_dict(checkpoint.policies[name])
+            updater.load_state(checkpoint.policies[name])
         self.pool.push_weights()
         self.recorder.note(f"going on after train step {checkpoint.step}")
         return checkpoint.step
@@ -129,14 +129,11 @@ class Trainer:
         return {**figures, "time/evaluate_s": time.perf_counter() - started}
 
     def _save(self, step: int) -> None:
-        checkpoint = Checkpoint(
-            step=step,
-            num_levels_used=step * self.config.rollout.num_levels,
-            policies={name: up.state_dict() for name, up in self.pool.updaters().items()},
-        )
         save_checkpoint(
             self.checkpoints,
-            checkpoint,
+            self.pool.updaters(),
+            step=step,
+            num_levels_used=step * self.config.rollout.num_levels,
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
         )

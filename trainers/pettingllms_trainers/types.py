@@ -14,10 +14,13 @@ from typing import Literal, NamedTuple
 __all__ = [
     "Candidate",
     "Completion",
+    "Demonstration",
     "FinishReason",
     "GenerateRequest",
     "Group",
     "GroupKey",
+    "Imitation",
+    "ImitationStep",
     "RolloutStatus",
     "RolloutTree",
     "SampledCompletion",
@@ -223,7 +226,7 @@ class UpdateStats:
     ratio_max: float = 1.0
     """Largest importance ratio."""
     first_ratio_error: float = 0.0
-    """Largest ``abs(ratio - 1)`` before the first optimizer step."""
+    """Largest ``abs(ratio - 1)`` in the mini-batch of the first optimizer step."""
     engine_gap_mean: float = 0.0
     """Mean distance of the engine's log-probabilities from the trainer's before the update, in
     nats; 0 when they are not recomputed."""
@@ -239,3 +242,37 @@ class UpdateStats:
     """Mean gradient norm before clipping."""
     learning_rate: float = 0.0
     """Learning rate of the last optimizer step."""
+
+
+class Demonstration(NamedTuple):
+    """A prompt and the answer to imitate."""
+
+    prompt_ids: tuple[int, ...]
+    """Token ids of the prompt, as the policy will see it when it plays."""
+    completion_ids: tuple[int, ...]
+    """Token ids of the answer, the end token included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imitation:
+    """How a policy is fitted to demonstrations."""
+
+    num_steps: int
+    """Optimizer steps."""
+    batch_size: int
+    """Demonstrations per step."""
+    learning_rate: float
+    """Of the first step; it falls linearly to a tenth."""
+    seed: int
+    """Decides the order of the demonstrations."""
+
+
+class ImitationStep(NamedTuple):
+    """What one supervised step did."""
+
+    step: int
+    """From 0."""
+    loss: float
+    """Mean negative log-likelihood per completion token before the step, in nats."""
+    grad_norm: float
+    """Before clipping."""

@@ -8,68 +8,42 @@ of the environment.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.batch import Targets
-from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.loss import TokenStatistics
 from pettingllms_trainers.minibatch import weighted_groups
-from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+from pettingllms_trainers.types import (
+    Demonstration,
+    Imitation,
+    ImitationStep,
+    SampledCompletion,
+    TrainingGroup,
+)
 
-__all__ = ["Demonstration", "WarmStartStep", "warm_start"]
-
-
-class Demonstration(NamedTuple):
-    """A prompt and the answer to imitate."""
-
-    prompt_ids: tuple[int, ...]
-    """Token ids of the prompt, as the policy will see it when it plays."""
-    completion_ids: tuple[int, ...]
-    """Token ids of the answer, the end token included."""
+__all__ = ["imitate"]
 
 
-class WarmStartStep(NamedTuple):
-    """What one supervised step did."""
-
-    step: int
-    """From 0."""
-    loss: float
-    """Mean negative log-likelihood per completion token before the step, in nats."""
-    grad_norm: float
-    """Before clipping."""
-
-
-def warm_start(
-    model: PreTrainedModel,
+def imitate(
+    learner: Learner,
     demonstrations: Sequence[Demonstration],
-    *,
-    num_steps: int,
-    batch_size: int,
-    optimizer: OptimizerConfig,
-    precision: str = "float32",
-    seed: int = 0,
-    on_step: Callable[[WarmStartStep], None] | None = None,
-) -> list[WarmStartStep]:
+    imitation: Imitation,
+    on_step: Callable[[ImitationStep], None] | None = None,
+) -> list[ImitationStep]:
     """Fit a model to demonstrations: maximum likelihood of the completion tokens.
 
     Every demonstration is seen once before any is seen again. The learning rate falls linearly to a
     tenth. Equal arguments and weights give equal results.
 
     Args:
-        model: Trained in place; prepared by `backends.attention.use_layouts` if packing is on.
+        learner: Has the model, which is trained in place, and a fresh optimizer.
         demonstrations: What to imitate.
-        num_steps: Optimizer steps.
-        batch_size: Demonstrations per step.
-        optimizer: Learning rate, betas, clipping, packing, micro-batch size.
-        precision: ``float32`` or ``bfloat16`` arithmetic.
-        seed: Decides the order.
-        on_step: Called after every step.
+        imitation: How.
+        on_step: Called after every step; what it raises ends the fit.
 
     Returns:
         One entry per step.
@@ -79,24 +53,24 @@ def warm_start(
         UpdateError: Loss or gradient is not finite.
     """
     groups = [_as_group(demonstration) for demonstration in demonstrations]
-    if not groups and num_steps:
+    if not groups and imitation.num_steps:
         raise InvalidArgument(
             "demonstrations", "none", "at least one",
             "set the demonstrators of the warm start, or its number of steps to 0",
         )  # fmt: skip
-    learner = Learner(model, optimizer, precision)
     order: list[int] = []
     epoch = 0
-    history: list[WarmStartStep] = []
-    for step in range(num_steps):
-        while len(order) < batch_size:
-            generator = np.random.default_rng((seed, epoch))
+    history: list[ImitationStep] = []
+    for step in range(imitation.num_steps):
+        while len(order) < imitation.batch_size:
+            generator = np.random.default_rng((imitation.seed, epoch))
             order += generator.permutation(len(groups)).tolist()
             epoch += 1
-        chosen, order = [groups[index] for index in order[:batch_size]], order[batch_size:]
-        rate = optimizer.learning_rate * (1 - 0.9 * step / num_steps)
+        size = imitation.batch_size
+        chosen, order = [groups[index] for index in order[:size]], order[size:]
+        rate = imitation.learning_rate * (1 - 0.9 * step / imitation.num_steps)
         loss, norm = learner.step(weighted_groups(chosen, "token_mean", 1), _likelihood, rate)
-        history.append(WarmStartStep(step, loss, norm))
+        history.append(ImitationStep(step, loss, norm))
         if on_step is not None:
             on_step(history[-1])
     return history

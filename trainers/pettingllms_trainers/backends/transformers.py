@@ -6,7 +6,7 @@ log-probabilities of the engine are those of the trainer up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,22 @@ from pettingllms_trainers.backends.attention import use_layouts
 from pettingllms_trainers.backends.decoders import ExpandedDecoder, SharedPrefixDecoder
 from pettingllms_trainers.backends.decoding import Limits, generate
 from pettingllms_trainers.backends.learner import arithmetic
+from pettingllms_trainers.backends.state_file import read_state, write_state
 from pettingllms_trainers.backends.updating import TrainingSettings, Updater
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
+from pettingllms_trainers.types import (
+    Completion,
+    Demonstration,
+    GenerateRequest,
+    Imitation,
+    ImitationStep,
+    TrainingGroup,
+    UpdateStats,
+)
 
 __all__ = ["TransformersPolicy"]
+
+_STATE_FILE = "state.pt"
 
 
 class TransformersPolicy:
@@ -125,6 +136,21 @@ class TransformersPolicy:
         )
         return tuple(ids)
 
+    def encode_answer(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of an answer, the end token included.
+
+        Raises:
+            InvalidArgument: The tokenizer has no end-of-sequence token.
+        """
+        end = self.tokenizer.eos_token_id
+        if not isinstance(end, int):
+            raise InvalidArgument(
+                "tokenizer", "a tokenizer without end-of-sequence token", "one that has it",
+                "demonstrated answers must end: set warm_start.num_steps = 0, or choose another "
+                "model",
+            )  # fmt: skip
+        return (*self.tokenizer.encode(text, add_special_tokens=False), end)
+
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
         """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
 
@@ -151,13 +177,22 @@ class TransformersPolicy:
         """Return log-probabilities of sampled tokens under the present weights, as trained on."""
         return self._trained().score(groups)
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `Updater.state_dict`."""
-        return self._trained().state_dict()
+    def imitate(
+        self,
+        demonstrations: Sequence[Demonstration],
+        imitation: Imitation,
+        on_step: Callable[[ImitationStep], None],
+    ) -> list[ImitationStep]:
+        """See `Update.imitate`."""
+        return self._trained().imitate(demonstrations, imitation, on_step)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Updater.load_state_dict`."""
-        self._trained().load_state_dict(state)
+    def save_state(self, directory: Path) -> None:
+        """See `Update.save_state`."""
+        write_state(directory / _STATE_FILE, self._trained().state_dict())
+
+    def load_state(self, directory: Path) -> None:
+        """See `Update.load_state`."""
+        self._trained().load_state_dict(read_state(directory / _STATE_FILE))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the present weights, named as in a Hugging Face directory; tied ones once."""

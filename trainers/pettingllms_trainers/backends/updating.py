@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,14 @@ from pettingllms_trainers.config import LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.loss import Diagnostics, policy_loss
 from pettingllms_trainers.minibatch import Scores, WeightedGroup, check_groups, weighted_groups
-from pettingllms_trainers.types import TrainingGroup, UpdateStats
+from pettingllms_trainers.types import (
+    Demonstration,
+    Imitation,
+    ImitationStep,
+    TrainingGroup,
+    UpdateStats,
+)
+from pettingllms_trainers.warmstart import imitate
 
 __all__ = ["TrainingSettings", "Updater", "learning_rate"]
 
@@ -64,7 +71,7 @@ class Updater:
     """
 
     def __init__(self, model: PreTrainedModel, settings: TrainingSettings, precision: str) -> None:
-        self._settings = settings
+        self._model, self._settings, self._precision = model, settings, precision
         self._learner = Learner(model, settings.optimizer, precision)
         self._reference: PreTrainedModel | None = None
         self._num_updates = 0
@@ -105,6 +112,16 @@ class Updater:
             self._step(_with_scores(weighted, indices, old, reference), rate, report)
         return report.stats(groups, rate)
 
+    def imitate(
+        self,
+        demonstrations: Sequence[Demonstration],
+        imitation: Imitation,
+        on_step: Callable[[ImitationStep], None],
+    ) -> list[ImitationStep]:
+        """See `Update.imitate`. The optimizer of the updates is not touched."""
+        learner = Learner(self._model, self._settings.optimizer, self._precision)
+        return imitate(learner, demonstrations, imitation, on_step)
+
     def _step(self, groups: Sequence[WeightedGroup], rate: float, report: _Report) -> None:
         diagnostics = Diagnostics()
         _, norm = self._learner.step(
@@ -122,8 +139,10 @@ class Updater:
         size = optimizer.groups_per_minibatch or num_groups
         for epoch in range(optimizer.num_epochs):
             generator = np.random.default_rng((self._settings.seed, step, epoch))
-            order = generator.permutation(num_groups).tolist()
-            yield from (order[start : start + size] for start in range(0, num_groups, size))
+            order = generator.permutation(num_groups)
+            # Cut evenly: a small last mini-batch would take a whole step on a few groups.
+            for part in np.array_split(order, math.ceil(num_groups / size)):
+                yield part.tolist()
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that an exact resume needs: tensors on the CPU, numbers, texts."""

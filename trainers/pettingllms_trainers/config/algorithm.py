@@ -84,8 +84,9 @@ class LossConfig(Section):
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the KL penalty to the policy at the start of training."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of that KL from one sampled token: log-ratio, half its square, or the unbiased one
-    that is never negative."""
+    """Estimator of that KL from one sampled token: log-ratio (with the gradient of k2), half its
+    square, or the one of GRPO, unbiased and never negative, whose gradient is right near the
+    reference only."""
     old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
     """Denominator of the ratio: what the engine reported, or a forward pass before the update;
     auto: recompute when the engine has weights of its own (vLLM), else engine."""

@@ -77,6 +77,15 @@ class LoggingConfig(Section):
     """Progress view: a live table, one line per train step, nothing; auto: live on a terminal."""
     tensorboard: bool = True
     """Whether TensorBoard files are written when the package tensorboard is installed."""
+    wandb_project: str = ""
+    """Project at Weights & Biases that gets the metrics; empty: none. Needs the package wandb."""
+    wandb_entity: str = ""
+    """User or team there; empty: that of the login."""
+    wandb_name: str = ""
+    """Name of the run there; empty: that of output_dir."""
+    wandb_mode: Literal["auto", "online", "offline"] = "auto"
+    """offline: kept below output_dir, to be sent with `wandb sync`; auto: as the environment
+    variable WANDB_MODE says, else online."""
     rollouts_every: int = Field(default=10, ge=0)
     """Train steps between rollout trees in rollouts.jsonl; 0: none."""
     num_rollouts: int = Field(default=2, ge=1)
