@@ -9,6 +9,13 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from pettingzoo import AECEnv
 
+from pettingllms.arguments import (
+    check_choice,
+    check_kind,
+    check_number,
+    check_texts,
+    check_whole,
+)
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.prompts import PreparedTemplate, PromptTemplate, resolve_prompts
 from pettingllms.registry import EnvSpec
@@ -24,6 +31,7 @@ _REACHABLE = ("agents", "rewards", "terminations", "truncations", "_cumulative_r
 OBSERVATION_MODES = ("full", "delta")
 MAX_TEXT_LENGTH = 1_000_000
 """Greatest length of observations and actions, in characters."""
+MAX_TURNS = 1_000_000
 
 _DYNAMIC = (
     "agents",
@@ -63,7 +71,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     Args:
         stages: Agent names, grouped by stage, in playing order: `(("tool_0",), ("planner_0",))`.
             Names have the form `<role>_<number>` with a role of letters.
-        max_turns: Turns until truncation, at least 1.
+        max_turns: Turns until truncation, 1 to 1,000,000.
         alpha: Weight of the team reward, at least 0 (the paper's alpha; 1 by default).
         observation_mode: `"full"`: every observation is a self-contained prompt; `"delta"`: from
             the second turn on only what is new, for consumers that keep the chat history.
@@ -100,11 +108,11 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         render_mode: str | None = None,
     ) -> None:
         super().__init__()
-        order = tuple(agent for stage in stages for agent in stage)
-        _check_arguments(order, max_turns, alpha, observation_mode)
-        render_modes = self.metadata["render_modes"]
-        if render_mode is not None and render_mode not in render_modes:
-            raise InvalidArgument("render_mode", render_mode, f"None or one of {render_modes}")
+        order = _checked_order(stages)
+        check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        check_number("alpha", alpha, 0)
+        check_choice("observation_mode", observation_mode, OBSERVATION_MODES)
+        check_choice("render_mode", render_mode, self.metadata["render_modes"], none="no rendering")
         self.possible_agents = list(order)
         self.max_turns = max_turns
         self.alpha = float(alpha)
@@ -171,6 +179,8 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         Raises:
             InvalidArgument: If the seed is negative or an option is unusable.
         """
+        if options is not None:
+            check_kind("options", options, Mapping, "None, or a mapping from option to value")
         self.episode_seed = checked_seed(seed) if seed is not None else next_seed(self.episode_seed)
         state = self._generate(random.Random(self.episode_seed), options or NOTHING)
         order = self._order
@@ -357,6 +367,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         Raises:
             InvalidArgument: If the snapshot was taken from another kind of environment.
         """
+        check_kind("snapshot", snapshot, Snapshot, "what `snapshot` returned")
         if snapshot.owner != self._owner():
             raise InvalidArgument(
                 "snapshot", snapshot.owner, f"a snapshot of {self._owner()} (class, agents, turns)"
@@ -405,20 +416,16 @@ def _first_info() -> dict[str, Any]:
     return {"reward_parts": parts, "parse_error": None, "success": False, "turn": 0}
 
 
-def _check_arguments(
-    order: tuple[str, ...], max_turns: int, alpha: float, observation_mode: str
-) -> None:
+def _checked_order(stages: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    allowed = "sequences of different names of the form <role>_<number>"
+    check_kind("stages", stages, Sequence, allowed)
+    for stage in stages:
+        check_texts("stages", stage, allowed)
+    order = tuple(agent for stage in stages for agent in stage)
     well_named = all(role_of(a).isalpha() and a.rpartition("_")[2].isdecimal() for a in order)
     if not order or not well_named or len(set(order)) != len(order):
-        raise InvalidArgument("stages", order, "different names of the form <role>_<number>")
-    if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
-        raise InvalidArgument("max_turns", max_turns, "a whole number of at least 1")
-    if not isinstance(alpha, int | float) or not 0 <= alpha < float("inf"):
-        raise InvalidArgument("alpha", alpha, "a finite number of at least 0")
-    if observation_mode not in OBSERVATION_MODES:
-        raise InvalidArgument(
-            "observation_mode", observation_mode, "one of " + ", ".join(OBSERVATION_MODES)
-        )
+        raise InvalidArgument("stages", stages, allowed)
+    return order
 
 
 def _stage_openings(stages: Sequence[Sequence[str]]) -> tuple[bool, ...]:

@@ -157,7 +157,10 @@ def _rebuild(
     return error
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: object, known: Iterable[object]) -> str:
     """Return `'; did you mean "x"?'` for the known word nearest to `word`, or an empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    if not isinstance(word, str):
+        return ""
+    words = [other for other in known if isinstance(other, str)]
+    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f'; did you mean "{near[0]}"?' if near else ""

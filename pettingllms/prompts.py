@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from pettingllms.arguments import check_kind
 from pettingllms.errors import InvalidArgument, suggestion
 
 
@@ -55,6 +56,8 @@ def resolve_prompts(
         InvalidArgument: For an unknown role, key or placeholder, or an unbalanced brace.
     """
     resolved = dict(defaults)
+    allowed = "None, or a mapping from roles to prompts"
+    check_kind("prompts", replacements, Mapping | None, allowed)
     for role, replacement in (replacements or {}).items():
         if role not in defaults:
             raise InvalidArgument(
@@ -70,32 +73,49 @@ def resolve_prompts(
 
 
 def _replace(role: str, default: PromptTemplate, replacement: Any) -> PromptTemplate:
-    if isinstance(replacement, PromptTemplate):
-        return replacement
     parts = PromptTemplate._fields
-    if not isinstance(replacement, Mapping) or not set(replacement) <= set(parts):
+    given = replacement._asdict() if isinstance(replacement, PromptTemplate) else replacement
+    if not isinstance(given, Mapping) or not set(given) <= set(parts):
         raise InvalidArgument(
             f"prompts[{role!r}]",
             replacement,
             "a PromptTemplate or a mapping with keys from " + ", ".join(parts),
         )
-    given: dict[str, str] = {str(key): str(value) for key, value in replacement.items()}
-    if "user" in given:
-        given.setdefault("update", "")
-    return default._replace(**given)
+    texts = dict(cast("Mapping[str, str]", given))
+    for part, text in texts.items():
+        check_kind(f"prompts[{role!r}].{part}", text, str, "a text")
+    if "user" in texts:
+        texts.setdefault("update", "")
+    return default._replace(**texts)
 
 
 def _check_placeholders(where: str, text: str, fields: Mapping[str, str]) -> None:
     try:
-        names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+        found = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
     except ValueError as error:
         raise InvalidArgument(
             where, text, "text with balanced braces", f"{error}; write a literal brace twice."
         ) from error
-    for name in names:
+    for name, layout, conversion in found:
         if name not in fields:
             raise InvalidArgument(
                 where,
-                "{" + name + "}",
+                f"{{{name}}}",
                 "the placeholders " + ", ".join(fields) + suggestion(name, fields),
             )
+        if not _is_layout(layout or "") or conversion not in (None, "s", "r", "a"):
+            given = f"!{conversion}" * (conversion is not None) + f":{layout}" * bool(layout)
+            raise InvalidArgument(
+                where, f"{{{name}{given}}}", "placeholders with a format that str.format knows"
+            )
+
+
+def _is_layout(layout: str) -> bool:
+    """Return whether texts or whole numbers can be formatted so."""
+    for sample in ("", 0):
+        try:
+            format(sample, layout)
+        except ValueError:
+            continue
+        return True
+    return False

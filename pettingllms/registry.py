@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pettingllms.arguments import check_kind
 from pettingllms.errors import (
     EnvironmentNotLoadable,
     InvalidArgument,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 GROUP = "pettingllms.envs"
 """The entry-point group in which packages announce environments."""
 
+_REST = inspect.Parameter.VAR_POSITIONAL
 _ID = re.compile(r"[a-z][a-z0-9_]*_v[0-9]+")
 _registered: dict[str, EnvSpec] = {}
 
@@ -82,11 +84,14 @@ def register(
     Raises:
         InvalidArgument: If the id is ill-formed or taken, or the entry point is neither.
     """
+    allowed = "lower-case letters, digits and _, ending in _v<number>"
+    check_kind("id", id, str, allowed)
     if not _ID.fullmatch(id):
-        raise InvalidArgument("id", id, "lower-case letters, digits and _, ending in _v<number>")
+        raise InvalidArgument("id", id, allowed)
     if id in _registered or id in _announced():
         raise InvalidArgument("id", id, "an id that is not taken", "Raise the version number.")
-    if not callable(entry_point) and not re.fullmatch(r"[\w.]+:\w+", entry_point):
+    is_path = isinstance(entry_point, str) and re.fullmatch(r"[\w.]+:\w+", entry_point)
+    if not callable(entry_point) and not is_path:
         raise InvalidArgument("entry_point", entry_point, 'a callable or "module:attribute"')
     _registered[id] = EnvSpec(id, entry_point, dict(kwargs or {}))
 
@@ -101,7 +106,9 @@ def spec(id: str) -> EnvSpec:
 
     Raises:
         UnknownEnvironment: If nothing of that id is installed; suggests the nearest id.
+        InvalidArgument: If the id is no text.
     """
+    check_kind("id", id, str, "the id of an environment, such as 'plan_path_v0'")
     if id in _registered:
         return _registered[id]
     announced = _announced()
@@ -135,7 +142,8 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     Raises:
         UnknownEnvironment: If there is no such id.
         EnvironmentNotLoadable: If its package cannot be imported.
-        InvalidArgument: If the environment has no such argument, or refuses its value.
+        InvalidArgument: If the environment has no such argument, refuses its value, or needs one
+            that is not given.
     """
     found = spec(id)
     arguments = {**found.kwargs, **kwargs}
@@ -161,6 +169,10 @@ def _check_keywords(id: str, factory: Callable[..., Any], arguments: Mapping[str
             raise InvalidArgument(
                 f"argument of {id}", name, ", ".join(parameters) + suggestion(name, parameters)
             )
+    for name, parameter in parameters.items():
+        is_needed = parameter.default is parameter.empty and parameter.kind is not _REST
+        if is_needed and name not in arguments:
+            raise InvalidArgument(f"arguments of {id}", arguments, f"with a value for {name!r}")
 
 
 @cache

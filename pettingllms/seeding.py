@@ -15,12 +15,13 @@ def checked_seed(seed: int) -> int:
     Raises:
         InvalidArgument: If it is not a non-negative whole number.
     """
+    allowed = "None or a non-negative whole number"
     try:
         value = operator.index(seed)
     except TypeError as error:
-        raise InvalidArgument("seed", seed, "None or a non-negative whole number") from error
-    if value < 0:
-        raise InvalidArgument("seed", seed, "None or a non-negative whole number")
+        raise InvalidArgument("seed", seed, allowed) from error
+    if value < 0 or isinstance(seed, bool):
+        raise InvalidArgument("seed", seed, allowed)
     return value
 
 

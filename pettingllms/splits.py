@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.arguments import check_choice
 
 SPLITS = ("train", "validation", "test")
 """The names of the splits; about 80, 10 and 10 % of all contents."""
@@ -27,12 +27,10 @@ def split_of(canonical: bytes) -> str:
     return "validation" if bucket == 8 else "test"
 
 
-def check_split(split: str) -> str:
-    """Return `split` if it is the name of a split.
+def check_split(split: object) -> None:
+    """Refuse everything but the name of a split, and None, which stands for all of them.
 
     Raises:
-        InvalidArgument: If it is not.
+        InvalidArgument: If it is neither.
     """
-    if split not in SPLITS:
-        raise InvalidArgument("split", split, "one of " + ", ".join(SPLITS))
-    return split
+    check_choice("split", split, SPLITS, none="all")

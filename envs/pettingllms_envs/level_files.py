@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from pettingllms.arguments import check_kind, check_texts
 from pettingllms.errors import InvalidArgument, LevelFormatError
 
 LevelT = TypeVar("LevelT")
@@ -32,7 +33,8 @@ def read_levels(
         LevelFormatError: If a level is ill-formed; in a file, the message begins with its path.
     """
     if not isinstance(levels, str | Path):
-        if not levels or not all(isinstance(text, str) for text in levels):
+        check_texts("levels", levels, _ALLOWED)
+        if not levels:
             raise InvalidArgument("levels", levels, _ALLOWED)
         return tuple(read_one(text) for text in levels)
     paths = [
@@ -47,6 +49,8 @@ def read_levels(
         except LevelFormatError as error:
             error.args = (f"{path}: {error}",)
             raise
+        except UnicodeDecodeError as error:
+            raise InvalidArgument("levels", path, f"files in UTF-8 ({error})") from error
     return tuple(found)
 
 
@@ -57,6 +61,5 @@ def read_level_option(level: object, read_one: Callable[[str], LevelT]) -> Level
         InvalidArgument: If it is not a text.
         LevelFormatError: If it is ill-formed.
     """
-    if not isinstance(level, str):
-        raise InvalidArgument("level", level, "the text of a level")
-    return read_one(level)
+    check_kind("level", level, str, "the text of a level")
+    return read_one(cast("str", level))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
+from pettingllms.arguments import check_choice, check_flag, check_kind, check_whole
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
+from pettingllms.errors import UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
@@ -162,7 +164,7 @@ class CodeEnv(TextEnv[CodeState]):
         self,
         *,
         team: str = "coder-tester",
-        source: str | Sequence[CodeProblem] = "builtin",
+        source: str | Path | Sequence[CodeProblem] = "builtin",
         split: str | None = "train",
         schema: str | None = None,
         difficulty: str | Sequence[str] | None = None,
@@ -177,11 +179,11 @@ class CodeEnv(TextEnv[CodeState]):
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if team not in TEAMS:
-            raise InvalidArgument("team", team, ", ".join(TEAMS) + suggestion(team, TEAMS))
-        for name, number in (("tests_per_turn", tests_per_turn), ("history", history)):
-            if number < 1:
-                raise InvalidArgument(name, number, "a whole number of at least 1")
+        check_choice("team", team, TEAMS)
+        check_whole("tests_per_turn", tests_per_turn, 1)
+        check_whole("history", history, 1)
+        check_flag("exact", exact)
+        check_kind("sandbox", sandbox, Sandbox | None, "None or a pettingllms.sandbox.Sandbox")
         stages = TEAMS[team]
         templates = team_prompts(is_alone=team == "single")
         roles = {role_of(agent): templates[role_of(agent)] for agent in stages[0]}
@@ -197,8 +199,7 @@ class CodeEnv(TextEnv[CodeState]):
         self._is_alone = team == "single"
         self._tests_per_turn = tests_per_turn
         self._history = history
-        shares_judge = sandbox is None and not exact
-        self._judge = default_judge() if shares_judge else Judge(sandbox, exact=exact)
+        self._judge = Judge(sandbox, exact=exact) if sandbox or exact else default_judge()
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> CodeState:
         return CodeState(draw(self._problems, rng, options).id)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from pettingllms.arguments import check_choice, check_texts, check_whole
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.code.builtin import DIFFICULTIES, EXERCISES, Exercise
 from pettingllms_envs.datasets import CodeProblem, CodeTest
-from pettingllms_envs.datasets.selection import code_problems, of_difficulty
+from pettingllms_envs.datasets.selection import check_source, code_problems, of_difficulty
 
 BUILTIN = "builtin"
 
@@ -53,7 +55,7 @@ def builtin_problem(problem_id: str) -> CodeProblem:
 
 
 def problem_table(
-    source: str | Sequence[CodeProblem],
+    source: str | Path | Sequence[CodeProblem],
     split: str | None,
     schema: str | None,
     difficulty: str | Sequence[str] | None,
@@ -72,21 +74,23 @@ def problem_table(
         InvalidArgument: An argument is out of its range.
         UnreachableRequest: No problem is left.
     """
-    if max_tests is not None and max_tests < 1:
-        raise InvalidArgument("max_tests", max_tests, "None or a whole number of at least 1")
+    if max_tests is not None:
+        check_whole("max_tests", max_tests, 1)
     kept = (difficulty,) if isinstance(difficulty, str) else difficulty
+    if kept is not None:
+        check_texts("difficulty", kept, "None, a difficulty, or a sequence of difficulties")
+    check_source(source, split, schema, CodeProblem)
     if source == BUILTIN and max_tests is None:
         return _Builtin(_builtin_ids(split, kept))
-    if isinstance(source, str):
-        problems = (
-            tuple(_Builtin(_builtin_ids(split, kept)).values())
-            if source == BUILTIN
-            else code_problems(source, split, schema)
-        )
+    if source == BUILTIN:
+        problems = tuple(_Builtin(_builtin_ids(split, kept)).values())
+    elif isinstance(source, str | Path):
+        problems = code_problems(str(source), split, schema)
     else:
         problems = tuple(source)
-        if not problems:
-            raise InvalidArgument("source", source, "at least one problem")
+        for problem in problems:
+            if not problem.tests:
+                raise InvalidArgument("source", problem, "problems with at least one golden test")
     if kept is not None:
         problems = of_difficulty(problems, kept)
     return {p.id: p._replace(tests=p.tests[:max_tests]) for p in problems}
@@ -94,10 +98,8 @@ def problem_table(
 
 def _builtin_ids(split: str | None, difficulty: Sequence[str] | None) -> list[str]:
     for name in difficulty or ():
-        if name not in DIFFICULTIES:
-            raise InvalidArgument("difficulty", name, ", ".join(DIFFICULTIES))
-    if split is not None:
-        check_split(split)
+        check_choice("difficulty", name, DIFFICULTIES)
+    check_split(split)
     ids = [
         exercise.id
         for exercise in EXERCISES

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.arguments import check_choice
 from pettingllms_envs.datasets import code_rows, math_rows
 from pettingllms_envs.datasets.fields import RowError
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
@@ -71,6 +71,5 @@ def find_schema(name: str) -> Schema:
     Raises:
         InvalidArgument: There is no such schema.
     """
-    if name not in SCHEMAS:
-        raise InvalidArgument("schema", name, ", ".join(SCHEMAS) + suggestion(name, SCHEMAS))
+    check_choice("schema", name, SCHEMAS)
     return SCHEMAS[name]

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from pettingllms.arguments import check_choice, check_kind
 from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.datasets.loading import load
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
+from pettingllms_envs.datasets.schemas import SCHEMAS
 
 ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
 
@@ -38,15 +40,35 @@ def math_problems(source: str, split: str | None, schema: str | None) -> tuple[M
     return cast("tuple[MathProblem, ...]", _selected(source, split, schema, "math"))
 
 
+def check_source(source: object, split: object, schema: object, record: type) -> None:
+    """Refuse a source of the wrong kind: no name and no path, nor problems in memory.
+
+    Args:
+        source: Name, path, or sequence of `record`.
+        split: Name of a split, or None; which names there are depends on the source.
+        schema: Name of a schema, or None.
+        record: `CodeProblem` or `MathProblem`.
+    """
+    check_kind("split", split, str | None, "None or the name of a split")
+    check_choice("schema", schema, SCHEMAS, none="recognised by the fields")
+    if isinstance(source, str | Path):
+        return
+    allowed = f"a name, the path of a file, or a sequence of at least one {record.__name__}"
+    check_kind("source", source, Sequence, allowed)
+    problems = cast("Sequence[object]", source)
+    for problem in problems:
+        check_kind("source", problem, record, allowed)
+    if not problems:
+        raise InvalidArgument("source", source, allowed)
+
+
 def _selected(source: str, split: str | None, schema: str | None, kind: str) -> Any:
     path = Path(source)
     if not path.is_file():
         return _loaded(source, split, schema, kind, 0)
     problems = _loaded(source, None, schema, kind, path.stat().st_mtime_ns)
-    if split is None:
-        return problems
     check_split(split)
-    return in_split(problems, split)
+    return problems if split is None else in_split(problems, split)
 
 
 @functools.lru_cache(maxsize=16)
@@ -95,7 +117,7 @@ def draw(
     if wanted is None:
         return problems[rng.choice(tuple(problems))]
     if not isinstance(wanted, str) or wanted not in problems:
-        hint = suggestion(str(wanted), problems)
+        hint = suggestion(wanted, problems)
         raise InvalidArgument(
             "options['problem']", wanted, f"the id of one of {len(problems)} problems{hint}"
         )

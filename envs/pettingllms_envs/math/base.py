@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
+from pettingllms.arguments import check_kind, check_whole
 from pettingllms.env import TextEnv
-from pettingllms.errors import InvalidArgument, SandboxError
+from pettingllms.errors import SandboxError
 from pettingllms.parsing import one_line
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
 from pettingllms.transition import ParseError, role_of
@@ -65,7 +67,7 @@ class AnswerEnv(TextEnv[MathState]):
         *,
         stages: Sequence[Sequence[str]],
         max_turns: int,
-        source: str | Sequence[MathProblem],
+        source: str | Path | Sequence[MathProblem],
         split: str | None,
         schema: str | None,
         difficulty: tuple[int, int],
@@ -78,8 +80,9 @@ class AnswerEnv(TextEnv[MathState]):
         prompts: Mapping[str, Any] | None,
         render_mode: str | None,
     ) -> None:
-        if history < 1:
-            raise InvalidArgument("history", history, "a whole number of at least 1")
+        check_whole("history", history, 1)
+        check_kind("sandbox", sandbox, Sandbox | None, "None or a pettingllms.sandbox.Sandbox")
+        check_kind("verifier", verifier, Verifier | None, "None or a Verifier")
         super().__init__(
             stages=stages,
             max_turns=max_turns,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
+from pettingllms.arguments import check_whole
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate
 from pettingllms.sandbox import Sandbox
@@ -144,7 +146,7 @@ class MathEnsembleEnv(AnswerEnv):
         *,
         reasoners: int = 3,
         tools: int = 2,
-        source: str | Sequence[MathProblem] = "builtin",
+        source: str | Path | Sequence[MathProblem] = "builtin",
         split: str | None = "train",
         schema: str | None = None,
         difficulty: tuple[int, int] = (1, 5),
@@ -158,9 +160,8 @@ class MathEnsembleEnv(AnswerEnv):
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        for name, number in (("reasoners", reasoners), ("tools", tools)):
-            if number < 0:
-                raise InvalidArgument(name, number, "a whole number of at least 0")
+        check_whole("reasoners", reasoners, 0, MAX_CANDIDATES)
+        check_whole("tools", tools, 0, MAX_CANDIDATES)
         if not 1 <= reasoners + tools <= MAX_CANDIDATES:
             allowed = f"1 to {MAX_CANDIDATES} together"
             raise InvalidArgument("reasoners and tools", (reasoners, tools), allowed)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.arguments import check_choice
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
@@ -143,7 +144,7 @@ class MathEnv(AnswerEnv):
         self,
         *,
         team: str = "reasoner-tool",
-        source: str | Sequence[MathProblem] = "builtin",
+        source: str | Path | Sequence[MathProblem] = "builtin",
         split: str | None = "train",
         schema: str | None = None,
         difficulty: tuple[int, int] = (1, 5),
@@ -157,8 +158,7 @@ class MathEnv(AnswerEnv):
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if team not in TEAMS:
-            raise InvalidArgument("team", team, ", ".join(TEAMS) + suggestion(team, TEAMS))
+        check_choice("team", team, TEAMS)
         stages = TEAMS[team]
         self._counting_agent = stages[0][-1]
         self._is_alone = len(stages[0]) == 1

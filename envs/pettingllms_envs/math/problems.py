@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
-from pettingllms.errors import InvalidArgument, UnreachableRequest, suggestion
+from pettingllms.arguments import check_choice, check_kind, check_texts, check_whole
+from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.datasets.selection import draw, math_problems
+from pettingllms_envs.datasets.selection import check_source, draw, math_problems
 from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY, MIN_DIFFICULTY, Family
 
 BUILTIN = "builtin"
 _MAX_DRAWS = 5000
+_FAMILIES: Mapping[str, Family] = {family.name: family for family in FAMILIES}
 
 Draw = Callable[[random.Random, Mapping[str, Any]], MathProblem]
 """Chance and the options of `reset` -> a problem."""
 
 
 def problem_source(
-    source: str | Sequence[MathProblem],
+    source: str | Path | Sequence[MathProblem],
     split: str | None,
     schema: str | None,
     difficulty: tuple[int, int],
@@ -39,20 +42,26 @@ def problem_source(
         InvalidArgument: An argument is out of its range.
         UnreachableRequest: The split is empty.
     """
-    if not isinstance(source, str):
-        if not source:
-            raise InvalidArgument("source", source, "at least one problem")
+    check_source(source, split, schema, MathProblem)
+    low, high = _checked_range(difficulty)
+    chosen = _chosen(families)
+    if not isinstance(source, str | Path):
         return _from_table(source)
     if source != BUILTIN:
-        return _from_table(math_problems(source, split, schema))
-    low, high = difficulty
-    if not MIN_DIFFICULTY <= low <= high <= MAX_DIFFICULTY:
-        allowed = f"(least, greatest) from {MIN_DIFFICULTY} to {MAX_DIFFICULTY}"
-        raise InvalidArgument("difficulty", difficulty, allowed)
-    if split is not None:
-        check_split(split)
-    chosen = _chosen(families)
+        return _from_table(math_problems(str(source), split, schema))
+    check_split(split)
     return lambda rng, options: _generated(rng, options, chosen, (low, high), split)
+
+
+def _checked_range(difficulty: object) -> tuple[int, int]:
+    allowed = f"(least, greatest) from {MIN_DIFFICULTY} to {MAX_DIFFICULTY}"
+    check_kind("difficulty", difficulty, tuple | list, allowed)
+    bounds = tuple(cast("Sequence[int]", difficulty))
+    for bound in bounds:
+        check_whole("difficulty", bound, MIN_DIFFICULTY, MAX_DIFFICULTY)
+    if len(bounds) != 2 or bounds[0] > bounds[1]:
+        raise InvalidArgument("difficulty", difficulty, allowed)
+    return bounds
 
 
 def _from_table(problems: Sequence[MathProblem]) -> Draw:
@@ -63,13 +72,13 @@ def _from_table(problems: Sequence[MathProblem]) -> Draw:
 def _chosen(names: Sequence[str] | None) -> tuple[Family, ...]:
     if names is None:
         return FAMILIES
-    known = {family.name: family for family in FAMILIES}
+    allowed = "None, or a sequence of at least one of " + ", ".join(_FAMILIES)
+    check_texts("families", names, allowed)
     for name in names:
-        if name not in known:
-            raise InvalidArgument("families", name, ", ".join(known) + suggestion(name, known))
+        check_choice("families", name, _FAMILIES)
     if not names:
-        raise InvalidArgument("families", names, "at least one of " + ", ".join(known))
-    return tuple(known[name] for name in names)
+        raise InvalidArgument("families", names, allowed)
+    return tuple(_FAMILIES[name] for name in names)
 
 
 def _generated(
@@ -80,7 +89,8 @@ def _generated(
     split: str | None,
 ) -> MathProblem:
     wanted = options.get("family")
-    family = rng.choice(families) if wanted is None else _chosen([wanted])[0]
+    check_choice("options['family']", wanted, _FAMILIES, none="any")
+    family = rng.choice(families) if wanted is None else _FAMILIES[wanted]
     level = rng.randint(*difficulty)
     for _ in range(_MAX_DRAWS):
         params = family.sample(rng, level)

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.env import ParseError, TextEnv, Transition, role_of
+from pettingllms.arguments import check_choice, check_whole
+from pettingllms.env import MAX_TURNS, ParseError, TextEnv, Transition, role_of
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.plan_path.generator import MIN_MOVES, Request, check_count, generate
+from pettingllms_envs.plan_path.generator import MAX_SIZE, MIN_MOVES, MIN_SIZE, Request, generate
 from pettingllms_envs.plan_path.image import draw_image
 from pettingllms_envs.plan_path.policies import moves_of, program_of, target_cell
 from pettingllms_envs.plan_path.prompts import (
@@ -29,7 +30,7 @@ from pettingllms_envs.plan_path.rules import Level, PlanPathState, maze_of
 from pettingllms_envs.plan_path.text import level_text, parse_level, parse_levels
 from pettingllms_envs.plan_path.tools import TOOLS
 from pettingllms_envs.plan_path.turns import Terms, call, move, propose
-from pettingllms_envs.team_table import TEAMS, check_choice
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS
 
 
 class PlanPathEnv(TextEnv[PlanPathState]):
@@ -118,7 +119,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     - `min_moves`: least length of the shortest path; None: 4, or `max_moves` if that is less.
     - `max_moves`: greatest length of the shortest path; None: `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
-    - `moves_per_turn`: greatest number of moves executed in a turn.
+    - `moves_per_turn`: greatest number of moves executed in a turn, 1 to 10,000.
     - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
     - `tool`: what the tool agent writes: `"python"`, a program, or `"call"`, one helper call.
     - `view`: `"board"` or `"centred"`.
@@ -195,7 +196,9 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         check_choice("team", team, TEAMS)
         check_choice("tool", tool, TOOLS)
         check_choice("view", view, VIEWS)
-        check_count("moves_per_turn", moves_per_turn, 1)
+        check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        check_whole("size", size, MIN_SIZE, MAX_SIZE)
+        check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         defaults = {
             role: with_limits(template, max_turns, moves_per_turn)
             for role, template in templates(team, tool, view).items()
@@ -231,7 +234,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         budget = self.max_turns * self.moves_per_turn
         if max_moves is None:
             max_moves = budget
-        check_count("max_moves", max_moves, 1)
+        check_whole("max_moves", max_moves, 1)
         if max_moves > budget:
             raise UnreachableRequest(
                 f"max_moves={max_moves} asks for levels that max_turns={self.max_turns} turns of "

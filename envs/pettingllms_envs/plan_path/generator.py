@@ -6,7 +6,8 @@ import random
 from functools import lru_cache
 from typing import NamedTuple
 
-from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.arguments import check_number, check_whole
+from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.grid import board_mask, layers, random_bits, random_cell
 from pettingllms_envs.plan_path.rules import FREE, WALL, Level, canonical_form
@@ -37,14 +38,11 @@ class Request(NamedTuple):
             UnreachableRequest: If the values contradict one another.
         """
         for name in ("rows", "cols"):
-            check_count(name, getattr(self, name), MIN_SIZE, MAX_SIZE)
-        ratio = self.obstacle_ratio
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 0.9:
-            raise InvalidArgument("obstacle_ratio", ratio, "a number from 0 to 0.9")
-        check_count("min_moves", self.min_moves, 1)
-        check_count("max_moves", self.max_moves, 1)
-        if self.split is not None:
-            check_split(self.split)
+            check_whole(name, getattr(self, name), MIN_SIZE, MAX_SIZE)
+        check_number("obstacle_ratio", self.obstacle_ratio, 0, 0.9)
+        check_whole("min_moves", self.min_moves, 1)
+        check_whole("max_moves", self.max_moves, 1)
+        check_split(self.split)
         longest = self.rows * self.cols - 1
         if self.min_moves > self.max_moves:
             raise UnreachableRequest(
@@ -114,11 +112,3 @@ def _cells(free: int, rows: int, cols: int) -> str:
     stride = cols + 1
     flat = f"{free:0{rows * stride}b}"[::-1].replace("0", WALL).replace("1", FREE)
     return "\n".join([flat[at : at + cols] for at in range(0, rows * stride, stride)])
-
-
-def check_count(name: str, value: object, low: int, high: int | None = None) -> None:
-    """Raise `InvalidArgument` unless a value is a whole number from `low` to `high`."""
-    in_range = isinstance(value, int) and value >= low and (high is None or value <= high)
-    if isinstance(value, bool) or not in_range:
-        bound = f"from {low} to {high}" if high is not None else f"of at least {low}"
-        raise InvalidArgument(name, value, f"a whole number {bound}")

@@ -8,14 +8,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.env import TextEnv, Transition
+from pettingllms.arguments import check_choice, check_flag, check_whole
+from pettingllms.env import MAX_TURNS, TextEnv, Transition
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program
-from pettingllms_envs.sokoban.generator import generate, request_of
+from pettingllms_envs.sokoban.generator import MAX_SIZE, MIN_SIZE, generate, request_of
 from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
@@ -32,7 +33,7 @@ from pettingllms_envs.sokoban.turns import (
     move,
     propose,
 )
-from pettingllms_envs.team_table import TEAMS, TOOLS, check_choice
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS
 
 CACHED_CHARS = 2000
 """Longer answers are read anew each time, so that the cache stays small."""
@@ -132,7 +133,7 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `max_moves`: greatest length of it; None: grows with size and boxes. Both are limited to
       `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
-    - `moves_per_turn`: greatest number of moves executed in a turn.
+    - `moves_per_turn`: greatest number of moves executed in a turn, 1 to 10,000.
     - `stop_when_lost`: whether an episode ends when it is certainly lost.
     - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
     - `tool`: what the tool agent may do: `"python"` or `"call"`.
@@ -207,9 +208,10 @@ class SokobanEnv(TextEnv[SokobanState]):
     ) -> None:
         check_choice("team", team, TEAMS)
         check_choice("tool", tool, TOOLS)
-        is_whole = isinstance(moves_per_turn, int) and not isinstance(moves_per_turn, bool)
-        if not is_whole or moves_per_turn < 1:
-            raise InvalidArgument("moves_per_turn", moves_per_turn, "a whole number of at least 1")
+        check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        check_whole("size", size, MIN_SIZE, MAX_SIZE)
+        check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
+        check_flag("stop_when_lost", stop_when_lost)
         own = templates(team, tool, max_turns, moves_per_turn)
         super().__init__(
             stages=TEAMS[team],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.arguments import check_number, check_whole
+from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.grid import (
     MOVES,
@@ -45,23 +46,14 @@ class Request(NamedTuple):
         Raises:
             InvalidArgument: If a number is out of its range.
         """
-        sizes = f"a whole number from {MIN_SIZE} to {MAX_SIZE}"
-        _check_whole("rows", self.rows, MIN_SIZE, MAX_SIZE, sizes)
-        _check_whole("cols", self.cols, MIN_SIZE, MAX_SIZE, sizes)
-        _check_whole("boxes", self.num_boxes, 1, MAX_BOXES, f"a whole number, 1 to {MAX_BOXES}")
-        _check_whole("min_moves", self.min_moves, 1, 10**6, "a whole number of at least 1")
-        _check_whole("max_moves", self.max_moves, self.min_moves, 10**6, "at least min_moves")
-        ratio = self.wall_ratio
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 0.6:
-            raise InvalidArgument("wall_ratio", ratio, "a number from 0 to 0.6")
-        if self.split is not None:
-            check_split(self.split)
+        check_whole("rows", self.rows, MIN_SIZE, MAX_SIZE)
+        check_whole("cols", self.cols, MIN_SIZE, MAX_SIZE)
+        check_whole("boxes", self.num_boxes, 1, MAX_BOXES)
+        check_whole("min_moves", self.min_moves, 1)
+        check_whole("max_moves", self.max_moves, self.min_moves)
+        check_number("wall_ratio", self.wall_ratio, 0, 0.6)
+        check_split(self.split)
         return self
-
-
-def _check_whole(name: str, value: int, low: int, high: int, allowed: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidArgument(name, value, allowed)
 
 
 def default_lengths(rows: int, cols: int, num_boxes: int, budget: int) -> tuple[int, int]:
@@ -102,6 +94,9 @@ def request_of(
         InvalidArgument: If a value is out of its range.
         UnreachableRequest: If levels are asked for that an episode is too short for.
     """
+    for name, moves in (("min_moves", min_moves), ("max_moves", max_moves)):
+        if moves is not None:
+            check_whole(name, moves, 1)
     shape = Request(rows, cols, num_boxes, wall_ratio, 1, 1, split).checked()
     least, greatest = default_lengths(rows, cols, num_boxes, budget)
     low = least if min_moves is None else min_moves
@@ -111,8 +106,8 @@ def request_of(
     request = shape._replace(min_moves=low, max_moves=high).checked()
     if high > budget:
         raise UnreachableRequest(
-            f"levels of up to {high} moves are asked for, but an episode allows only {budget}; "
-            "lower max_moves, or raise max_turns or moves_per_turn"
+            f"min_moves={low} and max_moves={high} ask for levels of more moves than the "
+            f"{budget} of an episode; lower them, or raise max_turns or moves_per_turn"
         )
     return request
 

@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.env import ParseError, TextEnv, Transition, role_of
+from pettingllms.arguments import check_choice, check_flag, check_whole
+from pettingllms.env import MAX_TURNS, ParseError, TextEnv, Transition, role_of
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.splits import check_split, split_of
@@ -21,7 +22,6 @@ from pettingllms_envs.sudoku.policies import fills_of
 from pettingllms_envs.sudoku.prompts import FIELDS, READERS, Situation, templates
 from pettingllms_envs.sudoku.reward import EMPTY, MALFORMED
 from pettingllms_envs.sudoku.rules import start
-from pettingllms_envs.sudoku.solver import geometry
 from pettingllms_envs.sudoku.symmetry import canonical
 from pettingllms_envs.sudoku.text import fills_json, read_answer, read_puzzle, read_puzzles
 from pettingllms_envs.sudoku.tools import read_calls, run_calls
@@ -33,7 +33,7 @@ from pettingllms_envs.sudoku.turns import (
     report,
     try_answer,
 )
-from pettingllms_envs.team_table import TEAMS, TOOLS, check_choice
+from pettingllms_envs.team_table import TEAMS, TOOLS
 
 SPLIT_ATTEMPTS = 300
 """Puzzles that are tried before a split is said to hold none of the requested kind."""
@@ -190,12 +190,15 @@ class SudokuEnv(TextEnv[SudokuState]):
     ) -> None:
         check_choice("team", team, TEAMS)
         check_choice("tool", tool, TOOLS)
-        geometry(size)
+        check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        check_choice("size", size, DEFAULT_CLUES)
+        check_flag("singles_only", singles_only)
         self.num_clues = DEFAULT_CLUES[size] if clues is None else clues
         check_num_clues(size, self.num_clues)
         self.size = size
         self.singles_only = singles_only
-        self.split = None if split is None else check_split(split)
+        check_split(split)
+        self.split = split
         self.tool = tool
         super().__init__(
             stages=TEAMS[team],

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.arguments import check_whole
+from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.sudoku.solver import (
     Geometry,
     decode,
@@ -85,8 +86,7 @@ def generate(
 def check_num_clues(size: int, num_clues: int) -> None:
     """Refuse numbers of clues for which no puzzle exists; see `generate`."""
     cells = size * size
-    if isinstance(num_clues, bool) or not isinstance(num_clues, int) or not 0 < num_clues < cells:
-        raise InvalidArgument("clues", num_clues, f"a whole number from 1 to {cells - 1}")
+    check_whole("clues", num_clues, 1, cells - 1)
     if num_clues < FEWEST_CLUES[size]:
         raise UnreachableRequest(
             f"no {size}x{size} puzzle with {num_clues} clues is known to have one solution; the "

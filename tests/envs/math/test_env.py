@@ -242,7 +242,7 @@ def test_bad_arguments_are_named(kwargs):
 
 def test_bad_options_are_named():
     env = MathEnv()
-    with pytest.raises(InvalidArgument, match="families"):
+    with pytest.raises(InvalidArgument, match="family"):
         env.reset(seed=0, options={"family": "alchemy"})
     env = MathEnv(source=[HALF], split=None)
     with pytest.raises(InvalidArgument, match="half"):

@@ -259,7 +259,7 @@ def test_unusable_levels_are_refused(options, kind, word):
 @pytest.mark.parametrize(
     ("kwargs", "kind", "word"),
     [
-        ({"size": 3}, InvalidArgument, "rows"),
+        ({"size": 3}, InvalidArgument, "size"),
         ({"cols": 100}, InvalidArgument, "cols"),
         ({"obstacle_ratio": 1.0}, InvalidArgument, "obstacle_ratio"),
         ({"team": "planners"}, InvalidArgument, "tool-planner, proposer-planner, single"),

@@ -1,0 +1,71 @@
+"""Checks of arguments: whatever a caller passes, what cannot be used is told in clear words.
+
+Each check returns nothing when the value can be used and raises `InvalidArgument` otherwise, also
+for values of a wrong kind: `True` is no number, and `6.0` is no whole number.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Collection, Sequence
+from types import UnionType
+from typing import cast
+
+from pettingllms.errors import InvalidArgument, suggestion
+
+
+def check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Refuse everything but an int from `low` to `high`; None: without an upper bound."""
+    is_kind = isinstance(value, int) and not isinstance(value, bool)
+    if not (is_kind and low <= cast("int", value) <= (math.inf if high is None else high)):
+        bound = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise InvalidArgument(name, value, f"a whole number {bound}")
+
+
+def check_number(name: str, value: object, low: float, high: float | None = None) -> None:
+    """Refuse everything but a finite int or float from `low` to `high`; None: no upper bound."""
+    most = sys.float_info.max if high is None else high
+    is_kind = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_kind and low <= cast("float", value) <= most):
+        bound = f"finite number of at least {low}" if high is None else f"number, {low} to {high}"
+        raise InvalidArgument(name, value, f"a {bound}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse everything but True and False."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(name, value, "True or False")
+
+
+def check_choice(
+    name: str, value: object, allowed: Collection[str] | Collection[int], none: str = ""
+) -> None:
+    """Refuse everything but the texts or numbers in `allowed`; suggests the nearest text.
+
+    Args:
+        name: Name of the argument.
+        value: What was given.
+        allowed: What may be given.
+        none: What None means; if empty, None is refused too.
+    """
+    if none and value is None:
+        return
+    is_kind = isinstance(value, str | int) and not isinstance(value, bool)
+    if not is_kind or value not in allowed:
+        names = ", ".join(map(str, allowed)) + (f", or None ({none})" if none else "")
+        raise InvalidArgument(name, value, f"one of {names}{suggestion(value, allowed)}")
+
+
+def check_texts(name: str, value: object, allowed: str) -> None:
+    """Refuse everything but a sequence of texts that is no text itself, as `allowed` says."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidArgument(name, value, allowed)
+    for item in cast("Sequence[object]", value):
+        check_kind(name, item, str, allowed)
+
+
+def check_kind(name: str, value: object, kind: type | UnionType, allowed: str) -> None:
+    """Refuse everything but instances of `kind`, as `allowed` says."""
+    if not isinstance(value, kind):
+        raise InvalidArgument(name, value, allowed)

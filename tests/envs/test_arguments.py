@@ -1,0 +1,153 @@
+"""Whatever is passed as an argument, option or seed works, or is refused in clear words."""
+
+import inspect
+import re
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import pettingllms
+from pettingllms import PromptTemplate
+from pettingllms.errors import InvalidArgument, LevelFormatError, PettingLLMsError
+from pettingllms_envs.datasets import CodeProblem, MathProblem
+
+IDS = pettingllms.registered_ids()
+PARAMETERS = [
+    (env_id, name)
+    for env_id in IDS
+    for name in inspect.signature(pettingllms.spec(env_id).load()).parameters
+]
+OPTIONS = [(env_id, name) for env_id in IDS for name in ("level", "family", "problem")]
+LEVELS = {
+    "plan_path_v0": ["P.G"],
+    "sokoban_v0": ["#####\n#@$.#\n#####"],
+    "sudoku_v0": ["12..34..2143432."],
+}
+"""Levels that are given where nothing else depends on them, so that none have to be searched."""
+
+
+class Odd:
+    """Neither a number nor a text nor a collection."""
+
+    def __repr__(self):
+        return "Odd()"
+
+
+VALUES = [
+    *(True, False, -1, 0, 1, 3, 10**9, 10**400, 2.5, 6.0, float("nan"), float("inf"), 1j),
+    *("", "x", "4", "\0", "{", "P", b"x", Odd(), Odd, iter("x"), range(3), lambda: 3),
+    *([], [4], ["x"], ("x",), [["x"]], [None], (2.5, 3), (3, 1), (True, 2), (1, 2, 3), {"a"}),
+    *({}, {"a": ["a"]}, {3: {}}, {"planner": 3}, {"planner": {"user": 3}}),
+    {"planner": {3: ""}},
+    {"planner": {"user": "{"}},
+    {"planner": {"user": "{board!z}"}},
+    {"planner": {"user": "{board:>q}"}},
+    {"planner": {"user": "{board.size}"}},
+    {"planner": PromptTemplate("", None)},
+    MathProblem("a", "b", "c"),
+    [MathProblem("a", "b", "c")],
+    [CodeProblem("a", "b", ())],
+]
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=6), st.binary(max_size=3)
+)
+ANY = st.recursive(
+    PLAIN,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=2),
+    ),
+    max_leaves=4,
+)
+
+
+def begin(env_id, kwargs, options=None, seed=0):
+    """Make an environment and read what its first agent reads."""
+    levels = {} if "size" in kwargs else {"levels": LEVELS[env_id]} if env_id in LEVELS else {}
+    env = pettingllms.make(env_id, **{**levels, **kwargs})
+    env.reset(seed=seed, options=options)
+    env.observe(env.agent_selection)
+
+
+def refusal(*args, **kwargs):
+    """Return the error of the library with which `begin` ends, or None; others are failures."""
+    try:
+        begin(*args, **kwargs)
+    except PettingLLMsError as error:
+        return error
+    return None
+
+
+def works_or_is_refused(name, *args, **kwargs):
+    error = refusal(*args, **kwargs)
+    if isinstance(error, LevelFormatError):
+        assert "level" in name, error
+    elif isinstance(error, InvalidArgument):
+        assert re.search(rf"{name}.*: got .*; allowed: .", str(error), re.DOTALL), error
+    elif error is not None:
+        assert name in str(error), error
+
+
+@pytest.mark.parametrize(("env_id", "name"), PARAMETERS)
+def test_arguments_of_wrong_kinds(env_id, name):
+    for value in VALUES:
+        works_or_is_refused(name, env_id, {name: value})
+
+
+@pytest.mark.parametrize(("env_id", "name"), PARAMETERS)
+@settings(max_examples=20, deadline=None)
+@given(value=ANY)
+def test_arguments_of_any_kind(env_id, name, value):
+    is_pattern = isinstance(value, str) and set(value) & set("*?[/")  # reads files, or the hub
+    assume(not (is_pattern and name in ("levels", "source")))
+    works_or_is_refused(name, env_id, {name: value})
+
+
+@pytest.mark.parametrize(("env_id", "name"), OPTIONS)
+def test_options_of_wrong_kinds(env_id, name):
+    for value in VALUES:
+        works_or_is_refused(name, env_id, {}, options={name: value})
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_what_are_no_options_and_no_seeds(env_id):
+    for value in VALUES:
+        works_or_is_refused("options", env_id, {}, options=value)
+        works_or_is_refused("seed", env_id, {}, seed=value)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_what_is_no_id(value):
+    with pytest.raises(PettingLLMsError, match=r"invalid id: got|no environment"):
+        pettingllms.make(value)
+    with pytest.raises(InvalidArgument, match="invalid id: got"):
+        pettingllms.register(value, Odd)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "message"),
+    [
+        (
+            "sokoban_v0",
+            {"size": [4]},
+            "invalid size: got [4]; allowed: a whole number from 5 to 16",
+        ),
+        ("sokoban_v0", {"team": ["x"]}, "invalid team: got ['x']; allowed: one of tool-planner, "),
+        ("sudoku_v0", {"size": 4.0}, "invalid size: got 4.0; allowed: one of 4, 6, 9, 16"),
+        ("sudoku_v0", {"singles_only": 1}, "invalid singles_only: got 1; allowed: True or False"),
+        ("plan_path_v0", {"alpha": True}, "invalid alpha: got True; allowed: a finite number"),
+        ("plan_path_v0", {"split": 3}, "train, validation, test, or None (all)"),
+        ("code_v0", {"history": 2.5}, "invalid history: got 2.5; allowed: a whole number of at"),
+        ("code_v0", {"difficulty": 3}, "invalid difficulty: got 3; allowed: None, a difficulty"),
+        ("code_v0", {"source": [CodeProblem("a", "b", ())]}, "at least one golden test"),
+        ("math_v0", {"difficulty": 3}, "invalid difficulty: got 3; allowed: (least, greatest)"),
+        ("math_v0", {"families": "committee"}, "invalid families: got 'committee'"),
+        ("math_ensemble_v0", {"tools": True}, "invalid tools: got True; allowed: a whole number"),
+    ],
+)
+def test_messages(env_id, kwargs, message):
+    with pytest.raises(InvalidArgument) as caught:
+        pettingllms.make(env_id, **kwargs)
+    assert message in str(caught.value)
