@@ -188,20 +188,20 @@ def test_the_parallel_ablations_run(run, tmp_path, grouping, credit):
 
 
 def test_a_signal_during_the_warm_start_ends_at_once(run, tmp_path, monkeypatch):
-    import pettingllms_trainers.demonstrations as module
+    import pettingllms_trainers.backends.updating as module
 
-    original = module.warm_start
+    original = module.imitate
 
-    def signalled(*arguments, on_step, **options):
+    def signalled(learner, demonstrations, imitation, on_step):
         def tell(step):
             if step.step == 3:
                 signal.raise_signal(signal.SIGTERM)
             assert step.step <= 3
             on_step(step)
 
-        return original(*arguments, on_step=tell, **options)
+        return original(learner, demonstrations, imitation, tell)
 
-    monkeypatch.setattr(module, "warm_start", signalled)
+    monkeypatch.setattr(module, "imitate", signalled)
     code, out, _ = run(num_steps=1)
     assert code == 128 + signal.SIGTERM
     assert "--resume" in out
