@@ -50,9 +50,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
         if agent is None and len(agents) == 1:
             agent = agents[0]
         if agent not in agents:
-            raise InvalidArgument(
-                "agent", agent, ", ".join(agents) + suggestion(str(agent), agents)
-            )
+            raise InvalidArgument("agent", agent, ", ".join(agents) + suggestion(agent, agents))
         self.env = raw
         self.agent = agent
         self.metadata = raw.metadata

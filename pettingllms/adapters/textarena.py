@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from pettingllms.adapters.chance import Chance, lent_chance
 from pettingllms.adapters.optional import require
+from pettingllms.arguments import check_kind, check_texts, check_whole
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.prompts import PromptTemplate
@@ -127,12 +128,14 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             library = require(
                 "textarena", feature="TextArenaEnv", package="textarena", extra="textarena"
             )
-            self._template = _load(library, game, dict(game_kwargs or {}))
+            self._template = _load(library, game, game_kwargs)
         self.game = game
         self._rule_kind = library.ObservationType.PROMPT
         self.num_players = self._count_players(num_players)
+        allowed = f"a sequence of 1 name, or of {self.num_players} names"
+        check_texts("roles", roles, allowed)
         if len(roles) not in (1, self.num_players):
-            raise InvalidArgument("roles", roles, f"1 name, or {self.num_players} names")
+            raise InvalidArgument("roles", roles, allowed)
         names = list(roles) * self.num_players if len(roles) == 1 else roles
         agents = [f"{role}_{names[:index].count(role)}" for index, role in enumerate(names)]
         super().__init__(
@@ -145,9 +148,9 @@ class TextArenaEnv(TextEnv[TextArenaState]):
 
     def _count_players(self, num_players: int | None) -> int:
         refusal: Exception | None = None
+        if num_players is not None:
+            check_whole("num_players", num_players, 1, 2)
         for number in (1, 2) if num_players is None else (num_players,):
-            if number not in (1, 2):
-                break
             try:
                 self._start(number, 0)
             except (AssertionError, ValueError) as error:  # how games refuse a number of players
@@ -250,12 +253,20 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         return [self.game, state.seed, state.moves]
 
 
-def _load(library: Any, game: str, game_kwargs: dict[str, Any]) -> Any:
+def _load(library: Any, game: str, game_kwargs: Mapping[str, Any] | None) -> Any:
     known = library.envs.registration.ENV_REGISTRY
+    allowed = "an id of TextArena"
+    check_kind("game", game, str, allowed)
     if game not in known:
-        raise InvalidArgument("game", game, "an id of TextArena" + suggestion(game, known))
+        raise InvalidArgument("game", game, allowed + suggestion(game, known))
+    check_kind("game_kwargs", game_kwargs, Mapping | None, "None, or arguments of the game by name")
     raw = f"{game}-raw"  # the same game without TextArena's wrappers
-    return library.make(raw if raw in known else game, **game_kwargs)
+    try:
+        return library.make(raw if raw in known else game, **(game_kwargs or {}))
+    except TypeError as error:  # how Python refuses names that the game does not have
+        raise InvalidArgument(
+            "game_kwargs", game_kwargs, f"arguments of {game}", f"The game says: {error}"
+        ) from error
 
 
 def _joined(messages: Sequence[Message], with_rules: bool = False) -> str:

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from numpy.typing import NDArray
 from pettingzoo import AECEnv
 
+from pettingllms.arguments import check_choice, check_texts, check_whole
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 
@@ -88,10 +89,8 @@ class TextCodec:
         tokenizer: Tokenizer | None = None,
         dtype: str = "int64",
     ) -> None:
-        if observation_length < 1:
-            raise InvalidArgument("observation_length", observation_length, "at least 1")
-        if dtype not in ("int64", "float32"):
-            raise InvalidArgument("dtype", dtype, "int64 or float32")
+        check_whole("observation_length", observation_length, 1)
+        check_choice("dtype", dtype, ("int64", "float32"))
         self.tokenizer: Tokenizer = CharacterTokenizer() if tokenizer is None else tokenizer
         self.observation_length = observation_length
         self.texts: tuple[str, ...] | None = None
@@ -99,13 +98,15 @@ class TextCodec:
         number = np.int64 if dtype == "int64" else np.float32
         self.observation_space = Box(0, size - 1, (observation_length,), number)
         self.action_space: Space[Any]
+        allowed = "a list of at least one text, or a number of at least 1 token"
         if isinstance(actions, int):
-            if actions < 1:
-                raise InvalidArgument("actions", actions, "at least 1 token, or a list of texts")
+            if actions < 1 or isinstance(actions, bool):
+                raise InvalidArgument("actions", actions, allowed)
             self.action_space = MultiDiscrete([size] * actions)
         else:
-            if not actions or isinstance(actions, str):
-                raise InvalidArgument("actions", actions, "a list with at least one text")
+            check_texts("actions", actions, allowed)
+            if not actions:
+                raise InvalidArgument("actions", actions, allowed)
             self.texts = tuple(actions)
             self.action_space = Discrete(len(self.texts))
 

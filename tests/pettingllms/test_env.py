@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pettingllms
+from pettingllms import TextEnv
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError
 
 
@@ -218,6 +219,35 @@ def test_methods_before_reset_are_refused(guess_env):
         guess_env().snapshot()
     with pytest.raises(OrderError, match="render_mode"):
         started(guess_env).render()
+
+
+@pytest.mark.parametrize(
+    "stages", [None, 3, [], "a_0", ["a_0"], [[3]], [None], [["a_0"], ["a_0"]], [["a"]]], ids=repr
+)
+def test_what_are_no_stages_is_told(guess_env, stages):
+    class Other(guess_env):
+        def __init__(self):
+            TextEnv.__init__(self, stages=stages, max_turns=1)
+
+    with pytest.raises(InvalidArgument, match=r"invalid stages: got .*; allowed: "):
+        Other()
+
+
+@pytest.mark.parametrize("snapshot", [None, 3, (("GuessEnv", (), 3), ())], ids=repr)
+def test_what_is_no_snapshot_is_told(guess_env, snapshot):
+    with pytest.raises(InvalidArgument, match="invalid snapshot: got"):
+        started(guess_env).restore(snapshot)
+
+
+def test_an_argument_that_is_missing_is_told(guess_id, guess_env):
+    class Needy(guess_env):
+        def __init__(self, game, **kwargs):
+            super().__init__(**kwargs)
+
+    pettingllms.register("needy_v0", lambda *, game: Needy(game))
+    assert pettingllms.make("needy_v0", game="a").unwrapped
+    with pytest.raises(InvalidArgument, match="a value for 'game'"):
+        pettingllms.make("needy_v0")
 
 
 def test_rendering(guess_env, capsys):

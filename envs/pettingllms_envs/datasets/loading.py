@@ -69,8 +69,10 @@ def load(
     kind: Literal["code", "math"] | None = None,
 ) -> Loaded[CodeProblem] | Loaded[MathProblem]:
     """Load problems of either kind; arguments and errors as in `load_code_problems`."""
+    if schema is not None:
+        find_schema(schema)
     rows = list(read_rows(source, split))
-    chosen = find_schema(schema) if schema else _recognised(source, rows)
+    chosen = _recognised(source, rows) if schema is None else find_schema(schema)
     if kind is not None and chosen.kind != kind:
         allowed = ", ".join(s.name for s in SCHEMAS.values() if s.kind == kind)
         raise InvalidArgument("schema", chosen.name, f"a schema of {kind} problems: {allowed}")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.arguments import check_number, check_texts, check_whole
 
 NUM_HASHES = 128
 NUM_BANDS = 32
@@ -44,7 +44,7 @@ def near_duplicates(
     Args:
         first: Texts, for example of a training set.
         second: Texts, for example of a test set.
-        threshold: Smallest similarity that is reported, above 0 and at most 1.
+        threshold: Smallest similarity that is reported, 0.01 to 1.
         n: Number of words of an n-gram, at least 1. Case, spaces and markup commands do not matter;
             a text of fewer words is one n-gram.
 
@@ -54,10 +54,10 @@ def near_duplicates(
     Source:
         Broder, "On the resemblance and containment of documents" (1997).
     """
-    if not 0 < threshold <= 1:
-        raise InvalidArgument("threshold", threshold, "a number above 0 and at most 1")
-    if n < 1:
-        raise InvalidArgument("n", n, "a whole number of at least 1")
+    check_number("threshold", threshold, 0.01, 1)
+    check_whole("n", n, 1)
+    for name, texts in (("first", first), ("second", second)):
+        check_texts(name, texts, "a sequence of texts")
     grams = [_ngrams(text, n) for text in first], [_ngrams(text, n) for text in second]
     buckets: dict[tuple[int, bytes], list[int]] = {}
     for index, shingles in enumerate(grams[0]):

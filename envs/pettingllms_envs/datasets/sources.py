@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from pettingllms.arguments import check_kind
 from pettingllms.errors import InvalidArgument, MissingDependency
 
 FILE_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
@@ -40,6 +41,8 @@ def read_rows(source: str | Path, split: str | None = None) -> Iterator[Row | Ba
             nor a hub name, or a hub data set is asked for without a split.
         MissingDependency: Parquet or hub data without the extra `data`.
     """
+    check_kind("source", source, str | Path, "the path of a file, or the name of a hub data set")
+    check_kind("split", split, str | None, "None or the name of a split")
     path = Path(source)
     if path.is_file():
         return _rows_of_file(path)

@@ -18,7 +18,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pettingllms.errors import InvalidArgument, MissingDependency
+from pettingllms.arguments import check_number, check_whole
+from pettingllms.errors import MissingDependency
 from pettingllms_envs.math.answers import (
     MAX_ANSWER_CHARS,
     as_integer,
@@ -33,6 +34,9 @@ _START_TIMEOUT_S = 120.0
 _GRACE_S = 5
 """Seconds after the time limit at which a process ends by itself, if nobody is left to end it."""
 _CACHE_SIZE = 20_000
+
+MAX_WORKERS = 1024
+MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1e-3, 3600
 
 
 class Outcome(enum.StrEnum):
@@ -66,8 +70,8 @@ class Verifier:
     remembered (failures are not). Safe to use from threads and in forked processes.
 
     Args:
-        num_workers: Processes, at least 1. They start when first needed (about a second each).
-        timeout_s: Seconds that one comparison may take, above 0.
+        num_workers: Processes, 1 to 1024. They start when first needed (about a second each).
+        timeout_s: Seconds that one comparison may take, 0.001 to 3600.
 
     Raises:
         InvalidArgument: An argument is out of its range.
@@ -75,10 +79,8 @@ class Verifier:
     """
 
     def __init__(self, num_workers: int = 1, timeout_s: float = 5.0) -> None:
-        if num_workers < 1:
-            raise InvalidArgument("num_workers", num_workers, "a whole number of at least 1")
-        if timeout_s <= 0:
-            raise InvalidArgument("timeout_s", timeout_s, "a number above 0")
+        check_whole("num_workers", num_workers, 1, MAX_WORKERS)
+        check_number("timeout_s", timeout_s, MIN_TIMEOUT_S, MAX_TIMEOUT_S)
         if importlib.util.find_spec("math_verify") is None:
             raise MissingDependency("comparing mathematical answers", "math-verify", "math")
         self.num_workers = num_workers

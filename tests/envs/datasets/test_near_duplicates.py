@@ -73,7 +73,9 @@ def test_empty_collections_and_short_texts():
     assert near_duplicates(["one two"], ["One Two", ""]) == [(0, 0, 1.0)]
 
 
-@pytest.mark.parametrize("kwargs", [{"threshold": 0}, {"threshold": 1.5}, {"n": 0}])
+@pytest.mark.parametrize("kwargs", [{"threshold": 0}, {"threshold": 1.5}, {"n": 0}, {"n": 2.5}])
 def test_arguments_are_checked(kwargs):
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match=next(iter(kwargs))):
         near_duplicates(["a"], ["b"], **kwargs)
+    with pytest.raises(InvalidArgument, match="second"):
+        near_duplicates(["a"], "b")

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from pettingllms.errors import InvalidArgument, MissingDependency
+from pettingllms_envs.datasets import load_math_problems
 from pettingllms_envs.datasets.sources import BadRow, read_rows
 
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
@@ -57,6 +58,14 @@ def test_damaged_lines_are_rows_with_a_reason(tmp_path):
 def test_a_missing_file_is_an_error(tmp_path, name):
     with pytest.raises(InvalidArgument, match="check the path"):
         read_rows(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("source", [None, 3, [ROWS], b"a.jsonl"], ids=repr)
+def test_what_is_no_source_is_refused(source):
+    with pytest.raises(InvalidArgument, match="invalid source: got"):
+        load_math_problems(source)
+    with pytest.raises(InvalidArgument, match="invalid schema: got"):
+        load_math_problems("a.jsonl", schema=[source])
 
 
 def test_other_files_are_refused(tmp_path):

@@ -235,10 +235,12 @@ def test_a_verifier_can_be_sent_to_another_process(verifier):
     assert twin.judge("5", "5").is_correct
 
 
-@pytest.mark.parametrize("kwargs", [{"num_workers": 0}, {"timeout_s": 0}])
-def test_arguments_are_checked(kwargs):
-    with pytest.raises(InvalidArgument):
-        Verifier(**kwargs)
+@pytest.mark.parametrize("number", [0, -1, "2", [1], float("nan"), float("inf"), True, 10**9])
+def test_arguments_are_checked(number):
+    with pytest.raises(InvalidArgument, match="num_workers"):
+        Verifier(num_workers=number)
+    with pytest.raises(InvalidArgument, match="timeout_s"):
+        Verifier(timeout_s=number)
 
 
 SPELLINGS = [

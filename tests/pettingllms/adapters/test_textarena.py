@@ -160,10 +160,20 @@ def test_what_cannot_be_played_is_told(make_game):
         make_game("SecretMafia-v0")
     with pytest.raises(InvalidArgument, match="at most 2"):
         make_game("TicTacToe-v0", num_players=1)
-    with pytest.raises(InvalidArgument, match="at most 2"):
+    with pytest.raises(InvalidArgument, match="from 1 to 2"):
         make_game("TicTacToe-v0", num_players=3)
-    with pytest.raises(InvalidArgument, match="1 name, or 2 names"):
+    with pytest.raises(InvalidArgument, match="1 name, or of 2 names"):
         make_game("TicTacToe-v0", roles=("a", "b", "c"))
+
+
+@pytest.mark.parametrize("value", [3, 2.5, True, "x", ["x", 3], {"x": 3}, b"x"], ids=repr)
+def test_arguments_of_wrong_kinds_are_told(make_game, value):
+    with pytest.raises(InvalidArgument, match="invalid game: got"):
+        make_game(value)
+    for name in ("num_players", "roles", "game_kwargs", "max_turns"):
+        if (name, value) != ("max_turns", 3):
+            with pytest.raises(InvalidArgument, match=f"invalid {name}: got .*; allowed: "):
+                make_game("TicTacToe-v0", **{name: value})
 
 
 def test_hostile_texts_end_in_a_loss(make_game):

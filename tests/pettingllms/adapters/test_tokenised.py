@@ -58,7 +58,11 @@ def test_free_actions_end_at_the_padding():
             codec.decode(wrong)
 
 
-@pytest.mark.parametrize(("length", "actions"), [(0, 1), (1, 0), (1, []), (1, "UDLR")], ids=repr)
+@pytest.mark.parametrize(
+    ("length", "actions"),
+    [(0, 1), (1, 0), (1, []), (1, "UDLR"), (2.5, 1), (True, 1), (1, True), (1, 2.5), (1, [3])],
+    ids=repr,
+)
 def test_bad_sizes_are_told(length, actions):
     with pytest.raises(InvalidArgument):
         TextCodec(length, actions)
@@ -70,7 +74,7 @@ def test_observations_as_floats():
     assert numbers.dtype == np.float32
     assert numbers.tolist() == [1, 2, 3, 0]
     assert numbers in codec.observation_space
-    with pytest.raises(InvalidArgument, match="int64 or float32"):
+    with pytest.raises(InvalidArgument, match="int64, float32"):
         TextCodec(4, 1, dtype="int8")
 
 
