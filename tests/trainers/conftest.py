@@ -7,6 +7,7 @@ import pytest
 
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
+from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import Batcher, Policy, PolicyPool
 from pettingllms_trainers.rollout import EpisodeSpec, RolloutSettings, play_episodes
@@ -75,6 +76,11 @@ class ScriptedEngine:
     def __init__(self, script):
         self.script = script
         self.calls = []
+        self.max_prompt_tokens = 10**6
+
+    def check(self, request):
+        if len(request.prompt_ids) > self.max_prompt_tokens:
+            raise InvalidArgument("prompt_ids", len(request.prompt_ids), self.max_prompt_tokens)
 
     async def generate(self, requests):
         self.calls.append(list(requests))

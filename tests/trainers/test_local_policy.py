@@ -48,6 +48,18 @@ def test_a_prompt_has_its_answer_alone_and_among_others(policy):
     assert alone[0].completions == among[0].completions
 
 
+def test_a_prompt_that_is_too_long_is_a_failure_of_that_prompt(policy):
+    async def ask():
+        wanted = policies.Sampling(max_completion_tokens=5)
+        answers = [policy.sample(prompts(text), 1, wanted) for text in ("short", "long" * 2000)]
+        return await asyncio.gather(*answers, return_exceptions=True)
+
+    short, long = asyncio.run(ask())
+    assert len(short[0].completions) == 1
+    assert isinstance(long, policies.PolicyFailure)
+    assert "at most 4096 tokens" in str(long)
+
+
 def test_unknown_sampling_fields_are_told(policy):
     with pytest.raises(InvalidArgument, match="top_k"):
         sample(policy, ["one"], extra={"beam_width": 3})

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -159,6 +160,39 @@ def test_an_engine_that_raises_fails_the_rollouts(echo_env, scripted_pool, play)
         play(echo_env(), pool, seeds=(1, 2))
 
 
+def test_a_prompt_that_is_too_long_fails_its_own_rollout(echo_env, scripted_pool, play, caplog):
+    pool, engines = scripted_pool(lambda p, k, seed: "1" * (1 + seed % 40))
+    engine = engines["shared"]
+    engine.max_prompt_tokens = 55  # a long number that was called makes the echo's prompt long
+    trees = play(echo_env(max_turns=1), pool, seeds=range(12), allowed=0.99)
+    failed = [tree for tree in trees if tree.status is RolloutStatus.GENERATION_FAILED]
+    assert 2 < len(failed) < 12
+    assert all(
+        "invalid prompt_ids" in tree.cause and "allowed: 55" in tree.cause for tree in failed
+    )
+    assert len({tree.cause for tree in failed}) > 1, "lengths differ"
+    assert all(tree.status is RolloutStatus.OK for tree in trees if tree not in failed)
+    assert len(caplog.records) == 1, "told once, whatever the lengths"
+    with pytest.raises(RolloutError, match=r"of 12 rollouts failed.*allowed: 55"):
+        play(echo_env(max_turns=1), pool, seeds=range(12), allowed=0.1)
+
+
+def test_errors_of_the_trainer_propagate(echo_env, scripted_pool, play, monkeypatch):
+    """Trap 14: only what environments and engines raise is a failed rollout."""
+    pool, _ = scripted_pool(number)
+    pool = replace(pool, roles={"caller": "shared"})
+    with pytest.raises(KeyError, match="echo"):
+        play(echo_env(), pool, allowed=0.99)
+
+    def broken(messages):
+        raise AttributeError("a mistake of ours")
+
+    policy = replace(pool.policies["shared"], encode=broken)
+    pool = replace(pool, policies={"shared": policy}, roles={"caller": "shared", "echo": "shared"})
+    with pytest.raises(AttributeError, match="a mistake of ours"):
+        play(echo_env(), pool, seeds=range(5), allowed=0.99)
+
+
 def test_a_reward_that_is_not_finite_fails_the_rollout(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda p, k, s: "1")
     with pytest.raises(RolloutError, match="the reward inf"):
@@ -200,6 +234,9 @@ def test_an_engine_that_loses_requests_is_told(scripted_pool):
     _, engines = scripted_pool(number)
 
     class Forgetful:
+        def check(self, request):
+            pass
+
         async def generate(self, requests):
             return (await engines["shared"].generate(requests))[1:]
 

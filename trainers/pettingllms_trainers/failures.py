@@ -20,10 +20,17 @@ class FailureLog:
     """Share of the trees, or of the candidates, of one call that may fail."""
     _told: set[str] = field(default_factory=set[str])
 
-    def tell(self, cause: str, error: Exception | None = None) -> None:
-        """Log a cause, unless it has been logged before."""
-        if cause not in self._told:
-            self._told.add(cause)
+    def tell(self, cause: str, error: Exception | None = None, kind: str = "") -> None:
+        """Log a cause, unless its kind has been logged before.
+
+        Args:
+            cause: What failed.
+            error: Whose traceback is shown.
+            kind: What it has in common with causes that differ in details; none: the cause itself.
+        """
+        kind = kind or cause
+        if kind not in self._told:
+            self._told.add(kind)
             logger.warning("a rollout failed and is left out: %s", cause, exc_info=error)
 
     def check(self, num_failed: int, num_all: int, what: str, cause: str) -> None:

@@ -65,7 +65,7 @@ class LocalPolicy:
 
         Raises:
             InvalidArgument: `sampling` has extra fields that the engine does not know.
-            PolicyFailure: The prompt is too long for the model.
+            PolicyFailure: A prompt is too long for the model.
         """
         wanted = _sampling(sampling)
         return list(await asyncio.gather(*(self._answer(p, n, wanted) for p in prompts)))
@@ -75,12 +75,10 @@ class LocalPolicy:
         request = GenerateRequest(
             prompt_ids=ids, num_candidates=n, sampling=sampling, seed=prompt.seed
         )
-        completions = await self._batcher.sample(request)
-        if len(completions) < n:
-            raise core.PolicyFailure(
-                f"the model gave {len(completions)} of {n} completions of a prompt of {len(ids)} "
-                "tokens; is it longer than the model allows?"
-            )
+        try:
+            completions = await self._batcher.sample(request)
+        except InvalidArgument as error:
+            raise core.PolicyFailure(str(error)) from error
         written = sum(len(completion.token_ids) for completion in completions)
         return core.Answer(
             tuple(core.Completion(c.text, c.finish_reason) for c in completions),

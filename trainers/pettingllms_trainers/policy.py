@@ -41,6 +41,14 @@ EncodeAnswer = Callable[[str], tuple[int, ...]]
 class Generate(Protocol):
     """An engine that samples completions from a policy's present weights."""
 
+    def check(self, request: GenerateRequest) -> None:
+        """Make sure, at little cost, that the engine can answer a request.
+
+        Raises:
+            InvalidArgument: It cannot, whatever the weights: the prompt is too long, for example.
+        """
+        ...
+
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
         """Return the completions of each request, in order.
 
@@ -114,7 +122,13 @@ class Batcher:
         """Wall time spent in the engine since it was last set to 0."""
 
     async def sample(self, request: GenerateRequest) -> list[Completion]:
-        """Return the completions of one request; raises what the engine raises."""
+        """Return the completions of one request; raises what the engine raises.
+
+        Raises:
+            InvalidArgument: The engine cannot answer it. Requests that would have shared its call
+                are not affected.
+        """
+        self._engine.check(request)
         index = len(self._requests)
         self._requests.append(request)
         if self._flight is None:

@@ -8,16 +8,18 @@ the chosen fork itself becomes the live environment, so nothing is ever applied 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pettingllms import TextEnv, role_of
+from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.failures import FailureLog
-from pettingllms_trainers.policy import PolicyPool
+from pettingllms_trainers.policy import Policy, PolicyPool
 from pettingllms_trainers.types import (
     Candidate,
     Completion,
@@ -113,7 +115,7 @@ async def play_episodes(
         RolloutError: More trees or candidates failed than allowed.
     """
     players = [_Player(env.fork(), pool, spec, settings, failures) for spec in specs]
-    trees = await asyncio.gather(*(player.play() for player in players))
+    trees = await _all(player.play() for player in players)
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
     num_dropped = sum(player.num_dropped for player in players)
@@ -121,6 +123,16 @@ async def play_episodes(
     cause = next((player.drop_cause for player in players if player.drop_cause), "")
     failures.check(num_dropped, num_candidates, "candidates", cause)
     return trees
+
+
+async def _all(plays: Iterable[Coroutine[Any, Any, RolloutTree]]) -> list[RolloutTree]:
+    """Return the results of all; the first error ends the others."""
+    tasks = [asyncio.ensure_future(play) for play in plays]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def choose(
@@ -160,7 +172,6 @@ class _Player:
         self._spec = spec
         self._settings = settings
         self._failures = failures
-        self._is_generating = False
         self._initial_hash = ""
         self._nodes: list[Group] = []
         self._returns: dict[str, float] = {}
@@ -169,20 +180,17 @@ class _Player:
         self.drop_cause = ""
 
     async def play(self) -> RolloutTree:
-        """Play to the end; whatever fails becomes the status of the tree."""
+        """Play to the end; what the environment or the engine raises becomes the tree's status."""
         try:
             return await self._play()
-        except Exception as error:  # noqa: BLE001  the rollout boundary
-            status = (
-                RolloutStatus.GENERATION_FAILED if self._is_generating else RolloutStatus.ENV_FAILED
-            )
-            cause = f"{type(error).__name__}: {error}"
-            self._failures.tell(cause, error)
-            return self._tree(None, status, cause)
+        except _Failed as failure:
+            self._failures.tell(failure.cause, failure.error, failure.kind)
+            return self._tree(None, failure.status, failure.cause)
 
     async def _play(self) -> RolloutTree:
-        self._env.reset(seed=self._spec.env_seed)
-        self._initial_hash = self._env.state_hash()
+        with _env_failures():
+            self._env.reset(seed=self._spec.env_seed)
+            self._initial_hash = self._env.state_hash()
         self._returns = dict.fromkeys(self._env.possible_agents, 0.0)
         while not self._is_over():
             await self._decide()
@@ -198,7 +206,8 @@ class _Player:
         role = role_of(agent)
         policy = self._pool.for_role(role)
         key = GroupKey(self._spec.episode, node, agent, env.turn)
-        messages = env.messages(agent)
+        with _env_failures():
+            messages = env.messages(agent)
         prompt_ids = policy.encode(messages)
         request = GenerateRequest(
             prompt_ids=prompt_ids,
@@ -206,11 +215,10 @@ class _Player:
             sampling=self._settings.sampling[role],
             seed=derive_seed(self._spec.seed, "sample", node),
         )
-        self._is_generating = True
-        completions = self._usable(await policy.batcher.sample(request))
-        self._is_generating = False
-        forks = [_stepped(env, completion.text) for completion in completions]
-        candidates = tuple(map(_scored, forks, [agent] * len(forks), completions))
+        completions = self._usable(await _sampled(policy, request))
+        with _env_failures():
+            forks = [_stepped(env, completion.text) for completion in completions]
+            candidates = tuple(map(_scored, forks, [agent] * len(forks), completions))
         chosen = choose(
             [candidate.reward for candidate in candidates],
             self._settings.advance,
@@ -243,7 +251,7 @@ class _Player:
             self.drop_cause = f"the engine gave {len(usable)} usable of {num_wanted} completions"
             self._failures.tell(self.drop_cause)
         if not usable:
-            raise RuntimeError(self.drop_cause)
+            raise _Failed(RolloutStatus.GENERATION_FAILED, self.drop_cause)
         return usable
 
     def _outcome(self) -> TreeOutcome:
@@ -271,6 +279,38 @@ class _Player:
             status=status,
             cause=cause,
         )
+
+
+class _Failed(Exception):
+    """The rollout of an episode cannot go on."""
+
+    def __init__(
+        self, status: RolloutStatus, cause: str, error: Exception | None = None, kind: str = ""
+    ) -> None:
+        super().__init__(cause)
+        self.status, self.cause, self.error, self.kind = status, cause, error, kind
+
+    @classmethod
+    def of(cls, status: RolloutStatus, error: Exception, kind: str = "") -> _Failed:
+        return cls(status, f"{type(error).__name__}: {error}", error, kind)
+
+
+@contextlib.contextmanager
+def _env_failures() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise _Failed.of(RolloutStatus.ENV_FAILED, error) from error
+
+
+async def _sampled(policy: Policy, request: GenerateRequest) -> list[Completion]:
+    try:
+        return await policy.batcher.sample(request)
+    except InvalidArgument as error:
+        kind = f"requests with invalid {error.argument}"
+        raise _Failed.of(RolloutStatus.GENERATION_FAILED, error, kind) from error
+    except Exception as error:
+        raise _Failed.of(RolloutStatus.GENERATION_FAILED, error) from error
 
 
 def _is_whole(completion: Completion) -> bool:

@@ -22,7 +22,7 @@ from transformers import (
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.attention import use_layouts
 from pettingllms_trainers.backends.decoders import ExpandedDecoder, SharedPrefixDecoder
-from pettingllms_trainers.backends.decoding import Limits, generate
+from pettingllms_trainers.backends.decoding import Limits, check_request, generate
 from pettingllms_trainers.backends.learner import arithmetic
 from pettingllms_trainers.backends.state_file import read_state, write_state
 from pettingllms_trainers.backends.updating import TrainingSettings, Updater
@@ -150,6 +150,10 @@ class TransformersPolicy:
                 "model",
             )  # fmt: skip
         return (*self.tokenizer.encode(text, add_special_tokens=False), end)
+
+    def check(self, request: GenerateRequest) -> None:
+        """See `Generate.check`."""
+        check_request(request, self._limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
         """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.

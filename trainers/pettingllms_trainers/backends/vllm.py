@@ -84,6 +84,10 @@ class VLLMEngine:
         """Whether nothing can be generated before the next `load_weights`."""
         return self._is_asleep or not self._has_weights
 
+    def check(self, request: GenerateRequest) -> None:
+        """See `Generate.check`."""
+        check_request(request, self._limits)
+
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
         """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
 
@@ -100,13 +104,11 @@ class VLLMEngine:
 
         Args:
             requests: Any number, of any lengths and settings.
-            adapters: Name of the adapter of each request, None for none; None when no request has
-                one.
+            adapters: Name of each request's adapter, or None; None when no request has one.
         """
         if self.needs_weights:
             raise GenerationError(
-                "generation: the vLLM engine has no weights while it sleeps; give it weights with "
-                "`load_weights` first"
+                "generation: the vLLM engine has no weights while it sleeps; call `load_weights`"
             )
         for request in requests:
             check_request(request, self._limits)

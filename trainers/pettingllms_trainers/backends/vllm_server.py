@@ -77,6 +77,10 @@ class VLLMServerEngine:
         """Whether a replica has other weights than those that were loaded last."""
         return not self._num_loads or any(replica.loss for replica in self._replicas)
 
+    def check(self, request: GenerateRequest) -> None:
+        """See `Generate.check`."""
+        check_request(request, self._limits)
+
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
         """See `Generate.generate`. All requests are on their way at once.
 
