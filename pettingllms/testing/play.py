@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from pettingllms.env import TextEnv
+from pettingllms.errors import ConformanceError
 
 AnyEnv = TextEnv[Any]
+Factory = Callable[[], AnyEnv]
 Player = Callable[[AnyEnv, str], str]
 """What an agent says: (environment, agent) -> text."""
+
+SEEDS = (0, 1, 2, 3)
+"""Seeds of the episodes that the checks play."""
 
 HOSTILE_TEXTS: tuple[str, ...] = (
     "",
@@ -118,3 +123,15 @@ def transcript_of(env: AnyEnv, seed: int, player: Player) -> str:
 def steps_end(env: AnyEnv) -> str:
     """Return `"terminated"` or `"truncated"` for an environment whose episode has ended."""
     return "terminated" if any(env.terminations.values()) else "truncated"
+
+
+def episode(env: AnyEnv, seed: int) -> list[dict[str, Any]]:
+    """Play the episode of a seed with a mixed player."""
+    env.reset(seed=seed)
+    return play(env, mixed_player(random.Random(seed)))
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `ConformanceError` with the message unless the condition holds."""
+    if not condition:
+        raise ConformanceError(message)
