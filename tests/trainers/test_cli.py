@@ -3,8 +3,10 @@
 import signal
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 import pettingllms_trainers.train as train_module
+from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.run_files import read_lines
 
@@ -13,8 +15,9 @@ from pettingllms_trainers.run_files import read_lines
 def run(small_run_file, tmp_path, capsys):
     """Return a function that runs the command and gives its code, output and errors."""
 
-    def call(*flags, out="run", num_steps=2):
-        code = main([str(small_run_file(num_steps)), "--output-dir", str(tmp_path / out), *flags])
+    def call(*flags, command=(), out="run", num_steps=2):
+        path = str(small_run_file(num_steps))
+        code = main([*command, path, "--output-dir", str(tmp_path / out), *flags])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -187,24 +190,95 @@ def test_the_parallel_ablations_run(run, tmp_path, grouping, credit):
     assert line["rollout/num_trees"] == 12
 
 
-def test_a_signal_during_the_warm_start_ends_at_once(run, tmp_path, monkeypatch):
-    import pettingllms_trainers.backends.updating as module
+@pytest.fixture
+def signal_in_step_3(monkeypatch):
+    """A signal arrives after the fourth supervised step; nothing follows it."""
+    original = TransformersPolicy.imitate
 
-    original = module.imitate
-
-    def signalled(learner, demonstrations, imitation, on_step):
+    def signalled(self, demonstrations, imitation, on_step):
         def tell(step):
             if step.step == 3:
                 signal.raise_signal(signal.SIGTERM)
             assert step.step <= 3
             on_step(step)
 
-        return original(learner, demonstrations, imitation, tell)
+        return original(self, demonstrations, imitation, tell)
 
-    monkeypatch.setattr(module, "imitate", signalled)
+    with monkeypatch.context() as patch:
+        patch.setattr(TransformersPolicy, "imitate", signalled)
+        yield patch
+
+
+def test_a_signal_during_the_warm_start_ends_at_once(run, tmp_path, signal_in_step_3):
     code, out, _ = run(num_steps=1)
     assert code == 128 + signal.SIGTERM
-    assert "--resume" in out
+    assert "nothing is saved yet; start again with --resume" in out
     assert not (tmp_path / "run" / "checkpoints").exists()
-    monkeypatch.undo()
-    assert run("--resume", num_steps=1)[0] == 0
+    signal_in_step_3.undo()
+    code, out, _ = run("--resume", num_steps=1)
+    assert code == 0
+    assert "going on" not in out
+
+
+def test_only_the_warm_start(run, tmp_path):
+    code, out, _ = run(command=["warm-start"], num_steps=9)
+    assert code == 0
+    directory = tmp_path / "run"
+    assert {path.name for path in directory.iterdir()} == {
+        "config.toml",
+        "metrics.jsonl",
+        "policies",
+    }
+    (line,) = read_lines(directory / "metrics.jsonl")
+    assert set(line) == {"step", "warm_start/t/loss", "warm_start/p/loss"}
+    assert line["warm_start/p/loss"] < 1.5
+    assert f"warm_start/p/loss {line['warm_start/p/loss']:.4f}" in out
+    for name in ("t", "p"):
+        AutoModelForCausalLM.from_pretrained(directory / "policies" / name)
+    code, _, err = run(command=["warm-start"])
+    assert code == 2
+    assert "is not empty" in err
+
+
+def test_the_warm_start_of_a_run_is_that_of_the_command(run, tmp_path):
+    """Whatever the engine: none is started for supervised steps."""
+    flags = ("--engine.kind", "vllm", "--logging.progress", "plain")
+    code, out, _ = run(*flags, command=["warm-start"], out="alone")
+    assert code == 0
+    assert "warm start of t: step 25/40, loss" in out
+    assert run(num_steps=0)[0] == 0
+    losses = [
+        {name: value for name, value in read_lines(tmp_path / out / "metrics.jsonl")[0].items()}
+        for out in ("alone", "run")
+    ]
+    for name in ("warm_start/t/loss", "warm_start/p/loss"):
+        assert losses[0][name] == losses[1][name]
+        path = f"policies/{name.split('/')[1]}/model.safetensors"
+        assert (tmp_path / "alone" / path).read_bytes() == (tmp_path / "run" / path).read_bytes()
+
+
+def test_a_warm_start_that_is_stopped_says_so(run, tmp_path, signal_in_step_3):
+    code, out, _ = run(command=["warm-start"])
+    assert code == 128 + signal.SIGTERM
+    assert f"nothing is saved: remove {tmp_path / 'run'} and start again" in out
+    assert not (tmp_path / "run" / "policies").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--warm-start.num-steps", "0"], "there is nothing to imitate: warm_start.num_steps is 0"),
+        (["--warm-start.demonstrators.tool.wizard", "1"], "the reference policy 'wizard'"),
+    ],
+)
+def test_a_warm_start_of_nothing(run, tmp_path, flags, message):
+    code, _, err = run(*flags, command=["warm-start"])
+    assert code == 2
+    assert message in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_warm_start_is_not_resumed(run):
+    with pytest.raises(SystemExit) as caught:
+        run("--resume", command=["warm-start"])
+    assert caught.value.code == 2

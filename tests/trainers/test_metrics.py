@@ -13,7 +13,6 @@ from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.groups import score_groups
 from pettingllms_trainers.metrics import (
     METRICS,
-    TensorBoard,
     checked,
     is_timing,
     rollout_metrics,
@@ -142,8 +141,9 @@ def test_live_view_and_silence():
     assert shown("off") == (SilentProgress, "")
 
 
-def arm(success, **more):
-    return {"success": success, "success_low": success - 0.1, "success_high": success + 0.1, **more}
+def arm(success, num_failed=0):
+    interval = {"success_low": success - 0.1, "success_high": success + 0.1}
+    return {"success": success, "num_failed": num_failed, **interval}
 
 
 def evaluation(step, success):
@@ -155,7 +155,7 @@ def evaluation(step, success):
 
 def test_report_shows_before_after_and_references(tmp_path):
     lines = [evaluation(0, 0.2), evaluation(5, 0.5), evaluation(9, 0.9)]
-    report = build_report(lines, {"swapped": arm(0.1)})
+    report = build_report(lines, {"swapped": arm(0.1, num_failed=3)})
     assert report["before"]["arms"]["greedy"]["success"] == 0.2
     assert report["after"]["step"] == 9
     assert report["after"]["arms"]["swapped"]["success"] == 0.1
@@ -165,17 +165,7 @@ def test_report_shows_before_after_and_references(tmp_path):
     text = console.file.getvalue()
     for part in ("64 levels", "abcd", "20.0 %", "90.0 %", "reference policy greedy", "80.0 %"):
         assert part in text
+    assert "10.0 % (0.0 to 20.0), 3 failed" in text
+    assert text.count("failed") == 1
     plot_learning_curve(tmp_path / "curve.png", lines, title="toy")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_tensorboard_files(tmp_path):
-    board = TensorBoard(tmp_path / "on", is_on=True, first_step=0)
-    board.write(1, {"time/step_s": 1.0})
-    board.close()
-    off = TensorBoard(tmp_path / "off", is_on=False, first_step=0)
-    off.write(1, {"time/step_s": 1.0})
-    off.close()
-    assert not (tmp_path / "off").exists()
-    pytest.importorskip("tensorboard")
-    assert list((tmp_path / "on").glob("events*"))

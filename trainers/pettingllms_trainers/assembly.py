@@ -22,7 +22,6 @@ from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.held_out import HeldOutSet
 from pettingllms_trainers.models import CHARACTERS, build_tiny
 from pettingllms_trainers.policy import Batcher, Policy, PolicyPool
-from pettingllms_trainers.progress import Progress
 from pettingllms_trainers.recorder import Recorder
 from pettingllms_trainers.run_files import RunFiles
 from pettingllms_trainers.sampler import Sampler, sampling_of
@@ -142,9 +141,9 @@ def build_trainer(
     config: Config,
     environments: tuple[TextEnv[Any], TextEnv[Any]],
     pool: PolicyPool,
+    recorder: Recorder,
     files: RunFiles,
     *,
-    progress: Progress,
     stop: StopRequest,
     runner: asyncio.Runner,
 ) -> Trainer:
@@ -154,8 +153,8 @@ def build_trainer(
         config: The run's configuration.
         environments: For training, and of the held-out split; see `environments.make_environments`.
         pool: See `build_pool`.
+        recorder: Writes what happens.
         files: An opened run directory.
-        progress: What people see meanwhile.
         stop: Tells when to stop early.
         runner: Runs rollouts; one event loop for the whole run.
     """
@@ -167,7 +166,7 @@ def build_trainer(
         warm_start=WarmStart(config, env, pool, stop),
         sampler=Sampler(env, pool, config, failures, runner),
         held_out=HeldOutSet(held_out_env, config, failures, runner),
-        recorder=Recorder(files, config, progress),
+        recorder=recorder,
         checkpoints=files.checkpoints,
         stop=stop,
     )

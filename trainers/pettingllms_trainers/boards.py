@@ -105,10 +105,10 @@ def _wandb_run(directory: Path, config: Config) -> Any:
             settings=wandb.Settings(console="off"),
         )
     except wandb.errors.Error as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].rstrip(".")
         raise ConfigError(
             f"logging.wandb_project = {logging.wandb_project!r}: Weights & Biases refuses: "
-            f"{reason.rstrip(".")}. Log in with `wandb login`, or set logging.wandb_mode = \"offline\""
+            f'{reason}. Log in with `wandb login`, or set logging.wandb_mode = "offline"'
         ) from error
 
 

@@ -1,38 +1,33 @@
-"""`pettingllms-train CONFIG... [--resume] [flags]`: parse, set up, train, report."""
+"""`pettingllms-train`: which command, run files and flags; errors as messages and exit codes."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import itertools
 import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from pettingllms.errors import PettingLLMsError
-from pettingllms_trainers.config import Config
+from pettingllms_trainers import commands
 from pettingllms_trainers.config.run_file import load_config
-from pettingllms_trainers.environments import make_environments
 from pettingllms_trainers.errors import GenerationError, GroupError, RolloutError, UpdateError
-from pettingllms_trainers.progress import progress_view
-from pettingllms_trainers.report import report_table
-from pettingllms_trainers.run_files import RunFiles
-from pettingllms_trainers.stopping import StopRequest, StopRequested
 
 __all__ = ["main"]
 
 _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
+       pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
 
 Train a team of agents with AT-GRPO as the TOML files CONFIG say; later ones override earlier ones.
 
+  warm-start           only the supervised steps on the environment's reference policies
   --resume             go on with the run in its output directory
   --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
   CONFIG --help        explain every key, with its value after reading CONFIG
 """
+_WARM_START = "warm-start"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,64 +42,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    paths, is_resumed, flags = _parse(arguments)
-    if not paths:
-        sys.stdout.write(_USAGE)
-        return 0 if {"-h", "--help"} & set(arguments) else 2
     try:
-        return _train(load_config(paths, flags), is_resumed=is_resumed)
+        return _run(arguments)
     except (GenerationError, GroupError, RolloutError, UpdateError) as error:
         return _fail(error, 1)
     except PettingLLMsError as error:
         return _fail(error, 2)
 
 
-def _parse(arguments: Sequence[str]) -> tuple[list[Path], bool, list[str]]:
+def _run(arguments: Sequence[str]) -> int:
+    is_warm_start = list(arguments[:1]) == [_WARM_START]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
-    parser.add_argument("--resume", action="store_true")
-    known, rest = parser.parse_known_args(arguments)
-    paths = [Path(name) for name in itertools.takewhile(lambda x: not x.startswith("-"), rest)]
-    return paths, known.resume, rest[len(paths) :]
+    if not is_warm_start:
+        parser.add_argument("--resume", action="store_true")
+    options, rest = parser.parse_known_args(arguments[is_warm_start:])
+    paths = list(itertools.takewhile(lambda argument: not argument.startswith("-"), rest))
+    if not paths:
+        sys.stdout.write(_USAGE)
+        return 0 if {"-h", "--help"} & set(arguments) else 2
+    config = load_config([Path(path) for path in paths], rest[len(paths) :])
+    if is_warm_start:
+        return commands.warm_start(config)
+    return commands.train(config, is_resumed=options.resume)
 
 
 def _fail(error: Exception, code: int) -> int:
     sys.stderr.write(f"pettingllms-train: {type(error).__name__}: {error}\n")
     return code
-
-
-def _train(config: Config, *, is_resumed: bool) -> int:
-    environments = make_environments(config)
-    files = RunFiles(Path(config.output_dir))
-    files.check(config, is_resumed=is_resumed)
-    # Imported here: torch and transformers take seconds, and bad input needs neither.
-    import torch
-    from transformers.utils import logging as transformers_logging
-
-    from pettingllms_trainers.assembly import build_policies, build_pool, build_trainer
-
-    transformers_logging.disable_progress_bar()
-    if config.num_threads:
-        torch.set_num_threads(config.num_threads)
-    policies = build_policies(config)
-    pool = build_pool(config, policies)
-    files.open(config)
-    console = Console()
-    progress = progress_view(config.logging.progress, console, config.num_steps)
-    with StopRequest() as stop, asyncio.Runner() as runner, progress:
-        trainer = build_trainer(
-            config, environments, pool, files, progress=progress, stop=stop, runner=runner
-        )
-        try:
-            report = trainer.run()
-        except StopRequested:
-            report = None
-    if report is None:
-        assert stop.signal is not None
-        console.print(f"stopped; go on with --resume ({files.checkpoints})", soft_wrap=True)
-        return 128 + stop.signal
-    console.print(report_table(report))
-    console.print(f"written to {files.directory}", soft_wrap=True)
-    return 0
 
 
 if __name__ == "__main__":

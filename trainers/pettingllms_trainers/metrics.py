@@ -6,14 +6,11 @@ angle brackets stand for a role, a policy or an arm of the evaluation.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.groups import ScoredGroups
@@ -21,7 +18,6 @@ from pettingllms_trainers.types import RolloutStatus, RolloutTree, UpdateStats
 
 __all__ = [
     "METRICS",
-    "TensorBoard",
     "checked",
     "is_timing",
     "num_sampled_tokens",
@@ -217,28 +213,6 @@ def timing_metrics(
         "throughput/sampled_tokens_per_s": num_sampled_tokens(trees) / generate_s,
         "throughput/trained_tokens_per_s": num_trained_tokens / update_s,
     }
-
-
-class TensorBoard:
-    """Writes metrics for TensorBoard; does nothing when it is off or not installed."""
-
-    def __init__(self, directory: Path, *, is_on: bool, first_step: int) -> None:
-        self._writer: Any = None
-        if is_on and importlib.util.find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter  # slow, and only when it is used
-
-            self._writer = SummaryWriter(str(directory), purge_step=first_step)
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of a step."""
-        if self._writer is not None:
-            for name, value in metrics.items():
-                self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Write what is buffered."""
-        if self._writer is not None:
-            self._writer.close()
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pettingllms_trainers.boards import Boards
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.evaluate import Arm
 from pettingllms_trainers.groups import ScoredGroups
-from pettingllms_trainers.metrics import TensorBoard, checked
+from pettingllms_trainers.metrics import checked
 from pettingllms_trainers.plots import plot_learning_curve
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.progress import Progress
@@ -28,22 +29,19 @@ class Recorder:
         files: Where to.
         config: The run's configuration.
         progress: What people see meanwhile.
+        boards: Get the metrics too.
     """
 
-    def __init__(self, files: RunFiles, config: Config, progress: Progress) -> None:
+    def __init__(self, files: RunFiles, config: Config, progress: Progress, boards: Boards) -> None:
         self._files = files
         self._config = config
         self._progress = progress
-        self._board: TensorBoard | None = None
+        self._boards = boards
 
     def start_at(self, step: int) -> None:
         """Forget what was written after a step, -1 for everything."""
         self._files.forget_after(step)
-        self._board = TensorBoard(
-            self._files.directory / "tensorboard",
-            is_on=self._config.logging.tensorboard,
-            first_step=step + 1,
-        )
+        self._boards.start_at(step)
 
     def note(self, text: str) -> None:
         """Tell people what happens outside train steps."""
@@ -56,8 +54,7 @@ class Recorder:
             TrainerError: A value is not finite.
         """
         self._files.append(self._files.metrics, step, checked(metrics))
-        if self._board is not None:
-            self._board.write(step, metrics)
+        self._boards.write(step, metrics)
         if step > 0:
             self._progress.step(step, metrics)
 
@@ -72,18 +69,17 @@ class Recorder:
         """Write a held-out evaluation."""
         self._files.append(self._files.evaluations, step, line)
 
+    def policies(self, pool: PolicyPool) -> None:
+        """Write the trainable policies as ordinary Hugging Face directories."""
+        for name, updater in pool.updaters().items():
+            updater.save_pretrained(self._files.policies / name)
+
     def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
         evaluations = read_lines(self._files.evaluations)
         played = {name: arm.to_json() for name, arm in final_arms.items()}
         report = build_report(evaluations, played)
-        for name, updater in pool.updaters().items():
-            updater.save_pretrained(self._files.policies / name)
+        self.policies(pool)
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
         plot_learning_curve(self._files.curve, evaluations, title=self._config.env.id)
         return report
-
-    def close(self) -> None:
-        """Write what is buffered."""
-        if self._board is not None:
-            self._board.close()

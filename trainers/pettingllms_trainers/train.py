@@ -70,7 +70,6 @@ class Trainer:
             if _is_due(step, config.checkpoint.every):
                 self._save(step)
         self._save(step)
-        self.recorder.close()
         if step < config.num_steps:
             return None
         return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))

@@ -1,0 +1,136 @@
+"""What the commands of `pettingllms-train` do with a checked configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pettingllms import TextEnv
+from pettingllms_trainers.boards import Boards, check_boards
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.environments import make_environments
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.progress import progress_view
+from pettingllms_trainers.recorder import Recorder
+from pettingllms_trainers.report import report_table
+from pettingllms_trainers.run_files import RunFiles
+from pettingllms_trainers.stopping import StopRequest, StopRequested
+
+__all__ = ["train", "warm_start"]
+
+
+def train(config: Config, *, is_resumed: bool) -> int:
+    """Train from the start, or from the newest checkpoint; show the report.
+
+    Args:
+        config: The run's configuration.
+        is_resumed: Whether the run goes on with what is in its output directory.
+
+    Returns:
+        Exit code.
+
+    Raises:
+        PettingLLMsError: Bad input, or the run failed.
+    """
+    environments, files = _check(config, is_resumed=is_resumed)
+    # Imported here: torch and transformers take seconds, and bad input needs neither.
+    from pettingllms_trainers.assembly import build_policies, build_pool, build_trainer
+
+    _prepare_libraries(config)
+    policies = build_policies(config)
+    pool = build_pool(config, policies)
+    files.open(config)
+    console = Console()
+    progress = progress_view(config.logging.progress, console, config.num_steps)
+    boards = Boards(files.directory, config)
+    has_begun = True
+    with StopRequest() as stop, boards, asyncio.Runner() as runner, progress:
+        recorder = Recorder(files, config, progress, boards)
+        trainer = build_trainer(
+            config, environments, pool, recorder, files, stop=stop, runner=runner
+        )
+        try:
+            report = trainer.run()
+        except StopRequested:
+            report, has_begun = None, False
+    if report is None:
+        assert stop.signal is not None
+        how = "go on" if has_begun else "nothing is saved yet; start again"
+        console.print(f"stopped; {how} with --resume ({files.directory})", soft_wrap=True)
+        return 128 + stop.signal
+    console.print(report_table(report))
+    console.print(f"written to {files.directory}", soft_wrap=True)
+    return 0
+
+
+def warm_start(config: Config) -> int:
+    """Take only the supervised steps on demonstrations and write the policies.
+
+    Args:
+        config: The run's configuration.
+
+    Returns:
+        Exit code.
+
+    Raises:
+        PettingLLMsError: Bad input, or the loss is not finite.
+    """
+    if not config.warm_start.num_steps:
+        raise ConfigError(
+            "there is nothing to imitate: warm_start.num_steps is 0. Set it, and name reference "
+            "policies of the environment in [warm_start.demonstrators]"
+        )
+    (env, _), files = _check(config, is_resumed=False)
+    from pettingllms_trainers.assembly import build_policies, build_pool
+    from pettingllms_trainers.demonstrations import WarmStart
+
+    _prepare_libraries(config)
+    # Nothing is generated, so no engine is started and any attention will do.
+    engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
+    quiet = config.model_copy(update={"engine": engine})
+    pool = build_pool(quiet, build_policies(quiet))
+    files.open(config)
+    console = Console()
+    kind = "off" if config.logging.progress == "off" else "plain"
+    progress = progress_view(kind, console, 0)
+    with StopRequest() as stop, Boards(files.directory, config) as boards, progress:
+        recorder = Recorder(files, config, progress, boards)
+        recorder.start_at(-1)
+        try:
+            metrics = WarmStart(config, env, pool, stop).run(recorder.note)
+        except StopRequested:
+            assert stop.signal is not None
+            console.print(
+                f"stopped; nothing is saved: remove {files.directory} and start again",
+                soft_wrap=True,
+            )
+            return 128 + stop.signal
+        recorder.metrics(0, metrics)
+        recorder.policies(pool)
+    for name, value in metrics.items():
+        console.print(f"{name} {value:.4f}")
+    console.print(f"written to {files.policies}", soft_wrap=True)
+    return 0
+
+
+def _check(
+    config: Config, *, is_resumed: bool
+) -> tuple[tuple[TextEnv[Any], TextEnv[Any]], RunFiles]:
+    """Return environments and files of a run; nothing is loaded and nothing written."""
+    check_boards(config.logging)
+    environments = make_environments(config)
+    files = RunFiles(Path(config.output_dir))
+    files.check(config, is_resumed=is_resumed)
+    return environments, files
+
+
+def _prepare_libraries(config: Config) -> None:
+    import torch
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
