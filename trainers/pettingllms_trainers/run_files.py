@@ -148,7 +148,7 @@ def fsync_path(path: Path) -> None:
 
 def _differences(saved: Config, given: Config) -> list[str]:
     one, other = _flat(saved.model_dump(mode="json")), _flat(given.model_dump(mode="json"))
-    ignored = ("output_dir", "logging.")
+    ignored = ("output_dir", "logging.", "ray.")
     return [
         key
         for key in sorted({*one, *other})

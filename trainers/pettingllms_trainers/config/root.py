@@ -14,6 +14,7 @@ from pettingllms_trainers.config.algorithm import (
     RolloutConfig,
 )
 from pettingllms_trainers.config.engine import EngineConfig
+from pettingllms_trainers.config.machines import RayConfig
 from pettingllms_trainers.config.policies import PolicyConfig
 from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.config.surroundings import (
@@ -54,6 +55,7 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
+    ray: RayConfig = RayConfig()
 
     @model_validator(mode="after")
     def _check_roles(self) -> Config:
@@ -136,8 +138,9 @@ class Config(Section):
 def config_hash(config: Config) -> str:
     """Return 16 hexadecimal digits of all that decides a run's results.
 
-    Where a run writes and what it shows is left out: both may differ when it is resumed.
+    Where a run writes, what it shows and on which machines it computes is left out: that may differ
+    when it is resumed.
     """
-    data = config.model_dump(mode="json", exclude={"output_dir": True, "logging": True})
+    data = config.model_dump(mode="json", exclude={"output_dir", "logging", "ray"})
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]

@@ -1,0 +1,41 @@
+"""The part of a configuration that says on which processors and machines a run computes."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from pettingllms_trainers.config.section import Section
+
+__all__ = ["RayConfig"]
+
+
+class RayConfig(Section):
+    """Policies and environments in worker processes, on one machine or many, by Ray."""
+
+    enabled: bool = False
+    """Whether Ray is used; needs the extra pettingllms-trainers[ray]."""
+    address: str = ""
+    """Ray cluster to join, such as 10.0.0.1:6379 or auto; empty: one is started on this machine for
+    the time of the run."""
+    workers_per_policy: int = Field(default=1, ge=1)
+    """Worker processes of every policy: requests are split over them."""
+    gpus_per_worker: float = Field(default=1.0, ge=0)
+    """GPUs of one policy worker; a fraction lets workers share one, 0 is for CPUs."""
+    cpus_per_worker: float = Field(default=1.0, gt=0)
+    """CPU cores of one policy worker."""
+    num_env_workers: int = Field(default=0, ge=0)
+    """Worker processes that step environments; 0: they are stepped by the main process."""
+    cpus_per_env_worker: float = Field(default=1.0, gt=0)
+    """CPU cores of one environment worker."""
+    timeout_s: float = Field(default=300.0, gt=0)
+    """How long the run waits for the cluster to give it these processors."""
+
+    @field_validator("gpus_per_worker")
+    @classmethod
+    def _check_gpus(cls, value: float) -> float:
+        if value > 1 and value != int(value):
+            raise ValueError(
+                f"ray.gpus_per_worker is {value:g}: below 1 workers share a GPU, above 1 a worker "
+                "has whole ones"
+            )
+        return value
