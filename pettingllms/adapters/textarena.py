@@ -103,7 +103,11 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         InvalidArgument: If the game is unknown or needs more than two players.
     """
 
-    metadata = {"name": "textarena", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    metadata = {  # noqa: RUF012
+        "name": "textarena",
+        "render_modes": ["ansi", "human"],
+        "seed_shows": False,  # board games begin alike, whatever the seed
+    }
     default_prompts = SamePrompt()
     prompt_fields = {  # noqa: RUF012
         "rules": "the game's instruction for the player",

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import ConformanceError
-from pettingllms.registry import make
+from pettingllms.registry import make, spec
 from pettingllms.testing.branches import check_fork, check_snapshot, check_state_value
 from pettingllms.testing.interface import (
     check_any_text,
@@ -18,12 +18,18 @@ from pettingllms.testing.interface import (
 )
 from pettingllms.testing.play import Factory
 from pettingllms.testing.rewards import check_ending, check_incentives, check_rewards
-from pettingllms.testing.seeds import check_determinism, check_global_rngs, check_other_process
+from pettingllms.testing.seeds import (
+    check_determinism,
+    check_global_rngs,
+    check_other_process,
+    check_variety,
+)
 
 CHECKS: tuple[Callable[[Factory], None], ...] = (
     check_pettingzoo,
     check_names_and_spaces,
     check_determinism,
+    check_variety,
     check_global_rngs,
     check_any_text,
     check_rewards,
@@ -60,8 +66,8 @@ def check_env(env: str | Callable[[], Any], **kwargs: Any) -> None:
     for check in CHECKS:
         with _Promise(str(first), check):
             check(factory)
-    if isinstance(env, str) and not kwargs:
-        check_other_process(env)
+    if isinstance(env, str) and not kwargs and spec(env).package:
+        check_other_process(env)  # which knows installed environments only
 
 
 class _Promise:

@@ -8,6 +8,7 @@ import pytest
 from pettingllms.errors import ConformanceError
 from pettingllms.testing import check_documentation, check_env, transcript_of
 from pettingllms.testing.play import reference_player
+from pettingllms.testing.seeds import check_other_process
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"simultaneous": True}, {"observation_mode": "delta"}])
@@ -17,6 +18,15 @@ def test_a_good_environment_passes(guess_env, kwargs):
 
 def test_an_id_is_checked_in_other_processes_too():
     check_env("plan_path_v0")
+
+
+def test_an_id_that_is_registered_in_this_process_is_checked_here(guess_id):
+    check_env(guess_id)
+
+
+def test_what_cannot_be_played_elsewhere_is_told():
+    with pytest.raises(ConformanceError, match=r"no_such_v0 cannot be played(.|\n)*UnknownEnv"):
+        check_other_process("no_such_v0")
 
 
 def test_what_is_no_text_env_is_told():
@@ -121,6 +131,16 @@ def test_observations_that_hide_the_level_are_found(guess_env):
 
     with pytest.raises(ConformanceError, match="depends on the seed"):
         check_env(Faulty)
+
+
+def test_games_that_begin_alike_say_so(guess_env):
+    class Alike(guess_env):
+        metadata = {**guess_env.metadata, "seed_shows": False}
+
+        def _generate(self, rng, options):
+            return super()._generate(rng, {"secret": 5})
+
+    check_env(Alike)
 
 
 def test_mutable_states_are_found(guess_env):
