@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ class Learner:
     """A model with AdamW. Knows how to fit a mini-batch into memory, and nothing of the algorithm.
 
     Args:
-        model: The weights; trained in place.
+        model: The weights; those that require a gradient are trained in place.
         config: Betas, weight decay, clipping, packing, micro-batch size, checkpointing.
         precision: ``float32`` or ``bfloat16`` arithmetic.
     """
@@ -75,11 +75,11 @@ class Learner:
     def __init__(self, model: PreTrainedModel, config: OptimizerConfig, precision: str) -> None:
         self.model, self._config, self._precision = model, config, precision
         freeze_dropout(model)
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         groups = [
-            {"params": [p for p in self._parameters if p.ndim >= 2]},
+            {"params": [p for p in self._trained.values() if p.ndim >= 2]},
             # Biases and the gains of norms are not decayed.
-            {"params": [p for p in self._parameters if p.ndim < 2], "weight_decay": 0.0},
+            {"params": [p for p in self._trained.values() if p.ndim < 2], "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(
             [group for group in groups if group["params"]],
@@ -95,25 +95,17 @@ class Learner:
         size, is_packed = self._config.tokens_per_microbatch, self._config.packing
         return list(micro_batches(groups, max_tokens=size, is_packed=is_packed))
 
-    def _statistics(self, batch: MicroBatch, model: PreTrainedModel) -> TokenStatistics:
-        with arithmetic(model, self._precision):
-            logits = target_logits(model, batch)
+    def _statistics(self, batch: MicroBatch) -> TokenStatistics:
+        with arithmetic(self.model, self._precision):
+            logits = target_logits(self.model, batch)
         return token_statistics(logits, batch.targets.token_ids, batch.targets.temperatures)
 
     @torch.no_grad()
-    def score(
-        self, groups: Sequence[TrainingGroup], model: PreTrainedModel | None = None
-    ) -> list[Scores]:
-        """Return the log-probabilities of the sampled tokens, at the sampling temperature.
-
-        Args:
-            groups: What was sampled.
-            model: Another model of the same kind, such as a reference; None for this one.
-        """
-        model = self.model if model is None else model
+    def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
+        """Return the log-probabilities of the sampled tokens, at the sampling temperature."""
         values: list[float] = []
         for batch in self._micro_batches(weighted_groups(groups, "token_mean", 1)):
-            values += self._statistics(batch.to(model.device), model).logprobs.tolist()
+            values += self._statistics(batch.to(self.model.device)).logprobs.tolist()
         scores: list[Scores] = []
         start = 0
         for group in groups:
@@ -146,12 +138,12 @@ class Learner:
         losses: list[Tensor] = []
         for batch in self._micro_batches(ordered):
             moved = batch.to(self.model.device)
-            part = loss(self._statistics(moved, self.model), moved.targets)
+            part = loss(self._statistics(moved), moved.targets)
             part.backward()
             losses.append(part.detach())
         self.model.eval()
         total = float(torch.stack(losses).sum())
-        norm = float(nn.utils.clip_grad_norm_(self._parameters, self._config.max_grad_norm))
+        norm = float(nn.utils.clip_grad_norm_(self._trained.values(), self._config.max_grad_norm))
         if not (math.isfinite(total) and math.isfinite(norm)):
             self.optimizer.zero_grad()
             raise UpdateError(
@@ -164,10 +156,26 @@ class Learner:
         self.optimizer.zero_grad()
         return total, norm
 
+    def copy_weights(self) -> dict[str, Tensor]:
+        """Return a copy of the trained weights, on their device; see `holding`."""
+        return {name: p.detach().clone() for name, p in self._trained.items()}
+
+    @contextlib.contextmanager
+    def holding(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """Compute with other weights for a while: a reference costs no second model."""
+        own = {name: p.data for name, p in self._trained.items()}
+        try:
+            for name, parameter in self._trained.items():
+                parameter.data = weights[name]
+            yield
+        finally:
+            for name, parameter in self._trained.items():
+                parameter.data = own[name]
+
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of weights and optimizer state, on the CPU."""
+        """Return copies of the trained weights and of the optimizer state, on the CPU."""
         return {
-            "model": _copied(self.model.state_dict()),
+            "model": _copied(self._trained),
             "optimizer": _copied(self.optimizer.state_dict()),
         }
 
@@ -177,7 +185,7 @@ class Learner:
         Raises:
             CheckpointError: The state is of another model or optimizer; nothing was changed.
         """
-        check_weights(self.model, state["model"])
+        self.check_weights(state["model"])
         try:
             self.optimizer.load_state_dict(_copied(state["optimizer"]))
         except (KeyError, ValueError) as error:
@@ -185,20 +193,21 @@ class Learner:
                 f"checkpoint: its optimizer state does not fit ({error}); it needs the state of "
                 "the same model and optimizer. Resume with the configuration of the run"
             ) from error
-        self.model.load_state_dict(state["model"])
+        with torch.no_grad():
+            for name, parameter in self._trained.items():
+                parameter.copy_(state["model"][name])
 
-
-def check_weights(model: PreTrainedModel, weights: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` unless the weights have the names and shapes of the model."""
-    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if own != given:
-        different = sorted(name for name in own | given if own.get(name) != given.get(name))
-        raise CheckpointError(
-            f"checkpoint: {len(different)} of {len(own)} weights differ in name or shape, first "
-            f"{different[0]!r}: {given.get(different[0])} instead of {own.get(different[0])}. "
-            "Resume with the model that the run was started with"
-        )
+    def check_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Raise `CheckpointError` unless the weights have names and shapes of the trained ones."""
+        own = {name: tuple(tensor.shape) for name, tensor in self._trained.items()}
+        given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        if own != given:
+            different = sorted(name for name in own | given if own.get(name) != given.get(name))
+            raise CheckpointError(
+                f"checkpoint: {len(different)} of {len(own)} weights differ in name or shape, "
+                f"first {different[0]!r}: {given.get(different[0])} instead of "
+                f"{own.get(different[0])}. Resume with the model that the run was started with"
+            )
 
 
 def _copied(value: Any, seen: dict[int, Tensor] | None = None) -> Any:

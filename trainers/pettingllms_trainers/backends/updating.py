@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from pettingllms_trainers.backends.learner import Learner, check_weights
+from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.config import LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.loss import Diagnostics, policy_loss
@@ -73,7 +73,7 @@ class Updater:
     def __init__(self, model: PreTrainedModel, settings: TrainingSettings, precision: str) -> None:
         self._model, self._settings, self._precision = model, settings, precision
         self._learner = Learner(model, settings.optimizer, precision)
-        self._reference: PreTrainedModel | None = None
+        self._reference: Mapping[str, Tensor] | None = None
         self._num_updates = 0
 
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
@@ -93,7 +93,7 @@ class Updater:
         settings, step = self._settings, self._num_updates
         rate = learning_rate(settings.optimizer, step, settings.num_steps)
         if settings.loss.kl_coefficient and self._reference is None:
-            self._reference = _frozen_copy(self._learner.model)
+            self._reference = self._learner.copy_weights()
         self._num_updates += 1
         if not groups:
             return UpdateStats(num_groups=0, skipped="no groups to train on", learning_rate=rate)
@@ -102,7 +102,8 @@ class Updater:
             old = self._learner.score(groups)
         gap = _engine_gap(groups, old, settings.max_logprob_gap)
         if self._reference is not None:
-            reference = self._learner.score(groups, self._reference)
+            with self._learner.holding(self._reference):
+                reference = self._learner.score(groups)
         report = _Report(gap)
         for indices in self._mini_batches(len(groups), step):
             chosen = [groups[index] for index in indices]
@@ -113,14 +114,11 @@ class Updater:
         return report.stats(groups, rate)
 
     def imitate(
-        self,
-        demonstrations: Sequence[Demonstration],
-        imitation: Imitation,
-        on_step: Callable[[ImitationStep], None],
-    ) -> list[ImitationStep]:
+        self, demonstrations: Sequence[Demonstration], imitation: Imitation
+    ) -> Iterator[ImitationStep]:
         """See `Update.imitate`. The optimizer of the updates is not touched."""
         learner = Learner(self._model, self._settings.optimizer, self._precision)
-        return imitate(learner, demonstrations, imitation, on_step)
+        return imitate(learner, demonstrations, imitation)
 
     def _step(self, groups: Sequence[WeightedGroup], rate: float, report: _Report) -> None:
         diagnostics = Diagnostics()
@@ -148,8 +146,7 @@ class Updater:
         """Return all that an exact resume needs: tensors on the CPU, numbers, texts."""
         state = self._learner.state_dict() | {"num_updates": self._num_updates}
         if self._reference is not None:
-            reference = self._reference.state_dict()
-            state["reference"] = {name: value.cpu().clone() for name, value in reference.items()}
+            state["reference"] = {name: value.cpu() for name, value in self._reference.items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -158,20 +155,13 @@ class Updater:
         Raises:
             CheckpointError: The state is of another model; nothing was changed.
         """
-        if "reference" in state:
-            check_weights(self._learner.model, state["reference"])
+        reference: Mapping[str, Tensor] | None = state.get("reference")
+        if reference is not None:
+            self._learner.check_weights(reference)
+            device = self._model.device
+            reference = {name: value.to(device) for name, value in reference.items()}
         self._learner.load_state_dict(state)
-        self._num_updates = state["num_updates"]
-        self._reference = None
-        if "reference" in state:
-            self._reference = _frozen_copy(self._learner.model)
-            self._reference.load_state_dict(state["reference"])
-
-
-def _frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
-    reference = copy.deepcopy(model)
-    reference.requires_grad_(False)
-    return reference.eval()
+        self._num_updates, self._reference = state["num_updates"], reference
 
 
 def _with_scores(
