@@ -8,6 +8,7 @@ import pytest
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.episode import LocalEpisodes
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import Batcher, Policy, PolicyPool
 from pettingllms_trainers.rollout import EpisodeSpec, RolloutSettings, play_episodes
@@ -72,6 +73,8 @@ class EchoEnv(TextEnv):
 
 class ScriptedEngine:
     """Writes what `script(prompt text, candidate index, seed)` returns; one token per byte."""
+
+    is_concurrent = False
 
     def __init__(self, script):
         self.script = script
@@ -145,14 +148,25 @@ def scripted_pool():
 def play():
     """Return a function that plays seeds and gives their trees."""
 
-    def run(env, pool, *, seeds=(7,), num_candidates=3, allowed=0.0, sampling=None, **settings):
+    def run(
+        env,
+        pool,
+        *,
+        seeds=(7,),
+        num_candidates=3,
+        allowed=0.0,
+        sampling=None,
+        env_threads=0,
+        **settings,
+    ):
         specs = [EpisodeSpec(index, seed, 1000 + seed) for index, seed in enumerate(seeds)]
         rollout = RolloutSettings(
             num_candidates=num_candidates,
             sampling=dict.fromkeys(pool.roles, Sampling()) | (sampling or {}),
             **settings,
         )
-        return asyncio.run(play_episodes(env, pool, specs, rollout, FailureLog(allowed)))
+        episodes = LocalEpisodes(env, env_threads)
+        return asyncio.run(play_episodes(episodes, pool, specs, rollout, FailureLog(allowed)))
 
     return run
 

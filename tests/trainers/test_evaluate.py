@@ -6,6 +6,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.levels import manifest_of
+from pettingllms_trainers.episode import LocalEpisodes
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.evaluate import (
     evaluate_policies,
@@ -19,7 +20,9 @@ from pettingllms_trainers.types import Sampling
 def evaluate(env, pool, *, specs=None, allowed=0.0, temperature=0.0):
     specs = held_out_specs(20, 0) if specs is None else specs
     sampling = dict.fromkeys(pool.roles, Sampling(temperature=temperature))
-    arm = evaluate_policies("greedy", env, pool, specs, sampling, FailureLog(allowed))
+    arm = evaluate_policies(
+        "greedy", LocalEpisodes(env), pool, specs, sampling, FailureLog(allowed)
+    )
     return asyncio.run(arm)
 
 
@@ -65,6 +68,7 @@ def test_failed_rollouts_are_not_solved_and_are_counted(echo_env, scripted_pool)
     arm = evaluate(echo_env(crash_on="13"), pool, allowed=0.9)
     assert arm.num_failed > 0
     assert arm.num_success + arm.num_failed == 20
+    assert arm.metrics()["eval/greedy/num_failed"] == arm.num_failed
     with pytest.raises(RolloutError, match="ZeroDivisionError"):
         evaluate(echo_env(crash_on="13"), pool)
 

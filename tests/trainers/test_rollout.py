@@ -234,6 +234,8 @@ def test_an_engine_that_loses_requests_is_told(scripted_pool):
     _, engines = scripted_pool(number)
 
     class Forgetful:
+        is_concurrent = False
+
         def check(self, request):
             pass
 

@@ -17,6 +17,7 @@ from pettingllms_trainers.backends.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.demonstrations import WarmStart
 from pettingllms_trainers.engines import build_engine
+from pettingllms_trainers.environments import make_episodes
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.held_out import HeldOutSet
@@ -130,7 +131,7 @@ def build_pool(config: Config, policies: Mapping[str, TransformersPolicy]) -> Po
             name=name,
             encode=policy.encode,
             encode_answer=policy.encode_answer,
-            batcher=Batcher(engine),
+            batcher=Batcher(engine, overlaps=config.rollout.env_threads > 0),
             updater=policy if policy.is_trainable else None,
             sync=sync,
         )
@@ -159,13 +160,14 @@ def build_trainer(
         runner: Runs rollouts; one event loop for the whole run.
     """
     env, held_out_env = environments
+    episodes, held_out_episodes = (make_episodes(config, one) for one in environments)
     failures = FailureLog(config.rollout.max_failed_fraction)
     return Trainer(
         config=config,
         pool=pool,
         warm_start=WarmStart(config, env, pool, stop),
-        sampler=Sampler(env, pool, config, failures, runner),
-        held_out=HeldOutSet(held_out_env, config, failures, runner),
+        sampler=Sampler(episodes, pool, config, failures, runner),
+        held_out=HeldOutSet(held_out_env, held_out_episodes, config, failures, runner),
         recorder=recorder,
         checkpoints=files.checkpoints,
         stop=stop,

@@ -4,13 +4,14 @@
 
     PettingLLMsError
     +-- TrainerError
-        +-- ConfigError(ValueError)        the run file or a flag is wrong
-        +-- OutputDirError(ValueError)     the output directory cannot be used
-        +-- CheckpointError(ValueError)    a checkpoint is damaged or of another run
-        +-- GroupError(ValueError)         candidates that must not be compared
-        +-- RolloutError(RuntimeError)     too many rollouts failed
-        +-- GenerationError(RuntimeError)  the model gives no usable distribution
-        +-- UpdateError(RuntimeError)      loss or gradient is not finite
+        +-- ConfigError(ValueError)             the run file or a flag is wrong
+        +-- OutputDirError(ValueError)          the output directory cannot be used
+        +-- CheckpointError(ValueError)         a checkpoint is damaged or of another run
+        +-- GroupError(ValueError)              candidates that must not be compared
+        +-- RolloutError(RuntimeError)          too many rollouts failed
+        +-- EnvironmentFailure(RuntimeError)    an environment crashed or was lost
+        +-- GenerationError(RuntimeError)       the model gives no usable distribution
+        +-- UpdateError(RuntimeError)           loss or gradient is not finite
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pettingllms.errors import PettingLLMsError
 __all__ = [
     "CheckpointError",
     "ConfigError",
+    "EnvironmentFailure",
     "GenerationError",
     "GroupError",
     "OutputDirError",
@@ -51,6 +53,10 @@ class GroupError(TrainerError, ValueError):
 
 class RolloutError(TrainerError, RuntimeError):
     """More rollouts failed than the run allows."""
+
+
+class EnvironmentFailure(TrainerError, RuntimeError):
+    """An environment crashed or was lost: its rollout cannot go on, others can."""
 
 
 class GenerationError(TrainerError, RuntimeError):

@@ -12,6 +12,7 @@ from pettingllms import TextEnv
 from pettingllms.evaluation.levels import level_seed, manifest_of
 from pettingllms.evaluation.statistics import wilson_interval
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.episode import Episodes
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.reference import play_reference
@@ -79,6 +80,7 @@ class Arm:
             f"{prefix}/success_low": self.success_low,
             f"{prefix}/success_high": self.success_high,
             f"{prefix}/num_turns": self.num_turns,
+            f"{prefix}/num_failed": self.num_failed,
         }
         for role, figures in self.roles.items():
             values[f"{prefix}/{role}/reward"] = figures.reward
@@ -96,7 +98,7 @@ def held_out_specs(num_episodes: int, seed: int) -> list[EpisodeSpec]:
 
 async def evaluate_policies(
     name: str,
-    env: TextEnv[Any],
+    episodes: Episodes,
     pool: PolicyPool,
     specs: Sequence[EpisodeSpec],
     sampling: Mapping[str, Sampling],
@@ -106,7 +108,7 @@ async def evaluate_policies(
 
     Args:
         name: Name of the arm.
-        env: Environment of the held-out split; it is not changed.
+        episodes: Where the environments of the held-out split live.
         pool: Who plays which role.
         specs: The held-out set.
         sampling: By role; temperature 0 for greedy play.
@@ -116,7 +118,7 @@ async def evaluate_policies(
         RolloutError: More rollouts failed than allowed.
     """
     settings = RolloutSettings(num_candidates=1, sampling=sampling)
-    trees = await play_episodes(env, pool, specs, settings, failures)
+    trees = await play_episodes(episodes, pool, specs, settings, failures)
     actions: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for tree in trees:
         for node in tree.nodes:

@@ -9,6 +9,7 @@ from typing import Any
 from pettingllms import TextEnv, role_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.environments import held_out_kwargs
+from pettingllms_trainers.episode import Episodes
 from pettingllms_trainers.evaluate import (
     Arm,
     evaluate_policies,
@@ -27,15 +28,22 @@ class HeldOutSet:
 
     Args:
         env: Environment of the held-out split.
+        episodes: Where it is played.
         config: The run's configuration.
         failures: Counts and tells what fails.
         runner: Runs the rollouts.
     """
 
     def __init__(
-        self, env: TextEnv[Any], config: Config, failures: FailureLog, runner: asyncio.Runner
+        self,
+        env: TextEnv[Any],
+        episodes: Episodes,
+        config: Config,
+        failures: FailureLog,
+        runner: asyncio.Runner,
     ) -> None:
         self._env = env
+        self._episodes = episodes
         self._config = config
         self._failures = failures
         self._runner = runner
@@ -70,5 +78,5 @@ class HeldOutSet:
         config = self._config
         sampling = {role: sampling_of(config.rollout, role, temperature) for role in config.roles}
         return self._runner.run(
-            evaluate_policies(name, self._env, pool, self._specs, sampling, self._failures)
+            evaluate_policies(name, self._episodes, pool, self._specs, sampling, self._failures)
         )

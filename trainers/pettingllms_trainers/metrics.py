@@ -69,10 +69,13 @@ METRICS: Mapping[str, str] = {
     "eval/<arm>/success_low": "Lower end of its 95 % Wilson interval.",
     "eval/<arm>/success_high": "Upper end of its 95 % Wilson interval.",
     "eval/<arm>/num_turns": "Mean number of turns of held-out episodes.",
+    "eval/<arm>/num_failed": "Held-out rollouts in which generation or the environment failed; "
+    "they count as not solved.",
     "eval/<arm>/<role>/reward": "Mean reward of the role's actions on held-out levels.",
     "eval/<arm>/<role>/parse_errors": "Share of its held-out actions that could not be read.",
     "time/rollout_s": "Wall time of the rollouts.",
-    "time/generate_s": "Part of it spent waiting for engines.",
+    "time/generate_s": "Time in which engines generated, added up over policies; the rest of the "
+    "rollouts may overlap with it.",
     "time/update_s": "Wall time of the updates.",
     "time/sync_s": "Wall time of moving new weights to the engines.",
     "time/evaluate_s": "Wall time of the held-out evaluation.",

@@ -60,4 +60,5 @@ def _share(arm: Mapping[str, Any] | None) -> str:
     if arm is None:
         return "-"
     low, high = 100 * arm["success_low"], 100 * arm["success_high"]
-    return f"{100 * arm['success']:.1f} % ({low:.1f} to {high:.1f})"
+    share = f"{100 * arm['success']:.1f} % ({low:.1f} to {high:.1f})"
+    return f"{share}, {arm['num_failed']} failed" if arm["num_failed"] else share

@@ -1,23 +1,19 @@
-"""Rollout trees: branch a forkable environment at every agent's turn and go on with one branch.
-
-The prompt of a decision is read from the live environment when the agent is selected, so it shows
-what team-mates did earlier in the turn. Each candidate acts in its own fork and is scored there;
-the chosen fork itself becomes the live environment, so nothing is ever applied twice.
-"""
+"""Rollout trees: sample candidates at every agent's turn, score each in a fork, go on with one."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import random
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pettingllms import TextEnv, role_of
+from pettingllms import role_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.episode import Branch, Episodes, Situation
+from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import Policy, PolicyPool
 from pettingllms_trainers.types import (
@@ -93,7 +89,7 @@ def episode_specs(
 
 
 async def play_episodes(
-    env: TextEnv[Any],
+    episodes: Episodes,
     pool: PolicyPool,
     specs: Sequence[EpisodeSpec],
     settings: RolloutSettings,
@@ -102,7 +98,7 @@ async def play_episodes(
     """Play all episodes at once, so that the engines see big batches.
 
     Args:
-        env: Environment to take forks of; it is not changed.
+        episodes: Where the environments live.
         pool: Policies of the roles.
         specs: Episodes to play.
         settings: How to sample.
@@ -114,7 +110,7 @@ async def play_episodes(
     Raises:
         RolloutError: More trees or candidates failed than allowed.
     """
-    players = [_Player(env.fork(), pool, spec, settings, failures) for spec in specs]
+    players = [_Player(episodes, pool, spec, settings, failures) for spec in specs]
     trees = await _all(player.play() for player in players)
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
@@ -161,13 +157,13 @@ class _Player:
 
     def __init__(
         self,
-        env: TextEnv[Any],
+        episodes: Episodes,
         pool: PolicyPool,
         spec: EpisodeSpec,
         settings: RolloutSettings,
         failures: FailureLog,
     ) -> None:
-        self._env = env
+        self._episodes = episodes
         self._pool = pool
         self._spec = spec
         self._settings = settings
@@ -182,64 +178,64 @@ class _Player:
     async def play(self) -> RolloutTree:
         """Play to the end; what the environment or the engine raises becomes the tree's status."""
         try:
-            return await self._play()
-        except _Failed as failure:
-            self._failures.tell(failure.cause, failure.error, failure.kind)
-            return self._tree(None, failure.status, failure.cause)
+            return self._tree(await self._play())
+        except EnvironmentFailure as error:
+            self._failures.tell(str(error), error)
+            return self._tree(None, RolloutStatus.ENV_FAILED, str(error))
+        except _SamplingFailed as error:
+            self._failures.tell(str(error), error, error.kind)
+            return self._tree(None, RolloutStatus.GENERATION_FAILED, str(error))
+        finally:
+            await self._episodes.close(self._spec.episode)
 
-    async def _play(self) -> RolloutTree:
-        with _env_failures():
-            self._env.reset(seed=self._spec.env_seed)
-            self._initial_hash = self._env.state_hash()
-        self._returns = dict.fromkeys(self._env.possible_agents, 0.0)
-        while not self._is_over():
-            await self._decide()
-        return self._tree(self._outcome())
+    async def _play(self) -> TreeOutcome:
+        situation = await self._episodes.start(self._spec.episode, self._spec.env_seed)
+        self._initial_hash = situation.state_hash
+        self._returns = dict(situation.rewards)
+        while not situation.is_over:
+            situation = await self._decide(situation)
+            for name, reward in situation.rewards.items():
+                self._returns[name] += reward
+        return TreeOutcome(
+            success=situation.success,
+            terminated=situation.terminated,
+            truncated=situation.truncated,
+            returns=self._returns,
+            num_turns=1 + max(group.key.turn for group in self._nodes),
+        )
 
-    def _is_over(self) -> bool:
-        agent = self._env.agent_selection
-        return self._env.terminations[agent] or self._env.truncations[agent]
-
-    async def _decide(self) -> None:
+    async def _decide(self, situation: Situation) -> Situation:
         """Branch at the selected agent and go on with one branch."""
-        env, agent, node = self._env, self._env.agent_selection, len(self._nodes)
-        role = role_of(agent)
+        episode, node = self._spec.episode, len(self._nodes)
+        role = role_of(situation.agent)
         policy = self._pool.for_role(role)
-        key = GroupKey(self._spec.episode, node, agent, env.turn)
-        with _env_failures():
-            messages = env.messages(agent)
-        prompt_ids = policy.encode(messages)
         request = GenerateRequest(
-            prompt_ids=prompt_ids,
+            prompt_ids=policy.encode(situation.messages),
             num_candidates=self._settings.num_candidates,
             sampling=self._settings.sampling[role],
             seed=derive_seed(self._spec.seed, "sample", node),
         )
         completions = self._usable(await _sampled(policy, request))
-        with _env_failures():
-            forks = [_stepped(env, completion.text) for completion in completions]
-            candidates = tuple(map(_scored, forks, [agent] * len(forks), completions))
+        branches = await self._episodes.branch(episode, [c.text for c in completions])
         chosen = choose(
-            [candidate.reward for candidate in candidates],
+            [branch.reward for branch in branches],
             self._settings.advance,
             self._settings.advance_temperature,
             random.Random(derive_seed(self._spec.seed, "advance", node)),
         )
         self._nodes.append(
             Group(
-                key=key,
+                key=GroupKey(episode, node, situation.agent, situation.turn),
                 role=role,
                 policy=policy.name,
-                prompt_ids=prompt_ids,
-                observation="\n\n".join(message["content"] for message in messages),
-                candidates=candidates,
+                prompt_ids=request.prompt_ids,
+                observation="\n\n".join(message["content"] for message in situation.messages),
+                candidates=tuple(map(_candidate, completions, branches)),
                 temperature=request.sampling.temperature,
                 chosen=chosen,
             )
         )
-        self._env = forks[chosen]
-        for name, reward in self._env.rewards.items():
-            self._returns[name] += reward
+        return await self._episodes.follow(episode, chosen)
 
     def _usable(self, completions: Sequence[Completion]) -> list[Completion]:
         """Return the completions that can be scored and trained on; count the others."""
@@ -251,18 +247,8 @@ class _Player:
             self.drop_cause = f"the engine gave {len(usable)} usable of {num_wanted} completions"
             self._failures.tell(self.drop_cause)
         if not usable:
-            raise _Failed(RolloutStatus.GENERATION_FAILED, self.drop_cause)
+            raise _SamplingFailed(self.drop_cause)
         return usable
-
-    def _outcome(self) -> TreeOutcome:
-        agent = self._env.agent_selection
-        return TreeOutcome(
-            success=bool(self._env.infos[agent]["success"]),
-            terminated=self._env.terminations[agent],
-            truncated=self._env.truncations[agent],
-            returns=self._returns,
-            num_turns=1 + max(group.key.turn for group in self._nodes),
-        )
 
     def _tree(
         self,
@@ -281,36 +267,21 @@ class _Player:
         )
 
 
-class _Failed(Exception):
-    """The rollout of an episode cannot go on."""
+class _SamplingFailed(Exception):
+    """No candidate could be sampled for a decision."""
 
-    def __init__(
-        self, status: RolloutStatus, cause: str, error: Exception | None = None, kind: str = ""
-    ) -> None:
+    def __init__(self, cause: str, kind: str = "") -> None:
         super().__init__(cause)
-        self.status, self.cause, self.error, self.kind = status, cause, error, kind
-
-    @classmethod
-    def of(cls, status: RolloutStatus, error: Exception, kind: str = "") -> _Failed:
-        return cls(status, f"{type(error).__name__}: {error}", error, kind)
-
-
-@contextlib.contextmanager
-def _env_failures() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise _Failed.of(RolloutStatus.ENV_FAILED, error) from error
+        self.kind = kind
 
 
 async def _sampled(policy: Policy, request: GenerateRequest) -> list[Completion]:
+    """Ask the engine; whatever it raises fails the rollouts that asked."""
     try:
         return await policy.batcher.sample(request)
-    except InvalidArgument as error:
-        kind = f"requests with invalid {error.argument}"
-        raise _Failed.of(RolloutStatus.GENERATION_FAILED, error, kind) from error
     except Exception as error:
-        raise _Failed.of(RolloutStatus.GENERATION_FAILED, error) from error
+        kind = f"invalid {error.argument}" if isinstance(error, InvalidArgument) else ""
+        raise _SamplingFailed(f"{type(error).__name__}: {error}", kind) from error
 
 
 def _is_whole(completion: Completion) -> bool:
@@ -318,22 +289,12 @@ def _is_whole(completion: Completion) -> bool:
     return 0 < len(completion.token_ids) == len(logprobs) and all(map(math.isfinite, logprobs))
 
 
-def _stepped(env: TextEnv[Any], text: str) -> TextEnv[Any]:
-    fork = env.fork()
-    fork.step(text)
-    return fork
-
-
-def _scored(fork: TextEnv[Any], agent: str, completion: Completion) -> Candidate:
-    reward, info = fork.rewards[agent], fork.infos[agent]
-    if not math.isfinite(reward):
-        raise ValueError(f"the environment gave {agent} the reward {reward}")
-    parts = info["reward_parts"]
+def _candidate(completion: Completion, branch: Branch) -> Candidate:
     return Candidate(
         completion=completion,
-        reward=reward,
-        team=parts["team"],
-        local=parts["local"],
-        parse_error=info["parse_error"],
-        success=info["success"],
+        reward=branch.reward,
+        team=branch.team,
+        local=branch.local,
+        parse_error=branch.parse_error,
+        success=branch.success,
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from pettingllms import TextEnv
 from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfig
+from pettingllms_trainers.episode import Episodes
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.rollout import RolloutSettings, episode_specs, play_episodes
@@ -19,7 +18,7 @@ class Sampler:
     """Samples training rollouts.
 
     Args:
-        env: Training environment.
+        episodes: Where the training environments live.
         pool: Policies of the roles.
         config: The run's configuration.
         failures: Counts and tells what fails.
@@ -28,13 +27,13 @@ class Sampler:
 
     def __init__(
         self,
-        env: TextEnv[Any],
+        episodes: Episodes,
         pool: PolicyPool,
         config: Config,
         failures: FailureLog,
         runner: asyncio.Runner,
     ) -> None:
-        self._env = env
+        self._episodes = episodes
         self._pool = pool
         self._config = config
         self._failures = failures
@@ -61,7 +60,7 @@ class Sampler:
             advance_temperature=config.advance_temperature,
         )
         return self._runner.run(
-            play_episodes(self._env, self._pool, specs, settings, self._failures)
+            play_episodes(self._episodes, self._pool, specs, settings, self._failures)
         )
 
 

@@ -151,6 +151,8 @@ class TransformersPolicy:
             )  # fmt: skip
         return (*self.tokenizer.encode(text, add_special_tokens=False), end)
 
+    is_concurrent = False
+
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
         check_request(request, self._limits)

@@ -84,6 +84,8 @@ class VLLMEngine:
         """Whether nothing can be generated before the next `load_weights`."""
         return self._is_asleep or not self._has_weights
 
+    is_concurrent = False
+
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
         check_request(request, self._limits)
@@ -107,9 +109,7 @@ class VLLMEngine:
             adapters: Name of each request's adapter, or None; None when no request has one.
         """
         if self.needs_weights:
-            raise GenerationError(
-                "generation: the vLLM engine has no weights while it sleeps; call `load_weights`"
-            )
+            raise GenerationError("vLLM has no weights while it sleeps; call `load_weights` first")
         for request in requests:
             check_request(request, self._limits)
         new_parameters = import_module("vllm").SamplingParams

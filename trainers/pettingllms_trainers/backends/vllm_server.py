@@ -77,6 +77,8 @@ class VLLMServerEngine:
         """Whether a replica has other weights than those that were loaded last."""
         return not self._num_loads or any(replica.loss for replica in self._replicas)
 
+    is_concurrent = True
+
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
         check_request(request, self._limits)

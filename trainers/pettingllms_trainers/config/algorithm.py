@@ -53,6 +53,10 @@ class RolloutConfig(Section):
     """Tables [rollout.per_role.ROLE] of what differs for a role."""
     max_failed_fraction: float = Field(default=0.05, ge=0, lt=1)
     """Share of a step's rollouts, and of its candidates, that may fail before the run stops."""
+    env_threads: int = Field(default=0, ge=0)
+    """Threads that step environments while engines generate: for environments that run programs or
+    verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run
+    on a CPU is repeated up to float rounding only."""
 
 
 class AdvantageConfig(Section):

@@ -1,0 +1,227 @@
+"""Where environments live while episodes are played, and all that is asked of them there.
+
+Rollouts speak to environments through `Episodes` only: arguments and results are plain values that
+can be pickled, so that an environment may live in this thread, in another one, or far away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from pettingllms import TextEnv
+from pettingllms_trainers.errors import EnvironmentFailure
+
+__all__ = ["Branch", "Episode", "Episodes", "LocalEpisodes", "Situation"]
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Situation:
+    """An episode between two actions: who acts next and what was reached."""
+
+    agent: str
+    """The agent that acts next; of an episode that is over, the one that would have."""
+    turn: int
+    """Turn of the environment, from 0."""
+    messages: tuple[Mapping[str, str], ...]
+    """The agent's prompt as chat messages; none when the episode is over."""
+    state_hash: str
+    """Hash of the state: equal states at equal moments have equal hashes."""
+    terminated: bool
+    """The environment reached a terminal state."""
+    truncated: bool
+    """The turn limit ended the episode."""
+    success: bool
+    """The task was solved."""
+    rewards: Mapping[str, float]
+    """What every agent earned by the action that led here; zeros at the start."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody acts any more."""
+        return self.terminated or self.truncated
+
+
+class Branch(NamedTuple):
+    """What a text of the acting agent earned in a fork of its own."""
+
+    reward: float
+    """Reward of the agent, finite."""
+    team: float
+    """Team part of it."""
+    local: float
+    """Local part of it."""
+    parse_error: str | None
+    """Why the text could not be read as an action; None when it could."""
+    success: bool
+    """Whether the task is solved after it."""
+
+
+class Episode:
+    """One environment that is branched at every action and goes on with one branch.
+
+    The prompt is read when the agent is selected, so it shows what team-mates did earlier in the
+    turn. The fork in which a text was scored itself becomes the environment, so that nothing is
+    ever applied twice.
+
+    What the environment raises becomes an `EnvironmentFailure`.
+
+    Args:
+        env: Belongs to the episode from now on.
+    """
+
+    def __init__(self, env: TextEnv[Any]) -> None:
+        self._env = env
+        self._forks: list[TextEnv[Any]] = []
+
+    def start(self, env_seed: int) -> Situation:
+        """Make the level of a seed."""
+        with _env_failures():
+            self._env.reset(seed=env_seed)
+        return self._situation()
+
+    def branch(self, texts: Sequence[str]) -> tuple[Branch, ...]:
+        """Let the acting agent answer each text in a fork, and keep the forks."""
+        agent = self._env.agent_selection
+        self._forks = [self._stepped(text) for text in texts]
+        return tuple(_branch(fork, agent) for fork in self._forks)
+
+    def follow(self, index: int) -> Situation:
+        """Go on with one of the last branches; the others are gone."""
+        self._env, self._forks = self._forks[index], []
+        return self._situation()
+
+    def environment(self) -> TextEnv[Any]:
+        """Return a fork of the environment as it is now."""
+        return self._env.fork()
+
+    def _stepped(self, text: str) -> TextEnv[Any]:
+        with _env_failures():
+            fork = self._env.fork()
+            fork.step(text)
+        return fork
+
+    def _situation(self) -> Situation:
+        env = self._env
+        agent = env.agent_selection
+        terminated, truncated = env.terminations[agent], env.truncations[agent]
+        with _env_failures():
+            messages = () if terminated or truncated else tuple(env.messages(agent))
+            state_hash = env.state_hash()
+        return Situation(
+            agent=agent,
+            turn=env.turn,
+            messages=messages,
+            state_hash=state_hash,
+            terminated=terminated,
+            truncated=truncated,
+            success=bool(env.infos[agent]["success"]),
+            rewards=dict(env.rewards),
+        )
+
+
+def _branch(fork: TextEnv[Any], agent: str) -> Branch:
+    reward, info = fork.rewards[agent], fork.infos[agent]
+    if not math.isfinite(reward):
+        raise EnvironmentFailure(f"the environment gave {agent} the reward {reward}")
+    parts = info["reward_parts"]
+    return Branch(reward, parts["team"], parts["local"], info["parse_error"], info["success"])
+
+
+@contextlib.contextmanager
+def _env_failures() -> Iterator[None]:
+    """The rollout boundary: whatever an environment raises fails its episode."""
+    try:
+        yield
+    except Exception as error:
+        raise EnvironmentFailure(f"{type(error).__name__}: {error}") from error
+
+
+class Episodes(Protocol):
+    """Environments of many episodes that are played at once, each under its id.
+
+    Calls for one episode come one after another; calls for different ones overlap. Everything that
+    goes in and out is plain data that can be pickled. An environment that crashes or is lost raises
+    `EnvironmentFailure` in the calls for its own episodes, and in no others.
+    """
+
+    async def start(self, episode: int, env_seed: int) -> Situation:
+        """Begin an episode; see `Episode.start`."""
+        ...
+
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+        """Score texts of the acting agent; see `Episode.branch`."""
+        ...
+
+    async def follow(self, episode: int, index: int) -> Situation:
+        """Go on with one branch; see `Episode.follow`."""
+        ...
+
+    async def environment(self, episode: int) -> TextEnv[Any]:
+        """Return the environment as it is now, for policies that look at the state.
+
+        It may be a copy: from elsewhere `TextEnv.snapshot` is the plain value to send.
+        """
+        ...
+
+    async def close(self, episode: int) -> None:
+        """Forget an episode, in whatever state it is; also one that never began."""
+        ...
+
+
+class LocalEpisodes:
+    """Environments in this process; see `Episodes`.
+
+    With threads, slow environments (sandboxes, verifiers) of many episodes are stepped at the same
+    time and while engines generate. Environments share what they were made with: their rules must
+    be safe to call from several threads, as pure functions are, and as the pools of
+    `pettingllms.sandbox`, the judge of the code environment and the verifier of the mathematics
+    environments are.
+
+    Args:
+        env: Every episode plays a fork of it; it is not changed.
+        num_threads: Threads that step environments; 0: the caller's.
+    """
+
+    def __init__(self, env: TextEnv[Any], num_threads: int = 0) -> None:
+        self._env = env
+        self._episodes: dict[int, Episode] = {}
+        self._threads = (
+            ThreadPoolExecutor(num_threads, thread_name_prefix="pettingllms-env")
+            if num_threads
+            else None
+        )
+
+    async def start(self, episode: int, env_seed: int) -> Situation:
+        """See `Episodes.start`."""
+        self._episodes[episode] = played = Episode(self._env.fork())
+        return await self._call(played.start, env_seed)
+
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+        """See `Episodes.branch`."""
+        return await self._call(self._episodes[episode].branch, texts)
+
+    async def follow(self, episode: int, index: int) -> Situation:
+        """See `Episodes.follow`."""
+        return await self._call(self._episodes[episode].follow, index)
+
+    async def environment(self, episode: int) -> TextEnv[Any]:
+        """See `Episodes.environment`."""
+        return self._episodes[episode].environment()
+
+    async def close(self, episode: int) -> None:
+        """See `Episodes.close`."""
+        self._episodes.pop(episode, None)
+
+    async def _call(self, method: Callable[..., ResultT], argument: object) -> ResultT:
+        if self._threads is None:
+            return method(argument)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, method, argument)
