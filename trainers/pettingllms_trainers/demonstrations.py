@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
 from pettingllms import TextEnv
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.policy import Policy, PolicyPool, Update
+from pettingllms_trainers.policy import Policy, PolicyPool
 from pettingllms_trainers.reference import play_reference
 from pettingllms_trainers.rollout import EpisodeSpec
 from pettingllms_trainers.stopping import StopRequest
@@ -96,36 +96,39 @@ class WarmStart:
             num_episodes=settings.num_episodes,
             seed=config.seed,
         )
-        metrics: dict[str, float] = {}
-        for name, updater in self._pool.updaters().items():
-            data = [
-                d for role, found in by_role.items() for d in found if config.roles[role] == name
-            ]
-            metrics[f"warm_start/{name}/loss"] = self._fit(name, updater, data, note)
-        return metrics
+        data: dict[str, list[Demonstration]] = defaultdict(list)
+        for role, found in by_role.items():
+            data[config.roles[role]] += found
+        # All are begun before one is followed: policies of other processes fit at the same time.
+        fits = {
+            name: updater.imitate(data[name], self._imitation(name))
+            for name, updater in self._pool.updaters().items()
+        }
+        return {
+            f"warm_start/{name}/loss": self._follow(name, steps, note)
+            for name, steps in fits.items()
+        }
 
-    def _fit(
-        self,
-        name: str,
-        updater: Update,
-        demonstrations: list[Demonstration],
-        note: Callable[[str], None],
-    ) -> float:
-        config, settings = self._config, self._config.warm_start
-
-        def tell(step: ImitationStep) -> None:
-            self._stop.check()
-            if (step.step + 1) % _NOTE_EVERY == 0:
-                note(
-                    f"warm start of {name}: step {step.step + 1}/{settings.num_steps}, "
-                    f"loss {step.loss:.3f}"
-                )
-
-        imitation = Imitation(
+    def _imitation(self, name: str) -> Imitation:
+        settings = self._config.warm_start
+        return Imitation(
             num_steps=settings.num_steps,
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
-            seed=derive_seed(config.seed, "warm start", name),
+            seed=derive_seed(self._config.seed, "warm start", name),
         )
-        history = updater.imitate(demonstrations, imitation, tell)
-        return fmean(step.loss for step in history[-_NUM_LAST_STEPS:])
+
+    def _follow(
+        self, name: str, steps: Iterator[ImitationStep], note: Callable[[str], None]
+    ) -> float:
+        """Tell how a fit goes on; return its loss in the end."""
+        losses: list[float] = []
+        for step in steps:
+            self._stop.check()
+            losses.append(step.loss)
+            if len(losses) % _NOTE_EVERY == 0:
+                note(
+                    f"warm start of {name}: step {len(losses)}/{self._config.warm_start.num_steps},"
+                    f" loss {step.loss:.3f}"
+                )
+        return fmean(losses[-_NUM_LAST_STEPS:])

@@ -7,7 +7,7 @@ of the environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -32,8 +32,7 @@ def imitate(
     learner: Learner,
     demonstrations: Sequence[Demonstration],
     imitation: Imitation,
-    on_step: Callable[[ImitationStep], None] | None = None,
-) -> list[ImitationStep]:
+) -> Iterator[ImitationStep]:
     """Fit a model to demonstrations: maximum likelihood of the completion tokens.
 
     Every demonstration is seen once before any is seen again. The learning rate falls linearly to a
@@ -43,10 +42,9 @@ def imitate(
         learner: Has the model, which is trained in place, and a fresh optimizer.
         demonstrations: What to imitate.
         imitation: How.
-        on_step: Called after every step; what it raises ends the fit.
 
-    Returns:
-        One entry per step.
+    Yields:
+        What each step did, after it.
 
     Raises:
         InvalidArgument: There is no demonstration, or one is empty.
@@ -60,7 +58,6 @@ def imitate(
         )  # fmt: skip
     order: list[int] = []
     epoch = 0
-    history: list[ImitationStep] = []
     for step in range(imitation.num_steps):
         while len(order) < imitation.batch_size:
             generator = np.random.default_rng((imitation.seed, epoch))
@@ -70,10 +67,7 @@ def imitate(
         chosen, order = [groups[index] for index in order[:size]], order[size:]
         rate = imitation.learning_rate * (1 - 0.9 * step / imitation.num_steps)
         loss, norm = learner.step(weighted_groups(chosen, "token_mean", 1), _likelihood, rate)
-        history.append(ImitationStep(step, loss, norm))
-        if on_step is not None:
-            on_step(history[-1])
-    return history
+        yield ImitationStep(step, loss, norm)
 
 
 def _likelihood(statistics: TokenStatistics, targets: Targets) -> Tensor:

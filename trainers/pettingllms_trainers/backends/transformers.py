@@ -6,7 +6,7 @@ log-probabilities of the engine are those of the trainer up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +151,6 @@ class TransformersPolicy:
             )  # fmt: skip
         return (*self.tokenizer.encode(text, add_special_tokens=False), end)
 
-    is_concurrent = False
-
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
         check_request(request, self._limits)
@@ -184,13 +182,10 @@ class TransformersPolicy:
         return self._trained().score(groups)
 
     def imitate(
-        self,
-        demonstrations: Sequence[Demonstration],
-        imitation: Imitation,
-        on_step: Callable[[ImitationStep], None],
-    ) -> list[ImitationStep]:
+        self, demonstrations: Sequence[Demonstration], imitation: Imitation
+    ) -> Iterator[ImitationStep]:
         """See `Update.imitate`."""
-        return self._trained().imitate(demonstrations, imitation, on_step)
+        return self._trained().imitate(demonstrations, imitation)
 
     def save_state(self, directory: Path) -> None:
         """See `Update.save_state`."""
