@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,14 @@ EncodeAnswer = Callable[[str], tuple[int, ...]]
 
 class Generate(Protocol):
     """An engine that samples completions from a policy's present weights."""
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether calls of `generate` may overlap, because it waits for somebody else's work.
+
+        If not, it computes in the calling thread and is called again when it is done.
+        """
+        ...
 
     def check(self, request: GenerateRequest) -> None:
         """Make sure, at little cost, that the engine can answer a request.
@@ -111,15 +120,25 @@ class Batcher:
     """Joins requests of concurrent coroutines into one engine call.
 
     The call starts once every coroutine that can run has asked, so batches are as big as they can
-    be and depend on nothing but the order in which the coroutines were started.
+    be and depend on nothing but the order in which the coroutines were started. Requests that come
+    while the engine computes share the next call.
+
+    Args:
+        engine: Answers.
+        overlaps: Whether coroutines go on while the engine computes. What shares a call then
+            depends on timing.
     """
 
-    def __init__(self, engine: Generate) -> None:
+    def __init__(self, engine: Generate, *, overlaps: bool = False) -> None:
         self._engine = engine
+        self._overlaps = overlaps
+        self._turn = asyncio.Lock()
         self._requests: list[GenerateRequest] = []
         self._flight: asyncio.Task[list[list[Completion]]] | None = None
+        self._num_flights = 0
+        self._busy_since_s = 0.0
         self.generate_s = 0.0
-        """Wall time spent in the engine since it was last set to 0."""
+        """Wall time in which the engine worked since it was last set to 0."""
 
     async def sample(self, request: GenerateRequest) -> list[Completion]:
         """Return the completions of one request; raises what the engine raises.
@@ -137,15 +156,30 @@ class Batcher:
         return (await asyncio.shield(self._flight))[index]
 
     async def _fly(self) -> list[list[Completion]]:
-        requests, self._requests, self._flight = self._requests, [], None
-        started = time.perf_counter()
-        completions = await self._engine.generate(requests)
-        self.generate_s += time.perf_counter() - started
+        async with contextlib.nullcontext() if self._engine.is_concurrent else self._turn:
+            requests, self._requests, self._flight = self._requests, [], None
+            completions = await self._timed(requests)
         if len(completions) != len(requests):
             raise RuntimeError(
                 f"the engine answered {len(requests)} requests with {len(completions)} results"
             )
         return completions
+
+    async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        if not self._num_flights:
+            self._busy_since_s = time.perf_counter()
+        self._num_flights += 1
+        try:
+            return await self._generate(requests)
+        finally:
+            self._num_flights -= 1
+            if not self._num_flights:
+                self.generate_s += time.perf_counter() - self._busy_since_s
+
+    async def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        if self._engine.is_concurrent or not self._overlaps:
+            return await self._engine.generate(requests)
+        return await asyncio.to_thread(lambda: asyncio.run(self._engine.generate(requests)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
