@@ -195,14 +195,12 @@ def signal_in_step_3(monkeypatch):
     """A signal arrives after the fourth supervised step; nothing follows it."""
     original = TransformersPolicy.imitate
 
-    def signalled(self, demonstrations, imitation, on_step):
-        def tell(step):
+    def signalled(self, demonstrations, imitation):
+        for step in original(self, demonstrations, imitation):
+            assert step.step <= 3
             if step.step == 3:
                 signal.raise_signal(signal.SIGTERM)
-            assert step.step <= 3
-            on_step(step)
-
-        return original(self, demonstrations, imitation, tell)
+            yield step
 
     with monkeypatch.context() as patch:
         patch.setattr(TransformersPolicy, "imitate", signalled)
