@@ -96,20 +96,29 @@ def save_checkpoint(
     return final
 
 
-def load_checkpoint(directory: Path, *, config_hash: str) -> Checkpoint | None:
-    """Return the newest checkpoint of a run; None when it has none yet.
+def load_checkpoint(
+    directory: Path, *, config_hash: str, step: int | None = None
+) -> Checkpoint | None:
+    """Return a checkpoint of a run; None when it has none yet.
 
     Args:
         directory: Holds all checkpoints of a run.
         config_hash: Of the configuration that wants to go on.
+        step: Train steps that are done; None for the newest checkpoint.
 
     Raises:
-        CheckpointError: It is damaged, of another format, or of another configuration.
+        CheckpointError: There is none of that step, or it is damaged, of another format, or of
+            another configuration.
     """
-    found = _all(directory)
+    found = {int(path.name.removeprefix("step-")): path for path in _all(directory)}
     if not found:
         return None
-    path = found[-1]
+    path = found.get(max(found) if step is None else step)
+    if path is None:
+        raise CheckpointError(
+            f"{directory} has no checkpoint of train step {step}; it has those of "
+            f"{', '.join(map(str, found))} (checkpoint.keep decides how many stay)"
+        )
     manifest = _read_manifest(path)
     if manifest["format"] != _FORMAT:
         raise CheckpointError(

@@ -13,21 +13,24 @@ from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers import commands
 from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.errors import GenerationError, GroupError, RolloutError, UpdateError
+from pettingllms_trainers.export import export_policy
 
 __all__ = ["main"]
 
 _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
+       pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N]
 
 Train a team of agents with AT-GRPO as the TOML files CONFIG say; later ones override earlier ones.
 
   warm-start           only the supervised steps on the environment's reference policies
+  export               write a policy of a checkpoint as an ordinary Hugging Face directory
   --resume             go on with the run in its output directory
   --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
   CONFIG --help        explain every key, with its value after reading CONFIG
 """
-_WARM_START = "warm-start"
+_WARM_START, _EXPORT = "warm-start", "export"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    if list(arguments[:1]) == [_EXPORT]:
+        return _export(arguments[1:])
     is_warm_start = list(arguments[:1]) == [_WARM_START]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
     if not is_warm_start:
@@ -64,6 +69,23 @@ def _run(arguments: Sequence[str]) -> int:
     if is_warm_start:
         return commands.warm_start(config)
     return commands.train(config, is_resumed=options.resume)
+
+
+def _export(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog=f"pettingllms-train {_EXPORT}",
+        description="Write a trained policy of a run as a directory that transformers loads.",
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="output directory of a run")
+    parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="new or empty")
+    parser.add_argument("--policy", metavar="NAME", help="needed when the run trains several")
+    parser.add_argument("--step", metavar="N", type=int, help="default: the newest checkpoint")
+    options = parser.parse_args(arguments)
+    name, step = export_policy(
+        options.run, options.directory, policy=options.policy, step=options.step
+    )
+    sys.stdout.write(f"policy {name} after train step {step}: {options.directory}\n")
+    return 0
 
 
 def _fail(error: Exception, code: int) -> int:

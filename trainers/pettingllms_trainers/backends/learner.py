@@ -193,9 +193,18 @@ class Learner:
                 f"checkpoint: its optimizer state does not fit ({error}); it needs the state of "
                 "the same model and optimizer. Resume with the configuration of the run"
             ) from error
+        self.load_weights(state["model"])
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Take trained weights of the same model.
+
+        Raises:
+            CheckpointError: They are of another model; nothing was changed.
+        """
+        self.check_weights(weights)
         with torch.no_grad():
             for name, parameter in self._trained.items():
-                parameter.copy_(state["model"][name])
+                parameter.copy_(weights[name])
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Raise `CheckpointError` unless the weights have names and shapes of the trained ones."""

@@ -30,7 +30,8 @@ def read_state(path: Path) -> dict[str, Any]:
         CheckpointError: The file is missing or damaged.
     """
     try:
-        return torch.load(path, weights_only=True, map_location="cpu")
+        # Mapped: what is not used of a large state is not read.
+        return torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"the checkpoint {path.parent.parent} is damaged: {path.name}: {error}. Remove this "

@@ -151,6 +151,8 @@ class TransformersPolicy:
             )  # fmt: skip
         return (*self.tokenizer.encode(text, add_special_tokens=False), end)
 
+    is_concurrent = False
+
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
         check_request(request, self._limits)
@@ -194,6 +196,14 @@ class TransformersPolicy:
     def load_state(self, directory: Path) -> None:
         """See `Update.load_state`."""
         self._trained().load_state_dict(read_state(directory / _STATE_FILE))
+
+    def load_weights(self, directory: Path) -> None:
+        """Take the weights that `save_state` wrote, without what only training needs.
+
+        Raises:
+            CheckpointError: The files are damaged or of another model; nothing was changed.
+        """
+        self._trained().load_weights(read_state(directory / _STATE_FILE))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the present weights, named as in a Hugging Face directory; tied ones once."""

@@ -149,6 +149,14 @@ class Updater:
             state["reference"] = {name: value.cpu() for name, value in self._reference.items()}
         return state
 
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Take only the weights of a state.
+
+        Raises:
+            CheckpointError: The state is of another model; nothing was changed.
+        """
+        self._learner.load_weights(state["model"])
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on exactly where `state_dict` was taken.
 

@@ -1,0 +1,109 @@
+"""`pettingllms-train export`: what a checkpoint holds is what transformers loads."""
+
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pettingllms_trainers.cli import main
+
+
+@pytest.fixture(scope="module")
+def run(small_run_file, tmp_path_factory):
+    """A finished run of three train steps that keeps two checkpoints: 2 and 3."""
+    directory = tmp_path_factory.mktemp("export") / "run"
+    flags = ["--output-dir", str(directory), "--evaluation.num-episodes", "1"]
+    assert main([str(small_run_file(3)), *flags]) == 0
+    return directory
+
+
+@pytest.fixture
+def export(capsys):
+    def call(*arguments):
+        code = main(["export", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def logits(directory):
+    model = AutoModelForCausalLM.from_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "P.#G"}], add_generation_prompt=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        return model(**ids).logits
+
+
+def test_the_newest_checkpoint_is_the_trained_policy(run, export, tmp_path):
+    for name in ("t", "p"):
+        code, out, _ = export(run, tmp_path / name, "--policy", name)
+        assert code == 0
+        assert out == f"policy {name} after train step 3: {tmp_path / name}\n"
+        assert torch.equal(logits(tmp_path / name), logits(run / "policies" / name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p", "t"]
+
+
+def test_an_earlier_step(run, export, tmp_path):
+    target = tmp_path / "new" / "folder"
+    code, out, _ = export(run, target, "--policy", "p", "--step", 2)
+    assert code == 0
+    assert "after train step 2" in out
+    assert not torch.equal(logits(target), logits(run / "policies" / "p"))
+    again = tmp_path / "empty"
+    again.mkdir()
+    assert export(run, again, "--policy", "p", "--step", 2)[0] == 0
+    assert torch.equal(logits(target), logits(again))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "trains several policies; name one with --policy: t, p"),
+        (["--policy", "x"], "trains no policy 'x'; it trains: t, p"),
+        (["--policy", "p", "--step", "1"], "no checkpoint of train step 1; it has those of 2, 3"),
+    ],
+)
+def test_what_is_not_there(run, export, tmp_path, flags, message):
+    code, out, err = export(run, tmp_path / "out", *flags)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_run_and_no_checkpoint(run, export, tmp_path):
+    assert f"{tmp_path} holds no run" in export(tmp_path, tmp_path / "out")[2]
+    early = tmp_path / "early"
+    early.mkdir()
+    shutil.copy(run / "config.toml", early)
+    assert "has no checkpoint yet" in export(early, tmp_path / "out")[2]
+
+
+def test_what_is_there_is_never_overwritten(run, export, tmp_path):
+    code, _, err = export(run, run / "policies" / "p", "--policy", "p")
+    assert code == 2
+    assert "is not empty" in err
+    code, _, err = export(run, run / "config.toml", "--policy", "p")
+    assert code == 2
+    assert "is a file" in err
+
+
+def test_a_damaged_checkpoint_leaves_nothing_behind(run, export, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    path = sorted(copy.glob("checkpoints/step-00000003/policy-0/*"))[-1]
+    path.write_bytes(path.read_bytes()[:-9])
+    code, _, err = export(copy, tmp_path / "out", "--policy", "t")
+    assert code == 2
+    assert "is damaged" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_usage(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["export", "--help"])
+    assert caught.value.code == 0
+    assert "RUN DIRECTORY" in capsys.readouterr().out
