@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field
 
 from pettingllms_trainers.config.engine import Endpoints
 from pettingllms_trainers.config.section import Section
 
-__all__ = ["PolicyConfig"]
+__all__ = ["TINY", "LoraConfig", "PolicyConfig", "base_groups", "base_of_adapter"]
+
+TINY = "tiny"
+"""The model name that asks for a small model of random weights."""
+
+_ADAPTER_FILE = "adapter_config.json"
+
+
+def base_of_adapter(model: str | Path) -> str | None:
+    """Return the base model of a directory that holds a LoRA adapter; None for any other model."""
+    directory = Path(model)
+    if not (directory / _ADAPTER_FILE).is_file():
+        return None
+    if (directory / "base").is_dir():
+        return str(directory / "base")
+    try:
+        settings = json.loads((directory / _ADAPTER_FILE).read_text(encoding="utf-8"))
+        return str(settings["base_model_name_or_path"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{directory / _ADAPTER_FILE} names no base model ({type(error).__name__}: {error}). "
+            "Write base_model_name_or_path there"
+        ) from error
+
+
+class LoraConfig(Section):
+    """A LoRA adapter that is trained in place of the model's own weights."""
+
+    rank: int = Field(default=0, ge=0, le=512)
+    """Rank of the adapter; 0: there is none, all weights are trained. Policies of one model that
+    have adapters share that model in memory, and on the vLLM servers. An adapter wants a higher
+    optimizer.learning_rate than all weights do, often ten times."""
+    alpha: int = Field(default=32, ge=1)
+    """The adapter's part is scaled by alpha / rank."""
+    targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    """Names of the linear layers that get an adapter, such as q_proj and v_proj; all-linear: all of
+    them but the output head."""
 
 
 class PolicyConfig(Section):
     """One set of weights."""
 
     model: str
-    """Hugging Face directory or hub name of a causal language model, or "tiny": a small one is
-    built from the sizes below."""
+    """Hugging Face directory or hub name of a causal language model; a directory with a LoRA
+    adapter, which is then trained further; or "tiny": a small one is built from the sizes below."""
+    lora: LoraConfig = LoraConfig()
     frozen: bool = False
     """Whether the policy plays without being trained."""
     hidden_size: int = Field(default=64, ge=8)
@@ -37,3 +77,32 @@ class PolicyConfig(Section):
     endpoints: Endpoints = ()
     """Addresses of the vLLM servers that generate for this policy when engine.kind is
     vllm_server, such as http://127.0.0.1:8000; all have the same model."""
+
+    @property
+    def has_adapter(self) -> bool:
+        """Whether what is trained, or was, is a LoRA adapter."""
+        return self.lora.rank > 0 or base_of_adapter(self.model) is not None
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """Identity of the model's own weights: equal ones can be one model in memory."""
+        if self.model == TINY:
+            sizes = ("hidden_size", "num_layers", "num_heads", "max_length", "init_std")
+            return (TINY, self.vocabulary, *(str(getattr(self, name)) for name in sizes))
+        base = base_of_adapter(self.model) or self.model
+        return (str(Path(base).resolve()) if Path(base).is_dir() else base,)
+
+
+def base_groups(policies: Mapping[str, PolicyConfig]) -> list[tuple[str, ...]]:
+    """Return the names of all policies, those that share one base model together.
+
+    Policies with LoRA adapters share it, and frozen ones that play like the bare model; a policy
+    whose own weights are trained is alone.
+    """
+    bases = {policy.base for policy in policies.values() if policy.has_adapter}
+    groups: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for name, policy in policies.items():
+        is_shared = policy.has_adapter or (policy.frozen and policy.base in bases)
+        key = ("shared", *policy.base) if is_shared else ("own", name)
+        groups[key] = (*groups.get(key, ()), name)
+    return list(groups.values())

@@ -15,7 +15,7 @@ from pettingllms_trainers.config.algorithm import (
 )
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.machines import RayConfig
-from pettingllms_trainers.config.policies import PolicyConfig
+from pettingllms_trainers.config.policies import PolicyConfig, base_groups, base_of_adapter
 from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.config.surroundings import (
     CheckpointConfig,
@@ -96,8 +96,24 @@ class Config(Section):
         return self.loss.model_copy(update={"old_logprobs": choice})
 
     @model_validator(mode="after")
+    def _check_lora(self) -> Config:
+        for name, policy in self.policies.items():
+            if not policy.lora.rank:
+                continue
+            if base_of_adapter(policy.model) is not None:
+                raise ValueError(
+                    f"policies.{name}: {policy.model} holds a LoRA adapter, which is trained "
+                    f"further as it is; leave policies.{name}.lora out"
+                )
+            if policy.frozen:
+                raise ValueError(
+                    f"policies.{name} is frozen: with a new LoRA adapter it would play like its "
+                    f"model; leave policies.{name}.lora out"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_engine(self) -> Config:
-        used: dict[str, str] = {}
         for name, policy in self.policies.items():
             if bool(policy.endpoints) != (self.engine.kind == "vllm_server"):
                 raise ValueError(
@@ -105,13 +121,18 @@ class Config(Section):
                     f'only there; got engine.kind = "{self.engine.kind}" and '
                     f"{len(policy.endpoints)} endpoints"
                 )
-            for url in policy.endpoints:
-                if url in used:
-                    raise ValueError(
-                        f"the policies {used[url]!r} and {name!r} name the same server {url}; a "
-                        "server holds the weights of one policy. Start one for each"
-                    )
-                used[url] = name
+        used: dict[str, tuple[str, object]] = {}
+        for group in base_groups(self.policies):
+            for name in group:
+                endpoints = self.policies[name].endpoints
+                for url in endpoints:
+                    other, holders = used.setdefault(url, (name, (group, endpoints)))
+                    if holders != (group, endpoints):
+                        raise ValueError(
+                            f"the policies {other!r} and {name!r} name the same server {url}; a "
+                            "server holds one model. Start one for each; policies with LoRA "
+                            "adapters on one model share all their servers, or none"
+                        )
         if self.engine.attention == "expanded" and self.optimizer.packing:
             raise ValueError('engine.attention = "expanded" needs optimizer.packing = false')
         return self
