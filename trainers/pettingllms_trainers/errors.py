@@ -11,7 +11,8 @@
         +-- RolloutError(RuntimeError)          too many rollouts failed
         +-- EnvironmentFailure(RuntimeError)    an environment crashed or was lost
         +-- GenerationError(RuntimeError)       the model gives no usable distribution
-        +-- UpdateError(RuntimeError)           loss or gradient is not finite
+        +-- UpdateError(RuntimeError)           loss or gradient is not finite, or memory is full
+        +-- RankError(RuntimeError)             the processes of a run have lost each other
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "GenerationError",
     "GroupError",
     "OutputDirError",
+    "RankError",
     "RolloutError",
     "TrainerError",
     "UpdateError",
@@ -64,4 +66,11 @@ class GenerationError(TrainerError, RuntimeError):
 
 
 class UpdateError(TrainerError, RuntimeError):
-    """The loss or its gradient is NaN or infinite; the weights were left as they are."""
+    """The loss or its gradient is NaN or infinite, or memory does not suffice.
+
+    The weights were left as they are.
+    """
+
+
+class RankError(TrainerError, RuntimeError):
+    """The processes of a run cannot reach each other, or one of them has ended."""

@@ -11,7 +11,7 @@ from pettingllms_trainers.config.algorithm import (
     RolloutConfig,
 )
 from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
-from pettingllms_trainers.config.machines import RayConfig
+from pettingllms_trainers.config.machines import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.policies import PolicyConfig
 from pettingllms_trainers.config.root import Config, config_hash
 from pettingllms_trainers.config.surroundings import (
@@ -26,6 +26,7 @@ __all__ = [
     "AdvantageConfig",
     "CheckpointConfig",
     "Config",
+    "DeepSpeedConfig",
     "EngineConfig",
     "EnvConfig",
     "EvaluationConfig",

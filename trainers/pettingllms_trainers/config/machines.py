@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
 
 from pettingllms_trainers.config.section import Section
 
-__all__ = ["RayConfig"]
+__all__ = ["DeepSpeedConfig", "RayConfig"]
+
+
+class DeepSpeedConfig(Section):
+    """A policy's update spread over the GPUs of several processes, by DeepSpeed.
+
+    Without it, every process that a launcher starts holds all of it, and gradients are added up.
+    """
+
+    stage: Literal[0, 1, 2, 3] = 0
+    """What the processes share out instead of each holding it whole (ZeRO): 1: optimizer state; 2:
+    gradients too; 3: weights too; 0: nothing, DeepSpeed is not used. Needs the extra
+    pettingllms-trainers[deepspeed]."""
+    offload: Literal["none", "optimizer", "all"] = "none"
+    """What is kept in the memory of the CPU, at the price of time: optimizer state, or with stage
+    3 weights too."""
+
+    @model_validator(mode="after")
+    def _check_offload(self) -> DeepSpeedConfig:
+        needed = {"none": 0, "optimizer": 1, "all": 3}[self.offload]
+        if self.stage < needed:
+            raise ValueError(
+                f'deepspeed.offload = "{self.offload}" needs deepspeed.stage = {needed}'
+                f"{' or more' if needed < 3 else ''}; it is {self.stage}"
+            )
+        return self
 
 
 class RayConfig(Section):

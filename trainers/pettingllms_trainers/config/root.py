@@ -14,7 +14,7 @@ from pettingllms_trainers.config.algorithm import (
     RolloutConfig,
 )
 from pettingllms_trainers.config.engine import EngineConfig
-from pettingllms_trainers.config.machines import RayConfig
+from pettingllms_trainers.config.machines import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.policies import PolicyConfig, base_groups, base_of_adapter
 from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.config.surroundings import (
@@ -55,6 +55,7 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
+    deepspeed: DeepSpeedConfig = DeepSpeedConfig()
     ray: RayConfig = RayConfig()
 
     @model_validator(mode="after")

@@ -1,0 +1,176 @@
+"""The processes of a run: each runs the same program, plays its share, and learns its share.
+
+One process is the ordinary case and needs none of this. Several are started by a launcher, such as
+``torchrun --nproc-per-node 8 -m pettingllms_trainers.cli CONFIG``. Every rank has the same
+configuration and, after each exchange, the same data; only the main rank writes files. What they
+exchange are values of this package, between processes of one run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pettingllms_trainers.errors import RankError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed import ProcessGroup
+
+__all__ = ["Ranks", "TorchRanks", "joined_ranks", "num_launched"]
+
+_TIMEOUT = timedelta(hours=2)
+"""Ranks wait this long for one that plays long episodes, or for the main one that writes."""
+
+_ValueT = TypeVar("_ValueT")
+
+
+class Ranks:
+    """The only process of a run; `TorchRanks` is one of several.
+
+    All methods but `share` are collective: every rank must call them, in the same order.
+    """
+
+    rank: int = 0
+    """Position of this process, from 0."""
+    size: int = 1
+    """Number of processes."""
+    local_rank: int = 0
+    """Position on this machine: which of its GPUs to use."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the process that writes files and talks to people."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[_ValueT]) -> list[_ValueT]:
+        """Return the items that are this rank's to deal with: every `size`-th."""
+        return list(items[self.rank :: self.size])
+
+    def gather(self, share: Sequence[_ValueT]) -> list[_ValueT]:
+        """Return the items of all ranks, in the order that they had before `share`."""
+        return list(share)
+
+    def any(self, is_true: bool) -> bool:
+        """Return whether it is true on some rank."""
+        return is_true
+
+    def broadcast(self, value: _ValueT) -> _ValueT:
+        """Return the value of the main rank."""
+        return value
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their sums over all ranks, equal on all."""
+
+
+class TorchRanks(Ranks):
+    """One of several processes that `torch.distributed` connects.
+
+    Args:
+        group: The processes; None for all.
+        local_rank: Position on this machine; None for what the launcher says.
+    """
+
+    def __init__(self, group: ProcessGroup | None = None, local_rank: int | None = None) -> None:
+        import torch.distributed
+
+        self._group, self._torch = group, torch.distributed
+        self.rank, self.size = self._torch.get_rank(group), self._torch.get_world_size(group)
+        said = int(os.environ.get("LOCAL_RANK", "0"))
+        self.local_rank = said if local_rank is None else local_rank
+
+    def gather(self, share: Sequence[_ValueT]) -> list[_ValueT]:
+        """See `Ranks.gather`."""
+        shares: list[Any] = [None] * self.size
+        with self._connected():
+            self._torch.all_gather_object(shares, list(share), self._group)
+        total = sum(map(len, shares))
+        return [shares[index % self.size][index // self.size] for index in range(total)]
+
+    def any(self, is_true: bool) -> bool:
+        """See `Ranks.any`."""
+        return any(self.gather([is_true]))
+
+    def broadcast(self, value: _ValueT) -> _ValueT:
+        """See `Ranks.broadcast`."""
+        values: list[Any] = [value]
+        with self._connected():
+            self._torch.broadcast_object_list(values, group=self._group, group_src=0)
+        return values[0]
+
+    def barrier(self) -> None:
+        """See `Ranks.barrier`."""
+        self.gather([None])
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """See `Ranks.add`."""
+        with self._connected():
+            works = [
+                self._torch.all_reduce(tensor, group=self._group, async_op=True)
+                for tensor in tensors
+            ]
+            for work in works:
+                work.wait()
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise RankError(
+                f"rank {self.rank} of {self.size} has lost the others ({reason}). One of them has "
+                "ended: what it wrote to the terminal says why. Resume from the newest checkpoint"
+            ) from error
+
+
+def num_launched() -> int:
+    """Return how many processes a launcher says this run has; 1 without a launcher."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextlib.contextmanager
+def joined_ranks() -> Iterator[Ranks]:
+    """Connect with the other processes that a launcher has started; on a GPU of its own each.
+
+    Raises:
+        RankError: They cannot be reached.
+    """
+    if num_launched() == 1:
+        yield Ranks()
+        return
+    import torch
+
+    ranks = _connect(torch.cuda.is_available())
+    yield ranks
+    # Not after an error: the others may be gone, and the launcher waits for this process to end.
+    ranks.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def _connect(has_gpus: bool) -> TorchRanks:
+    import torch
+
+    if has_gpus:
+        local_rank, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local_rank >= count:
+            raise RankError(
+                f"process {local_rank} of this machine has no GPU: there are {count}. Start one "
+                "process for each GPU (--nproc-per-node)"
+            )
+        torch.cuda.set_device(local_rank)
+    try:
+        backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
+        torch.distributed.init_process_group(backend, timeout=_TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        raise RankError(
+            f"the processes of the run cannot reach each other ({error}). Start them with torchrun "
+            "or deepspeed, with the same settings on all machines"
+        ) from error
+    return TorchRanks()
