@@ -28,7 +28,11 @@ _PYTHON_FRACTION = re.compile(r"Fraction\(\s*(-?\d+)\s*,\s*(\d+)\s*\)")
 _SCIENTIFIC = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?!\w)")
 _NAMED_SUBSCRIPT = re.compile(r"_\{\s*\\(?:max|min|text\{\w+\}|mathrm\{\w+\})\s*\}")
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
-_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+")
+_GROUPED = re.compile(
+    r"((?:[^,;=]*=)?(?:[^\d,;.()\[\]{\\]|(?<=[A-Za-z}])\{|\\[A-Za-z$])*)"  # no list, no interval
+    r"([1-9]\d{0,2}(?:(?:\{,\}|,(?:\\!)?|\\[,;])\d{3})+)"
+    r"(?![\d,])([^,;]*)"
+)
 _PYTHON_LIST = re.compile(r"\[([^\[\]();]*)\]")
 _INTEGER = re.compile(r"-?\d+")
 
@@ -37,7 +41,8 @@ def normalised(text: str) -> str:
     r"""Return an answer without decoration, with the notation of Python turned into LaTeX.
 
     Dollar signs, `\(...\)`, a final full stop, unicode signs, `**`, `<=`, `Fraction(1, 2)`, `1e3`
-    and `10,000` are brought into one form. The meaning is left alone.
+    and `10,000` are brought into one form; so is `x = 10,000`, one number with separators between
+    groups of three digits and perhaps a name before or a unit after it. The meaning is left alone.
     """
     text = text.strip()
     for start, end in _WRAPPERS:
@@ -51,7 +56,8 @@ def normalised(text: str) -> str:
     text = _NAMED_SUBSCRIPT.sub("", text)
     text = _PI.sub(r"\\pi ", text)
     text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ")
-    return text.replace(",", "") if _GROUPED.fullmatch(text) else text
+    grouped = _GROUPED.fullmatch(text)
+    return grouped[1] + re.sub(r"\D", "", grouped[2]) + grouped[3] if grouped else text
 
 
 def without_unit(text: str, unit: str) -> str:

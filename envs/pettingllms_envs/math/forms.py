@@ -14,7 +14,7 @@ _DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
 _NUMBER = (
     rf"(?:\d*\\[dtc]?frac(?:\{{[+-]?{_DECIMAL}\}}|\d)(?:\{{[+-]?{_DECIMAL}\}}|\d)"
     rf"|{_DECIMAL}/{_DECIMAL}"
-    rf"|{_DECIMAL}(?:(?:\\cdot|\\times|\*)10\^(?:\{{[+-]?\d+\}}|\d))?)"
+    rf"|(?:{_DECIMAL}(?:\\cdot|\\times|\*))?10\^(?:\{{[+-]?\d+\}}|\d)|{_DECIMAL})"
 )
 _MARK = r"(?:\\?%|\^\{?\\circ\}?|\\(?:text|mathrm|textrm|mbox|textbf|rm)\{[A-Za-z.%]*\})*"
 _LITERAL = re.compile(rf"(?:{_SYMBOL}=)?[+-]?{_NUMBER}{_MARK}")
@@ -37,9 +37,17 @@ def objection(reference: str, candidate: str) -> str:
     r"""Return why an answer that equals the reference is not written out, or an empty text.
 
     Where the reference is a rational number, the answer has to be one number too: a whole number,
-    a decimal, a fraction, or a percentage, with a name (`x = `) or a unit if it likes. For other
-    references sums, products, factorials, binomials and equations are refused, unless the
-    reference itself has such a part. Both texts are as `normalised` returns them.
+    a decimal, a fraction (reduced or not), a percentage, or a power of ten with or without a
+    factor, with a name (`x = `) or a unit if it likes. `2+2`, `\sqrt{16}`, `2^{10}` and
+    `\binom{10}{3}` are refused, although they are equal to what is asked for: often they are the
+    question itself, and an agent that is paid for them learns to leave the calculation to the
+    verifier. For other references every equal form counts (`\sqrt{12}` for `2\sqrt{3}`), but sums,
+    products, factorials, binomials and equations are refused, unless the reference itself has such
+    a part. Both texts are as `normalised` returns them.
+
+    Source:
+        Between two public conventions: the grader of MATH-500 wants a whole number exactly where
+        the reference is one, math-verify takes any equal expression.
     """
     if is_literal(reference):
         written_out = is_literal(_WORDS.sub("", candidate))

@@ -12,6 +12,21 @@ from pettingllms_envs.math.answers import (
     without_unit,
 )
 
+LISTS = [
+    *(
+        "1, 320",
+        "x = 1, 320",
+        "(1,320)",
+        "(-1,320)",
+        "[-5,320]",
+        "[5,320)",
+        r"\{-1,320\}",
+        "{1,320}",
+    ),
+    *("1,320,5", "1,32", "0,123", "1,2345", "f(1,320)", r"\left(1,320\right)", "x=1, y=320"),
+]
+"""Commas between things, not between groups of digits."""
+
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
@@ -22,6 +37,14 @@ from pettingllms_envs.math.answers import (
         ("204.", "204"),
         ("10,000", "10000"),
         ("-1,234,567", "-1234567"),
+        ("x = 5,320", "x = 5320"),
+        (r"\alpha_{1}=-5{,}320.5", r"\alpha_{1}=-5320.5"),
+        (r"10,\!000", "10000"),
+        (r"5\,320\text{ clips}", r"5320\text{ clips}"),
+        (r"\frac{5,320}{3}", r"\frac{5320}{3}"),
+        ("5,320/3", "5320/3"),
+        ("x > 5,320", "x > 5320"),
+        *[(text, text) for text in LISTS],
         ("1,2", "1,2"),
         ("x**2", "x^2"),
         ("Fraction(-1, 2)", r"\frac{-1}{2}"),
