@@ -140,8 +140,8 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to rotation, reflection, and the player's place within its region.
     - `levels`: levels to draw from instead of generating: a path or pattern of XSB or Boxoban
-      files, or a list of XSB texts; `split` does not apply to them.
-      `reset(options={"level": text})` sets one episode's level.
+      files, or a list of XSB texts, at most 64x64 cells with 10 boxes; `split` does not apply
+      to them. `reset(options={"level": text})` sets one episode's level.
     - `alpha`: weight of the team reward.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt.

@@ -19,6 +19,7 @@ from pettingllms_envs.grid import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.reward import potential
 from pettingllms_envs.sokoban.text import level_text
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 
 VARIANTS = [
     {},
@@ -297,6 +298,33 @@ def test_the_planner_reads_a_bounded_prompt(kwargs, text):
     assert env.agent_selection == "planner_0"
     assert len(env.observe("planner_0")) < 10_000
     assert len(env.state().call) + len(env.state().result) < 8_000
+
+
+def huge_level():
+    """Return the largest board that can be read: 64 rows and columns, 10 boxes."""
+    row = "#" + " " * 62 + "#"
+    boxes, goals = ("#" + " " * 40 + f" {symbol}" * 10 + "  #" for symbol in "$.")
+    rows = ["#" * 64, "#@" + row[2:], *[row] * 58, goals, boxes, row, "#" * 64]
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize("kwargs", TEAMS[:3], ids=names)
+def test_prompts_of_the_largest_levels_are_in_the_space(kwargs):
+    env = SokobanEnv(**kwargs, levels=[huge_level()], moves_per_turn=MAX_MOVES_PER_TURN)
+    env.reset(seed=0)
+    for text in (moves_json("RL" * 200_000), *HOSTILE_TOOL_TEXTS):
+        branch = env.fork()
+        branch.step(text)
+        prompt = branch.observe("planner_0")
+        assert len(prompt) < 64 * 65 + 4 * MAX_MOVES_PER_TURN + 10_000
+        assert branch.observation_space("planner_0").contains(prompt)
+
+
+def test_larger_levels_and_longer_turns_are_refused():
+    with pytest.raises(LevelFormatError, match="at most 64 rows and columns"):
+        SokobanEnv(levels=["#" * 65 + "\n" + huge_level().replace("\n", "#\n") + "#"])
+    with pytest.raises(InvalidArgument, match=r"moves_per_turn: .* from 1 to 10000"):
+        SokobanEnv(moves_per_turn=MAX_MOVES_PER_TURN + 1)
 
 
 def test_long_lists_of_moves_are_cut_before_they_are_run():
