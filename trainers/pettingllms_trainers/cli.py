@@ -12,7 +12,13 @@ from pathlib import Path
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers import commands
 from pettingllms_trainers.config.run_file import load_config
-from pettingllms_trainers.errors import GenerationError, GroupError, RolloutError, UpdateError
+from pettingllms_trainers.errors import (
+    GenerationError,
+    GroupError,
+    RolloutError,
+    UpdateError,
+    WorkerLost,
+)
 from pettingllms_trainers.export import export_policy
 
 __all__ = ["main"]
@@ -47,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         return _run(arguments)
-    except (GenerationError, GroupError, RolloutError, UpdateError) as error:
+    except (GenerationError, GroupError, RolloutError, UpdateError, WorkerLost) as error:
         return _fail(error, 1)
     except PettingLLMsError as error:
         return _fail(error, 2)

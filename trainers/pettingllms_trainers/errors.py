@@ -10,6 +10,7 @@
         +-- GroupError(ValueError)              candidates that must not be compared
         +-- RolloutError(RuntimeError)          too many rollouts failed
         +-- EnvironmentFailure(RuntimeError)    an environment crashed or was lost
+        +-- WorkerLost(RuntimeError)            a process of a policy has ended
         +-- GenerationError(RuntimeError)       the model gives no usable distribution
         +-- UpdateError(RuntimeError)           loss or gradient is not finite, or memory is full
         +-- RankError(RuntimeError)             the processes of a run have lost each other
@@ -30,6 +31,7 @@ __all__ = [
     "RolloutError",
     "TrainerError",
     "UpdateError",
+    "WorkerLost",
 ]
 
 
@@ -59,6 +61,10 @@ class RolloutError(TrainerError, RuntimeError):
 
 class EnvironmentFailure(TrainerError, RuntimeError):
     """An environment crashed or was lost: its rollout cannot go on, others can."""
+
+
+class WorkerLost(TrainerError, RuntimeError):
+    """A process that holds a policy has ended; the run can be resumed from its checkpoint."""
 
 
 class GenerationError(TrainerError, RuntimeError):

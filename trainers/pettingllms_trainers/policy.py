@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pettingllms_trainers.types import (
     Completion,
@@ -30,6 +31,9 @@ __all__ = [
     "Sync",
     "Update",
 ]
+
+_PartT = TypeVar("_PartT")
+_ResultT = TypeVar("_ResultT")
 
 Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
 """Chat messages to prompt token ids, the generation prompt included."""
@@ -208,6 +212,8 @@ class PolicyPool:
     """Policies by name."""
     roles: Mapping[str, str]
     """Role to policy name."""
+    computes_elsewhere: bool = False
+    """Whether each policy has processes of its own, so that all can compute at the same time."""
 
     def for_role(self, role: str) -> Policy:
         """Return the policy that plays a role."""
@@ -221,17 +227,33 @@ class PolicyPool:
             if policy.updater is not None
         }
 
+    def update(self, data: Mapping[str, Sequence[TrainingGroup]]) -> dict[str, UpdateStats]:
+        """Train every trainable policy on its groups of one step; see `Update.update`."""
+        return self._each(
+            lambda name, updater: updater.update(data.get(name, [])), self.updaters()
+        )
+
     def release_engines(self) -> None:
         """Let engines free what an update may need."""
-        for policy in self.policies.values():
-            if policy.sync is not None:
-                policy.sync.release()
+        self._each(lambda _, sync: sync.release(), self._syncs())
 
     def push_weights(self) -> None:
         """Give all engines that have a copy of the weights the present ones."""
-        for policy in self.policies.values():
-            if policy.sync is not None:
-                policy.sync.push()
+        self._each(lambda _, sync: sync.push(), self._syncs())
+
+    def _syncs(self) -> dict[str, Sync]:
+        return {
+            name: policy.sync for name, policy in self.policies.items() if policy.sync is not None
+        }
+
+    def _each(
+        self, call: Callable[[str, _PartT], _ResultT], parts: Mapping[str, _PartT]
+    ) -> dict[str, _ResultT]:
+        """Return what a call gives for each policy; all at once where that costs nobody time."""
+        if not (self.computes_elsewhere and parts):
+            return {name: call(name, part) for name, part in parts.items()}
+        with ThreadPoolExecutor(len(parts)) as threads:
+            return dict(zip(parts, threads.map(call, parts, parts.values()), strict=True))
 
     def take_generate_s(self) -> float:
         """Return the wall time spent in the engines since the last call."""

@@ -13,7 +13,7 @@ from pettingllms import role_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.episode import Branch, Episodes, Situation
-from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import Policy, PolicyPool
 from pettingllms_trainers.types import (
@@ -276,9 +276,11 @@ class _SamplingFailed(Exception):
 
 
 async def _sampled(policy: Policy, request: GenerateRequest) -> list[Completion]:
-    """Ask the engine; whatever it raises fails the rollouts that asked."""
+    """Ask the engine; what it raises fails the rollouts that asked, unless the policy is gone."""
     try:
         return await policy.batcher.sample(request)
+    except WorkerLost:
+        raise
     except Exception as error:
         kind = f"invalid {error.argument}" if isinstance(error, InvalidArgument) else ""
         raise _SamplingFailed(f"{type(error).__name__}: {error}", kind) from error

@@ -101,10 +101,7 @@ class Trainer:
         data = training_groups(scored.groups)
         self.pool.release_engines()
         started = time.perf_counter()
-        stats = {
-            name: updater.update(data.get(name, []))
-            for name, updater in self.pool.updaters().items()
-        }
+        stats = self.pool.update(data)
         update_s = time.perf_counter() - started
         self.pool.push_weights()
         sync_s = time.perf_counter() - started - update_s
