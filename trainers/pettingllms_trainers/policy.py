@@ -229,9 +229,7 @@ class PolicyPool:
 
     def update(self, data: Mapping[str, Sequence[TrainingGroup]]) -> dict[str, UpdateStats]:
         """Train every trainable policy on its groups of one step; see `Update.update`."""
-        return self._each(
-            lambda name, updater: updater.update(data.get(name, [])), self.updaters()
-        )
+        return self._each(lambda name, updater: updater.update(data.get(name, [])), self.updaters())
 
     def release_engines(self) -> None:
         """Let engines free what an update may need."""
