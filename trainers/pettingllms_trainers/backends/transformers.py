@@ -21,12 +21,14 @@ from transformers import (
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.attention import use_layouts
+from pettingllms_trainers.backends.chat import Chat
 from pettingllms_trainers.backends.decoders import ExpandedDecoder, SharedPrefixDecoder
 from pettingllms_trainers.backends.decoding import Limits, check_request, generate
 from pettingllms_trainers.backends.learner import arithmetic
 from pettingllms_trainers.backends.state_file import read_state, write_state
 from pettingllms_trainers.backends.updating import TrainingSettings, Updater
 from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.policy import Encode, EncodeAnswer
 from pettingllms_trainers.types import (
     Completion,
     Demonstration,
@@ -67,13 +69,15 @@ class TransformersPolicy:
     ) -> None:
         self.model, self.tokenizer = model.eval(), tokenizer
         self.engine, self.training = engine, training
-        self._chat_template_kwargs = dict(chat_template_kwargs or {})
+        chat = Chat(tokenizer, dict(chat_template_kwargs or {}))
+        self.encode: Encode = chat.encode
+        self.encode_answer: EncodeAnswer = chat.encode_answer
         is_shared = engine.kind == "transformers" and engine.attention == "shared_prefix"
         if is_shared or (training and training.optimizer.packing):
             use_layouts(model)
         self._updater = Updater(model, training, engine.precision) if training else None
         text_config = model.config.get_text_config()
-        self._limits = Limits(
+        self.limits = Limits(
             max_batch_tokens=engine.tokens_per_batch,
             context_length=getattr(text_config, "max_position_embeddings", None),
             vocab_size=text_config.vocab_size,
@@ -116,46 +120,11 @@ class TransformersPolicy:
         """Whether `update` may be called."""
         return self._updater is not None
 
-    def encode(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        """Return the prompt token ids of a chat, the generation prompt included.
-
-        Raises:
-            InvalidArgument: The tokenizer has no chat template.
-        """
-        if self.tokenizer.chat_template is None:
-            raise InvalidArgument(
-                "tokenizer", "a tokenizer without chat template", "one with a chat template",
-                "choose an instruction-tuned model, or set `tokenizer.chat_template` and save it",
-            )  # fmt: skip
-        ids: Any = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=False,
-            **self._chat_template_kwargs,
-        )
-        return tuple(ids)
-
-    def encode_answer(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of an answer, the end token included.
-
-        Raises:
-            InvalidArgument: The tokenizer has no end-of-sequence token.
-        """
-        end = self.tokenizer.eos_token_id
-        if not isinstance(end, int):
-            raise InvalidArgument(
-                "tokenizer", "a tokenizer without end-of-sequence token", "one that has it",
-                "demonstrated answers must end: set warm_start.num_steps = 0, or choose another "
-                "model",
-            )  # fmt: skip
-        return (*self.tokenizer.encode(text, add_special_tokens=False), end)
-
     is_concurrent = False
 
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
-        check_request(request, self._limits)
+        check_request(request, self.limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
         """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
@@ -172,7 +141,7 @@ class TransformersPolicy:
         decoder = SharedPrefixDecoder(self.model) if is_shared else ExpandedDecoder(self.model)
         with arithmetic(self.model, self.engine.precision):
             return generate(
-                decoder, self.tokenizer, requests, self.stop_ids, self._limits, self.model.device
+                decoder, self.tokenizer, requests, self.stop_ids, self.limits, self.model.device
             )
 
     def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:

@@ -73,7 +73,7 @@ class VLLMEngine:
             arguments["max_lora_rank"] = max_adapter_rank
         self._llm = _start(str(directory), arguments)
         model = self._llm.model_config
-        self._limits = Limits(
+        self.limits = Limits(
             max_batch_tokens=0,
             context_length=int(model.max_model_len),
             vocab_size=int(model.get_vocab_size()),
@@ -88,7 +88,7 @@ class VLLMEngine:
 
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
-        check_request(request, self._limits)
+        check_request(request, self.limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
         """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
@@ -111,7 +111,7 @@ class VLLMEngine:
         if self.needs_weights:
             raise GenerationError("vLLM has no weights while it sleeps; call `load_weights` first")
         for request in requests:
-            check_request(request, self._limits)
+            check_request(request, self.limits)
         new_parameters = import_module("vllm").SamplingParams
         parameters = [
             new_parameters(**sampling_parameters(request, self._stop_ids), flat_logprobs=True)

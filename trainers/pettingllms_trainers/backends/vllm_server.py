@@ -70,7 +70,7 @@ class VLLMServerEngine:
         self._replicas = [Replica(url, config.timeout_s) for url in endpoints]
         self._run, self._num_loads = uuid.uuid4().hex[:12], 0
         limits = [_checked_limits(replica) for replica in self._replicas]
-        self._limits = min(limits, key=lambda limit: limit.context_length or 0)
+        self.limits = min(limits, key=lambda limit: limit.context_length or 0)
 
     @property
     def needs_weights(self) -> bool:
@@ -81,7 +81,7 @@ class VLLMServerEngine:
 
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
-        check_request(request, self._limits)
+        check_request(request, self.limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
         """See `Generate.generate`. All requests are on their way at once.
@@ -97,7 +97,7 @@ class VLLMServerEngine:
     ) -> list[list[Completion]]:
         """Generate with LoRA adapters that were loaded, one for each request or None."""
         for request in requests:
-            check_request(request, self._limits)
+            check_request(request, self.limits)
         most = self._config.max_concurrent_requests * len(self._replicas)
         timeout = httpx2.Timeout(self._config.timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None)
         async with httpx2.AsyncClient(
