@@ -245,6 +245,10 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         self.rewards, self.infos, self._cumulative_rewards = rewards, infos, cumulative
 
     def _advance(self, state: StateT, terminated: bool) -> None:
+        """Take over the state after an action, and move on to the next agent.
+
+        A game that decides itself who acts next overrides this and calls `_move_to`.
+        """
         position = self._position + 1
         order = self._order
         if position == len(order):
@@ -261,6 +265,23 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
             self._stage_state = state
             self.terminations = dict.fromkeys(order, True)
 
+    def _move_to(self, state: StateT, position: int, turn: int, terminated: bool) -> None:
+        """Take over a state in which any agent may be the next to act, each in a stage of its own.
+
+        Args:
+            state: The state; all agents see it.
+            position: Place in `possible_agents` of the agent that acts next.
+            turn: Turns played so far; `max_turns` of them truncate the episode.
+            terminated: Whether the episode has ended.
+        """
+        self._state = self._stage_state = state
+        self._position, self.turn = position, turn
+        self.agent_selection = self._order[position]
+        if terminated:
+            self.terminations = dict.fromkeys(self._order, True)
+        elif turn == self.max_turns:
+            self.truncations = dict.fromkeys(self._order, True)
+
     def _was_dead_step(self, action: str | None) -> None:
         agent = self.agent_selection
         if action is not None:
@@ -271,6 +292,19 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         self.rewards = dict.fromkeys(self.agents, 0.0)
         if self.agents:
             self.agent_selection = self.agents[0]
+
+    def acting(self) -> tuple[str, ...]:
+        """Return the agents that act in the running stage from now on, in playing order.
+
+        They all see the same moment; there are none after the end of the episode.
+        """
+        self._require_reset("acting")
+        agent = self.agent_selection
+        if not self.agents or self.terminations[agent] or self.truncations[agent]:
+            return ()
+        order, start = self._order, self._position
+        openings = (at for at in range(start + 1, len(order)) if self._opens_stage[at])
+        return order[start : next(openings, len(order))]
 
     def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, Any]:
         """Return observation, reward since the agent's last action, terminated, truncated, info."""

@@ -42,13 +42,7 @@ class ParallelView(ParallelEnv[str, str, str]):
     @property
     def acting(self) -> tuple[str, ...]:
         """The agents whose texts the next `step` plays, in playing order."""
-        if not self.agents:
-            return ()
-        env = self.env
-        order, start = env._order, env._position
-        later = range(start + 1, len(order))
-        end = next((index for index in later if env._opens_stage[index]), len(order))
-        return order[start:end]
+        return self.env.acting() if self.agents else ()
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None

@@ -171,20 +171,11 @@ class TextArenaEnv(TextEnv[TextArenaState]):
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Start a new episode; see `TextEnv.reset`. There are no options."""
         super().reset(seed=seed, options=options)
-        self._select(self._state)
+        self._advance(self.state(), terminated=False)
 
     def _advance(self, state: TextArenaState, terminated: bool) -> None:
-        self._state = self._stage_state = state
-        self.turn = len(state.moves) // self.num_players
-        self._select(state)
-        if terminated:
-            self.terminations = dict.fromkeys(self._order, True)
-        elif self.turn == self.max_turns:
-            self.truncations = dict.fromkeys(self._order, True)
-
-    def _select(self, state: TextArenaState) -> None:
-        self._position = state.player
-        self.agent_selection = self._order[state.player]
+        turn = len(state.moves) // self.num_players
+        self._move_to(state, state.player, turn, terminated)
 
     def _start(self, num_players: int, seed: int) -> tuple[Any, Chance]:
         game = copy.deepcopy(self._template)
@@ -239,7 +230,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         return Transition(new, team, rewards[player] - team, True, success, info)
 
     def _fields(self, state: TextArenaState, agent: str) -> Mapping[str, object]:
-        player = self._order.index(agent)
+        player = self.possible_agents.index(agent)
         messages, num_read = state.messages[player], state.num_read[player]
         return {
             "rules": "\n".join(message.text for message in messages if message.is_rule),

@@ -22,6 +22,40 @@ def test_later_stage_sees_what_the_earlier_did_in_the_same_turn(guess_env):
     assert "Hint: 41." in env.observe("guesser_0")
 
 
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_who_acts_now(guess_env, simultaneous):
+    env = started(guess_env, simultaneous=simultaneous, max_turns=1)
+    assert env.acting() == (("teller_0", "guesser_0") if simultaneous else ("teller_0",))
+    env.step("0")
+    assert env.acting() == ("guesser_0",)
+    env.step("0")
+    assert all(env.truncations.values())
+    assert env.acting() == ()
+    env.step(None)
+    env.step(None)
+    assert env.acting() == ()
+
+
+def test_a_game_may_decide_who_acts_next(guess_env):
+    class Stubborn(guess_env):
+        """The teller acts until it has said the number."""
+
+        def _advance(self, state, terminated):
+            position = int(state.hint == str(state.secret))
+            self._move_to(state, position, self.turn + 1, terminated)
+
+    env = started(Stubborn, max_turns=4)
+    for _ in range(2):
+        env.step("0")
+        assert env.acting() == ("teller_0",)
+        assert env.fork().state_hash() == env.state_hash()
+    env.step(str(env.state().secret))
+    assert env.agent_selection == "guesser_0"
+    assert f"Hint: {env.state().secret}." in env.observe("guesser_0")
+    env.step("0")
+    assert all(env.truncations.values())
+
+
 def test_simultaneous_agents_see_the_start_of_the_stage(guess_env):
     env = started(guess_env, simultaneous=True)
     env.step("41")
@@ -217,6 +251,8 @@ def test_reference_actions(guess_env):
 def test_methods_before_reset_are_refused(guess_env):
     with pytest.raises(OrderError, match="snapshot was called before reset"):
         guess_env().snapshot()
+    with pytest.raises(OrderError, match="acting was called before reset"):
+        guess_env().acting()
     with pytest.raises(OrderError, match="render_mode"):
         started(guess_env).render()
 
