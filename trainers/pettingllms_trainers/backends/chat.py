@@ -1,4 +1,4 @@
-"""How a policy reads and writes: its tokenizer and chat template. Can be pickled; has no weights."""
+"""How a policy reads and writes: its tokenizer and chat template, apart from any weights."""
 
 from __future__ import annotations
 
