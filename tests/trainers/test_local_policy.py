@@ -6,9 +6,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from pettingllms import policies
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.adapters import AdapterBase
+from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.local_policy import load
 from pettingllms_trainers.models import build_tiny
 
@@ -68,6 +71,22 @@ def test_unknown_sampling_fields_are_told(policy):
 def test_a_missing_model_is_told():
     with pytest.raises(policies.PolicyUnavailable, match="hf:/no/such/model"):
         load("/no/such/model", policies.PolicySettings())
+
+
+def test_an_adapter_directory_is_a_policy(model_folder, policy, tmp_path):
+    """A trained adapter, with the base that its configuration names."""
+    base = AdapterBase.from_pretrained(str(model_folder), precision="float32", device="cpu")
+    adapter = base.add("planner", LoraConfig(rank=4, alpha=256), 0)
+    for name, parameter in base.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.ones_(parameter)
+    adapter.save(tmp_path)
+    adapted = load(str(tmp_path), policies.PolicySettings())
+    answers = [sample(one, ["one"], max_completion_tokens=8) for one in (adapted, policy)]
+    assert answers[0][0].completions != answers[1][0].completions
+    (tmp_path / "adapter_model.safetensors").unlink()
+    with pytest.raises(policies.PolicyUnavailable, match=r"adapter_model\.safetensors"):
+        load(str(tmp_path), policies.PolicySettings())
 
 
 def test_the_command_evaluates_a_model(model_folder, tmp_path):

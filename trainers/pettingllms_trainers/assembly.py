@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pettingllms import TextEnv
+from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.backends.adapters import Adapter, AdapterBase
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter
 from pettingllms_trainers.demonstrations import WarmStart
 from pettingllms_trainers.engines import build_engine
 from pettingllms_trainers.environments import make_episodes
@@ -22,6 +26,7 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.held_out import HeldOutSet
 from pettingllms_trainers.models import CHARACTERS, build_tiny
+from pettingllms_trainers.players import Player
 from pettingllms_trainers.policy import Batcher, Policy, PolicyPool
 from pettingllms_trainers.recorder import Recorder
 from pettingllms_trainers.run_files import RunFiles
@@ -31,27 +36,20 @@ from pettingllms_trainers.train import Trainer
 
 __all__ = ["build_policies", "build_pool", "build_trainer"]
 
-TINY = "tiny"
-"""The model name that asks for a small model of random weights."""
-
 
 def build_policies(config: Config) -> dict[str, TransformersPolicy]:
-    """Load or build the model of every policy.
+    """Load or build the model of every policy; those with adapters share their base model.
 
     Raises:
         ConfigError: A model cannot be loaded, or there is no such device.
         InvalidArgument: The sizes of a tiny model do not go together.
     """
     device = _device(config.device)
-    return {
-        name: _build_policy(
-            config,
-            name,
-            policy,
-            torch.device("cpu") if _only_gives_weights(config, policy) else device,
-        )
-        for name, policy in config.policies.items()
-    }
+    policies: dict[str, TransformersPolicy] = {}
+    for names in base_groups(config.models):
+        is_copied = all(_only_gives_weights(config, config.policies[name]) for name in names)
+        policies |= _build_group(config, names, torch.device("cpu") if is_copied else device)
+    return {name: policies[name] for name in config.models}
 
 
 def _only_gives_weights(config: Config, policy: PolicyConfig) -> bool:
@@ -59,9 +57,50 @@ def _only_gives_weights(config: Config, policy: PolicyConfig) -> bool:
     return policy.frozen and config.engine.kind != "transformers"
 
 
-def _build_policy(
-    config: Config, name: str, policy: PolicyConfig, device: torch.device
-) -> TransformersPolicy:
+def _build_group(
+    config: Config, names: Sequence[str], device: torch.device
+) -> dict[str, TransformersPolicy]:
+    """Return policies that share their base, or one policy that has all its weights."""
+    name, first = names[0], config.policies[names[0]]
+    try:
+        if not any(config.policies[name].has_adapter for name in names):
+            with _source(first, derive_seed(config.seed, "model", name)) as source:
+                policy = TransformersPolicy.from_pretrained(
+                    source, device=device, **_settings(config, name)
+                )
+            return {name: policy}
+        with _source(first, derive_seed(config.seed, "model", *first.base)) as source:
+            base = AdapterBase.from_pretrained(
+                base_of_adapter(source) or source,
+                precision=config.engine.precision,
+                device=device,
+                is_stored=first.model != TINY,
+            )
+        adapters = {name: _adapter(config, name, base) for name in names}
+        return {
+            name: TransformersPolicy.on_base(adapter, **_settings(config, name))
+            for name, adapter in adapters.items()
+        }
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"[policies.{name}] model = {first.model!r} cannot be loaded: {reason}"
+        ) from error
+
+
+def _adapter(config: Config, name: str, base: AdapterBase) -> Adapter:
+    policy = config.policies[name]
+    try:
+        if policy.lora.rank:
+            return base.add(name, policy.lora, derive_seed(config.seed, "adapter", name))
+        return base.read(name, Path(policy.model)) if policy.has_adapter else base.bare()
+    except InvalidArgument as error:
+        raise ConfigError(f"[policies.{name}]: {error}") from error
+
+
+def _settings(config: Config, name: str) -> dict[str, Any]:
+    """Return how a policy computes and learns, as `TransformersPolicy` wants it."""
+    policy = config.policies[name]
     training = TrainingSettings(
         loss=config.resolved_loss,
         optimizer=config.optimizer,
@@ -74,23 +113,21 @@ def _build_policy(
         seed=derive_seed(config.seed, "update", name),
         max_logprob_gap=config.engine.max_logprob_gap,
     )
+    return {
+        "engine": config.engine,
+        "training": None if policy.frozen else training,
+        "chat_template_kwargs": policy.chat_template_kwargs,
+    }
+
+
+@contextlib.contextmanager
+def _source(policy: PolicyConfig, seed: int) -> Iterator[str]:
+    """Return the directory or hub name of a model; a tiny one is built for as long as it takes."""
+    if policy.model != TINY:
+        yield policy.model
+        return
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
-        source = policy.model
-        if source == TINY:
-            source = str(_build_tiny(Path(folder), policy, derive_seed(config.seed, "model", name)))
-        try:
-            return TransformersPolicy.from_pretrained(
-                source,
-                engine=config.engine,
-                training=None if policy.frozen else training,
-                device=device,
-                chat_template_kwargs=policy.chat_template_kwargs,
-            )
-        except OSError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ConfigError(
-                f"[policies.{name}] model = {policy.model!r} cannot be loaded: {reason}"
-            ) from error
+        yield str(_build_tiny(Path(folder), policy, seed))
 
 
 def _build_tiny(folder: Path, policy: PolicyConfig, seed: int) -> Path:
@@ -118,8 +155,17 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def build_pool(config: Config, policies: Mapping[str, TransformersPolicy]) -> PolicyPool:
+def build_pool(
+    config: Config,
+    policies: Mapping[str, TransformersPolicy],
+    players: Mapping[str, Player] | None = None,
+) -> PolicyPool:
     """Start the engines and return who plays which role.
+
+    Args:
+        config: The run's configuration.
+        policies: See `build_policies`.
+        players: See `players.open_players`; None when all policies have weights.
 
     Raises:
         ConfigError: An engine cannot be started or reached.
@@ -135,7 +181,7 @@ def build_pool(config: Config, policies: Mapping[str, TransformersPolicy]) -> Po
             updater=policy if policy.is_trainable else None,
             sync=sync,
         )
-    return PolicyPool(policies=members, roles=config.roles)
+    return PolicyPool(policies=members, roles=config.roles, players=players or {})
 
 
 def build_trainer(

@@ -24,7 +24,7 @@ _DEFAULT_COMPLETION_TOKENS = 512
 
 
 def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
-    """Return the policy of a Hugging Face directory or hub name, on a GPU where there is one.
+    """Return the policy of a model or of a directory with an adapter, on a GPU where there is one.
 
     Args:
         path: Directory or hub name.
@@ -38,7 +38,7 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
         model = TransformersPolicy.from_pretrained(
             path, engine=EngineConfig(), device="cuda" if torch.cuda.is_available() else "cpu"
         )
-    except OSError as error:
+    except (OSError, InvalidArgument) as error:
         reason = str(error).strip().splitlines()[0]
         raise core.PolicyUnavailable(f"hf:{path} cannot be loaded: {reason}") from error
     return LocalPolicy(model)

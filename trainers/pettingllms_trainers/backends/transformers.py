@@ -6,28 +6,25 @@ log-probabilities of the engine are those of the trainer up to rounding.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.adapters import Adapter, AdapterBase, load_model
 from pettingllms_trainers.backends.attention import use_layouts
 from pettingllms_trainers.backends.chat import Chat
 from pettingllms_trainers.backends.decoders import ExpandedDecoder, SharedPrefixDecoder
 from pettingllms_trainers.backends.decoding import Limits, check_request, generate
 from pettingllms_trainers.backends.learner import arithmetic
-from pettingllms_trainers.backends.state_file import read_state, write_state
 from pettingllms_trainers.backends.updating import TrainingSettings, Updater
 from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.config.policies import base_of_adapter
 from pettingllms_trainers.policy import Encode, EncodeAnswer
 from pettingllms_trainers.types import (
     Completion,
@@ -41,18 +38,19 @@ from pettingllms_trainers.types import (
 
 __all__ = ["TransformersPolicy"]
 
-_STATE_FILE = "state.pt"
-
 
 class TransformersPolicy:
     """One policy: a causal LM with its tokenizer, as engine (`Generate`) and learner (`Update`).
 
     Args:
-        model: Any decoder-only causal LM; on its device, in float32. Changed in place by `update`.
+        model: Any decoder-only causal LM, on its device; in float32 if its own weights are trained.
+            Changed in place by `update`.
         tokenizer: Its tokenizer.
         engine: Attention, batch size, precision.
         training: How it learns; None for a frozen policy.
         chat_template_kwargs: Arguments of the chat template.
+        adapter: What the policy has of a base that it shares with others, the model being that of
+            the base; None when all weights are its own.
 
     Raises:
         InvalidArgument: Shared-prefix attention or packing cannot be used with this model.
@@ -66,7 +64,9 @@ class TransformersPolicy:
         engine: EngineConfig,
         training: TrainingSettings | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
+        self.adapter = adapter
         self.model, self.tokenizer = model.eval(), tokenizer
         self.engine, self.training = engine, training
         chat = Chat(tokenizer, dict(chat_template_kwargs or {}))
@@ -75,7 +75,8 @@ class TransformersPolicy:
         is_shared = engine.kind == "transformers" and engine.attention == "shared_prefix"
         if is_shared or (training and training.optimizer.packing):
             use_layouts(model)
-        self._updater = Updater(model, training, engine.precision) if training else None
+        with self._active():
+            self._updater = Updater(model, training, engine.precision) if training else None
         text_config = model.config.get_text_config()
         self.limits = Limits(
             max_batch_tokens=engine.tokens_per_batch,
@@ -94,26 +95,34 @@ class TransformersPolicy:
         device: str | torch.device = "cpu",
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> TransformersPolicy:
-        """Load a policy from a Hugging Face directory or hub name; weights in float32.
+        """Load a policy from a Hugging Face directory or hub name, or a directory with an adapter.
 
         Args:
             path: Directory or hub name.
-            engine: Attention, batch size, precision.
+            engine: Attention, batch size, precision; weights that are trained are in float32.
             training: How it learns; None for a frozen policy.
             device: Torch device.
             chat_template_kwargs: Arguments of the chat template.
+
+        Raises:
+            OSError: It cannot be loaded.
+            InvalidArgument: It is an adapter that cannot be used.
         """
-        dtype = torch.float32
-        if training is None and engine.precision == "bfloat16":
-            dtype = torch.bfloat16
-        model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-        return cls(
-            model.to(device),
-            AutoTokenizer.from_pretrained(path),
-            engine=engine,
-            training=training,
-            chat_template_kwargs=chat_template_kwargs,
-        )
+        settings: dict[str, Any] = {
+            "engine": engine, "training": training, "chat_template_kwargs": chat_template_kwargs
+        }  # fmt: skip
+        source = base_of_adapter(path)
+        if source is not None:
+            base = AdapterBase.from_pretrained(source, precision=engine.precision, device=device)
+            return cls.on_base(base.read(Path(path).name, Path(path)), **settings)
+        is_bfloat16 = training is None and engine.precision == "bfloat16"
+        model = load_model(path, torch.bfloat16 if is_bfloat16 else torch.float32, device)
+        return cls(model, AutoTokenizer.from_pretrained(path), **settings)
+
+    @classmethod
+    def on_base(cls, adapter: Adapter, **settings: Any) -> TransformersPolicy:
+        """Return the policy of an adapter; settings are those of the class."""
+        return cls(adapter.base.model, adapter.base.tokenizer, adapter=adapter, **settings)
 
     @property
     def is_trainable(self) -> bool:
@@ -139,32 +148,41 @@ class TransformersPolicy:
         """Return the completions of each request, in order; for callers without an event loop."""
         is_shared = self.engine.attention == "shared_prefix"
         decoder = SharedPrefixDecoder(self.model) if is_shared else ExpandedDecoder(self.model)
-        with arithmetic(self.model, self.engine.precision):
+        with self._active(), arithmetic(self.model, self.engine.precision):
             return generate(
                 decoder, self.tokenizer, requests, self.stop_ids, self.limits, self.model.device
             )
 
     def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
         """See `Updater.update`."""
-        return self._trained().update(groups)
+        with self._active():
+            return self._trained().update(groups)
 
     def score(self, groups: Sequence[TrainingGroup]) -> list[tuple[tuple[float, ...], ...]]:
         """Return log-probabilities of sampled tokens under the present weights, as trained on."""
-        return self._trained().score(groups)
+        with self._active():
+            return self._trained().score(groups)
 
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
         """See `Update.imitate`."""
-        return self._trained().imitate(demonstrations, imitation)
+        with self._active():
+            steps = self._trained().imitate(demonstrations, imitation)
+        while True:
+            with self._active():  # not between two steps, when others may go on
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
 
     def save_state(self, directory: Path) -> None:
         """See `Update.save_state`."""
-        write_state(directory / _STATE_FILE, self._trained().state_dict())
+        self._trained().save(directory)
 
     def load_state(self, directory: Path) -> None:
         """See `Update.load_state`."""
-        self._trained().load_state_dict(read_state(directory / _STATE_FILE))
+        self._trained().load(directory)
 
     def load_weights(self, directory: Path) -> None:
         """Take the weights that `save_state` wrote, without what only training needs.
@@ -172,17 +190,44 @@ class TransformersPolicy:
         Raises:
             CheckpointError: The files are damaged or of another model; nothing was changed.
         """
-        self._trained().load_weights(read_state(directory / _STATE_FILE))
+        self._trained().load_weights(directory)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the present weights, named as in a Hugging Face directory; tied ones once."""
+        """Yield the model's own weights, named as in a Hugging Face directory; tied ones once.
+
+        Those of a policy with an adapter are the base's, and stay.
+        """
+        if self.adapter is not None:
+            yield from self.adapter.base.named_weights()
+            return
+        if self._updater is not None:
+            yield from self._updater.named_weights()
+            return
         for name, parameter in self.model.named_parameters():
             yield name, parameter.detach()
 
     def save_pretrained(self, directory: str | Path) -> None:
-        """Write weights and tokenizer as an ordinary Hugging Face directory."""
-        self.model.save_pretrained(directory)
+        """Write weights and tokenizer as an ordinary Hugging Face directory; an adapter as peft's.
+
+        An adapter directory names its base model; one of random weights is written into it.
+        """
+        if self.adapter is None:
+            self.model.save_pretrained(directory)
+        else:
+            self.adapter.save(Path(directory))
         self.tokenizer.save_pretrained(directory)
+
+    def save_merged(self, directory: str | Path) -> None:
+        """Write an ordinary Hugging Face directory, an adapter added to the weights of its base."""
+        if self.adapter is None:
+            self.model.save_pretrained(directory)
+        else:
+            self.adapter.save_merged(Path(directory))
+        self.tokenizer.save_pretrained(directory)
+
+    def _active(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which the model computes as this policy."""
+        return contextlib.nullcontext() if self.adapter is None else self.adapter.active()
 
     def _trained(self) -> Updater:
         if self._updater is None:
