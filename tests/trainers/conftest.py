@@ -165,8 +165,16 @@ def play():
             sampling=dict.fromkeys(pool.roles, Sampling()) | (sampling or {}),
             **settings,
         )
-        episodes = LocalEpisodes(env, env_threads)
-        return asyncio.run(play_episodes(episodes, pool, specs, rollout, FailureLog(allowed)))
+        episodes, failures = LocalEpisodes(env, env_threads), FailureLog(allowed)
+
+        async def play_all():
+            try:
+                return await play_episodes(episodes, pool, specs, rollout, failures)
+            finally:
+                for player in pool.players.values():
+                    await player.policy.aclose()
+
+        return asyncio.run(play_all())
 
     return run
 

@@ -88,7 +88,15 @@ def test_flags_may_add_to_open_tables(run_file):
         ("[rollout]\nadvance = 'best'\n", r"'rollout.advance' is 'best': .*'greedy'"),
         ("[optimizer]\nlearning_rate = inf\n", r"'optimizer.learning_rate' is inf: .*finite"),
         ("[policies.idle]\nmodel = 'tiny'\n", r"policy 'idle' plays no role"),
-        ("[policies.idle]\nfrozen = true\n", r"'policies.idle.model' is missing"),
+        ("[policies.idle]\nfrozen = true\n", r"policies.idle has model = '' and player = ''"),
+        (
+            "[policies.idle]\nmodel = 'tiny'\nplayer = 'oracle'\n",
+            r"model = 'tiny' and player = 'oracle'; name one",
+        ),
+        (
+            "[policies.idle]\nplayer = 'oracle'\nfrozen = true\nhidden_size = 8\n",
+            r"has no weights; remove frozen, hidden_size",
+        ),
         ("[advantage]\ngrouping = 'trajectory'\n", r"needs rollout.mode = \"parallel\""),
         ("[advantage]\ncredit = 'episode'\n", r"needs rollout.mode = \"parallel\""),
         ("[rollout]\nmode = 'parallel'\n", r"'?at_grpo\"? needs rollout.mode = \"tree\""),

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pettingllms_trainers.advance import choose
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.policy import Batcher
-from pettingllms_trainers.rollout import choose, episode_specs
+from pettingllms_trainers.rollout import episode_specs
 from pettingllms_trainers.types import Completion, GenerateRequest, RolloutStatus, Sampling
 
 

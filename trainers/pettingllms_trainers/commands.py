@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pettingllms_trainers.boards import Boards, check_boards
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.environments import make_environments
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.players import Player, open_players
 from pettingllms_trainers.progress import progress_view
 from pettingllms_trainers.recorder import Recorder
 from pettingllms_trainers.report import report_table
@@ -36,18 +38,29 @@ def train(config: Config, *, is_resumed: bool) -> int:
         PettingLLMsError: Bad input, or the run failed.
     """
     environments, files = _check(config, is_resumed=is_resumed)
+    with asyncio.Runner() as runner, open_players(config, environments[0], runner) as players:
+        return _train(config, environments, files, players, runner)
+
+
+def _train(
+    config: Config,
+    environments: tuple[TextEnv[Any], TextEnv[Any]],
+    files: RunFiles,
+    players: Mapping[str, Player],
+    runner: asyncio.Runner,
+) -> int:
     # Imported here: torch and transformers take seconds, and bad input needs neither.
     from pettingllms_trainers.assembly import build_policies, build_pool, build_trainer
 
     _prepare_libraries(config)
     policies = build_policies(config)
-    pool = build_pool(config, policies)
+    pool = build_pool(config, policies, players)
     files.open(config)
     console = Console()
     progress = progress_view(config.logging.progress, console, config.num_steps)
     boards = Boards(files.directory, config)
     has_begun = True
-    with StopRequest() as stop, boards, asyncio.Runner() as runner, progress:
+    with StopRequest() as stop, boards, progress:
         recorder = Recorder(files, config, progress, boards)
         trainer = build_trainer(
             config, environments, pool, recorder, files, stop=stop, runner=runner

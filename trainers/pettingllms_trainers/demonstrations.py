@@ -34,7 +34,8 @@ def collect_demonstrations(
 
     Args:
         env: Training environment; it is not changed.
-        policies: Role to the policy that is to learn the role; its tokenizer is used.
+        policies: Role to the policy that is to learn the role; its tokenizer is used. Nothing is
+            collected for other roles.
         demonstrators: Role to reference policies with their weights, for every role of the team.
         num_episodes: Episodes that are played.
         seed: Chooses levels and chance; the levels are others than those of train steps.
@@ -47,7 +48,9 @@ def collect_demonstrations(
             derive_seed(seed, "demonstration", index),
         )
         for decision in play_reference(env, spec, demonstrators).decisions:
-            policy = policies[decision.role]
+            policy = policies.get(decision.role)
+            if policy is None:
+                continue
             found[decision.role].append(
                 Demonstration(policy.encode(decision.messages), policy.encode_answer(decision.text))
             )
@@ -91,7 +94,11 @@ class WarmStart:
         note(f"warm start: {settings.num_episodes} demonstrated episodes")
         by_role = collect_demonstrations(
             self._env,
-            {role: self._pool.for_role(role) for role in config.roles},
+            {
+                role: self._pool.policies[name]
+                for role, name in config.roles.items()
+                if name in config.models
+            },
             settings.demonstrators,
             num_episodes=settings.num_episodes,
             seed=config.seed,

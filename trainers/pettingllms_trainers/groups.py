@@ -44,6 +44,8 @@ class _Member(NamedTuple):
 def collect_groups(trees: Sequence[RolloutTree]) -> list[tuple[RolloutTree, Group]]:
     """Return the decisions of all usable trees with their tree, in play order.
 
+    Decisions of players are left out: there is nothing to compare or to train.
+
     Args:
         trees: Rollouts; those whose status is not `ok` are left out.
 
@@ -57,8 +59,9 @@ def collect_groups(trees: Sequence[RolloutTree]) -> list[tuple[RolloutTree, Grou
         if tree.status is not RolloutStatus.OK:
             continue
         for group in tree.nodes:
-            _check_unique(seen, group)
-            found.append((tree, group))
+            if group.prompt_ids:
+                _check_unique(seen, group)
+                found.append((tree, group))
     return found
 
 

@@ -31,6 +31,8 @@ METRICS: Mapping[str, str] = {
     "rollout/num_trees": "Rollouts of the step that can be used.",
     "rollout/num_failed_trees": "Rollouts left out because generation or the environment failed.",
     "rollout/num_failed_candidates": "Candidates left out because generation failed.",
+    "rollout/num_player_actions": "Actions of roles that are played without weights: one each, not "
+    "compared and not trained.",
     "rollout/success": "Share of rollouts whose followed path solves the task. With greedy advance "
     "this is best-of-K: no learning curve.",
     "rollout/num_turns": "Mean number of turns of a rollout.",
@@ -145,11 +147,13 @@ def rollout_metrics(
     """
     usable = [tree for tree in trees if tree.status is RolloutStatus.OK]
     nodes = [node for tree in usable for node in tree.nodes]
+    sampled = [node for node in nodes if node.prompt_ids]
     outcomes = [tree.outcome for tree in usable if tree.outcome is not None]
     metrics: dict[str, float] = {
         "rollout/num_trees": len(usable),
         "rollout/num_failed_trees": len(trees) - len(usable),
-        "rollout/num_failed_candidates": sum(num_candidates - len(n.candidates) for n in nodes),
+        "rollout/num_failed_candidates": sum(num_candidates - len(n.candidates) for n in sampled),
+        "rollout/num_player_actions": len(nodes) - len(sampled),
         "rollout/success": _mean(outcome.success for outcome in outcomes),
         "rollout/num_turns": _mean(outcome.num_turns for outcome in outcomes),
         "rollout/num_completion_tokens": num_sampled_tokens(trees),
@@ -164,10 +168,13 @@ def rollout_metrics(
             "local": _mean(c.local for c in found),
             "parse_errors": _mean(c.parse_error is not None for c in found),
             "cut_off": _mean(c.completion.finish_reason == "length" for c in found),
-            "num_tokens": _mean(len(c.completion.token_ids) for c in found),
-            "num_groups": scored.num_groups[role],
-            "groups_used": scored.num_used.get(role, 0) / scored.num_groups[role],
         }
+        if role in scored.num_groups:  # not of a player
+            values |= {
+                "num_tokens": _mean(len(c.completion.token_ids) for c in found),
+                "num_groups": scored.num_groups[role],
+                "groups_used": scored.num_used.get(role, 0) / scored.num_groups[role],
+            }
         metrics |= {f"role/{role}/{name}": value for name, value in values.items()}
     return metrics
 
@@ -213,9 +220,13 @@ def timing_metrics(
     return {
         "time/generate_s": generate_s,
         "time/update_s": update_s,
-        "throughput/sampled_tokens_per_s": num_sampled_tokens(trees) / generate_s,
-        "throughput/trained_tokens_per_s": num_trained_tokens / update_s,
+        "throughput/sampled_tokens_per_s": _rate(num_sampled_tokens(trees), generate_s),
+        "throughput/trained_tokens_per_s": _rate(num_trained_tokens, update_s),
     }
+
+
+def _rate(number: int, seconds: float) -> float:
+    return number / seconds if seconds else 0.0
 
 
 def _mean(values: Iterable[float]) -> float:

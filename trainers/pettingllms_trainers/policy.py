@@ -7,10 +7,11 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from pettingllms_trainers.players import Player
 from pettingllms_trainers.types import (
     Completion,
     Demonstration,
@@ -209,15 +210,18 @@ class PolicyPool:
     """Which policy plays which role; roles that name one policy share it."""
 
     policies: Mapping[str, Policy]
-    """Policies by name."""
+    """Policies with weights by name."""
     roles: Mapping[str, str]
-    """Role to policy name."""
+    """Role to the name of a policy or player."""
+    players: Mapping[str, Player] = field(default_factory=dict[str, Player])
+    """Players by name: they have no weights."""
     computes_elsewhere: bool = False
     """Whether each policy has processes of its own, so that all can compute at the same time."""
 
-    def for_role(self, role: str) -> Policy:
-        """Return the policy that plays a role."""
-        return self.policies[self.roles[role]]
+    def for_role(self, role: str) -> Policy | Player:
+        """Return the policy or player of a role."""
+        name = self.roles[role]
+        return self.players[name] if name in self.players else self.policies[name]
 
     def updaters(self) -> dict[str, Update]:
         """Return the trainable policies by name."""
@@ -263,10 +267,12 @@ class PolicyPool:
     def swapped(self) -> PolicyPool | None:
         """Return a pool in which every role is played by the next role's policy.
 
-        None when all roles share one policy: then there is nothing to swap.
+        Players keep their roles: swapping shows how far policies with weights have specialised.
+        None when one of these plays all other roles: then there is nothing to swap.
         """
-        names = list(self.roles.values())
+        roles = {role: name for role, name in self.roles.items() if name in self.policies}
+        names = list(roles.values())
         if len(set(names)) < 2:
             return None
-        moved = dict(zip(self.roles, [*names[1:], names[0]], strict=True))
-        return replace(self, roles=moved)
+        moved = dict(zip(roles, [*names[1:], names[0]], strict=True))
+        return replace(self, roles={**self.roles, **moved})

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pettingllms import role_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.advance import Advance, choose
 from pettingllms_trainers.episode import Branch, Episodes, Situation
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
 from pettingllms_trainers.failures import FailureLog
+from pettingllms_trainers.players import Player
 from pettingllms_trainers.policy import Policy, PolicyPool
 from pettingllms_trainers.types import (
     Candidate,
@@ -29,15 +32,11 @@ from pettingllms_trainers.types import (
 )
 
 __all__ = [
-    "Advance",
     "EpisodeSpec",
     "RolloutSettings",
-    "choose",
     "episode_specs",
     "play_episodes",
 ]
-
-Advance = Literal["greedy", "random", "softmax"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,13 +109,13 @@ async def play_episodes(
     Raises:
         RolloutError: More trees or candidates failed than allowed.
     """
-    players = [_Player(episodes, pool, spec, settings, failures) for spec in specs]
-    trees = await _all(player.play() for player in players)
+    rollouts = [_Rollout(episodes, pool, spec, settings, failures) for spec in specs]
+    trees = await _all(rollout.play() for rollout in rollouts)
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
-    num_dropped = sum(player.num_dropped for player in players)
-    num_candidates = sum(player.num_candidates for player in players)
-    cause = next((player.drop_cause for player in players if player.drop_cause), "")
+    num_dropped = sum(rollout.num_dropped for rollout in rollouts)
+    num_candidates = sum(rollout.num_candidates for rollout in rollouts)
+    cause = next((rollout.drop_cause for rollout in rollouts if rollout.drop_cause), "")
     failures.check(num_dropped, num_candidates, "candidates", cause)
     return trees
 
@@ -131,28 +130,7 @@ async def _all(plays: Iterable[Coroutine[Any, Any, RolloutTree]]) -> list[Rollou
             task.cancel()
 
 
-def choose(
-    rewards: Sequence[float], advance: Advance, temperature: float, rng: random.Random
-) -> int:
-    """Return the index of the candidate that an episode goes on with.
-
-    Args:
-        rewards: [K] rewards of the candidates, at least one.
-        advance: `greedy`: the best, the lowest index among equals; `random`: any;
-            `softmax`: with probability proportional to `exp(reward / temperature)`.
-        temperature: Of `softmax`, above 0.
-        rng: Source of chance.
-    """
-    if advance == "greedy":
-        return rewards.index(max(rewards))
-    if advance == "random":
-        return rng.randrange(len(rewards))
-    best = max(rewards)
-    weights = [math.exp((reward - best) / temperature) for reward in rewards]
-    return rng.choices(range(len(rewards)), weights)[0]
-
-
-class _Player:
+class _Rollout:
     """Plays one episode."""
 
     def __init__(
@@ -209,13 +187,11 @@ class _Player:
         episode, node = self._spec.episode, len(self._nodes)
         role = role_of(situation.agent)
         policy = self._pool.for_role(role)
-        request = GenerateRequest(
-            prompt_ids=policy.encode(situation.messages),
-            num_candidates=self._settings.num_candidates,
-            sampling=self._settings.sampling[role],
-            seed=derive_seed(self._spec.seed, "sample", node),
-        )
-        completions = self._usable(await _sampled(policy, request))
+        if isinstance(policy, Player):
+            prompt_ids, completions = (), [await self._answer(policy, situation)]
+        else:
+            prompt_ids = policy.encode(situation.messages)
+            completions = self._usable(await self._sample(policy, role, prompt_ids))
         branches = await self._episodes.branch(episode, [c.text for c in completions])
         chosen = choose(
             [branch.reward for branch in branches],
@@ -228,14 +204,36 @@ class _Player:
                 key=GroupKey(episode, node, situation.agent, situation.turn),
                 role=role,
                 policy=policy.name,
-                prompt_ids=request.prompt_ids,
+                prompt_ids=prompt_ids,
                 observation="\n\n".join(message["content"] for message in situation.messages),
                 candidates=tuple(map(_candidate, completions, branches)),
-                temperature=request.sampling.temperature,
+                temperature=self._settings.sampling[role].temperature,
                 chosen=chosen,
             )
         )
         return await self._episodes.follow(episode, chosen)
+
+    async def _sample(
+        self, policy: Policy, role: str, prompt_ids: tuple[int, ...]
+    ) -> list[Completion]:
+        """Return candidates of an engine."""
+        request = GenerateRequest(
+            prompt_ids=prompt_ids,
+            num_candidates=self._settings.num_candidates,
+            sampling=self._settings.sampling[role],
+            seed=derive_seed(self._spec.seed, "sample", len(self._nodes)),
+        )
+        with _sampling_failures():
+            return await policy.batcher.sample(request)
+
+    async def _answer(self, player: Player, situation: Situation) -> Completion:
+        """Return the answer of a player."""
+        env = await self._episodes.environment(self._spec.episode)
+        agent = situation.agent
+        sampling = self._settings.sampling[role_of(agent)]
+        seed = derive_seed(self._spec.seed, "sample", len(self._nodes))
+        with _sampling_failures(f"failures of {player.name}"):
+            return await player.answer(situation.messages, agent, env, sampling, seed)
 
     def _usable(self, completions: Sequence[Completion]) -> list[Completion]:
         """Return the completions that can be scored and trained on; count the others."""
@@ -275,14 +273,16 @@ class _SamplingFailed(Exception):
         self.kind = kind
 
 
-async def _sampled(policy: Policy, request: GenerateRequest) -> list[Completion]:
-    """Ask the engine; what it raises fails the rollouts that asked, unless the policy is gone."""
+@contextlib.contextmanager
+def _sampling_failures(kind: str = "") -> Iterator[None]:
+    """The rollout boundary: what is raised fails the rollouts that asked, unless all is lost."""
     try:
-        return await policy.batcher.sample(request)
+        yield
     except WorkerLost:
         raise
     except Exception as error:
-        kind = f"invalid {error.argument}" if isinstance(error, InvalidArgument) else ""
+        if not kind and isinstance(error, InvalidArgument):
+            kind = f"invalid {error.argument}"
         raise _SamplingFailed(f"{type(error).__name__}: {error}", kind) from error
 
 
@@ -292,11 +292,4 @@ def _is_whole(completion: Completion) -> bool:
 
 
 def _candidate(completion: Completion, branch: Branch) -> Candidate:
-    return Candidate(
-        completion=completion,
-        reward=branch.reward,
-        team=branch.team,
-        local=branch.local,
-        parse_error=branch.parse_error,
-        success=branch.success,
-    )
+    return Candidate(completion=completion, **branch._asdict())

@@ -68,7 +68,7 @@ class Completion:
     """What the policy wrote: exactly the tokens that were drawn."""
 
     token_ids: tuple[int, ...]
-    """Sampled token ids, the end token included when one was sampled."""
+    """Sampled token ids, the end token included when one was sampled; none of a player's text."""
     logprobs: tuple[float, ...]
     """Log-probability of each sampled token in the distribution it was drawn from."""
     text: str
@@ -121,7 +121,7 @@ class Group:
     policy: str
     """Name of the policy that was sampled."""
     prompt_ids: tuple[int, ...]
-    """Prompt tokens that all candidates share."""
+    """Prompt tokens that all candidates share; none when a player answered."""
     observation: str
     """The prompt as text."""
     candidates: tuple[Candidate, ...]

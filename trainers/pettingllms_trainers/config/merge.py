@@ -52,7 +52,7 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
     """Return one table: tables are merged key by key, of other values the last one counts.
 
     A policy has the keys of ``[every_policy]`` where it has none of its own, whichever file they
-    stand in; a policy that only ``[roles]`` names consists of them.
+    stand in; a policy that only ``[roles]`` names consists of them. A player takes none of them.
 
     Raises:
         ConfigError: `every_policy` is no table, or `every_role` no name.
@@ -101,9 +101,13 @@ def _spread(table: dict[str, Any], layers: Sequence[Layer]) -> None:
     own = table.setdefault("policies", {})
     if isinstance(own, dict):
         table["policies"] = {
-            name: _merged(common, values) if isinstance(values, dict) else values
+            name: _merged(common, values) if _has_weights(values) else values
             for name, values in ({player: {} for player in players} | own).items()
         }
+
+
+def _has_weights(policy: Any) -> bool:
+    return isinstance(policy, dict) and "player" not in policy
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,15 @@ from pydantic import Field
 from pettingllms_trainers.config.engine import Endpoints
 from pettingllms_trainers.config.section import Section
 
-__all__ = ["TINY", "LoraConfig", "PolicyConfig", "base_groups", "base_of_adapter"]
+__all__ = [
+    "TINY",
+    "LoraConfig",
+    "PolicyConfig",
+    "RequestsConfig",
+    "base_groups",
+    "base_of_adapter",
+    "check_player",
+]
 
 TINY = "tiny"
 """The model name that asks for a small model of random weights."""
@@ -51,12 +59,30 @@ class LoraConfig(Section):
     them but the output head."""
 
 
-class PolicyConfig(Section):
-    """One set of weights."""
+class RequestsConfig(Section):
+    """How a player asks the server of its model."""
 
-    model: str
+    max_concurrency: int = Field(default=16, ge=1)
+    """Requests under way at a time."""
+    max_retries: int = Field(default=6, ge=0)
+    """Further tries of a request that failed for a reason that may pass."""
+    timeout_s: float = Field(default=300.0, gt=0)
+    """Longest wait for one answer."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key."""
+
+
+class PolicyConfig(Section):
+    """One set of weights, or a player without any."""
+
+    model: str = ""
     """Hugging Face directory or hub name of a causal language model; a directory with a LoRA
     adapter, which is then trained further; or "tiny": a small one is built from the sizes below."""
+    player: str = ""
+    """Instead of a model: who plays without being trained, with one answer per decision. As in
+    pettingllms eval: oracle or another reference policy of the environment, noise,
+    openai:MODEL@URL, hf:PATH, or another installed kind."""
+    requests: RequestsConfig = RequestsConfig()
     lora: LoraConfig = LoraConfig()
     frozen: bool = False
     """Whether the policy plays without being trained."""
@@ -91,6 +117,23 @@ class PolicyConfig(Section):
             return (TINY, self.vocabulary, *(str(getattr(self, name)) for name in sizes))
         base = base_of_adapter(self.model) or self.model
         return (str(Path(base).resolve()) if Path(base).is_dir() else base,)
+
+
+def check_player(name: str, policy: PolicyConfig) -> None:
+    """Raise `ValueError` unless a policy has either a model or a player, and keys that it uses."""
+    if bool(policy.model) == bool(policy.player):
+        raise ValueError(
+            f"policies.{name} has model = {policy.model!r} and player = {policy.player!r}; name "
+            "one of them: a model has weights, a player such as oracle or openai:MODEL@URL has none"
+        )
+    if policy.player:
+        fields = PolicyConfig.model_fields
+        given = {key for key in fields if getattr(policy, key) != fields[key].default}
+        if unused := sorted(given - {"player", "requests"}):
+            raise ValueError(
+                f"policies.{name} has player = {policy.player!r}, which has no weights; remove "
+                f"{', '.join(unused)}"
+            )
 
 
 def base_groups(policies: Mapping[str, PolicyConfig]) -> list[tuple[str, ...]]:

@@ -15,7 +15,12 @@ from pettingllms_trainers.config.algorithm import (
 )
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.machines import DeepSpeedConfig, RayConfig
-from pettingllms_trainers.config.policies import PolicyConfig, base_groups, base_of_adapter
+from pettingllms_trainers.config.policies import (
+    PolicyConfig,
+    base_groups,
+    base_of_adapter,
+    check_player,
+)
 from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.config.surroundings import (
     CheckpointConfig,
@@ -33,7 +38,7 @@ class Config(Section):
 
     env: EnvConfig
     policies: dict[str, PolicyConfig]
-    """Policies by name."""
+    """Policies by name; see `models` for those that have weights."""
     roles: dict[str, str]
     """Role to policy name; roles that name one policy share its weights."""
     output_dir: str = "runs/run"
@@ -60,6 +65,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_roles(self) -> Config:
+        for name, policy in self.policies.items():
+            check_player(name, policy)
         if not self.roles:
             raise ValueError('[roles] is empty; give every role a policy: planner = "NAME"')
         for role, policy in self.roles.items():
@@ -74,6 +81,11 @@ class Config(Section):
                 f"policy {unused[0]!r} plays no role; name it in [roles] or remove "
                 f"[policies.{unused[0]}]"
             )
+        if not self.models:
+            raise ValueError(
+                "no policy has a model, so there is nothing to train; players play each other with "
+                "pettingllms eval"
+            )
         demonstrated = self.warm_start.demonstrators if self.warm_start.num_steps else {}
         for role in demonstrated:
             if role not in self.roles:
@@ -87,6 +99,11 @@ class Config(Section):
                     f"rollout.per_role names the role {role!r}; roles: {', '.join(self.roles)}"
                 )
         return self
+
+    @property
+    def models(self) -> dict[str, PolicyConfig]:
+        """The policies that have weights, by name; the others are players."""
+        return {name: policy for name, policy in self.policies.items() if policy.model}
 
     @property
     def resolved_loss(self) -> LossConfig:
@@ -115,7 +132,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_engine(self) -> Config:
-        for name, policy in self.policies.items():
+        for name, policy in self.models.items():
             if bool(policy.endpoints) != (self.engine.kind == "vllm_server"):
                 raise ValueError(
                     f'policies.{name}.endpoints are needed with engine.kind = "vllm_server" and '
@@ -123,7 +140,7 @@ class Config(Section):
                     f"{len(policy.endpoints)} endpoints"
                 )
         used: dict[str, tuple[str, object]] = {}
-        for group in base_groups(self.policies):
+        for group in base_groups(self.models):
             for name in group:
                 endpoints = self.policies[name].endpoints
                 for url in endpoints:

@@ -1,0 +1,33 @@
+"""Which candidate an episode goes on with."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Literal
+
+__all__ = ["Advance", "choose"]
+
+Advance = Literal["greedy", "random", "softmax"]
+
+
+def choose(
+    rewards: Sequence[float], advance: Advance, temperature: float, rng: random.Random
+) -> int:
+    """Return the index of the candidate that an episode goes on with.
+
+    Args:
+        rewards: [K] rewards of the candidates, at least one.
+        advance: `greedy`: the best, the lowest index among equals; `random`: any;
+            `softmax`: with probability proportional to `exp(reward / temperature)`.
+        temperature: Of `softmax`, above 0.
+        rng: Source of chance.
+    """
+    if advance == "greedy":
+        return rewards.index(max(rewards))
+    if advance == "random":
+        return rng.randrange(len(rewards))
+    best = max(rewards)
+    weights = [math.exp((reward - best) / temperature) for reward in rewards]
+    return rng.choices(range(len(rewards)), weights)[0]
