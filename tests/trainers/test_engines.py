@@ -1,10 +1,11 @@
 """When weights move to an engine that has a copy of them."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from pettingllms_trainers.engines import WeightSync, build_engine
+from pettingllms_trainers.engines import AdapterEngine, AdapterSync, WeightSync, build_engines
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.types import Sampling
 
@@ -70,8 +71,87 @@ def test_a_pool_moves_the_weights_of_all_its_policies(scripted_pool):
 
 
 def test_a_policy_that_generates_itself_needs_no_sync(small_config):
-    policy = object()
-    assert build_engine(small_config, "p", policy) == (policy, None)
+    policies = {"t": object(), "p": object()}
+    assert build_engines(small_config, policies) == {n: (p, None) for n, p in policies.items()}
+
+
+class StubAdapter:
+    """Writes its name and how often it was written."""
+
+    def __init__(self, name):
+        self.name, self.num_writes = name, 0
+
+    def write(self, folder):
+        self.num_writes += 1
+        folder.mkdir()
+        (folder / "adapter").write_text(f"{self.name} {self.num_writes}")
+
+
+class AdapterStubPolicy(StubPolicy):
+    def __init__(self, name, *, is_trainable=True):
+        super().__init__(is_trainable=is_trainable)
+        self.adapter = StubAdapter(name)
+
+
+class CountingAdapterEngine(CountingEngine):
+    """Knows which adapters it got; their files are there until they are replaced."""
+
+    is_concurrent, limits = False, None
+
+    def __init__(self):
+        super().__init__()
+        self.folders, self.requests = {}, []
+
+    def load_adapter(self, name, folder):
+        old = self.folders.get(name)
+        assert old is None or ((old / "adapter").is_file() and old != folder)
+        self.folders[name] = folder
+        self.calls.append((folder / "adapter").read_text())
+
+    async def generate_with(self, requests, adapters):
+        self.requests.append((requests, adapters))
+        return [[] for _ in requests]
+
+
+def test_the_base_moves_once_and_trained_adapters_every_time(tmp_path):
+    engine = CountingAdapterEngine()
+    policies = [
+        AdapterStubPolicy("tool"),
+        AdapterStubPolicy("judge", is_trainable=False),
+        AdapterStubPolicy(None, is_trainable=False),
+    ]
+    sync = AdapterSync(engine, policies, tmp_path)
+    sync.push()
+    assert engine.calls == ["load", "tool 1", "judge 1"]
+    for _ in range(2):
+        sync.release()
+        sync.push()
+    assert engine.calls[3:] == ["release", "tool 2", "release", "tool 3"]
+    engine.is_asleep = True  # or a server was started again
+    sync.push()
+    assert engine.calls[7:] == ["load", "tool 4", "judge 2"]
+    (folder,) = tmp_path.iterdir()
+    assert len(list(folder.iterdir())) == 2, "old files are removed"
+    del sync
+    assert not folder.exists()
+
+
+def test_requests_carry_the_adapter_of_their_policy():
+    engine = CountingAdapterEngine()
+    for adapter in ("tool", None):
+        asyncio.run(AdapterEngine(engine, adapter).generate(["a", "b"]))
+    assert engine.requests == [(["a", "b"], ["tool"] * 2), (["a", "b"], [None] * 2)]
+
+
+def test_a_pool_moves_what_policies_share_once(scripted_pool, tmp_path):
+    pool, _ = scripted_pool(caller=lambda *_: "1", echo=lambda *_: "2")
+    engine = CountingAdapterEngine()
+    sync = AdapterSync(engine, [AdapterStubPolicy(name) for name in pool.policies], tmp_path)
+    policies = {name: replace(policy, sync=sync) for name, policy in pool.policies.items()}
+    pool = replace(pool, policies=policies)
+    pool.release_engines()
+    pool.push_weights()
+    assert engine.calls == ["release", "load", "caller 1", "echo 1"]
 
 
 @pytest.fixture

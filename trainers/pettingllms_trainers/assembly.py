@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils import logging as transformers_logging
 
 from pettingllms import TextEnv
 from pettingllms.errors import InvalidArgument
@@ -20,8 +21,8 @@ from pettingllms_trainers.backends.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter
 from pettingllms_trainers.demonstrations import WarmStart
-from pettingllms_trainers.engines import build_engine
-from pettingllms_trainers.environments import make_episodes
+from pettingllms_trainers.engines import build_engines
+from pettingllms_trainers.episode import Episodes
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.held_out import HeldOutSet
@@ -34,7 +35,14 @@ from pettingllms_trainers.sampler import Sampler, sampling_of
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.train import Trainer
 
-__all__ = ["build_policies", "build_pool", "build_trainer"]
+__all__ = ["build_policies", "build_pool", "build_trainer", "prepare_libraries"]
+
+
+def prepare_libraries(config: Config) -> None:
+    """Settle what libraries do in this process."""
+    transformers_logging.disable_progress_bar()
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
 
 
 def build_policies(config: Config) -> dict[str, TransformersPolicy]:
@@ -171,8 +179,8 @@ def build_pool(
         ConfigError: An engine cannot be started or reached.
     """
     members: dict[str, Policy] = {}
-    for name, policy in policies.items():
-        engine, sync = build_engine(config, name, policy)
+    for name, (engine, sync) in build_engines(config, policies).items():
+        policy = policies[name]
         members[name] = Policy(
             name=name,
             encode=policy.encode,
@@ -191,6 +199,7 @@ def build_trainer(
     recorder: Recorder,
     files: RunFiles,
     *,
+    episodes: tuple[Episodes, Episodes],
     stop: StopRequest,
     runner: asyncio.Runner,
 ) -> Trainer:
@@ -202,17 +211,18 @@ def build_trainer(
         pool: See `build_pool`.
         recorder: Writes what happens.
         files: An opened run directory.
+        episodes: Where these environments are played.
         stop: Tells when to stop early.
         runner: Runs rollouts; one event loop for the whole run.
     """
     env, held_out_env = environments
-    episodes, held_out_episodes = (make_episodes(config, one) for one in environments)
+    training_episodes, held_out_episodes = episodes
     failures = FailureLog(config.rollout.max_failed_fraction)
     return Trainer(
         config=config,
         pool=pool,
         warm_start=WarmStart(config, env, pool, stop),
-        sampler=Sampler(episodes, pool, config, failures, runner),
+        sampler=Sampler(training_episodes, pool, config, failures, runner),
         held_out=HeldOutSet(held_out_env, held_out_episodes, config, failures, runner),
         recorder=recorder,
         checkpoints=files.checkpoints,

@@ -135,7 +135,8 @@ class Batcher:
     """
 
     def __init__(self, engine: Generate, *, overlaps: bool = False) -> None:
-        self._engine = engine
+        self.engine = engine
+        """Answers."""
         self._overlaps = overlaps
         self._turn = asyncio.Lock()
         self._requests: list[GenerateRequest] = []
@@ -152,7 +153,7 @@ class Batcher:
             InvalidArgument: The engine cannot answer it. Requests that would have shared its call
                 are not affected.
         """
-        self._engine.check(request)
+        self.engine.check(request)
         index = len(self._requests)
         self._requests.append(request)
         if self._flight is None:
@@ -161,7 +162,7 @@ class Batcher:
         return (await asyncio.shield(self._flight))[index]
 
     async def _fly(self) -> list[list[Completion]]:
-        async with contextlib.nullcontext() if self._engine.is_concurrent else self._turn:
+        async with contextlib.nullcontext() if self.engine.is_concurrent else self._turn:
             requests, self._requests, self._flight = self._requests, [], None
             completions = await self._timed(requests)
         if len(completions) != len(requests):
@@ -182,9 +183,9 @@ class Batcher:
                 self.generate_s += time.perf_counter() - self._busy_since_s
 
     async def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
-        if self._engine.is_concurrent or not self._overlaps:
-            return await self._engine.generate(requests)
-        return await asyncio.to_thread(lambda: asyncio.run(self._engine.generate(requests)))
+        if self.engine.is_concurrent or not self._overlaps:
+            return await self.engine.generate(requests)
+        return await asyncio.to_thread(lambda: asyncio.run(self.engine.generate(requests)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,9 +245,9 @@ class PolicyPool:
         self._each(lambda _, sync: sync.push(), self._syncs())
 
     def _syncs(self) -> dict[str, Sync]:
-        return {
-            name: policy.sync for name, policy in self.policies.items() if policy.sync is not None
-        }
+        """Return each of them once: an engine may serve several policies."""
+        names = {p.sync: name for name, p in self.policies.items() if p.sync is not None}
+        return {name: sync for sync, name in names.items()}
 
     def _each(
         self, call: Callable[[str, _PartT], _ResultT], parts: Mapping[str, _PartT]

@@ -94,6 +94,49 @@ def test_a_stale_engine_stops_the_run(train, monkeypatch):
     assert len(lines) == 1
 
 
+LORA = [f"--policies.{name}.lora.{key}={value}" for name in "tp"
+        for key, value in {"rank": 4, "alpha": 32}.items()]  # fmt: skip
+
+
+def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
+    """The base moves once; every policy's completions come from its own adapter."""
+    from pettingllms_trainers.backends.vllm import VLLMEngine
+
+    calls = []
+    for name in ("load_weights", "load_adapter"):
+        method = getattr(VLLMEngine, name)
+
+        def counted(self, *arguments, name=name, method=method):
+            calls.append((name, id(self)))
+            return method(self, *arguments)
+
+        monkeypatch.setattr(VLLMEngine, name, counted)
+    code, lines, message = train(*LORA)
+    assert code == 0, message
+    for line in lines[1:]:
+        for policy in "tp":
+            assert line[f"update/{policy}/num_groups"] > 0
+            assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
+            assert line[f"loss/{policy}/approx_kl"] > 1e-3, "an old adapter would be noticed"
+    assert len({engine for _, engine in calls}) == 1
+    assert [name for name, _ in calls] == ["load_weights"] + ["load_adapter"] * 8
+
+
+def test_the_wrong_adapter_stops_the_run(train, monkeypatch):
+    from pettingllms_trainers.backends.vllm import VLLMEngine
+
+    method = VLLMEngine.load_adapter
+    other = {"policy-t": "policy-p", "policy-p": "policy-t"}
+    monkeypatch.setattr(
+        VLLMEngine, "load_adapter", lambda self, name, folder: method(self, other[name], folder)
+    )
+    flags = ["--engine.max-logprob-gap=0.02", "--warm-start.learning-rate=3e-2"]
+    code, lines, message = train(*LORA, *flags, num_steps=1)
+    assert code == 1
+    assert "engine.max_logprob_gap" in message
+    assert len(lines) == 1
+
+
 def test_an_engine_that_cannot_start_leaves_no_run_behind(train, tmp_path):
     code, lines, message = train("--engine.vllm.max-model-len=4096")
     assert (code, lines) == (2, [])

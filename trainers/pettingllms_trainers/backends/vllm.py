@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import random
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.decoding import Limits, check_request
@@ -23,16 +20,12 @@ from pettingllms_trainers.backends.vllm_format import (
     completions_of,
     sampling_parameters,
 )
+from pettingllms_trainers.backends.vllm_start import start_engine
 from pettingllms_trainers.config.engine import EngineConfig
-from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.errors import GenerationError
 from pettingllms_trainers.types import Completion, GenerateRequest
 
 __all__ = ["VLLMEngine"]
-
-_EXTENSION = "pettingllms_trainers.backends.vllm_worker.TrainedWeights"
-_CPU_KV_CACHE_BYTES = 256 << 20
-_CPU_BLOCK_SIZE = 32
-_CPU_MIN_BATCHED_TOKENS = 4096
 
 
 class VLLMEngine:
@@ -45,7 +38,7 @@ class VLLMEngine:
         config: Precision, memory, lengths.
         has_weights: Whether the directory has weights too; if not, `load_weights` must come first.
         max_adapters: LoRA adapters that can be loaded; 0: none.
-        max_adapter_rank: Highest rank of an adapter.
+        max_adapter_rank: Highest rank of an adapter, up to 512.
 
     Raises:
         ConfigError: vLLM is not installed, or cannot run this model with these settings.
@@ -65,13 +58,14 @@ class VLLMEngine:
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
         self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, has_weights
         self._max_adapters, self._adapters = max_adapters, dict[str, Any]()
-        arguments = _arguments(config) | {"load_format": "auto" if has_weights else "dummy"}
-        if max_adapters:
-            # The kernels for CPUs give rows without adapter the last slot, which stays empty.
-            slots = max_adapters + 1
-            arguments |= {"enable_lora": True, "max_loras": slots, "max_cpu_loras": slots}
-            arguments["max_lora_rank"] = max_adapter_rank
-        self._llm = _start(str(directory), arguments)
+        self._lock = threading.Lock()
+        self._llm = start_engine(
+            str(directory),
+            config,
+            has_weights=has_weights,
+            max_adapters=max_adapters,
+            max_adapter_rank=max_adapter_rank,
+        )
         model = self._llm.model_config
         self.limits = Limits(
             max_batch_tokens=0,
@@ -99,6 +93,12 @@ class VLLMEngine:
         """
         return self.generate_now(requests)
 
+    async def generate_with(
+        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
+    ) -> list[list[Completion]]:
+        """Generate with LoRA adapters that were loaded, one for each request or None."""
+        return self.generate_now(requests, adapters)
+
     def generate_now(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None] | None = None
     ) -> list[list[Completion]]:
@@ -118,7 +118,7 @@ class VLLMEngine:
             for request in requests
         ]
         names = [None] * len(requests) if adapters is None else adapters
-        with _explained("generate"):
+        with self._lock, _explained("generate"):  # policies with adapters share an engine
             outputs = self._llm.generate(
                 [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
                 parameters,
@@ -191,89 +191,6 @@ class VLLMEngine:
             raise RuntimeError("the prefix cache cannot be reset while requests are running")
 
 
-def _arguments(config: EngineConfig) -> dict[str, Any]:
-    """Return the arguments of ``vllm.LLM`` that the configuration stands for."""
-    _prepare()
-    vllm = config.vllm
-    arguments: dict[str, Any] = {
-        "dtype": config.precision,
-        "max_num_seqs": vllm.max_num_seqs,
-        "gpu_memory_utilization": vllm.gpu_memory_utilization,
-        "enforce_eager": vllm.enforce_eager,
-        "enable_sleep_mode": vllm.sleep,
-        "logprobs_mode": "processed_logprobs",
-        "generation_config": "vllm",
-        "worker_extension_cls": _EXTENSION,
-        "seed": 0,
-    }
-    if vllm.max_model_len:
-        arguments["max_model_len"] = vllm.max_model_len
-    if vllm.kv_cache_bytes:
-        arguments["kv_cache_memory_bytes"] = vllm.kv_cache_bytes
-    if _is_cpu():
-        if vllm.sleep:
-            raise ConfigError("engine.vllm.sleep = true needs a GPU; vLLM runs on a CPU here")
-        arguments |= {
-            "enforce_eager": True,
-            "kv_cache_memory_bytes": vllm.kv_cache_bytes or _CPU_KV_CACHE_BYTES,
-            "block_size": _CPU_BLOCK_SIZE,
-        }
-    return arguments
-
-
-def _prepare() -> None:
-    """Settle what vLLM reads from the environment when it is imported.
-
-    Raises:
-        ConfigError: vLLM is not installed.
-    """
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # weights are handed over in memory
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    try:
-        import_module("vllm")
-    except ImportError as error:
-        raise ConfigError(
-            f'engine.kind = "vllm" needs the package vllm, which cannot be imported ({error}). '
-            'Install it with: pip install "pettingllms-trainers[vllm]"'
-        ) from error
-
-
-def _is_cpu() -> bool:
-    return import_module("vllm.platforms").current_platform.is_cpu()
-
-
-def _start(directory: str, arguments: dict[str, Any]) -> Any:
-    """Return a ``vllm.LLM``."""
-    if _is_cpu():
-        # Seeded requests and chunked prefill do not go together in vLLM's runner for CPUs.
-        settings: Any = AutoConfig.from_pretrained(directory).get_text_config()
-        longest = arguments.get("max_model_len") or settings.max_position_embeddings
-        arguments["enable_chunked_prefill"] = False
-        arguments["max_num_batched_tokens"] = max(longest, _CPU_MIN_BATCHED_TOKENS)
-    try:
-        with _global_generators_kept():
-            return import_module("vllm").LLM(model=directory, **arguments)
-    except (ValueError, RuntimeError) as error:
-        raise ConfigError(
-            f"the vLLM engine cannot be started: {_reason(error)}. Look at [engine.vllm]: less "
-            "gpu_memory_utilization when other engines or the update need the GPU, more when the "
-            "weights do not fit; a lower max_model_len when the KV cache does not"
-        ) from error
-
-
-@contextlib.contextmanager
-def _global_generators_kept() -> Iterator[None]:
-    """Undo what vLLM does to the global random generators when it starts."""
-    state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(numpy_state)
-
-
 @contextlib.contextmanager
 def _explained(what: str) -> Iterator[None]:
     """Turn what vLLM and torch raise into an error with advice."""
@@ -288,12 +205,6 @@ def _explained(what: str) -> Iterator[None]:
         raise GenerationError(
             f"vLLM: {what} failed with {type(error).__name__}: {error}; {advice}"
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return "; ".join(detail["msg"] for detail in error.errors())
-    return str(error)
 
 
 def _raw(output: Any) -> RawCompletion:

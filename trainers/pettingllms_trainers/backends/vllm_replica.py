@@ -12,20 +12,31 @@ import httpx2
 from pettingllms_trainers.backends.vllm_format import RawCompletion
 from pettingllms_trainers.errors import GenerationError
 
-__all__ = ["START", "Replica", "ReplicaLost", "RequestFailed"]
+__all__ = ["Replica", "ReplicaLost", "RequestFailed", "start_command"]
 
 logger = logging.getLogger(__name__)
-
-START = (
-    "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --generation-config vllm "
-    "--logprobs-mode processed_logprobs "
-    "--worker-extension-cls pettingllms_trainers.backends.vllm_worker.TrainedWeights"
-)
-"""How a server has to be started."""
 
 _CONNECT_TIMEOUT_S = 10.0
 _HEALTH_TIMEOUT_S = 10.0
 _LONGEST_MESSAGE = 400
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM can be started with."""
+
+
+def start_command(max_adapters: int = 0, max_adapter_rank: int = 0) -> str:
+    """Return how a server has to be started that is to load some LoRA adapters, or none."""
+    command = (
+        "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --generation-config vllm "
+        "--logprobs-mode processed_logprobs "
+        "--worker-extension-cls pettingllms_trainers.backends.vllm_worker.TrainedWeights"
+    )
+    if not max_adapters:
+        return command
+    rank = min(rank for rank in _LORA_RANKS if rank >= max_adapter_rank)
+    return (
+        f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 {command} --enable-lora "
+        f"--max-loras {max_adapters + 1} --max-lora-rank {rank}"
+    )
 
 
 class ReplicaLost(Exception):
@@ -77,10 +88,12 @@ class Replica:
             self.num_requests -= 1
         if response.is_server_error:
             raise await self._judged(client, _explained(response))
+        if response.status_code == httpx2.codes.NOT_FOUND and body.get("model"):
+            raise self._lost(f"it has no adapter {body['model']!r}; was it started again?")
         if not response.is_success:
             raise GenerationError(
                 f"the vLLM server {self.url} refuses a request: {_explained(response)}. Start it "
-                f"with: {START}"
+                f"with: {start_command()}"
             )
         return self._read(response, version)
 

@@ -1,8 +1,8 @@
 """vLLM servers as an engine: any number of replicas of one policy, over HTTP.
 
 Servers are started by hand or by a launcher, beside or far from the trainer, as
-`vllm_replica.START` says. Their routes for new weights have no protection: keep them in a network
-of your own.
+`vllm_replica.start_command` says. Their routes for new weights have no protection: keep them in a
+network of your own.
 
 A replica that dies or does not answer is taken out, and its requests go to the others. It is asked
 again when there are new weights, and comes back when it takes them.
@@ -27,7 +27,12 @@ from transformers import PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.decoding import Limits, check_request
 from pettingllms_trainers.backends.vllm_format import completions_of, sampling_parameters
-from pettingllms_trainers.backends.vllm_replica import START, Replica, ReplicaLost, RequestFailed
+from pettingllms_trainers.backends.vllm_replica import (
+    Replica,
+    ReplicaLost,
+    RequestFailed,
+    start_command,
+)
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.types import Completion, GenerateRequest
@@ -51,6 +56,8 @@ class VLLMServerEngine:
         stop_ids: Token ids that end a completion.
         config: Time-outs, attempts, where weights are handed over.
         dtype: In which weights are handed over.
+        max_adapters: LoRA adapters that will be loaded.
+        max_adapter_rank: Highest rank of an adapter.
 
     Raises:
         ConfigError: A server cannot be reached, or was not started as it must be.
@@ -64,12 +71,15 @@ class VLLMServerEngine:
         stop_ids: Iterable[int],
         config: VLLMServerConfig,
         dtype: torch.dtype = torch.float32,
+        max_adapters: int = 0,
+        max_adapter_rank: int = 0,
     ) -> None:
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
         self._config, self._dtype = config, dtype
         self._replicas = [Replica(url, config.timeout_s) for url in endpoints]
         self._run, self._num_loads = uuid.uuid4().hex[:12], 0
-        limits = [_checked_limits(replica) for replica in self._replicas]
+        wanted = (max_adapters, max_adapter_rank)
+        limits = [_checked_limits(replica, *wanted) for replica in self._replicas]
         self.limits = min(limits, key=lambda limit: limit.context_length or 0)
 
     @property
@@ -205,17 +215,25 @@ class VLLMServerEngine:
             )
 
 
-def _checked_limits(replica: Replica) -> Limits:
+def _checked_limits(replica: Replica, max_adapters: int, max_adapter_rank: int) -> Limits:
+    start = start_command(max_adapters, max_adapter_rank)
     try:
         settings = replica.settings()
     except ReplicaLost as error:
         raise ConfigError(
-            f"the vLLM server {replica.url} cannot be used ({error}). Start it with: {START}"
+            f"the vLLM server {replica.url} cannot be used ({error}). Start it with: {start}"
         ) from error
     if settings["logprobs_mode"] != "processed_logprobs":
         raise ConfigError(
             f"the vLLM server {replica.url} has the logprobs mode {settings['logprobs_mode']!r}; "
-            f"it must be 'processed_logprobs'. Start it with: {START}"
+            f"it must be 'processed_logprobs'. Start it with: {start}"
+        )
+    slots, rank = settings.get("max_loras", 0), settings.get("max_lora_rank", 0)
+    if max_adapters and (slots <= max_adapters or rank < max_adapter_rank):
+        raise ConfigError(
+            f"the vLLM server {replica.url} can load {slots} LoRA adapters of a rank up to {rank}; "
+            f"the run needs room for {max_adapters + 1} (one stays empty) of rank "
+            f"{max_adapter_rank}. Start it with: {start}"
         )
     return Limits(
         max_batch_tokens=0,

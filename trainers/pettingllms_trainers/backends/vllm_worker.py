@@ -36,11 +36,14 @@ class TrainedWeights:
     def describe_for_trainer(self) -> dict[str, Any]:
         """Return the settings that a trainer depends on."""
         worker: Any = self
-        config = worker.vllm_config.model_config
+        config, lora = worker.vllm_config.model_config, worker.vllm_config.lora_config
+        can_load = import_module("vllm.envs").VLLM_ALLOW_RUNTIME_LORA_UPDATING
         return {
             "logprobs_mode": str(config.logprobs_mode),
             "max_model_len": int(config.max_model_len),
             "vocab_size": int(config.get_vocab_size()),
+            "max_loras": int(lora.max_loras) if lora and can_load else 0,
+            "max_lora_rank": int(lora.max_lora_rank) if lora else 0,
         }
 
 
