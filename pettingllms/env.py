@@ -17,12 +17,12 @@ from pettingllms.arguments import (
     check_whole,
 )
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
-from pettingllms.prompts import PreparedTemplate, PromptTemplate, resolve_prompts
+from pettingllms.prompts import CompiledText, PreparedTemplate, PromptTemplate, resolve_prompts
 from pettingllms.registry import EnvSpec
 from pettingllms.seeding import checked_seed, next_seed
 from pettingllms.spaces import Observation, TextSpace
 from pettingllms.state import Snapshot, digest, to_jsonable
-from pettingllms.transition import NOTHING, ParseError, Transition, role_of
+from pettingllms.transition import BLANK_INFO, NOTHING, ParseError, Transition, role_of
 
 StateT = TypeVar("StateT")
 
@@ -65,8 +65,8 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     All agents end in the same step, with `terminations` (solved or failed) or `truncations`
     (`max_turns` turns played).
 
-    `step` never changes an attribute in place, it replaces it; therefore `fork()` is a shallow
-    copy, with copies of the dictionaries that callers get hold of.
+    `step` changes nothing in place that callers can see, it replaces it; therefore `fork()` is a
+    shallow copy, with copies of the dictionaries that callers get hold of.
 
     Args:
         stages: Agent names, grouped by stage, in playing order: `(("tool_0",), ("planner_0",))`.
@@ -128,6 +128,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         self.observation_spaces = {agent: space for agent in order}
         self.action_spaces = {agent: space for agent in order}
         self._order = order
+        self._zeros = dict.fromkeys(order, 0.0)
         self._opens_stage = _stage_openings(stages)
         self.episode_seed: int | None = None
 
@@ -141,13 +142,22 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     def _fields(self, state: StateT, agent: str) -> Mapping[str, object]:
         """Return the values of the placeholders in `prompt_fields` (a lazy mapping is welcome)."""
 
+    def _fill(self, text: CompiledText, state: StateT, agent: str) -> str:
+        """Return a text with the values of its placeholders; override it to be faster."""
+        return text.fill(self._fields(state, agent))
+
     @abstractmethod
     def _parse(self, agent: str, text: str) -> Any:
         """Read an agent's text: an action value, or a `ParseError`. Never raises."""
 
     @abstractmethod
-    def _act(self, state: StateT, agent: str, action: Any) -> Transition:
-        """Return what the parsed action (or `ParseError`) does to the state."""
+    def _act(
+        self, state: StateT, agent: str, action: Any
+    ) -> Transition | tuple[StateT, float, float, bool, bool, Mapping[str, Any]]:
+        """Return what the parsed action (or `ParseError`) does to the state.
+
+        A plain tuple of the values of a `Transition` does as well, and costs less.
+        """
 
     @abstractmethod
     def _ansi(self, state: StateT) -> str:
@@ -212,45 +222,35 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
             raise InvalidAction(f"{agent} is live and must be given a text; got {action!r}")
         parsed = self._parse(agent, action)
         state, team, local, terminated, success, info = self._act(self._state, agent, parsed)
-        self._credit(agent, parsed, self.alpha * team, local, terminated, success, info)
-        self._advance(state, terminated)
-
-    def _credit(
-        self,
-        agent: str,
-        parsed: Any,
-        team: float,
-        local: float,
-        terminated: bool,
-        success: bool,
-        info: Mapping[str, Any],
-    ) -> None:
-        rewards = dict.fromkeys(self._order, team)
-        rewards[agent] = reward = team + local
-        infos, cumulative = self.infos.copy(), self._cumulative_rewards.copy()
-        if team:
-            for other in cumulative:
-                cumulative[other] += team
+        team *= self.alpha
+        if not isinstance(info, dict) or "reward_parts" not in info:
+            info = {**BLANK_INFO, **info}
+        info["reward_parts"] = {"team": team, "local": local}
+        info["turn"] = self.turn
+        if success:
+            info["success"] = True
+        if isinstance(parsed, ParseError):
+            info["parse_error"] = parsed.reason
+        self.infos = infos = {**self.infos, agent: info}
         if terminated:
             for other, known in infos.items():
                 infos[other] = {**known, "success": success}
-        cumulative[agent] = reward
-        infos[agent] = {
-            "reward_parts": {"team": team, "local": local},
-            "parse_error": parsed.reason if isinstance(parsed, ParseError) else None,
-            "success": success,
-            "turn": self.turn,
-            **info,
-        }
-        self.rewards, self.infos, self._cumulative_rewards = rewards, infos, cumulative
+        self.rewards = rewards = self._zeros.copy()
+        cumulative = self._cumulative_rewards
+        if team:
+            for other in rewards:
+                rewards[other] = team
+                cumulative[other] += team
+        rewards[agent] = cumulative[agent] = team + local
+        self._advance(state, terminated)
 
     def _advance(self, state: StateT, terminated: bool) -> None:
         """Take over the state after an action, and move on to the next agent.
 
         A game that decides itself who acts next overrides this and calls `_move_to`.
         """
-        position = self._position + 1
         order = self._order
+        position = self._position + 1
         if position == len(order):
             position = 0
             self.turn += 1
@@ -319,8 +319,11 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
 
     def observe(self, agent: str) -> Observation:
         """Return what an agent reads now. No side effects; callable at any time after reset."""
-        system, user = self._prompt(agent)
-        return Observation(f"{system}\n\n{user}" if system else user)
+        template = self._templates[agent]
+        if template.whole is None or (self.turn and self.observation_mode == "delta"):
+            system, user = self._prompt(agent)
+            return Observation(f"{system}\n\n{user}" if system else user)
+        return Observation(self._fill(template.whole, self._stage_state, agent))
 
     def messages(self, agent: str) -> list[dict[str, str]]:
         """Return the agent's observation as chat messages (system, if it has one, and user)."""
@@ -330,13 +333,10 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
 
     def _prompt(self, agent: str) -> tuple[str, str]:
         template = self._templates[agent]
-        fields = self._fields(self._stage_state, agent)
+        state = self._stage_state
         if self.turn and self.observation_mode == "delta":
-            return "", template.update.format_map(fields)
-        system = template.constant_system
-        if system is None:
-            system = template.system.format_map(fields)
-        return system, template.user.format_map(fields)
+            return "", self._fill(template.update, state, agent)
+        return self._fill(template.system, state, agent), self._fill(template.user, state, agent)
 
     def observation_space(self, agent: str) -> TextSpace:
         """Return the space of texts (one object for all agents)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 from pettingllms.arguments import check_kind
@@ -24,18 +25,57 @@ class PromptTemplate(NamedTuple):
     """What is new since the agent's last turn (delta mode); empty: same as `user`."""
 
 
-class PreparedTemplate:
-    """A prompt template prepared for formatting: a system text without placeholders is ready."""
+class CompiledText:
+    """A text with `str.format` placeholders, taken apart once so that it is filled in quickly.
 
-    __slots__ = ("constant_system", "system", "update", "user")
+    Attributes:
+        names: The placeholders, in order. None if some have a conversion or a format specification.
+        literals: What stands before, between and after them, `len(names) + 1` texts.
+
+    Args:
+        text: A text that `resolve_prompts` accepts.
+    """
+
+    __slots__ = ("_pattern", "_text", "_values", "literals", "names")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        names: list[str] = []
+        literals = [""]
+        for literal, name, _, _ in string.Formatter().parse(text):
+            literals[-1] += literal
+            if name is not None:
+                names.append(name)
+                literals.append("")
+        parts = string.Formatter().parse(text)
+        is_plain = not any(layout or conversion for _, _, layout, conversion in parts)
+        self.names = tuple(names) if is_plain else None
+        self.literals = tuple(literals)
+        # The first literal is long, and the % operator would read all of it each time.
+        self._pattern = "%s".join(["", *(one.replace("%", "%%") for one in literals[1:])])
+        self._values = itemgetter(*names) if len(names) > 1 else None
+
+    def fill(self, fields: Mapping[str, object]) -> str:
+        """Return the text with the values of its placeholders."""
+        if self.names == ():
+            return self.literals[0]
+        if self.names is None or self._values is None:
+            return self._text.format_map(fields)
+        return self.literals[0] + self._pattern % self._values(fields)
+
+
+class PreparedTemplate:
+    """A prompt template prepared for filling in."""
+
+    __slots__ = ("system", "update", "user", "whole")
 
     def __init__(self, prompt: PromptTemplate) -> None:
-        self.system, self.user = prompt.system, prompt.user
-        self.update = prompt.update or prompt.user
-        has_fields = any(
-            name is not None for _, name, _, _ in string.Formatter().parse(self.system)
-        )
-        self.constant_system = None if has_fields else self.system.format()
+        self.system = CompiledText(prompt.system)
+        self.user = CompiledText(prompt.user)
+        self.update = CompiledText(prompt.update or prompt.user)
+        joined = f"{prompt.system}\n\n{prompt.user}" if prompt.system else prompt.user
+        self.whole = CompiledText(joined) if self.system.names == () else None
+        """System and user text in one, if it is certain whether there is a system text."""
 
 
 def resolve_prompts(

@@ -9,6 +9,11 @@ from typing import Any, NamedTuple
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """No info and no options."""
 
+BLANK_INFO: Mapping[str, Any] = MappingProxyType(
+    {"reward_parts": None, "parse_error": None, "success": False, "turn": 0}
+)
+"""The keys of every info, before the shell fills them in."""
+
 
 class Transition(NamedTuple):
     """What one action did to the world."""
@@ -24,7 +29,11 @@ class Transition(NamedTuple):
     success: bool = False
     """Whether the task is solved. A time-out is never a success."""
     info: Mapping[str, Any] = NOTHING
-    """Further facts for `infos` of the acting agent."""
+    """Further facts for `infos` of the acting agent.
+
+    The shell copies them. An environment that steps fast returns a new dict that begins with
+    `BLANK_INFO`: that dict itself becomes the info.
+    """
 
 
 class ParseError(NamedTuple):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from pettingllms.errors import LevelFormatError
 
@@ -24,9 +25,13 @@ OFFSETS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 UNREACHABLE = -1
 """The distance of a cell that cannot be reached."""
 
+MAX_JSON = 120
+"""Greatest length of a list of moves that is remembered with its moves."""
+
 _WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
 _MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
 _SEQUENCE = rf"""(?:["'`]?{_MOVE}["'`]?(?=[\s,;\]]|$)[\s,;]*+)"""
+_JSON = re.compile(rf'\["[{MOVES}]"(?:, ?"[{MOVES}]")*+\]')
 _LIST = re.compile(rf"\[\s*+{_SEQUENCE}*+\]")
 _BARE = re.compile(rf"\s*+{_SEQUENCE}++", re.MULTILINE)
 _MOVE_WORD = re.compile(r"[A-Za-z]+")
@@ -219,6 +224,9 @@ def read_moves(text: str) -> str | None:
         The moves as a text of the letters U D L R (empty for an empty list), or None if no list was
         found. Takes time linear in the length of the text, and never raises.
     """
+    plain = _read_json(text[text.rfind("[") :][:MAX_JSON])
+    if plain is not None:
+        return plain
     if text and not text.strip(MOVES):
         return text
     answer: re.Match[str] | None = None
@@ -232,6 +240,12 @@ def read_moves(text: str) -> str | None:
     return "".join(_WORDS.get(word.lower()) or word.upper() for word in words)
 
 
+@lru_cache(maxsize=4096)
+def _read_json(text: str) -> str | None:
+    found = _JSON.match(text)
+    return None if found is None else found.group().replace(" ", "")[2::4]
+
+
 def answer_span(text: str) -> tuple[int, int]:
     """Return the span of what follows the last `####` on its line, or else of the text."""
     mark = text.rfind("####")
@@ -243,4 +257,4 @@ def answer_span(text: str) -> tuple[int, int]:
 
 def moves_json(moves: str) -> str:
     """Return the JSON list of moves that prompts ask for: `UR` gives `["U","R"]`."""
-    return "[" + ",".join(f'"{move}"' for move in moves) + "]"
+    return '["' + '","'.join(moves) + '"]' if moves else "[]"

@@ -167,6 +167,12 @@ def test_a_written_list_is_read_back(moves):
         assert grid.read_moves(text) == moves
 
 
+@given(st.text("[]UDLR\",' \nx", max_size=12), st.text("UDLR", min_size=1), st.text('[]UDLR", \nx'))
+def test_the_usual_form_of_a_list_is_read_as_any_other(before, moves, after):
+    text = before + grid.moves_json(moves) + after
+    assert grid.read_moves(text) == grid.read_moves(text.replace('"', "'"))
+
+
 @given(st.one_of(st.text(), st.text("[]UDLRudlr\"',; \n#`")))
 def test_any_text_is_read_without_raising(text):
     moves = grid.read_moves(text)

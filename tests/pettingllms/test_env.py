@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms import TextEnv
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError
+from pettingllms.transition import BLANK_INFO
 
 
 def started(cls, seed=0, **kwargs):
@@ -77,6 +78,38 @@ def test_rewards_mix_team_and_local(guess_env):
     assert all(env.terminations.values())
     assert not any(env.truncations.values())
     assert all(info["success"] for info in env.infos.values())
+
+
+def test_infos_are_completed_without_a_change_of_what_the_environment_keeps(guess_env):
+    kept = {"told": 7}
+
+    class KeepsItsInfo(guess_env):
+        def _act(self, state, agent, action):
+            is_fresh = agent == "guesser_0"
+            return state, 0.5, 0.25, False, False, {**BLANK_INFO, **kept} if is_fresh else kept
+
+    env = started(KeepsItsInfo, alpha=2.0)
+    env.step("1")
+    env.step("no number")
+    parts = {"team": 1.0, "local": 0.25}
+    common = {"reward_parts": parts, "success": False, "turn": 0, "told": 7}
+    assert env.infos == {
+        "teller_0": {**common, "parse_error": None},
+        "guesser_0": {**common, "parse_error": "not a short number"},
+    }
+    assert list(env.infos["teller_0"]) == list(env.infos["guesser_0"])
+    assert kept == {"told": 7}
+    assert BLANK_INFO["reward_parts"] is None
+
+
+def test_what_last_returned_stays_as_it_was(guess_env):
+    env = started(guess_env)
+    env.step("12")
+    env.step("13")
+    rewards, infos, (*_, info) = env.rewards, env.infos, env.last()
+    kept = dict(rewards), dict(infos), dict(info)
+    env.step("14")
+    assert (rewards, infos, info) == kept
 
 
 def test_timeout_truncates_all_and_is_no_success(guess_env):

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_flag, check_whole
-from pettingllms.env import MAX_TURNS, TextEnv, Transition
+from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.prompts import CompiledText, PromptTemplate, resolve_prompts
 from pettingllms_envs.fields import Fields
-from pettingllms_envs.grid import moves_json
+from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program
 from pettingllms_envs.sokoban.generator import MAX_SIZE, MIN_SIZE, generate, request_of
 from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
-from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
+from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, fill_usual, templates
 from pettingllms_envs.sokoban.reward import costs
 from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.scenes import scenes_of
-from pettingllms_envs.sokoban.text import read_answer, read_level, read_levels_of_file
+from pettingllms_envs.sokoban.text import NO_MOVES, read_level, read_levels_of_file
 from pettingllms_envs.sokoban.tool_turns import use_tool
 from pettingllms_envs.sokoban.tools import read_calls
 from pettingllms_envs.sokoban.turns import (
+    Outcome,
     SokobanState,
     Terms,
     initial_state,
@@ -34,12 +34,6 @@ from pettingllms_envs.sokoban.turns import (
     propose,
 )
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS
-
-CACHED_CHARS = 2000
-"""Longer answers are read anew each time, so that the cache stays small."""
-
-_read_answer = lru_cache(maxsize=4096)(read_answer)
-_moves_json = lru_cache(maxsize=4096)(moves_json)
 
 
 class SokobanEnv(TextEnv[SokobanState]):
@@ -260,24 +254,21 @@ class SokobanEnv(TextEnv[SokobanState]):
         return initial_state(generate(rng, self._request))
 
     def _fields(self, state: SokobanState, agent: str) -> Mapping[str, object]:
-        scene = scenes_of(state.level).scene(state.player, state.boxes)
-        turn, max_turns = self.turn, self.max_turns
-        at_hand = {
-            "board": scene.text,
-            "places": scene.places,
-            "turn": turn + 1 if turn < max_turns else max_turns,
-            "proposal": _moves_json(state.proposal),
-        }
-        return Fields(
-            at_hand, READERS, lambda: Situation(state, turn, max_turns, self.moves_per_turn)
-        )
+        turn, max_turns, moves_per_turn = self.turn, self.max_turns, self.moves_per_turn
+        return Fields({}, READERS, lambda: Situation(state, turn, max_turns, moves_per_turn))
+
+    def _fill(self, text: CompiledText, state: SokobanState, agent: str) -> str:
+        turn = self.turn + 1
+        told = fill_usual(text, state, turn if turn <= self.max_turns else self.max_turns)
+        return super()._fill(text, state, agent) if told is None else told
 
     def _parse(self, agent: str, text: str) -> Any:
         if agent == "tool_0":
             return read_program(text) if self.tool == "python" else read_calls(text)
-        return _read_answer(text) if len(text) <= CACHED_CHARS else read_answer(text)
+        moves = read_moves(text)
+        return NO_MOVES if moves is None else moves
 
-    def _act(self, state: SokobanState, agent: str, action: Any) -> Transition:
+    def _act(self, state: SokobanState, agent: str, action: Any) -> Outcome:
         if agent == "planner_0":
             return move(state, action, self._terms)
         if agent == "proposer_0":

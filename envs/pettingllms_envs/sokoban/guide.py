@@ -29,11 +29,13 @@ class Guide:
 
     __slots__ = (
         "_distances",
+        "_first",
         "_floor",
         "_goals",
         "_outlooks",
         "_pushes",
         "_solid",
+        "_start",
         "_steps",
         "_stride",
         "alive",
@@ -47,8 +49,17 @@ class Guide:
         self._stride = stride = level.stride
         self._distances = [push_distances(level.floor, g, stride) for g in cells_of(level.goals)]
         self.alive = sum(1 << cell for cell in set().union(*self._distances))
+        self._first = (level.player, level.boxes)
+        self._start: float | None = None
         self._outlooks: dict[int, Outlook] = {}
         self._pushes: dict[int, int] = {}
+
+    @property
+    def start(self) -> float:
+        """The distance of the level's first state."""
+        if self._start is None:
+            self._start = self.distance(*self._first)
+        return self._start
 
     def distance(self, player: int, boxes: int) -> float:
         """Return pushes left (a lower bound) plus the way to the next useful push, below 1.

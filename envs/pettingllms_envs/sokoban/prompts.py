@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
-from pettingllms.prompts import PromptTemplate
+from pettingllms.prompts import CompiledText, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
-from pettingllms_envs.sokoban.scenes import Scene, cell_list, scenes_of
+from pettingllms_envs.sokoban.scenes import cell_list, scenes_of
 from pettingllms_envs.sokoban.tools import DESCRIPTION, MAX_CALLS
 from pettingllms_envs.sokoban.turns import SokobanState
 
@@ -54,6 +55,9 @@ _ANSWER_PROGRAM = f"""\
 The program reads the board from stdin and prints a JSON list of moves; its answer is the last \
 list it prints.
 {INSTRUCTIONS}"""
+_BOARD = ("turn", "board", "places")
+_BOARD_AND_PROPOSAL = (*_BOARD, "proposal")
+_moves_json = lru_cache(maxsize=4096)(moves_json)
 _USER = "Turn {turn} of {max_turns}.\n{board}\n{places}"
 
 
@@ -85,6 +89,24 @@ def templates(
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 
+def fill_usual(text: CompiledText, state: SokobanState, turn: int) -> str | None:
+    """Return the text with its values if it has the placeholders of `templates`, or None.
+
+    This is what nearly all observations are, at a fraction of what `READERS` cost.
+    """
+    names = text.names
+    if names != _BOARD and names != _BOARD_AND_PROPOSAL:
+        return None
+    level, player, boxes, _, _, _, _, proposal = state
+    board, places = scenes_of(level).layouts[boxes].views[player]
+    if names == _BOARD:
+        before, between, then, after = text.literals
+        return f"{before}{turn}{between}{board}{then}{places}{after}"
+    before, between, then, heard, after = text.literals
+    proposal = _moves_json(proposal)
+    return f"{before}{turn}{between}{board}{then}{places}{heard}{proposal}{after}"
+
+
 class Situation(NamedTuple):
     """Everything the placeholders depend on."""
 
@@ -95,8 +117,8 @@ class Situation(NamedTuple):
     moves_per_turn: int
 
 
-def _scene(now: Situation) -> Scene:
-    return scenes_of(now.state.level).scene(now.state.player, now.state.boxes)
+def _view(now: Situation) -> tuple[str, str]:
+    return scenes_of(now.state.level).layouts[now.state.boxes].views[now.state.player]
 
 
 def _player(now: Situation) -> str:
@@ -105,10 +127,10 @@ def _player(now: Situation) -> str:
 
 
 READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
-    "board": ("the board in XSB symbols, one line per row", lambda now: _scene(now).text),
+    "board": ("the board in XSB symbols, one line per row", lambda now: _view(now)[0]),
     "places": (
         "a sentence with the cells of player, boxes and goals",
-        lambda now: _scene(now).places,
+        lambda now: _view(now)[1],
     ),
     "player": ("the player's (row, column)", _player),
     "boxes": (

@@ -31,18 +31,24 @@ def costs(max_turns: int, moves_per_turn: int) -> Costs:
 
 
 def potential(level: Level, player: int, boxes: int) -> float:
-    """Return the potential of a state, in [-1, 1].
+    """Return the potential of a state, in [-1, 1]; see `shaped`."""
+    guide = guide_of(level)
+    return shaped(guide.distance(player, boxes), guide.start)
 
-    With d the distance of the state (`Guide.distance`) and d0 that of the first state: 1 - d / d0
-    while d <= d0, d0 / d - 1 (between -1 and 0) beyond it, and -1 if the level is certainly lost.
-    It is 0 at the start and 1 when solved. The team's reward is its difference, undiscounted, so
-    that every closed loop adds up to 0.
+
+def shaped(distance: float, start: float) -> float:
+    """Return the potential at a distance d from solved (`Guide.distance`), in [-1, 1].
+
+    With d0 the distance of the first state: 1 - d / d0 while d <= d0, d0 / d - 1 (between -1 and 0)
+    beyond it, and -1 if the level is certainly lost. It is 0 at the start and 1 when solved. The
+    team's reward is its difference, undiscounted, so that every closed loop adds up to 0.
+
+    Args:
+        distance: d, negative if the level is certainly lost.
+        start: d0, positive.
 
     Source: potential-based shaping (Ng, Harada, Russell 1999).
     """
-    guide = guide_of(level)
-    distance = guide.distance(player, boxes)
     if distance < 0:
         return -1.0
-    start = guide.distance(level.player, level.boxes)
     return 1 - distance / start if distance <= start else start / distance - 1

@@ -34,10 +34,15 @@ class _LevelFields(NamedTuple):
 class Level(_LevelFields):
     """A warehouse with its boxes and the player at their first places. Immutable."""
 
-    @property
+    @cached_property
     def stride(self) -> int:
         """The difference between the numbers of a cell and the cell below it."""
         return self.cols + 1
+
+    @cached_property
+    def tables(self) -> tuple[int, int, dict[str, int]]:
+        """Floor, goals, and the change of the cell number by each move."""
+        return self.floor, self.goals, deltas_of(self.stride)
 
     @cached_property
     def memo(self) -> dict[str, Any]:
@@ -83,6 +88,11 @@ def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
 
 
 def run(level: Level, player: int, boxes: int, moves: str) -> Run:
+    """Execute moves in order until all boxes are on goals; see `play`."""
+    return Run._make(play(level, player, boxes, moves))
+
+
+def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, str, int, int]:
     """Execute moves in order until all boxes are on goals.
 
     Args:
@@ -90,17 +100,28 @@ def run(level: Level, player: int, boxes: int, moves: str) -> Run:
         player: Number of the player's cell.
         boxes: The cells with boxes.
         moves: Letters of U D L R; an illegal move changes nothing.
+
+    Returns:
+        The values of a `Run`, which itself would cost as much as a move.
     """
-    floor, goals, delta = level.floor, level.goals, deltas_of(level.stride)
+    floor, goals, delta = level.tables
     executed, num_illegal, num_pushes = "", 0, 0
     for move in moves:
         if boxes == goals:
             break
-        before, boxes_before = player, boxes
-        player, boxes = step(floor, player, boxes, delta[move])
-        if player == before:
+        change = delta[move]  # what follows is `step`, without the call
+        target = player + change
+        bit = 1 << target
+        if boxes & bit:
+            beyond = 1 << target + change
+            if beyond & boxes or not beyond & floor:
+                num_illegal += 1
+                continue
+            boxes ^= bit ^ beyond
+            num_pushes += 1
+        elif not bit & floor:
             num_illegal += 1
-        else:
-            executed += move
-            num_pushes += boxes != boxes_before
-    return Run(player, boxes, executed, num_illegal, num_pushes)
+            continue
+        player = target
+        executed += move
+    return player, boxes, executed, num_illegal, num_pushes

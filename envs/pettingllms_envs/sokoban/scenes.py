@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from pettingllms.transition import BLANK_INFO
 from pettingllms_envs.grid import cells_of
 from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.reward import potential
+from pettingllms_envs.sokoban.reward import shaped
 from pettingllms_envs.sokoban.rules import (
     BOX,
     BOX_ON_GOAL,
@@ -17,115 +18,122 @@ from pettingllms_envs.sokoban.rules import (
     PLAYER_ON_GOAL,
     WALL,
     Level,
-    Run,
-    run,
 )
 
-MAX_CACHED = 4096
-"""Entries of each cache of a level; a full cache is emptied."""
+MAX_LAYOUTS, MAX_PLACES = 256, 64
+"""Placements of the boxes that a level keeps, and places of the player in each of them."""
 
-_MAX_CACHED_MOVES = 64
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
 
 
-class Scene(NamedTuple):
-    """A placement of player and boxes, as text and as numbers."""
+class Table(dict[KeyT, ValueT]):
+    """A dictionary that computes what is missing, and is emptied when it is full.
 
-    text: str
-    """The board in XSB symbols, one line per row."""
-    places: str
-    """A sentence with the cells of player, boxes and goals."""
-    potential: float
-    pushes_left: int
-    """Lower bound of the pushes left, -1 if the level is certainly lost."""
-    facts: Mapping[str, Any]
-    """What infos tell of it."""
+    Args:
+        compute: The value of a key.
+        limit: The greatest number of entries.
+    """
+
+    __slots__ = ("_compute", "_limit")
+
+    def __init__(self, compute: Callable[[KeyT], ValueT], limit: int) -> None:
+        super().__init__()
+        self._compute = compute
+        self._limit = limit
+
+    def __missing__(self, key: KeyT) -> ValueT:
+        if len(self) >= self._limit:
+            self.clear()
+        value = self[key] = self._compute(key)
+        return value
+
+
+class Layout:
+    """A placement of the boxes: what is the same for all places of the player, and tables.
+
+    Attributes:
+        pushes_left: Lower bound of the pushes left, -1 if the level is certainly lost.
+        decided: Infos of the planner, with blanks for what differs between actions.
+        proposed: Infos of the other roles, with such blanks.
+        potentials: Player's cell -> potential; see `reward.shaped`.
+        views: Player's cell -> the board in XSB symbols, and a sentence with the cells of player,
+            boxes and goals.
+    """
+
+    __slots__ = ("decided", "potentials", "proposed", "pushes_left", "views")
+
+    def __init__(self, scenes: Scenes, boxes: int) -> None:
+        level, guide = scenes.level, guide_of(scenes.level)
+        goals, stride = level.goals, level.stride
+        self.pushes_left = guide.pushes_left(boxes)
+        facts = {
+            **BLANK_INFO,
+            "illegal_moves": 0,
+            "cut_moves": 0,
+            "boxes_home": (boxes & goals).bit_count(),
+            "pushes_left": self.pushes_left,
+            "lost": self.pushes_left < 0,
+            "certificate": level.certificate,
+            "level_moves": level.num_moves,
+            "moves_used": 0,
+        }
+        self.decided: dict[str, Any] = {**facts, "executed": None, "num_pushes": 0}
+        self.proposed: dict[str, Any] = {**facts, "proposed": None}
+        self.potentials = Table[int, float](
+            lambda player: shaped(guide.distance(player, boxes), guide.start), MAX_PLACES
+        )
+        places = (
+            f"Boxes not on goals: {cell_list(boxes & ~goals, stride)}. "
+            f"Goals without a box: {cell_list(goals & ~boxes, stride)}."
+        )
+
+        def view(player: int) -> tuple[str, str]:
+            row, col = divmod(player, stride)
+            text = scenes.text(player, boxes)
+            return text, f"Player at (row, column) ({row}, {col}). {places}"
+
+        self.views = Table(view, MAX_PLACES)
 
 
 class Scenes:
-    """The scenes of one level, and what moves do in it."""
+    """The boards of one level as texts and as numbers.
 
-    __slots__ = ("_drawings", "_empty", "_level", "_runs", "_scenes")
+    Attributes:
+        layouts: Cells with boxes -> what is known of that placement.
+    """
+
+    __slots__ = ("_drawings", "_empty", "layouts", "level")
 
     def __init__(self, level: Level) -> None:
         cells = [WALL] * (level.rows * level.stride - 1)
         cells[level.cols :: level.stride] = "\n" * (level.rows - 1)
         for cell in cells_of(level.floor):
             cells[cell] = GOAL if level.goals >> cell & 1 else FLOOR
-        self._level = level
+        self.level = level
         self._empty = "".join(cells)
-        self._drawings: dict[int, str] = {}
-        self._scenes: dict[tuple[int, int], Scene] = {}
-        self._runs: dict[tuple[int, int, str], Run] = {}
+        self._drawings = Table(self._draw_boxes, MAX_LAYOUTS)
+        self.layouts = Table[int, Layout](lambda boxes: Layout(self, boxes), MAX_LAYOUTS)
 
     def text(self, player: int, boxes: int) -> str:
         """Return the board in XSB symbols, one line per row."""
-        drawing = self._drawings.get(boxes)
-        if drawing is None:
-            drawing = self._draw_boxes(boxes)
-        symbol = PLAYER_ON_GOAL if self._level.goals >> player & 1 else PLAYER
+        drawing = self._drawings[boxes]
+        symbol = PLAYER_ON_GOAL if self.level.goals >> player & 1 else PLAYER
         return drawing[:player] + symbol + drawing[player + 1 :]
 
     def _draw_boxes(self, boxes: int) -> str:
         cells = list(self._empty)
         for cell in cells_of(boxes):
-            cells[cell] = BOX_ON_GOAL if self._level.goals >> cell & 1 else BOX
-        if len(self._drawings) >= MAX_CACHED:
-            self._drawings.clear()
-        drawing = self._drawings[boxes] = "".join(cells)
-        return drawing
-
-    def scene(self, player: int, boxes: int) -> Scene:
-        """Return the scene of a placement."""
-        key = (player, boxes)
-        found = self._scenes.get(key)
-        if found is None:
-            if len(self._scenes) >= MAX_CACHED:
-                self._scenes.clear()
-            found = self._scenes[key] = self._compose(player, boxes)
-        return found
-
-    def _compose(self, player: int, boxes: int) -> Scene:
-        level = self._level
-        row, col = divmod(player, level.stride)
-        pushes_left = guide_of(level).pushes_left(boxes)
-        places = (
-            f"Player at (row, column) ({row}, {col}). "
-            f"Boxes not on goals: {cell_list(boxes & ~level.goals, level.stride)}. "
-            f"Goals without a box: {cell_list(level.goals & ~boxes, level.stride)}."
-        )
-        return Scene(
-            text=self.text(player, boxes),
-            places=places,
-            potential=potential(level, player, boxes),
-            pushes_left=pushes_left,
-            facts={
-                "boxes_home": (boxes & level.goals).bit_count(),
-                "pushes_left": pushes_left,
-                "lost": pushes_left < 0,
-                "certificate": level.certificate,
-                "level_moves": level.num_moves,
-            },
-        )
-
-    def run(self, player: int, boxes: int, moves: str) -> Run:
-        """Return what moves do; see `rules.run`."""
-        if len(moves) > _MAX_CACHED_MOVES:
-            return run(self._level, player, boxes, moves)
-        key = (player, boxes, moves)
-        done = self._runs.get(key)
-        if done is None:
-            if len(self._runs) >= MAX_CACHED:
-                self._runs.clear()
-            done = self._runs[key] = run(self._level, player, boxes, moves)
-        return done
+            cells[cell] = BOX_ON_GOAL if self.level.goals >> cell & 1 else BOX
+        return "".join(cells)
 
 
 def scenes_of(level: Level) -> Scenes:
     """Return the scenes of a level."""
-    scenes = level.memo.get("scenes")
-    if scenes is None:
-        scenes = level.memo["scenes"] = Scenes(level)
-    return scenes
+    memo = level.memo
+    if "scenes" not in memo:
+        memo["scenes"] = Scenes(level)
+    return memo["scenes"]
 
 
 def cell_list(bits: int, stride: int) -> str:

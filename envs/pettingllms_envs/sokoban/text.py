@@ -24,11 +24,13 @@ SYMBOLS = WALL + FLOOR + GOAL + BOX + BOX_ON_GOAL + PLAYER + PLAYER_ON_GOAL
 MAX_ROWS = 64
 MAX_BOXES = 10
 
+NO_MOVES = ParseError("no list of the moves U, D, L, R")
+
 
 def read_answer(text: str) -> str | ParseError:
     """Return the moves that a model or a program wrote, as letters; see `grid.read_moves`."""
     moves = read_moves(text)
-    return ParseError("no list of the moves U, D, L, R") if moves is None else moves
+    return NO_MOVES if moves is None else moves
 
 
 def level_text(level: Level) -> str:

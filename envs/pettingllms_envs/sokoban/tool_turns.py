@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pettingllms.env import ParseError, Transition
+from pettingllms.env import ParseError
 from pettingllms_envs.python_tool import run_program, show_program
 from pettingllms_envs.sokoban.scenes import scenes_of
 from pettingllms_envs.sokoban.text import read_answer
 from pettingllms_envs.sokoban.tools import run_calls
-from pettingllms_envs.sokoban.turns import SokobanState, Terms, report, try_moves
+from pettingllms_envs.sokoban.turns import Outcome, SokobanState, Terms, report
 
 
-def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Transition:
+def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Outcome:
     """Run what the tool agent asks for and show it to the planner.
 
     Args:
@@ -25,15 +25,13 @@ def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Trans
         SandboxError: If the sandbox failed, so that nothing is known about the program.
     """
     if isinstance(action, ParseError):
-        trial = try_moves(state, action, terms)
-        return report(state, "", f"none: {action.reason}", trial)
+        return report(state, action, terms, "", f"none: {action.reason}")
     if tool == "call":
         done = run_calls(state.level, state.player, state.boxes, action, terms.moves_per_turn)
-        trial = try_moves(state, done.moves, terms)
-        trial.info["cut_moves"] += done.num_cut
-        return report(state, done.calls, done.results, trial)
+        outcome = report(state, done.moves, terms, done.calls, done.results)
+        outcome[-1]["cut_moves"] += done.num_cut
+        return outcome
     board = scenes_of(state.level).text(state.player, state.boxes)
     ran = run_program(action, board + "\n")
     moves = read_answer(ran.stdout) if ran.is_ok else ParseError("the program failed")
-    trial = try_moves(state, moves, terms)
-    return report(state, show_program(action), ran.report, trial)
+    return report(state, moves, terms, show_program(action), ran.report)

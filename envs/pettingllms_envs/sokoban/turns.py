@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pettingllms.env import ParseError, Transition
+from pettingllms.env import ParseError
 from pettingllms_envs.sokoban.reward import SUCCESS, Costs
-from pettingllms_envs.sokoban.rules import Level, Run
+from pettingllms_envs.sokoban.rules import Level, play
 from pettingllms_envs.sokoban.scenes import scenes_of
+
+_new = tuple.__new__  # half the time of calling the class of a named tuple
+
+Outcome = tuple[Any, float, float, bool, bool, dict[str, Any]]
+"""The values of a `Transition`."""
 
 
 class SokobanState(NamedTuple):
@@ -41,17 +46,6 @@ class Terms(NamedTuple):
     """Whether the episode ends when the level can no longer be solved."""
 
 
-class Trial(NamedTuple):
-    """What an action would do."""
-
-    moves: str
-    """The moves, at most `moves_per_turn`."""
-    done: Run
-    local: float
-    """What it costs the one who gives it."""
-    info: dict[str, Any]
-
-
 def initial_state(level: Level) -> SokobanState:
     """Return the state at the start of an episode.
 
@@ -60,64 +54,81 @@ def initial_state(level: Level) -> SokobanState:
     return SokobanState(Level._make(level), level.player, level.boxes)
 
 
-def try_moves(state: SokobanState, action: str | ParseError, terms: Terms) -> Trial:
-    """Return what an action of moves would do, and what it costs the one who gives it."""
-    moves, local, num_cut = "", 0.0, 0
-    if isinstance(action, ParseError):
-        local = terms.costs.malformed
-    else:
-        moves = action[: terms.moves_per_turn]
-        num_cut = len(action) - len(moves)
-        if not moves:
-            local = terms.costs.empty
-    done = scenes_of(state.level).run(state.player, state.boxes, moves)
-    if done.num_illegal:
-        local += done.num_illegal * terms.costs.illegal
-    return Trial(moves, done, local, {"illegal_moves": done.num_illegal, "cut_moves": num_cut})
-
-
-def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
+def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Outcome:
     """Let the planner act: its moves are executed and the turn's proposal is settled."""
-    level = state.level
-    _, (player, boxes, executed, _, num_pushes), local, info = try_moves(state, action, terms)
-    scene = scenes_of(level).scene(player, boxes)
-    reached, moves_used = scene.potential, state.moves_used + len(executed)
+    level, player, boxes, moves_used, before, _, _, _ = state
+    moves, num_cut, local = action, 0, 0.0
+    if isinstance(moves, ParseError) or not 0 < len(moves) <= terms.moves_per_turn:
+        moves, num_cut, local = _flawed(moves, terms)
+    player, boxes, executed, num_illegal, num_pushes = play(level, player, boxes, moves)
+    layout = scenes_of(level).layouts[boxes]
+    reached = layout.potentials[player]
     solved = boxes == level.goals
-    ended = solved or (terms.stop_when_lost and scene.pushes_left < 0)
-    info.update(scene.facts)
+    ended = solved or (layout.pushes_left < 0 and terms.stop_when_lost)
+    moves_used += len(executed)
+    info = layout.decided.copy()
     info["moves_used"] = moves_used
     info["executed"] = list(executed)
     info["num_pushes"] = num_pushes
-    after = SokobanState(level, player, boxes, moves_used, reached)
-    team = reached - state.potential + (SUCCESS if solved else 0.0)
-    return Transition(after, team, local, ended, solved, info)
+    if num_cut:
+        info["cut_moves"] = num_cut
+    if num_illegal:
+        info["illegal_moves"] = num_illegal
+        local += num_illegal * terms.costs.illegal
+    team = reached - before + SUCCESS if solved else reached - before
+    after = _new(SokobanState, (level, player, boxes, moves_used, reached, "", "", ""))
+    return after, team, local, ended, solved, info
 
 
-def propose(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
-    """Let the proposer act: its moves are tried out and shown to the planner, not executed."""
-    return _promise(state, try_moves(state, action, terms), "", "")
-
-
-def report(state: SokobanState, call: str, result: str, trial: Trial) -> Transition:
-    """Let the tool agent act: the planner will read what it asked for, and the result.
+def propose(
+    state: SokobanState,
+    action: str | ParseError,
+    terms: Terms,
+    call: str = "",
+    result: str = "",
+) -> Outcome:
+    """Let the proposer or the tool agent act: moves are tried out and shown, not executed.
 
     Args:
         state: The state at the start of the turn.
-        call: The calls or the program, bounded.
-        result: What came back, bounded.
-        trial: What the moves that the result proposes would do, and the local reward.
+        action: The moves.
+        terms: The conditions.
+        call: What a tool agent asked for or wrote, bounded.
+        result: What came of it, bounded.
     """
-    trial.info.update(call=call, result=result)
-    return _promise(state, trial, call, result)
-
-
-def _promise(state: SokobanState, trial: Trial, call: str, result: str) -> Transition:
-    level, player, boxes, moves_used, before, *_ = state
-    moves, done, local, info = trial
-    scenes = scenes_of(level)
-    promised = scenes.scene(done.player, done.boxes).potential
-    info.update(scenes.scene(player, boxes).facts)
+    level, player, boxes, moves_used, before, _, _, _ = state
+    moves, num_cut, local = action, 0, 0.0
+    if isinstance(moves, ParseError) or not 0 < len(moves) <= terms.moves_per_turn:
+        moves, num_cut, local = _flawed(moves, terms)
+    player_there, boxes_there, _, num_illegal, _ = play(level, player, boxes, moves)
+    layouts = scenes_of(level).layouts
+    promised = layouts[boxes_there].potentials[player_there]
+    info = layouts[boxes].proposed.copy()
     info["moves_used"] = moves_used
     info["proposed"] = list(moves)
-    after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves)
-    return Transition(after, promised - before, local, info=info)
+    if num_cut:
+        info["cut_moves"] = num_cut
+    if num_illegal:
+        info["illegal_moves"] = num_illegal
+        local += num_illegal * terms.costs.illegal
+    after = _new(SokobanState, (level, player, boxes, moves_used, promised, call, result, moves))
+    return after, promised - before, local, False, False, info
+
+
+def report(
+    state: SokobanState, action: str | ParseError, terms: Terms, call: str, result: str
+) -> Outcome:
+    """Let the tool agent act: as `propose`, and the planner will read call and result."""
+    outcome = propose(state, action, terms, call, result)
+    outcome[-1].update(call=call, result=result)
+    return outcome
+
+
+def _flawed(action: str | ParseError, terms: Terms) -> tuple[str, int, float]:
+    """Return the moves that count, how many do not, and what the answer costs as such."""
+    if isinstance(action, ParseError):
+        return "", 0, terms.costs.malformed
+    if not action:
+        return "", 0, terms.costs.empty
+    limit = terms.moves_per_turn
+    return action[:limit], len(action) - limit, 0.0

@@ -12,7 +12,7 @@ from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import cells_of
 from pettingllms_envs.sokoban.guide import Guide, guide_of
 from pettingllms_envs.sokoban.rules import Level, deltas_of, run, step
-from pettingllms_envs.sokoban.scenes import scenes_of
+from pettingllms_envs.sokoban.scenes import Table, scenes_of
 from pettingllms_envs.sokoban.search import backward_layers, shortest_walk, solve
 from pettingllms_envs.sokoban.text import level_text, read_level
 
@@ -240,9 +240,17 @@ def test_search_is_bounded_and_says_so():
         solve(level, level.player, level.boxes, Guide(level).alive, node_limit=5)
 
 
+def test_tables_compute_what_is_missing_and_are_bounded():
+    computed = []
+    table = Table(lambda key: computed.append(key) or -key, 3)
+    assert [table[key] for key in (1, 2, 1, 3, 4, 1)] == [-1, -2, -1, -3, -4, -1]
+    assert computed == [1, 2, 3, 4, 1]
+    assert len(table) == 2
+
+
 def test_levels_keep_no_tables_when_pickled():
     level = read_level("#####\n#@$.#\n#####")
-    scenes_of(level).scene(level.player, level.boxes)
+    assert scenes_of(level).layouts[level.boxes].potentials[level.player] == 0
     assert level.memo
     copy = pickle.loads(pickle.dumps(level))
     assert copy == level

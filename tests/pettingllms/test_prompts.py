@@ -1,0 +1,37 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.prompts import CompiledText, PreparedTemplate, PromptTemplate
+
+VALUES = {"turn": 3, "board": "#@%s{x}\n", "rest": 1.5, "none": None, "pair": (1, 2)}
+
+literals = st.text("ab %s{}\n\u00e9", max_size=6).map(
+    lambda text: text.replace("{", "{{").replace("}", "}}")
+)
+fields = st.sampled_from(
+    ["{turn}", "{board}", "{rest}", "{none}", "{pair}", "{board!r}", "{turn:>5}", "{rest:.{turn}f}"]
+)
+
+
+@given(st.lists(st.one_of(literals, fields), max_size=8).map("".join))
+def test_a_compiled_text_is_filled_in_as_by_format(text):
+    compiled = CompiledText(text)
+    assert compiled.fill(VALUES) == text.format_map(VALUES)
+    if compiled.names is not None:
+        assert len(compiled.literals) == len(compiled.names) + 1
+        values = [*(str(VALUES[name]) for name in compiled.names), ""]
+        pairs = zip(compiled.literals, values, strict=True)
+        assert "".join(part for pair in pairs for part in pair) == text.format_map(VALUES)
+
+
+def test_conversions_and_format_specifications_are_left_to_format():
+    assert CompiledText("{turn} {board}").names == ("turn", "board")
+    assert CompiledText("{turn!s}").names is None
+    assert CompiledText("{turn:>5}").names is None
+    assert CompiledText("").names == ()
+
+
+def test_system_and_user_are_one_text_if_the_system_text_is_constant():
+    assert PreparedTemplate(PromptTemplate("A {{b}}", "{turn}")).whole.fill(VALUES) == "A {b}\n\n3"
+    assert PreparedTemplate(PromptTemplate("", "{turn}")).whole.fill(VALUES) == "3"
+    assert PreparedTemplate(PromptTemplate("{rest}", "{turn}")).whole is None
