@@ -30,13 +30,16 @@ from pathlib import Path
 from typing import Any
 
 from games_content import prompt_sizes, reference_success, split_overlap
+from games_sokoban import (
+    sokoban_aec_steps,
+    sokoban_aec_steps_on_one_level,
+    sokoban_core_steps,
+    sokoban_levels,
+)
+from prompt_tokens import TOKENIZER_HELP, token_counter
 
 import pettingllms
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.generator import Request, request_of
-from pettingllms_envs.sokoban.generator import generate as generate_level
-from pettingllms_envs.sokoban.rules import deltas_of, step
-from pettingllms_envs.sokoban.scenes import scenes_of
 from pettingllms_envs.sudoku.generator import generate as generate_puzzle
 from pettingllms_envs.sudoku.rules import fill, start
 
@@ -50,6 +53,7 @@ BEATEN = {
     "sokoban_6x6_3_boxes_levels": ("reasoning-gym", "gem-llm"),
     "sokoban_core_steps": ("gem-llm", "paper_code_estimate"),
     "sokoban_aec_steps": ("gem-llm", "paper_code_estimate"),
+    "sokoban_aec_steps_on_one_level": ("gem-llm", "paper_code_estimate"),
     "sudoku_4x4_6_clues_levels": ("reasoning-gym", "gem-llm"),
     "sudoku_9x9_40_clues_levels": ("textarena", "reasoning-gym", "gem-llm"),
     "sudoku_9x9_31_clues_levels": ("gem-llm", "reasoning-gym"),
@@ -59,52 +63,6 @@ BEATEN = {
     "forks": ("gem-llm", "copy.deepcopy"),
 }
 """Our workload -> the peers that are measured on it, the fastest known first."""
-
-
-def request(num_boxes: int, split: str | None) -> Request:
-    """Return the request of default 6x6 levels."""
-    return request_of(6, 6, num_boxes, 0.25, None, None, split, budget=80)
-
-
-def sokoban_levels(num_boxes: int, split: str | None = None) -> Callable[[int], Iterator[int]]:
-    """6x6 levels with their exact shortest length; no box starts on a goal."""
-
-    def work(seed: int) -> Iterator[int]:
-        rng, wanted = random.Random(seed), request(num_boxes, split)
-        while True:
-            for _ in range(20):
-                generate_level(rng, wanted)
-            yield 20
-
-    return work
-
-
-def sokoban_core_steps(seed: int) -> Iterator[int]:
-    """Single moves with the new board's text, without PettingZoo."""
-    rng = random.Random(seed)
-    level = generate_level(rng, request(1, None))
-    floor, text, delta = level.floor, scenes_of(level).text, deltas_of(level.stride)
-    player, boxes = level.player, level.boxes
-    changes = [delta[move] for move in rng.choices("UDLR", k=5000)]
-    while True:
-        for change in changes:
-            player, boxes = step(floor, player, boxes, change)
-            text(player, boxes)
-        yield len(changes)
-
-
-def sokoban_aec_steps(seed: int) -> Iterator[int]:
-    """`step` and `last` of the two-agent environment, one move in each text."""
-    env = SokobanEnv(team="proposer-planner", max_turns=10**9, stop_when_lost=False)
-    env.reset(seed=seed)
-    texts = [f'#### ["{move}"]' for move in random.Random(seed).choices("UDLR", k=1000)]
-    while True:
-        for text in texts:
-            env.step(text)
-            env.last()
-            if env.terminations["planner_0"]:
-                env.reset(seed=seed)
-        yield len(texts)
 
 
 def sudoku_levels(size: int, clues: int) -> Callable[[int], Iterator[int]]:
@@ -161,6 +119,7 @@ WORKLOADS: dict[str, Callable[[int], Iterator[int]]] = {
     "sokoban_6x6_1_box_levels_of_split_train": sokoban_levels(1, "train"),
     "sokoban_core_steps": sokoban_core_steps,
     "sokoban_aec_steps": sokoban_aec_steps,
+    "sokoban_aec_steps_on_one_level": sokoban_aec_steps_on_one_level,
     "sudoku_4x4_6_clues_levels": sudoku_levels(4, 6),
     "sudoku_9x9_40_clues_levels": sudoku_levels(9, 40),
     "sudoku_9x9_31_clues_levels": sudoku_levels(9, 31),
@@ -224,7 +183,8 @@ def measure(num_rounds: int, seconds: float, python: str | None) -> dict[str, An
         gem = theirs.get("gem-llm", {}).get("sokoban_6x6_1_box_levels")
         if gem:
             estimate = {name: x * gem for name, x in PAPER_STEPS_PER_GEM_LEVEL.items()}
-            estimate["sokoban_aec_steps"] = estimate["sokoban_core_steps"]
+            for name in ("sokoban_aec_steps", "sokoban_aec_steps_on_one_level"):
+                estimate[name] = estimate["sokoban_core_steps"]
             theirs["paper_code_estimate"] = estimate
         theirs["copy.deepcopy"] = {"forks": ours["copy.deepcopy of forks"]}
         for name, value in ours.items():
@@ -263,6 +223,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of a measurement")
     parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--tokenizer", help=TOKENIZER_HELP)
     options = parser.parse_args()
     result = {
         "suite": "games",
@@ -284,7 +245,7 @@ def main() -> None:
         **measure(options.rounds, options.seconds, options.peers_python),
         "split_overlap": split_overlap(),
         "reference_success": reference_success(),
-        "prompt_characters": prompt_sizes(),
+        "prompt_sizes": prompt_sizes(token_counter(options.tokenizer)),
     }
     options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))

@@ -6,6 +6,8 @@ import itertools
 import random
 from typing import Any
 
+from prompt_tokens import TokenCounter
+
 from pettingllms.splits import split_of
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.generator import canonical_form, generate, request_of
@@ -66,15 +68,15 @@ def reference_success(num_levels: int = 200) -> dict[str, dict[str, float]]:
     return found
 
 
-def prompt_sizes() -> dict[str, dict[str, int]]:
-    """Characters of each role's first observation with default arguments."""
+def prompt_sizes(count: TokenCounter) -> dict[str, Any]:
+    """Characters and tokens of each role's first observation with default arguments."""
     teams = ("tool-planner", "proposer-planner", "single")
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, Any] = {"tokens": count.rule}
     for maker, team, tool in itertools.product((SokobanEnv, SudokuEnv), teams, ("python", "call")):
         if team == "tool-planner" or tool == "python":
             env = maker(team=team, tool=tool)
             env.reset(seed=0)
             suffix = f" ({tool})" if team == "tool-planner" else ""
             name = f"{env.metadata['name']} {team}{suffix}"
-            found[name] = {agent: len(env.observe(agent)) for agent in env.possible_agents}
+            found[name] = count.sizes(env)
     return found

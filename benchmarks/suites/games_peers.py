@@ -126,6 +126,7 @@ WORKLOADS = {
     ("gem-llm", "sokoban_6x6_3_boxes_levels"): lambda: gem_levels(3),
     ("gem-llm", "sokoban_core_steps"): gem_steps,
     ("gem-llm", "sokoban_aec_steps"): gem_steps,
+    ("gem-llm", "sokoban_aec_steps_on_one_level"): gem_steps,
     ("gem-llm", "forks"): gem_forks,
     ("gem-llm", "sudoku_4x4_6_clues_levels"): lambda: gem_sudoku(4, 10),
     ("gem-llm", "sudoku_9x9_40_clues_levels"): lambda: gem_sudoku(9, 41),

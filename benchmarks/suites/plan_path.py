@@ -28,6 +28,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from prompt_tokens import TOKENIZER_HELP, TokenCounter, token_counter
+
 import pettingllms
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.plan_path.generator import Request, generate
@@ -134,7 +136,7 @@ def peer_rate(python: str, seed: int) -> tuple[float, str]:
     return float(rate), peer_version
 
 
-def measure(num_rounds: int, peer_python: str | None) -> dict[str, object]:
+def measure(num_rounds: int, peer_python: str | None, tokenizer: str | None) -> dict[str, object]:
     """Time all workloads in interleaved rounds."""
     rates: dict[str, list[float]] = {name: [] for name in WORKLOADS}
     peer: list[float] = []
@@ -163,7 +165,7 @@ def measure(num_rounds: int, peer_python: str | None) -> dict[str, object]:
         "ratios": {name: _summary(values) for name, values in ratios.items()},
         "split_overlap": split_overlap(),
         "reference_success": reference_success(),
-        "prompt_characters": prompt_sizes(),
+        "prompt_sizes": prompt_sizes(token_counter(tokenizer)),
         "versions": {
             "python": platform.python_version(),
             "pettingllms": pettingllms.__version__,
@@ -211,15 +213,15 @@ def reference_success(num_levels: int = 500) -> dict[str, dict[str, float]]:
     return found
 
 
-def prompt_sizes() -> dict[str, dict[str, int]]:
-    """Characters of each role's first observation, 10x10."""
-    sizes: dict[str, dict[str, int]] = {}
+def prompt_sizes(count: TokenCounter) -> dict[str, Any]:
+    """Characters and tokens of each role's first observation, 10x10."""
+    sizes: dict[str, Any] = {"tokens": count.rule}
     for team in ("tool-planner", "proposer-planner", "single"):
         for tool in ("call", "python") if team == "tool-planner" else ("call",):
             env = pettingllms.make("plan_path_v0", checks=False, team=team, tool=tool)
             env.reset(seed=0)
             name = f"{team} ({tool})" if team == "tool-planner" else team
-            sizes[name] = {agent: len(env.observe(agent)) for agent in env.possible_agents}
+            sizes[name] = count.sizes(env)
     return sizes
 
 
@@ -247,6 +249,7 @@ def main() -> None:
     parser.add_argument("--peer-python", help="interpreter with reasoning-gym installed")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--tokenizer", help=TOKENIZER_HELP)
     arguments = parser.parse_args()
     result = {
         "suite": "plan_path",
@@ -258,7 +261,7 @@ def main() -> None:
         },
         "hardware": f"{platform.system()} {platform.machine()}, one process, CPU time",
         "seeds": list(range(arguments.rounds)),
-        **measure(arguments.rounds, arguments.peer_python),
+        **measure(arguments.rounds, arguments.peer_python, arguments.tokenizer),
     }
     arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     json.dump(result, sys.stdout, indent=2)
