@@ -71,13 +71,14 @@ def sokoban_aec_steps(seed: int) -> Iterator[int]:
 
 def sokoban_aec_steps_on_one_level(seed: int) -> Iterator[int]:
     """The same, on and on in one level, as the peers are timed, which keep nothing per level."""
-    env = SokobanEnv(team="proposer-planner", max_turns=10**9, stop_when_lost=False)
+    env = SokobanEnv(team="proposer-planner", max_turns=10**6, stop_when_lost=False)
     env.reset(seed=seed)
     texts = [f'#### ["{move}"]' for move in random.Random(seed).choices("UDLR", k=1000)]
+    step, last = env.step, env.last
     while True:
         for text in texts:
-            env.step(text)
-            env.last()
-            if env.terminations["planner_0"]:
+            step(text)
+            _, _, terminated, truncated, _ = last()
+            if terminated or truncated:
                 env.reset(seed=seed)
         yield len(texts)
