@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from pettingllms_trainers.cli import main
 from pettingllms_trainers.metrics import is_timing
 from pettingllms_trainers.run_files import read_lines
 
@@ -101,6 +103,23 @@ def whole(config, tmp_path_factory):
     for policy in ("t", "p"):
         assert sum(f"loss/{policy}/loss" in line for line in found[1]) >= 3, "it has learnt"
     return found
+
+
+@pytest.mark.slow
+def test_a_resumed_run_repeats_its_refills(config, tmp_path):
+    """Levels go on where they stopped, however many rounds earlier steps took."""
+    flags = ["--num-steps", "3", "--rollout.max-refills", "2", "--rollout.min-groups", "4"]
+    flags += ["--rollout.num-levels", "1", "--checkpoint.keep", "9"]
+    flags += ["--warm-start.num-steps", "5"]
+    out = tmp_path / "run"
+    assert main([str(config), "--output-dir", str(out), *flags]) == 0
+    whole = results(out)
+    refills = [line["rollout/num_refills"] for line in whole[1][1:]]
+    assert sum(refills[:2]) > 0, "there is something to repeat"
+    shutil.rmtree(out / "checkpoints" / "step-00000003")
+    (out / "eval.json").unlink()
+    assert main([str(config), "--output-dir", str(out), *flags, "--resume"]) == 0
+    assert results(out) == whole
 
 
 @pytest.mark.slow

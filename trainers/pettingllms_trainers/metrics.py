@@ -33,6 +33,8 @@ METRICS: Mapping[str, str] = {
     "rollout/num_failed_candidates": "Candidates left out because generation failed.",
     "rollout/num_player_actions": "Actions of roles that are played without weights: one each, not "
     "compared and not trained.",
+    "rollout/num_refills": "Rounds of further levels, played because a policy had too few groups "
+    "whose rewards differ.",
     "rollout/success": "Share of rollouts whose followed path solves the task. With greedy advance "
     "this is best-of-K: no learning curve.",
     "rollout/num_turns": "Mean number of turns of a rollout.",

@@ -7,7 +7,7 @@ import contextlib
 import math
 import random
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pettingllms import role_of
@@ -65,16 +65,23 @@ class EpisodeSpec(NamedTuple):
 
 
 def episode_specs(
-    *, seed: int, step: int, first_level: int, num_levels: int, num_trajectories: int = 1
+    *,
+    seed: int,
+    step: int,
+    first_level: int,
+    num_levels: int,
+    num_trajectories: int = 1,
+    num_played: int = 0,
 ) -> list[EpisodeSpec]:
-    """Return `num_trajectories` episodes of each level of a train step.
+    """Return `num_trajectories` episodes of each of some levels of a train step.
 
     Args:
         seed: Seed of the run.
         step: Train step, part of the chance of sampling.
-        first_level: Level cursor: number of levels the run has used so far.
+        first_level: Level cursor: number of levels the run had used before the step.
         num_levels: E, at least 1.
         num_trajectories: 1 for tree sampling; K independent ones for parallel sampling.
+        num_played: Levels of the step that come before these.
     """
     return [
         EpisodeSpec(
@@ -82,7 +89,7 @@ def episode_specs(
             env_seed=derive_seed(seed, "level", first_level + level),
             seed=derive_seed(seed, "episode", step, level, trajectory),
         )
-        for level in range(num_levels)
+        for level in range(num_played, num_played + num_levels)
         for trajectory in range(num_trajectories)
     ]
 
@@ -158,11 +165,9 @@ class _Rollout:
         try:
             return self._tree(await self._play())
         except EnvironmentFailure as error:
-            self._failures.tell(str(error), error)
-            return self._tree(None, RolloutStatus.ENV_FAILED, str(error))
+            return self._failed(RolloutStatus.ENV_FAILED, error)
         except _SamplingFailed as error:
-            self._failures.tell(str(error), error, error.kind)
-            return self._tree(None, RolloutStatus.GENERATION_FAILED, str(error))
+            return self._failed(RolloutStatus.GENERATION_FAILED, error, error.kind)
         finally:
             await self._episodes.close(self._spec.episode)
 
@@ -213,12 +218,10 @@ class _Rollout:
         )
         return await self._episodes.follow(episode, chosen)
 
-    async def _sample(
-        self, policy: Policy, role: str, prompt_ids: tuple[int, ...]
-    ) -> list[Completion]:
+    async def _sample(self, policy: Policy, role: str, prompt: tuple[int, ...]) -> list[Completion]:
         """Return candidates of an engine."""
         request = GenerateRequest(
-            prompt_ids=prompt_ids,
+            prompt_ids=prompt,
             num_candidates=self._settings.num_candidates,
             sampling=self._settings.sampling[role],
             seed=derive_seed(self._spec.seed, "sample", len(self._nodes)),
@@ -248,20 +251,17 @@ class _Rollout:
             raise _SamplingFailed(self.drop_cause)
         return usable
 
-    def _tree(
-        self,
-        outcome: TreeOutcome | None,
-        status: RolloutStatus = RolloutStatus.OK,
-        cause: str | None = None,
-    ) -> RolloutTree:
+    def _failed(self, status: RolloutStatus, error: Exception, kind: str = "") -> RolloutTree:
+        self._failures.tell(str(error), error, kind)
+        return replace(self._tree(None), status=status, cause=str(error))
+
+    def _tree(self, outcome: TreeOutcome | None) -> RolloutTree:
         return RolloutTree(
             episode=self._spec.episode,
             env_seed=self._spec.env_seed,
             initial_state_hash=self._initial_hash,
             nodes=tuple(self._nodes),
             outcome=outcome,
-            status=status,
-            cause=cause,
         )
 
 

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from pettingllms_trainers.advantage import Estimator
 from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.episode import Episodes
 from pettingllms_trainers.failures import FailureLog
+from pettingllms_trainers.groups import score_groups
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.rollout import RolloutSettings, episode_specs, play_episodes
 from pettingllms_trainers.types import RolloutTree, Sampling
 
-__all__ = ["Sampler", "num_candidates_per_decision", "sampling_of"]
+__all__ = ["Sample", "Sampler", "num_candidates_per_decision", "sampling_of"]
+
+
+class Sample(NamedTuple):
+    """The rollouts of a train step."""
+
+    trees: list[RolloutTree]
+    """One per episode."""
+    num_levels: int
+    """Levels that were played."""
+    num_refills: int
+    """Rounds of further levels among them."""
 
 
 class Sampler:
@@ -38,20 +54,38 @@ class Sampler:
         self._config = config
         self._failures = failures
         self._runner = runner
+        self.num_levels_used = 0
+        """Level cursor: training levels that the run has used. Whoever keeps a sample moves it."""
 
-    def rollouts(self, step: int) -> list[RolloutTree]:
-        """Return the rollouts of a train step; equal for equal weights.
+    def rollouts(self, step: int) -> Sample:
+        """Return the rollouts of a train step; equal for equal weights and levels used before.
+
+        Rounds of further levels are played as long as the configuration wants more groups that
+        have something to teach.
+
+        Source:
+            Dynamic sampling of DAPO (arXiv 2503.14476, section 3.2). Changed: all that was sampled
+            is kept, and rounds are limited.
 
         Raises:
             RolloutError: More rollouts or candidates failed than allowed.
         """
+        trees = self._round(step, 0)
+        num_refills = 0
+        while num_refills < self._config.rollout.max_refills and not self._has_enough(trees):
+            num_refills += 1
+            trees += self._round(step, num_refills)
+        return Sample(trees, (1 + num_refills) * self._config.rollout.num_levels, num_refills)
+
+    def _round(self, step: int, index: int) -> list[RolloutTree]:
         config = self._config.rollout
         specs = episode_specs(
             seed=self._config.seed,
             step=step,
-            first_level=step * config.num_levels,
+            first_level=self.num_levels_used,
             num_levels=config.num_levels,
             num_trajectories=1 if config.mode == "tree" else config.num_candidates,
+            num_played=index * config.num_levels,
         )
         settings = RolloutSettings(
             num_candidates=num_candidates_per_decision(config),
@@ -62,6 +96,13 @@ class Sampler:
         return self._runner.run(
             play_episodes(self._episodes, self._pool, specs, settings, self._failures)
         )
+
+    def _has_enough(self, trees: Sequence[RolloutTree]) -> bool:
+        """Return whether every policy that is trained has as many useful groups as wanted."""
+        scored = score_groups(trees, Estimator(**self._config.advantage.model_dump()))
+        num_groups = Counter(group.policy for group in scored.groups)
+        wanted = self._config.rollout.min_groups
+        return all(num_groups[name] >= wanted for name in self._pool.updaters())
 
 
 def sampling_of(config: RolloutConfig, role: str, temperature: float | None = None) -> Sampling:

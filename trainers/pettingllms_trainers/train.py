@@ -56,13 +56,8 @@ class Trainer:
             self._begin()
             step = 0
         while step < config.num_steps and self.stop.signal is None:
-            started = time.perf_counter()
-            trees = self.sampler.rollouts(step)
-            rollout_s = time.perf_counter() - started
-            if self.stop.signal is not None:
-                break  # nothing of this step has changed a policy yet
-            metrics = self._learn(step + 1, trees) | {"time/rollout_s": rollout_s}
-            metrics["time/step_s"] = time.perf_counter() - started
+            if (metrics := self._take_step(step)) is None:
+                break
             step += 1
             if step == config.num_steps or _is_due(step, config.evaluation.every):
                 metrics |= self._evaluate(step)
@@ -82,6 +77,7 @@ class Trainer:
             return None
         for name, updater in self.pool.updaters().items():
             updater.load_state(checkpoint.policies[name])
+        self.sampler.num_levels_used = checkpoint.num_levels_used
         self.pool.push_weights()
         self.recorder.note(f"going on after train step {checkpoint.step}")
         return checkpoint.step
@@ -93,6 +89,21 @@ class Trainer:
         self.pool.push_weights()
         self.recorder.metrics(0, metrics | self._evaluate(0))
         self._save(0)
+
+    def _take_step(self, step: int) -> dict[str, float] | None:
+        """Sample and learn; None when a signal came before anything has changed."""
+        started = time.perf_counter()
+        sample = self.sampler.rollouts(step)
+        rollout_s = time.perf_counter() - started
+        if self.stop.signal is not None:
+            return None
+        metrics = self._learn(step + 1, sample.trees)
+        self.sampler.num_levels_used += sample.num_levels
+        return metrics | {
+            "rollout/num_refills": sample.num_refills,
+            "time/rollout_s": rollout_s,
+            "time/step_s": time.perf_counter() - started,
+        }
 
     def _learn(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
         """Update every policy on its groups."""
@@ -129,7 +140,7 @@ class Trainer:
             self.checkpoints,
             self.pool.updaters(),
             step=step,
-            num_levels_used=step * self.config.rollout.num_levels,
+            num_levels_used=self.sampler.num_levels_used,
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
         )

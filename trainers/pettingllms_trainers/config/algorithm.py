@@ -53,6 +53,12 @@ class RolloutConfig(Section):
     """Tables [rollout.per_role.ROLE] of what differs for a role."""
     max_failed_fraction: float = Field(default=0.05, ge=0, lt=1)
     """Share of a step's rollouts, and of its candidates, that may fail before the run stops."""
+    max_refills: int = Field(default=0, ge=0)
+    """Rounds of num_levels further levels that a train step may play, while a policy that is
+    trained has fewer than min_groups groups whose rewards differ: the dynamic sampling of DAPO."""
+    min_groups: int = Field(default=1, ge=1)
+    """Groups whose rewards differ that every trained policy should have in a train step; counts
+    with max_refills only."""
     env_threads: int = Field(default=0, ge=0)
     """Threads that step environments while engines generate: for environments that run programs or
     verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run
