@@ -88,7 +88,7 @@ def _write(config: Config, name: str, state: Path, directory: Path) -> None:
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        policy.save_pretrained(partial)
+        policy.save_pretrained(partial, final=directory)
         os.replace(partial, directory)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

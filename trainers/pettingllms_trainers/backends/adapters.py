@@ -215,16 +215,21 @@ class Adapter:
         assert self.name is not None, "the base itself has no adapter"
         self.base._write(self.name, directory, self.base.source or "")
 
-    def save(self, directory: Path) -> None:
-        """Write an adapter directory of peft, with the base beside it when nobody else has it."""
+    def save(self, directory: Path, *, final: Path | None = None) -> None:
+        """Write an adapter directory of peft, with the base in it when nobody else has that.
+
+        Args:
+            directory: Where to write.
+            final: Where the directory will be moved to; None when it stays.
+        """
         if self.name is None:
             self.base._save_model(directory, dict(self.base.named_weights()))
             return
         source = self.base.source
         if source is None:
-            source = str((directory / "base").resolve())
-            self.base._save_model(Path(source), dict(self.base.named_weights()))
-            self.base.tokenizer.save_pretrained(source)
+            self.base._save_model(directory / "base", dict(self.base.named_weights()))
+            self.base.tokenizer.save_pretrained(directory / "base")
+            source = str((final or directory).resolve() / "base")
         self.base._write(self.name, directory, source)
 
     def save_merged(self, directory: Path) -> None:

@@ -206,15 +206,19 @@ class TransformersPolicy:
         for name, parameter in self.model.named_parameters():
             yield name, parameter.detach()
 
-    def save_pretrained(self, directory: str | Path) -> None:
+    def save_pretrained(self, directory: str | Path, *, final: Path | None = None) -> None:
         """Write weights and tokenizer as an ordinary Hugging Face directory; an adapter as peft's.
 
         An adapter directory names its base model; one of random weights is written into it.
+
+        Args:
+            directory: Where to write.
+            final: Where the directory will be moved to; None when it stays.
         """
         if self.adapter is None:
             self.model.save_pretrained(directory)
         else:
-            self.adapter.save(Path(directory))
+            self.adapter.save(Path(directory), final=final)
         self.tokenizer.save_pretrained(directory)
 
     def save_merged(self, directory: str | Path) -> None:
