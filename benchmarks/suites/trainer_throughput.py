@@ -16,19 +16,13 @@ median over the rounds with the smallest and the greatest value.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import random
-import statistics
-import subprocess
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import measuring
 import torch
 from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
@@ -40,8 +34,6 @@ from pettingllms_trainers.config import LossConfig, OptimizerConfig
 from pettingllms_trainers.models import CHARACTERS, build_tokenizer
 from pettingllms_trainers.types import GenerateRequest, SampledCompletion, Sampling, TrainingGroup
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-RESULT = REPOSITORY / "benchmarks" / "results" / "trainer_throughput.json"
 TOKENIZER = build_tokenizer(CHARACTERS)
 LOSS = LossConfig(clip_low=0.2, clip_high=0.28, entropy_coefficient=0.02)
 LEARNING_RATE = 1e-5
@@ -209,13 +201,6 @@ def as_groups(requests: list[GenerateRequest], completions: Any, seed: int) -> l
     ]
 
 
-def timed(work: Callable[..., Any], argument: Any) -> tuple[float, Any]:
-    """Return the CPU seconds that a call took, and its result."""
-    begin = time.process_time()
-    result = work(argument)
-    return time.process_time() - begin, result
-
-
 def measure(load: Workload, num_rounds: int) -> dict[str, Any]:
     """Time all arms of a workload in interleaved rounds; the first round is thrown away."""
     model = build_model(load)
@@ -234,12 +219,12 @@ def measure(load: Workload, num_rounds: int) -> dict[str, Any]:
         requests = build_requests(load, seed)
         sampled = None
         for name, work in generations.items():
-            spent, result = timed(work, requests)
+            spent, result = measuring.timed(partial(work, requests))
             sampled = result if sampled is None else sampled
-            seconds[name].append(spent)
+            seconds[name].append(spent.cpu_s)
         groups = as_groups(requests, sampled, seed)
         for name, work in updates.items():
-            seconds[name].append(timed(work, groups)[0])
+            seconds[name].append(measuring.timed(partial(work, groups))[0].cpu_s)
     seconds = {name: values[1:] for name, values in seconds.items()}
     return summary(load, model, seconds)
 
@@ -264,64 +249,35 @@ def summary(
         "workload": load._asdict() | {"num_parameters": model.num_parameters()},
         "sampled_tokens": num_sampled,
         "tokens_seen_by_a_padded_update": num_sampled + int(num_prompt) * load.num_candidates,
-        "seconds": {name: spread(values) for name, values in seconds.items()},
+        "seconds": {name: measuring.spread(values) for name, values in seconds.items()},
         "sampled_tokens_per_s": {
-            name: spread([num_sampled / value for value in values])
+            name: measuring.spread([num_sampled / value for value in values])
             for name, values in seconds.items()
         },
         "ratios": {
-            name: spread([a / b for a, b in zip(seconds[slow], seconds[fast], strict=True)])
+            name: measuring.ratios(seconds[slow], seconds[fast])
             for name, (slow, fast) in ratios.items()
         },
     }
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    """Return median, smallest and greatest of a series."""
-    return {
-        "median": round(statistics.median(values), 4),
-        "min": round(min(values), 4),
-        "max": round(max(values), 4),
-    }
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(REPOSITORY), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def main() -> None:
     """Run the suite and write its result file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument(
+        "--output", type=Path, default=measuring.RESULTS / "trainer_throughput.json"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    result = {
-        "suite": "trainer_throughput",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "python benchmarks/suites/trainer_throughput.py",
-        "git": {
-            "commit": _git("rev-parse", "HEAD"),
-            "is_dirty": bool(_git("status", "--porcelain", "--", "trainers")),
-        },
-        "hardware": f"{platform.system()} {platform.machine()}, one thread, CPU time",
-        "load_average": round(os.getloadavg()[0], 2),
-        "seeds": list(range(1, arguments.rounds + 1)),
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("torch", "transformers", "numpy")},
-        "workloads": {name: measure(load, arguments.rounds) for name, load in WORKLOADS.items()},
+    result = measuring.frame("trainer_throughput", range(1, arguments.rounds + 1))
+    result["workloads"] = {
+        name: measure(load, arguments.rounds) for name, load in WORKLOADS.items()
     }
-    arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    measuring.write(result, arguments.output)
     for name, found in result["workloads"].items():
-        for ratio, values in found["ratios"].items():
-            print(
-                f"{name:15} {ratio:45} {values['median']:6.2f}  {values['min']} .. {values['max']}"
-            )
-        for arm, values in found["seconds"].items():
-            print(
-                f"{name:15} {arm:45} {values['median']:6.3f} s  {values['min']} .. {values['max']}"
-            )
+        for arm, values in (found["ratios"] | found["seconds"]).items():
+            print(f"{name:15} {arm:45} {values['median']:6.3f}  {values['min']} .. {values['max']}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""What the suites of the trainer share: clocks, spreads, the frame of a result file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS = REPOSITORY / "benchmarks" / "results"
+LIBRARIES = ("torch", "transformers", "numpy")
+
+ResultT = TypeVar("ResultT")
+
+
+class Spent(NamedTuple):
+    """What a piece of work took."""
+
+    cpu_s: float
+    """CPU seconds of the whole process: little changed by what else the machine does."""
+    wall_s: float
+
+
+def timed(work: Callable[[], ResultT]) -> tuple[Spent, ResultT]:
+    """Return what a call took, and its result."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    result = work()
+    return Spent(time.process_time() - cpu, time.perf_counter() - wall), result
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return median, smallest and greatest of a series, to four digits."""
+    low, middle, high = (
+        float(f"{value:.4g}") for value in (min(values), statistics.median(values), max(values))
+    )
+    return {"median": middle, "min": low, "max": high}
+
+
+def ratios(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
+    """Return the spread of the ratios of two series, formed round by round."""
+    return spread([one / other for one, other in zip(slow, fast, strict=True)])
+
+
+def frame(suite: str, seeds: Sequence[int]) -> dict[str, Any]:
+    """Return what every result says about how it was made; call it when the run begins."""
+    return {
+        "suite": suite,
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": " ".join(["python", f"benchmarks/suites/{suite}.py", *_flags()]),
+        "git": {
+            "commit": _git("rev-parse", "HEAD"),
+            "is_dirty": bool(_git("status", "--porcelain", "--", "pettingllms", "trainers")),
+        },
+        "hardware": f"{platform.system()} {platform.machine()}, one thread, CPU time",
+        "load_average_before": round(os.getloadavg()[0], 2),
+        "seeds": list(seeds),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in LIBRARIES},
+    }
+
+
+def write(result: dict[str, Any], output: Path) -> None:
+    """Write a result that is complete."""
+    result["load_average_after"] = round(os.getloadavg()[0], 2)
+    output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def _flags() -> list[str]:
+    """Return the arguments of this process; what lies on this machine only is named PATH."""
+    return ["PATH" if "/" in word else word for word in sys.argv[1:]]
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(REPOSITORY), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,227 @@
+"""Train steps of the trainer beside those of TRL's `GRPOTrainer`, on the same work.
+
+    python benchmarks/suites/trainer_trl.py --trl-python PYTHON
+
+A step samples 8 completions of 64 tokens for each of 32 prompts of exactly 128 tokens, rewards
+them, and takes one optimizer step on all of them: GRPO without reference model, AdamW, gradients
+clipped to norm 1, float32. Both sides start from the same weights, read the same prompts and pay
+the same reward; no end token can be sampled. The numbers of prompt, sampled and trained tokens and
+of optimizer steps are checked after every step on both sides.
+
+TRL runs in a process of its own, with the interpreter that has it, and takes its steps in turn with
+ours; who begins changes from round to round. Both use one thread; times are CPU seconds. Ours is
+the way of a train step: environment, rollout trees, groups, advantages, update. TRL's rollout is
+`_generate_and_score_completions`, its update the rest of the step. Each side has the micro-batch
+size that was fastest for it. The first rounds are thrown away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import measuring
+import torch
+from trainer_words import (
+    COMPLETION_LENGTH,
+    LEARNING_RATE,
+    NUM_CANDIDATES,
+    NUM_PROMPTS,
+    PROMPT_LENGTH,
+    Ours,
+    Size,
+    save_model,
+)
+from transformers.utils import logging as transformers_logging
+
+PEER = Path(__file__).with_name("trainer_trl_peer.py")
+NUM_ROWS = NUM_PROMPTS * NUM_CANDIDATES
+SIZES = {"tiny": Size(1024, 128, 256, 2), "bench": Size(4096, 256, 768, 4)}
+
+
+class MicroBatch(NamedTuple):
+    """What each side has in memory at once."""
+
+    our_tokens: int
+    trl_rows: int
+
+
+MICRO_BATCHES = (MicroBatch(2048, 8), MicroBatch(4096, 16), MicroBatch(16384, 64))
+
+
+class Theirs:
+    """A process of TRL that takes a step when it is told to."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.about = self._answer()
+
+    def step(self) -> dict[str, float]:
+        """Let it take an optimizer step; return what it tells."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"TRL has ended with exit code {self._process.wait()}; see above")
+        return json.loads(line)
+
+
+@contextmanager
+def trl(python: str, settings: Mapping[str, Any]) -> Generator[Theirs]:
+    """Run TRL for as long as the context is open."""
+    path = Path(settings["output_dir"]) / "settings.json"
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    with subprocess.Popen(
+        [python, str(PEER), str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+    ) as process:
+        try:
+            yield Theirs(process)
+        finally:
+            process.kill()
+
+
+def check(side: str, step: int, figures: Mapping[str, float]) -> None:
+    """End the run unless a step did the work that is compared."""
+    expected = {
+        "num_completions": NUM_ROWS,
+        "num_prompt_tokens": NUM_ROWS * PROMPT_LENGTH,
+        "num_sampled_tokens": NUM_ROWS * COMPLETION_LENGTH,
+        "num_trained_tokens": NUM_ROWS * COMPLETION_LENGTH,
+        "num_optimizer_steps": step + 1,
+    }
+    found = {name: figures[name] for name in expected}
+    if found != expected:
+        raise SystemExit(f"{side} did other work in step {step}: {found}, expected {expected}")
+    if figures["num_with_advantage"] < 0.99 * NUM_ROWS:
+        raise SystemExit(f"{side} had advantages for {figures['num_with_advantage']:.0f} only")
+
+
+def play(
+    size: Size, python: str, micro_batch: MicroBatch, num_rounds: int
+) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]]]:
+    """Take steps of both sides in turn; return what is compared, and the figures of the steps."""
+    num_steps = num_rounds + 1
+    series: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        model = Path(folder) / "model"
+        save_model(size, model)
+        ours = Ours(size, model, micro_batch.our_tokens, runner)
+        settings = {
+            "model": str(model),
+            "output_dir": folder,
+            "prompts": [text for step in range(num_steps) for text in ours.prompts(step)],
+            "num_steps": num_steps,
+            "num_rows": NUM_ROWS,
+            "rows_per_microbatch": micro_batch.trl_rows,
+            "num_candidates": NUM_CANDIDATES,
+            "completion_length": COMPLETION_LENGTH,
+            "learning_rate": LEARNING_RATE,
+        }
+        with trl(python, settings) as theirs:
+            if theirs.about["num_parameters"] != ours.policy.model.num_parameters():
+                raise SystemExit(f"TRL has another model: {theirs.about}")
+            for step in range(num_steps):
+                for side in ("ours", "trl") if step % 2 else ("trl", "ours"):
+                    figures = theirs.step() if side == "trl" else ours.step(step)
+                    check(side, step, figures)
+                    series[side].append(figures)
+    return theirs.about, {side: figures[1:] for side, figures in series.items()}
+
+
+def measure(size: Size, python: str, num_rounds: int) -> dict[str, Any]:
+    """Find the best micro-batches of both sides, then compare with these."""
+    tried: dict[MicroBatch, dict[str, list[float]]] = {}
+    for micro_batch in MICRO_BATCHES:
+        _, series = play(size, python, micro_batch, 1)
+        tried[micro_batch] = {side: phases(steps)["update"] for side, steps in series.items()}
+    best = MicroBatch(
+        min(tried, key=lambda micro_batch: tried[micro_batch]["ours"]).our_tokens,
+        min(tried, key=lambda micro_batch: tried[micro_batch]["trl"]).trl_rows,
+    )
+    about, series = play(size, python, best, num_rounds)
+    return {
+        "workload": size._asdict() | best._asdict() | about,
+        "update_s_by_micro_batch": {
+            "ours": {m.our_tokens: round(seconds["ours"][0], 4) for m, seconds in tried.items()},
+            "trl": {m.trl_rows: round(seconds["trl"][0], 4) for m, seconds in tried.items()},
+        },
+        **summary(series),
+    }
+
+
+def phases(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Return the seconds of the phases of some steps."""
+    return {
+        "rollout": [step["rollout_cpu_s"] for step in steps],
+        "update": [step["step_cpu_s"] - step["rollout_cpu_s"] for step in steps],
+        "step": [step["step_cpu_s"] for step in steps],
+        "step_wall": [step["step_wall_s"] for step in steps],
+    }
+
+
+def summary(series: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Any]:
+    """Return seconds, rates and ratios of the phases."""
+    seconds = {side: phases(steps) for side, steps in series.items()}
+    num_tokens = NUM_ROWS * COMPLETION_LENGTH
+    return {
+        "tokens_per_step": {
+            "sampled": num_tokens,
+            "trained": num_tokens,
+            "prompt": NUM_ROWS * PROMPT_LENGTH,
+        },
+        "seconds": {
+            side: {phase: measuring.spread(values) for phase, values in found.items()}
+            for side, found in seconds.items()
+        },
+        "sampled_tokens_per_s": {
+            side: measuring.spread([num_tokens / value for value in found["rollout"]])
+            for side, found in seconds.items()
+        },
+        "ratios": {
+            f"{phase}_speedup_over_trl": measuring.ratios(
+                seconds["trl"][phase], seconds["ours"][phase]
+            )
+            for phase in ("rollout", "update", "step")
+        },
+    }
+
+
+def main() -> None:
+    """Measure both sizes and write the result."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--trl-python", required=True, help="interpreter with TRL 1.16 installed")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--output", type=Path, default=measuring.RESULTS / "trainer_trl.json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    transformers_logging.disable_progress_bar()
+    result = measuring.frame("trainer_trl", range(options.rounds))
+    result["workloads"] = {}
+    for name in options.sizes:
+        result["workloads"][name] = measure(SIZES[name], options.trl_python, options.rounds)
+        print(name, json.dumps(result["workloads"][name]["ratios"], indent=2), file=sys.stderr)
+    measuring.write(result, options.output)
+
+
+if __name__ == "__main__":
+    main()

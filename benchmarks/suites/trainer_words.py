@@ -1,0 +1,163 @@
+"""Our side of trainer_trl.py: one agent, texts of random words, train steps of the real parts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import measuring
+import torch
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from pettingllms import PromptTemplate, TextEnv, Transition
+from pettingllms_trainers.advantage import Estimator
+from pettingllms_trainers.assembly import build_policies, build_pool
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.episode import LocalEpisodes
+from pettingllms_trainers.failures import FailureLog
+from pettingllms_trainers.groups import ScoredGroups, score_groups, training_groups
+from pettingllms_trainers.rollout import episode_specs
+from pettingllms_trainers.sampler import Sampler
+from pettingllms_trainers.types import RolloutTree, UpdateStats
+
+NUM_PROMPTS, PROMPT_LENGTH = 32, 128
+NUM_CANDIDATES, COMPLETION_LENGTH = 8, 64
+LEARNING_RATE = 1e-5
+
+
+class Size(NamedTuple):
+    """Sizes of a Qwen3."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+
+
+class Words(TextEnv[str]):
+    """One agent answers a text of random words once; the reward is a hash of the answer."""
+
+    default_prompts: ClassVar = {"writer": PromptTemplate("", "{words}")}
+    prompt_fields: ClassVar = {"words": "the text"}
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__(stages=(("writer_0",),), max_turns=1)
+        self.vocab_size = vocab_size
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> str:
+        return " ".join(f"w{rng.randrange(self.vocab_size)}" for _ in range(PROMPT_LENGTH))
+
+    def _fields(self, state: str, agent: str) -> Mapping[str, object]:
+        return {"words": state}
+
+    def _parse(self, agent: str, text: str) -> str:
+        return text
+
+    def _act(self, state: str, agent: str, action: str) -> Transition:
+        return Transition(state, local=zlib.crc32(action.encode()) / 2**32, terminated=True)
+
+    def _ansi(self, state: str) -> str:
+        return state
+
+
+def save_model(size: Size, directory: Path) -> None:
+    """Write random weights and a tokenizer of one token per word, whose end token has no logit."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=size.vocab_size,
+        hidden_size=size.hidden_size,
+        intermediate_size=size.intermediate_size,
+        num_hidden_layers=size.num_layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=size.hidden_size // 4,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        eos_token_id=None,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(directory)
+    words = {f"w{index}": index for index in range(size.vocab_size)} | {"<eos>": size.vocab_size}
+    inner = Tokenizer(WordLevel(words, unk_token="w0"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    template = "{{ messages[-1]['content'] }}"
+    PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<eos>", pad_token="w0", chat_template=template
+    ).save_pretrained(directory)
+
+
+class Ours:
+    """Takes train steps with the pieces that `Trainer` is made of."""
+
+    def __init__(
+        self, size: Size, directory: Path, microbatch_tokens: int, runner: asyncio.Runner
+    ) -> None:
+        config = Config.model_validate(
+            {
+                "env": {"id": "words"},
+                "policies": {"writer": {"model": str(directory)}},
+                "roles": {"writer": "writer"},
+                "device": "cpu",
+                "rollout": {
+                    "num_levels": NUM_PROMPTS,
+                    "num_candidates": NUM_CANDIDATES,
+                    "max_completion_tokens": COMPLETION_LENGTH,
+                },
+                "loss": {"clip_low": 0.2, "clip_high": 0.28},
+                "optimizer": {
+                    "learning_rate": LEARNING_RATE,
+                    "tokens_per_microbatch": microbatch_tokens,
+                },
+            }
+        )
+        policies = build_policies(config)
+        self.policy = policies["writer"]
+        self._env = Words(size.vocab_size)
+        pool = build_pool(config, policies)
+        self._sampler = Sampler(LocalEpisodes(self._env), pool, config, FailureLog(), runner)
+        self._estimator = Estimator(**config.advantage.model_dump())
+
+    def prompts(self, step: int) -> list[str]:
+        """Return the texts of a step."""
+        texts: list[str] = []
+        for spec in episode_specs(
+            seed=0, step=step, first_level=step * NUM_PROMPTS, num_levels=NUM_PROMPTS
+        ):
+            self._env.reset(seed=spec.env_seed)
+            texts.append(self._env.messages("writer_0")[-1]["content"])
+        return texts
+
+    def step(self, step: int) -> dict[str, float]:
+        """Take a train step; return what its phases took and how many tokens it saw."""
+
+        def rollout() -> tuple[list[RolloutTree], ScoredGroups]:
+            trees = self._sampler.rollouts(step).trees
+            self._sampler.num_levels_used += NUM_PROMPTS
+            return trees, score_groups(trees, self._estimator)
+
+        def update() -> UpdateStats:
+            return self.policy.update(training_groups(scored.groups)["writer"])
+
+        sampled, (trees, scored) = measuring.timed(rollout)
+        learnt, stats = measuring.timed(update)
+        groups = [node for tree in trees for node in tree.nodes]
+        candidates = [c for group in scored.groups for c in group.candidates]
+        return {
+            "rollout_cpu_s": sampled.cpu_s,
+            "rollout_wall_s": sampled.wall_s,
+            "step_cpu_s": sampled.cpu_s + learnt.cpu_s,
+            "step_wall_s": sampled.wall_s + learnt.wall_s,
+            "num_completions": sum(len(group.candidates) for group in groups),
+            "num_with_advantage": sum(c.advantage != 0 for c in candidates),
+            "num_prompt_tokens": sum(len(g.prompt_ids) * len(g.candidates) for g in groups),
+            "num_sampled_tokens": sum(
+                len(c.completion.token_ids) for group in groups for c in group.candidates
+            ),
+            "num_trained_tokens": stats.num_tokens,
+            "num_optimizer_steps": step + stats.num_optimizer_steps,
+        }
