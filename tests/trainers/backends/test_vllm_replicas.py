@@ -35,6 +35,8 @@ class FakeServer(ThreadingHTTPServer):
             "logprobs_mode": "processed_logprobs",
             "max_model_len": 64,
             "vocab_size": len(TOKENIZER),
+            "max_loras": 3,
+            "max_lora_rank": 16,
         }
 
     def handle_error(self, request, client_address):
@@ -101,12 +103,14 @@ def servers(monkeypatch):
         yield found
 
 
-def connect(servers, **settings):
+def connect(servers, adapters=(0, 0), **settings):
     return VLLMServerEngine(
         [server.url for server in servers],
         TOKENIZER,
         stop_ids={END},
         config=VLLMServerConfig(**settings),
+        max_adapters=adapters[0],
+        max_adapter_rank=adapters[1],
     )
 
 
@@ -261,6 +265,61 @@ def test_wrong_servers_are_refused_at_the_start(servers):
         VLLMServerEngine(
             ["http://127.0.0.1:1"], TOKENIZER, stop_ids={END}, config=VLLMServerConfig()
         )
+
+
+def generate_with(engine, requests, adapter):
+    return asyncio.run(engine.generate_with(requests, [adapter] * len(requests)))
+
+
+def test_adapters_are_loaded_after_the_weights_and_named_by_requests(servers, requests, tmp_path):
+    engine = connect(servers[:2], adapters=(2, 16))
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_adapter("tool", tmp_path)
+    assert len(generate_with(engine, requests, "tool")) == 30
+    for server in servers[:2]:
+        load = ("/v1/load_lora_adapter", {"lora_name": "tool", "lora_path": str(tmp_path)})
+        assert load in server.calls
+        sent = [body["model"] for route, body in server.calls if "generate" in route]
+        assert sent == ["tool"] * 15
+
+
+def test_a_server_that_has_lost_its_adapters_is_left_out_until_it_gets_all(
+    servers, requests, tmp_path
+):
+    """Started again, it knows no adapter; it must not write with the bare base."""
+    engine = connect(servers[:2], adapters=(1, 8))
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_adapter("tool", tmp_path)
+    servers[1].script = {"/inference/v1/generate": (404, "The model `tool` does not exist")}
+    assert all(len(group) == 2 for group in generate_with(engine, requests, "tool"))
+    assert engine.needs_weights
+    num_calls = len(servers[1].calls)
+    engine.load_adapter("tool", tmp_path)
+    assert len(servers[1].calls) == num_calls, "not without the weights"
+    servers[1].script = {}
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_adapter("tool", tmp_path)
+    assert not engine.needs_weights
+    assert servers[1].calls[-2][0] == "/v1/load_lora_adapter"
+    for server in servers[:2]:
+        server.script = {"/v1/load_lora_adapter": (500, "does not fit")}
+    with pytest.raises(GenerationError, match=r"has taken what was to be loaded.*does not fit"):
+        engine.load_adapter("tool", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("adapters", "message"),
+    [
+        ((3, 8), r"room for 4 \(one stays empty\) of rank 8.*--max-loras 4 --max-lora-rank 8"),
+        ((2, 33), r"rank up to 16.*UPDATING=1 .*--max-loras 3 --max-lora-rank 64"),
+    ],
+)
+def test_servers_without_room_for_adapters_are_refused_at_the_start(servers, adapters, message):
+    with pytest.raises(ConfigError, match=message):
+        connect(servers, adapters=adapters)
+    servers[0].settings = servers[0].settings | {"max_loras": 0}
+    with pytest.raises(ConfigError, match=r"can load 0 LoRA adapters.*--enable-lora"):
+        connect(servers, adapters=(1, 8))
 
 
 def test_weights_are_written_in_parts(tmp_path, monkeypatch):

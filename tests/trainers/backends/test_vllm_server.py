@@ -33,7 +33,7 @@ FLAGS = [
     "--logprobs-mode=processed_logprobs",
     "--worker-extension-cls=pettingllms_trainers.backends.vllm_worker.TrainedWeights",
     "--enable-lora",
-    "--max-loras=2",
+    "--max-loras=3",
     "--max-lora-rank=8",
     # For a CPU: see `backends/vllm.py`.
     "--enforce-eager",
@@ -213,6 +213,28 @@ def test_servers_drive_a_training_run(servers, model_directory, small_run_file, 
     gaps = [value for line in lines for name, value in line.items() if "engine_gap_max" in name]
     assert len(gaps) >= 2
     assert max(gaps) < 1e-4
+
+
+def test_adapters_share_servers_in_a_training_run(
+    servers, model_directory, small_run_file, tmp_path
+):
+    """Two adapters on one base, on both servers, through the command line."""
+    flags = [
+        "--engine.kind=vllm_server", "--env.kwargs.tool=call", "--rollout.num-levels=8",
+        "--output-dir", str(tmp_path / "run"), "--warm-start.num-episodes=40",
+        "--warm-start.learning-rate=1e-2", "--optimizer.learning-rate=1e-2",
+    ]  # fmt: skip
+    for name in "tp":
+        flags += [f"--policies.{name}.model", str(model_directory(0))]
+        flags += [f"--policies.{name}.endpoints", *(server.url for server in servers)]
+        flags += [f"--policies.{name}.lora.rank=8"]
+    assert main([str(small_run_file(2)), *flags]) == 0
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")[1:]
+    gaps = [value for line in lines for name, value in line.items() if "engine_gap_max" in name]
+    moved = [value for line in lines for name, value in line.items() if "approx_kl" in name]
+    assert len(gaps) >= 2
+    assert max(gaps) < 1e-4
+    assert max(moved) > 1e-3, "an old adapter would be noticed"
 
 
 def test_servers_that_hang_or_die_are_taken_out(

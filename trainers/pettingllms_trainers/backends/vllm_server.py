@@ -172,12 +172,12 @@ class VLLMServerEngine:
         folder = Path(tempfile.mkdtemp(prefix="pettingllms-weights-", dir=parent))
         try:
             write_weights(folder, weights, self._dtype)
-            self._on_all(lambda replica: replica.load(folder, self._version))
+            self._on(self._replicas, lambda replica: replica.load(folder, self._version))
         finally:
             shutil.rmtree(folder)
 
     def load_adapter(self, name: str, directory: str | Path) -> None:
-        """Load a LoRA adapter into all replicas, or replace it.
+        """Load a LoRA adapter into all replicas that have the weights, or replace it.
 
         Args:
             name: Any; requests name it.
@@ -186,7 +186,8 @@ class VLLMServerEngine:
         Raises:
             GenerationError: No replica has taken it.
         """
-        self._on_all(lambda replica: replica.load_adapter(name, Path(directory)))
+        alive = [replica for replica in self._replicas if replica.loss is None]
+        self._on(alive, lambda replica: replica.load_adapter(name, Path(directory)))
 
     def release(self) -> None:
         """Do nothing: servers have memory of their own."""
@@ -195,8 +196,8 @@ class VLLMServerEngine:
     def _version(self) -> str:
         return f"{self._run}-{self._num_loads}"
 
-    def _on_all(self, action: Callable[[Replica], None]) -> None:
-        """Do something with all replicas at once; those that fail are taken out."""
+    def _on(self, replicas: Sequence[Replica], action: Callable[[Replica], None]) -> None:
+        """Do something with some replicas at once; those that fail are taken out."""
 
         def attempt(replica: Replica) -> str:
             try:
@@ -207,7 +208,7 @@ class VLLMServerEngine:
             return ""
 
         with ThreadPoolExecutor(len(self._replicas)) as executor:
-            causes = list(executor.map(attempt, self._replicas))
+            causes = list(executor.map(attempt, replicas))
         if all(causes):
             raise GenerationError(
                 f"no vLLM server has taken what was to be loaded ({'; '.join(causes)}). Their logs "
