@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pettingllms_trainers.advantage import Estimator
 from pettingllms_trainers.errors import GroupError
@@ -213,3 +215,45 @@ def test_return_to_go_credits_team_parts_of_all_and_own_local_parts():
 def test_leave_one_out_over_a_tree():
     scored = score_groups([tree(node([0, 0, 3]))], Estimator(baseline="leave_one_out", norm="none"))
     assert advantages(scored) == [[-1.5, -1.5, 3.0]]
+
+
+def mixed_tree(episode):
+    """One of twelve trees on six levels: two roles, two turns, differing rewards and prompts."""
+    nodes = [
+        node(
+            [(episode * 7 + index * index + k) % 5 / 2 for k in range(3)],
+            episode=episode,
+            index=index,
+            agent=agent,
+            turn=index // 2,
+            prompt=(episode // 2 + 1, index + 1),
+        )
+        for index, agent in enumerate(["caller_0", "echo_0"] * 2)
+    ]
+    return tree(*nodes, episode=episode, env_seed=episode // 2)
+
+
+@pytest.mark.parametrize(
+    ("grouping", "credit"),
+    [("at_grpo", "step"), ("agent_turn", "return_to_go"), ("trajectory", "episode"), ("none", "step")],
+)
+@given(st.permutations(range(12)))
+def test_the_order_of_trees_does_not_matter(grouping, credit, order):
+    estimator = Estimator(grouping=grouping, credit=credit)
+
+    def data(episodes):
+        scored = score_groups([mixed_tree(episode) for episode in episodes], estimator)
+        groups = training_groups(scored.groups)
+        assert set(groups) == {"caller", "echo"}
+        return {name: sorted(map(repr, found)) for name, found in groups.items()}, scored.num_used
+
+    assert data(order) == data(range(12))
+
+
+def test_decisions_of_players_are_not_compared():
+    player = replace(node([0.5], index=1, agent="echo_0"), prompt_ids=())
+    found = tree(node([0, 1], agent="caller_0"), player, node([1, 0], index=2, agent="caller_0"))
+    for estimator in (Estimator(), Estimator(grouping="none", credit="return_to_go")):
+        scored = score_groups([found], estimator)
+        assert set(scored.num_groups) == {"caller"}
+        assert set(training_groups(scored.groups)) == {"caller"}
