@@ -25,6 +25,7 @@ __all__ = ["main"]
 
 _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
+       pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
        pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N]
 
@@ -32,6 +33,8 @@ Train a team of agents with AT-GRPO as the TOML files CONFIG say; later ones ove
 
   warm-start           only the supervised steps on the environment's reference policies
   export               write a policy of a checkpoint as an ordinary Hugging Face directory
+  --dry-run            check everything and show what the run will need and do, and end; planned
+                       for the GPUs here, or for N GPUs of GIB each (80 without a GPU here)
   --resume             go on with the run in its output directory
   --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
   CONFIG --help        explain every key, with its value after reading CONFIG
@@ -66,6 +69,9 @@ def _run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
     if not is_warm_start:
         parser.add_argument("--resume", action="store_true")
+        parser.add_argument("--dry-run", action="store_true")
+        parser.add_argument("--gpus", type=int)
+        parser.add_argument("--gpu-memory", type=float)
     options, rest = parser.parse_known_args(arguments[is_warm_start:])
     paths = list(itertools.takewhile(lambda argument: not argument.startswith("-"), rest))
     if not paths:
@@ -74,6 +80,13 @@ def _run(arguments: Sequence[str]) -> int:
     config = load_config([Path(path) for path in paths], rest[len(paths) :])
     if is_warm_start:
         return commands.warm_start(config)
+    if options.dry_run:
+        # Imported here: torch and transformers take seconds.
+        from pettingllms_trainers.plan.show import show_plan
+
+        return show_plan(
+            config, is_resumed=options.resume, num_gpus=options.gpus, gpu_gib=options.gpu_memory
+        )
     return commands.train(config, is_resumed=options.resume)
 
 

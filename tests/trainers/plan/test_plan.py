@@ -1,0 +1,336 @@
+"""Plans of runs: counts are exact, memory adds up, and what is shown is what will happen."""
+
+import io
+
+import huggingface_hub.constants
+import peft
+import pytest
+import torch
+from rich.console import Console
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from pettingllms_trainers.backends.attention import flat_forward, use_layouts
+from pettingllms_trainers.backends.packed import PackedLayout
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.environments import make_environments
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.models import build_tiny
+from pettingllms_trainers.plan import make_plan
+from pettingllms_trainers.plan.memory import _LAYER_BYTES, Lengths, plan_memory
+from pettingllms_trainers.plan.shapes import shape_of
+from pettingllms_trainers.plan.view import plan_view, warnings_of
+
+GIB = 1 << 30
+SIZES = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "max_length": 128}
+
+
+def config_of(policy=None, **sections):
+    return Config.model_validate(
+        {
+            "env": {"id": "toy_echo_v0"},
+            "policies": {"p": policy or {"model": "Qwen/Qwen3-8B"}},
+            "roles": {"caller": "p", "echo": "p"},
+            **sections,
+        }
+    )
+
+
+def plan_of(config, **devices):
+    env, _ = make_environments(config)
+    return make_plan(config, env, **{"num_gpus": 1, "gpu_gib": 80} | devices)
+
+
+@pytest.mark.parametrize(
+    ("model", "number"),
+    [
+        ("Qwen/Qwen3-0.6B", 596_049_920),
+        ("Qwen/Qwen3-1.7B", 1_720_574_976),
+        ("Qwen/Qwen3-4B", 4_022_468_096),
+        ("Qwen/Qwen3-8B", 8_190_735_360),
+        ("Qwen/Qwen3-14B", 14_768_307_200),
+        ("Qwen/Qwen3-32B", 32_762_123_264),
+    ],
+)
+def test_published_models_have_as_many_weights_as_their_files(model, number):
+    shape = shape_of("p", PolicyConfig(model=model))
+    assert shape.num_parameters == shape.num_trained == number
+    assert shape.source in ("published sizes, no config.json here", "config.json in the cache")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    return build_tiny(path, hidden_size=64, num_layers=2, num_heads=2, max_length=128)
+
+
+def test_counts_are_those_of_the_real_model_and_adapter(directory):
+    model = AutoModelForCausalLM.from_pretrained(directory)
+    number = sum(p.numel() for p in model.parameters())
+    for policy in (PolicyConfig(model=str(directory)), PolicyConfig(model="tiny", **SIZES)):
+        assert shape_of("p", policy).num_parameters == number
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear"))
+    shape = shape_of("p", PolicyConfig(model=str(directory), lora={"rank": 4}))
+    assert shape.num_trained == sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    assert shape.num_parameters == number
+    few = PolicyConfig(model=str(directory), lora={"rank": 4, "targets": ["q_proj"]})
+    assert 0 < shape_of("p", few).num_trained < shape.num_trained
+
+
+def test_an_unknown_model_is_a_clear_error(monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError, match=r"\[policies.p\] model = 'no/such'.*known: Qwen/Qwen3"):
+        shape_of("p", PolicyConfig(model="no/such"))
+
+
+def kept_bytes(kind, num_layers, lora):
+    """Return what layers keep for the backward pass, of 192 tokens, without weights."""
+    settings = {"hidden_size": 64, "num_heads": 2, "intermediate_size": 256, "max_length": 256}
+    with torch.random.fork_rng():
+        model = _model(num_layers, settings, kind)
+    use_layouts(model)
+    if lora:
+        peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear"))
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    weights = {tuple(p.shape) for p in model.parameters() if p.ndim == 2}
+    weights |= {shape[::-1] for shape in weights}
+    found, alive = {}, []
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        is_copy_of_weight = tensor.dtype == torch.bfloat16 and tuple(tensor.shape) in weights
+        if storage.data_ptr() not in own and not is_copy_of_weight:
+            found[storage.data_ptr()] = storage.nbytes()
+        alive.append(tensor)
+        return tensor
+
+    layout = PackedLayout([96], [48, 48], [0, 0], torch.device("cpu"))
+    positions = torch.cat([torch.arange(96), torch.arange(96, 144), torch.arange(96, 144)])
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=kind != "float32"),
+    ):
+        flat_forward(
+            model, torch.zeros(192, dtype=torch.long), positions, layout, torch.tensor([9])
+        )
+    return sum(found.values())
+
+
+def _model(num_layers, settings, kind) -> PreTrainedModel:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=32,
+        hidden_size=64,
+        intermediate_size=256,
+        num_hidden_layers=num_layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+    )
+    model = Qwen3ForCausalLM(config).train()
+    return model.bfloat16() if kind in ("bfloat16 weights", "adapter") else model
+
+
+@pytest.mark.parametrize("kind", list(_LAYER_BYTES))
+def test_what_a_layer_keeps_is_counted(kind):
+    lora = kind == "adapter"
+    measured = (kept_bytes(kind, 3, lora) - kept_bytes(kind, 2, lora)) / 192
+    sizes = (64, 256, 128, 64)
+    estimate = sum(a * b for a, b in zip(_LAYER_BYTES[kind], sizes, strict=True))
+    assert estimate == pytest.approx(measured, rel=0.06)
+
+
+def memory_of(config, num_ranks=1, gpu_gib=80):
+    shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
+    lengths = dict.fromkeys(shapes, Lengths(4096, 4096))
+    return plan_memory(config, shapes, lengths, num_ranks=num_ranks, gpu_bytes=gpu_gib * GIB)
+
+
+P = 8_190_735_360
+
+
+@pytest.mark.parametrize(
+    ("deepspeed", "precision", "weights", "gradients", "optimizer", "cpu"),
+    [
+        ({}, "float32", 4 * P, 4 * P, 8 * P, 0),
+        ({}, "bfloat16", 4 * P, 4 * P, 8 * P, 0),
+        ({"stage": 1}, "bfloat16", 2 * P, 6 * P, 12 * P // 8, 0),
+        ({"stage": 2}, "bfloat16", 2 * P, 4 * P // 8, 12 * P // 8, 0),
+        ({"stage": 3}, "bfloat16", 2 * P // 8, 4 * P // 8, 12 * P // 8, 0),
+        ({"stage": 3}, "float32", 4 * P // 8, 4 * P // 8, 12 * P // 8, 0),
+        ({"stage": 2, "offload": "optimizer"}, "bfloat16", 2 * P, 0, 0, 2 * P),
+        ({"stage": 3, "offload": "all"}, "bfloat16", 0, 0, 0, 2 * P + P // 4),
+    ],
+)
+def test_what_is_shared_out(deepspeed, precision, weights, gradients, optimizer, cpu):
+    config = config_of(deepspeed=deepspeed, engine={"precision": precision})
+    memory = memory_of(config, num_ranks=8)
+    own = memory.policies["p"]
+    assert (own.weights, own.gradients, own.optimizer) == (weights, gradients, optimizer)
+    assert own.cpu == pytest.approx(cpu, abs=8)
+    assert memory.cpu == own.cpu * 8
+    assert memory.updating > own.weights + own.gradients + own.optimizer + own.activations
+
+
+def test_adapters_share_one_base():
+    shared = {"model": "Qwen/Qwen3-8B", "lora": {"rank": 32}}
+    config = Config.model_validate(
+        {
+            "env": {"id": "toy_echo_v0"},
+            "policies": {"a": shared, "b": shared},
+            "roles": {"caller": "a", "echo": "b"},
+            "engine": {"kind": "vllm", "precision": "bfloat16"},
+        }
+    )
+    memory = memory_of(config)
+    trained = shape_of("a", config.policies["a"]).num_trained
+    assert memory.policies["a"].weights == 2 * P + 4 * trained
+    assert memory.policies["b"].weights == 4 * trained
+    assert memory.engine_weights == 2 * P
+
+
+def test_engines_sleep_while_policies_learn():
+    vllm = {"gpu_memory_utilization": 0.5}
+    awake = memory_of(config_of(engine={"kind": "vllm", "vllm": vllm}))
+    asleep = memory_of(config_of(engine={"kind": "vllm", "vllm": vllm | {"sleep": True}}))
+    assert awake.updating - asleep.updating == 39 * GIB
+    assert awake.generating == asleep.generating
+    exact = memory_of(config_of(engine={"kind": "vllm", "vllm": {"kv_cache_bytes": 5 * GIB}}))
+    assert exact.kv_cache == 5 * GIB
+    servers = config_of(
+        {"model": "Qwen/Qwen3-8B", "endpoints": ["http://x:1"]}, engine={"kind": "vllm_server"}
+    )
+    assert memory_of(servers).engine_total == 0
+
+
+def test_smaller_settings_need_less():
+    def activations(**optimizer):
+        return memory_of(config_of(optimizer=optimizer)).policies["p"].activations
+
+    plain = activations(tokens_per_microbatch=16384)
+    assert activations(tokens_per_microbatch=8192) < plain
+    assert activations(tokens_per_microbatch=16384, gradient_checkpointing=True) < plain / 4
+    # A completion is never cut: fewer tokens than the longest sequence do not help.
+    assert activations(tokens_per_microbatch=64) == activations(tokens_per_microbatch=8192)
+    reference = memory_of(config_of(loss={"kl_coefficient": 0.1})).policies["p"].reference
+    assert reference == 4 * P
+
+
+def test_a_step_at_most():
+    tiny = {"model": "tiny", **SIZES}
+    rollout = {"num_levels": 5, "num_candidates": 4, "max_completion_tokens": 6}
+    rollout["per_role"] = {"echo": {"max_completion_tokens": 9}}
+    optimizer = {"groups_per_minibatch": 4, "num_epochs": 2}
+    config = config_of(
+        tiny, rollout=rollout, optimizer=optimizer, num_steps=10,
+        evaluation={"num_episodes": 7, "every": 5},
+    )  # fmt: skip
+    plan = plan_of(config)
+    step = plan.step
+    assert (step.num_turns, step.agents) == (3, ("caller_0", "echo_0"))
+    assert step.num_decisions == 5 * 3 * 2
+    assert step.num_samples == 5 * 3 * 2 * 4
+    assert step.num_completion_tokens == 5 * 3 * 2 * 4 * 9, "the longest of the policy's roles"
+    assert step.num_optimizer_steps == {"p": 2 * 8}
+    assert (plan.num_held_out, plan.num_evaluations) == (14, 3)
+    assert plan.prompts["echo"].is_measured
+    assert plan.lengths["p"].completion == 9
+    parallel = plan_of(config.model_copy(update={"rollout": config.rollout.model_copy(
+        update={"mode": "parallel"})})).step  # fmt: skip
+    assert (parallel.num_decisions, parallel.num_samples) == (120, 120)
+
+
+def test_without_a_tokenizer_prompts_are_counted_in_bytes():
+    plan = plan_of(config_of())
+    assert not plan.prompts["echo"].is_measured
+    env, _ = make_environments(config_of())
+    assert plan.prompts["echo"].num_tokens > sum(
+        len(message["content"]) for message in env.messages("echo_0")
+    )
+
+
+def shown(config, plan):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(plan_view(config, plan))
+    return console.file.getvalue()
+
+
+def test_what_does_not_fit_is_told_with_advice():
+    config = config_of(
+        engine={"kind": "vllm", "precision": "bfloat16", "vllm": {"sleep": True}},
+        optimizer={"gradient_checkpointing": True, "tokens_per_microbatch": 8192},
+        rollout={"max_completion_tokens": 2048},
+    )
+    plan = plan_of(config, num_gpus=8)
+    assert not plan.fits
+    text = shown(config, plan)
+    assert "warning" in text
+    assert "deepspeed.stage = 3" in text.split("These fit:")[1]
+    sharded = config.model_copy(
+        update={"deepspeed": config.deepspeed.model_copy(update={"stage": 3})}
+    )
+    plan = plan_of(sharded, num_gpus=8)
+    assert plan.fits
+    assert list(warnings_of(sharded, plan)) == []
+    assert "The estimate fits." in shown(sharded, plan)
+
+
+def test_small_caches_and_lonely_shards_are_told():
+    config = config_of(
+        {"model": "Qwen/Qwen3-0.6B"},
+        engine={"kind": "vllm", "vllm": {"kv_cache_bytes": 1 << 20, "max_model_len": 8192}},
+        rollout={"max_completion_tokens": 2048},
+        deepspeed={"stage": 2},
+    )
+    told = " ".join(warnings_of(config, plan_of(config)))
+    assert "holds no sequence of 8192 tokens" in told
+    assert "deepspeed.stage shares out nothing" in told
+
+
+def test_prompts_that_do_not_fit_are_told():
+    config = config_of({"model": "tiny", **SIZES}, rollout={"max_completion_tokens": 120})
+    told = " ".join(warnings_of(config, plan_of(config)))
+    assert "prompts of p begin at" in told
+
+
+@pytest.fixture
+def dry_run(small_run_file, tmp_path, capsys, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", refuse)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*flags):
+        code = main([str(small_run_file()), "--output-dir", "run", "--dry-run", *flags])
+        captured = capsys.readouterr()
+        assert list(tmp_path.iterdir()) == []
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(dry_run):
+    code, out, _ = dry_run()
+    assert code == 0
+    assert "planned for: the CPU" in out
+    assert "The estimate fits." in out
+    code, out, _ = dry_run("--gpus", "8", "--gpu-memory", "24", "--every-policy.hidden-size", "32")
+    assert code == 0
+    assert "planned for: 8 GPUs of 24 GiB" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--env.kwargs.size", "1"], "4 to 64"),
+        (["--roles.judge", "p"], "'judge' is no role"),
+        (["--gpus", "0"], "both must be positive"),
+        (["--evaluation.references", "gredy"], 'did you mean "greedy"'),
+    ],
+)
+def test_a_dry_run_finds_what_a_run_would(dry_run, flags, message):
+    code, out, err = dry_run(*flags)
+    assert (code, out) == (2, "")
+    assert message in err

@@ -1,0 +1,95 @@
+"""What a run will need and do, told without loading weights: `pettingllms-train --dry-run`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pettingllms import TextEnv
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.plan.devices import Devices, devices_of
+from pettingllms_trainers.plan.memory import USABLE, Lengths, MemoryPlan, plan_memory
+from pettingllms_trainers.plan.shapes import ModelShape, shape_of
+from pettingllms_trainers.plan.step import (
+    RolePrompt,
+    StepPlan,
+    first_prompts,
+    lengths_of,
+    plan_step,
+)
+from pettingllms_trainers.plan.variants import Variant, plan_variants
+
+__all__ = ["Plan", "make_plan"]
+
+
+class Plan(NamedTuple):
+    """What a run will need and do."""
+
+    devices: Devices
+    shapes: dict[str, ModelShape]
+    """Policy to the sizes of its model; players have none."""
+    prompts: dict[str, RolePrompt]
+    """Role to its longest prompt in the first turn."""
+    lengths: dict[str, Lengths]
+    """Policy to its longest sequences."""
+    step: StepPlan
+    memory: MemoryPlan
+    variants: tuple[Variant, ...]
+    """Other ways to train the same policies."""
+    num_evaluations: int
+    """Held-out evaluations of the run, the one before training included."""
+    num_held_out: int
+    """Held-out episodes of one evaluation, over its arms."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the estimate leaves room on the device."""
+        return self.memory.peak <= USABLE * self.devices.num_bytes
+
+
+def make_plan(
+    config: Config,
+    env: TextEnv[Any],
+    *,
+    num_gpus: int | None = None,
+    gpu_gib: float | None = None,
+) -> Plan:
+    """Return the plan of a run; nothing is written, and no weights are loaded.
+
+    Args:
+        config: The run's configuration.
+        env: Training environment; it is not changed.
+        num_gpus: GPUs to plan for; None for what the run would use here.
+        gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.
+
+    Raises:
+        ConfigError: The sizes of a model are not known.
+    """
+    devices = devices_of(config, num_gpus, gpu_gib)
+    shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
+    prompts = first_prompts(config, env)
+    lengths = lengths_of(config, shapes, prompts)
+    num_ranks = _num_ranks(config, devices)
+    every = config.evaluation.every
+    middle = sum(step % every == 0 for step in range(1, config.num_steps)) if every else 0
+    return Plan(
+        devices=devices,
+        shapes=shapes,
+        prompts=prompts,
+        lengths=lengths,
+        step=plan_step(config, env, lengths),
+        memory=plan_memory(
+            config,
+            shapes,
+            lengths,
+            num_ranks=num_ranks,
+            gpu_bytes=devices.num_bytes,
+        ),
+        variants=plan_variants(config, lengths, num_ranks=num_ranks, gpu_bytes=devices.num_bytes),
+        num_evaluations=1 + middle + (config.num_steps > 0),
+        num_held_out=2 * config.evaluation.num_episodes,
+    )
+
+
+def _num_ranks(config: Config, devices: Devices) -> int:
+    """Return how many processes share an update: Ray's workers of a policy, or all launched."""
+    return config.ray.workers_per_policy if config.ray.enabled else max(devices.num_gpus, 1)

@@ -1,0 +1,166 @@
+"""Sizes of a model from its configuration alone: built without weights, counted exactly."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen3Config
+
+from pettingllms_trainers.config import PolicyConfig
+from pettingllms_trainers.config.policies import TINY, base_of_adapter
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.models import CHARACTERS, build_tiny
+
+__all__ = ["ModelShape", "shape_of"]
+
+_PUBLISHED: dict[str, tuple[int, int, int, int, int, bool]] = {
+    # Hidden size, feed-forward size, layers, query heads, key-value heads, tied embeddings.
+    # Source: the config.json of each model, and table 1 of the Qwen3 report (arXiv 2505.09388).
+    "Qwen/Qwen3-0.6B": (1024, 3072, 28, 16, 8, True),
+    "Qwen/Qwen3-1.7B": (2048, 6144, 28, 16, 8, True),
+    "Qwen/Qwen3-4B": (2560, 9728, 36, 32, 8, True),
+    "Qwen/Qwen3-8B": (4096, 12288, 36, 32, 8, False),
+    "Qwen/Qwen3-14B": (5120, 17408, 40, 40, 8, False),
+    "Qwen/Qwen3-32B": (5120, 25600, 64, 64, 8, False),
+}
+
+
+class ModelShape(NamedTuple):
+    """What memory depends on."""
+
+    num_parameters: int
+    """All weights, tied ones once."""
+    num_trained: int
+    """Weights that are trained: those of the adapter, or all."""
+    num_matrix_parameters: int
+    """Weights of linear layers, the output head included."""
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    """Query heads."""
+    query_size: int
+    """Query heads times head size."""
+    key_value_size: int
+    """Key-value heads times head size."""
+    vocab_size: int
+    context_length: int
+    """Longest prompt and completion together, in tokens."""
+    source: str
+    """Where the sizes come from."""
+
+
+def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
+    """Return the sizes of a policy's model, without loading or downloading weights.
+
+    Args:
+        name: Name of the policy, for messages.
+        policy: Its model and adapter.
+
+    Raises:
+        ConfigError: There is no configuration of this model, and it is not a published one.
+        InvalidArgument: The sizes of a tiny model do not go together.
+    """
+    source = base_of_adapter(policy.model) or policy.model
+    if source == TINY:
+        return _tiny_shape(policy)
+    try:
+        return _shape(source, policy.lora.rank, policy.lora.targets)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"[policies.{name}] model = {policy.model!r}: its config.json cannot be read "
+            f"({reason}). Name a directory with it, or download the model first; without a network "
+            f"only these are known: {', '.join(_PUBLISHED)}"
+        ) from error
+
+
+def _tiny_shape(policy: PolicyConfig) -> ModelShape:
+    with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
+        build_tiny(
+            folder,
+            vocabulary=tuple(dict.fromkeys(policy.vocabulary)) or CHARACTERS,
+            hidden_size=policy.hidden_size,
+            num_layers=policy.num_layers,
+            num_heads=policy.num_heads,
+            max_length=policy.max_length,
+        )
+        config = AutoConfig.from_pretrained(folder)
+    lora = policy.lora
+    return _counted(config, lora.rank, lora.targets, "sizes in the run file")
+
+
+@functools.cache
+def _shape(source: str, rank: int, targets: str | tuple[str, ...]) -> ModelShape:
+    """Look on this machine, then among the published sizes, then on the hub: the first is fast."""
+    if Path(source).is_dir():
+        config, origin = AutoConfig.from_pretrained(source), "config.json in the directory"
+    else:
+        try:
+            config = AutoConfig.from_pretrained(source, local_files_only=True)
+            origin = "config.json in the cache"
+        except OSError:
+            if source in _PUBLISHED:
+                config, origin = _published(source), "published sizes, no config.json here"
+            else:
+                config, origin = AutoConfig.from_pretrained(source), "config.json of the hub"
+    return _counted(config, rank, targets, origin)
+
+
+def _published(source: str) -> Qwen3Config:
+    hidden, intermediate, layers, heads, key_value_heads, is_tied = _PUBLISHED[source]
+    return Qwen3Config(
+        vocab_size=151936,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=key_value_heads,
+        head_dim=128,
+        max_position_embeddings=40960,
+        tie_word_embeddings=is_tied,
+    )
+
+
+def _counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str) -> ModelShape:
+    text = config.get_text_config()
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    num_heads = text.num_attention_heads
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // num_heads
+    return ModelShape(
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        num_trained=_num_trained(model, rank, targets),
+        num_matrix_parameters=sum(
+            module.weight.numel()
+            for module in model.modules()
+            if isinstance(module, torch.nn.Linear)
+        ),
+        hidden_size=text.hidden_size,
+        intermediate_size=text.intermediate_size,
+        num_layers=text.num_hidden_layers,
+        num_heads=num_heads,
+        query_size=num_heads * head_size,
+        key_value_size=(getattr(text, "num_key_value_heads", None) or num_heads) * head_size,
+        vocab_size=text.vocab_size,
+        context_length=text.max_position_embeddings,
+        source=source,
+    )
+
+
+def _num_trained(model: PreTrainedModel, rank: int, targets: str | tuple[str, ...]) -> int:
+    """Return the number of trained weights; the model gets the adapter, if there is one."""
+    if rank:
+        import peft
+
+        layers = targets if isinstance(targets, str) else list(targets)
+        with torch.device("meta"):
+            adapted: Any = peft.get_peft_model(
+                model, peft.LoraConfig(r=rank, target_modules=layers)
+            )
+        return sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    return sum(p.numel() for p in model.parameters())

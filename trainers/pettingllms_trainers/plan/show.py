@@ -1,0 +1,50 @@
+"""`pettingllms-train --dry-run`: check all that can be checked, show the plan, write nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from transformers.utils import logging as transformers_logging
+
+from pettingllms_trainers.boards import check_boards
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.environments import make_environments
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.plan import make_plan
+from pettingllms_trainers.plan.view import plan_view
+from pettingllms_trainers.run_files import RunFiles
+
+__all__ = ["show_plan"]
+
+
+def show_plan(
+    config: Config,
+    *,
+    is_resumed: bool = False,
+    num_gpus: int | None = None,
+    gpu_gib: float | None = None,
+) -> int:
+    """Show the plan of a run.
+
+    Args:
+        config: The run's configuration.
+        is_resumed: Whether the run would go on with what is in its output directory.
+        num_gpus: GPUs to plan for; None for what the run would use here.
+        gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.
+
+    Returns:
+        Exit code.
+
+    Raises:
+        PettingLLMsError: Bad input.
+    """
+    if (num_gpus is not None and num_gpus < 1) or (gpu_gib is not None and gpu_gib <= 0):
+        raise ConfigError(f"--gpus is {num_gpus} and --gpu-memory {gpu_gib}; both must be positive")
+    transformers_logging.disable_progress_bar()
+    check_boards(config.logging)
+    env, _ = make_environments(config)
+    RunFiles(Path(config.output_dir)).check(config, is_resumed=is_resumed)
+    plan = make_plan(config, env, num_gpus=num_gpus, gpu_gib=gpu_gib)
+    Console().print(plan_view(config, plan))
+    return 0

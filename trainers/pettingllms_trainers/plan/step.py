@@ -1,0 +1,167 @@
+"""What one train step does at most: decisions, samples, tokens, optimizer steps."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from transformers import AutoTokenizer
+
+from pettingllms import TextEnv, role_of
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.policies import TINY, PolicyConfig
+from pettingllms_trainers.models import CHARACTERS, build_tokenizer
+from pettingllms_trainers.plan.memory import Lengths
+from pettingllms_trainers.plan.shapes import ModelShape
+from pettingllms_trainers.sampler import num_candidates_per_decision, sampling_of
+
+__all__ = ["RolePrompt", "StepPlan", "first_prompts", "lengths_of", "plan_step"]
+
+_NUM_LEVELS = 8
+_TEMPLATE_BYTES = 64
+
+CountTokens = Callable[[Sequence[Mapping[str, str]]], int]
+
+
+class RolePrompt(NamedTuple):
+    """The longest prompt of a role in the first turn of some training levels."""
+
+    num_tokens: int
+    is_measured: bool
+    """False: one token for every byte, because there is no tokenizer on this machine."""
+
+
+class StepPlan(NamedTuple):
+    """Upper limits of one train step."""
+
+    num_levels: int
+    num_turns: int
+    agents: tuple[str, ...]
+    num_decisions: int
+    """Of all levels: turns times agents, every episode at its turn limit."""
+    num_samples: int
+    """Completions."""
+    num_prompt_tokens: int
+    num_completion_tokens: int
+    num_optimizer_steps: Mapping[str, int]
+    """Of each policy that is trained."""
+
+
+def first_prompts(config: Config, env: TextEnv[Any]) -> dict[str, RolePrompt]:
+    """Return the longest first-turn prompt of every role that a model plays.
+
+    Args:
+        config: The run's configuration.
+        env: Training environment; it is not changed.
+    """
+    longest: dict[str, RolePrompt] = {}
+    probe = env.fork()
+    for level in range(_NUM_LEVELS):
+        probe.reset(seed=derive_seed(config.seed, "planned level", level))
+        for agent in probe.possible_agents:
+            role = role_of(agent)
+            policy = config.models.get(config.roles[role])
+            if policy is not None:
+                count = _counter(policy)
+                messages = probe.messages(agent)
+                size = _num_bytes(messages) if count is None else count(messages)
+                known = longest.get(role, RolePrompt(0, False))
+                longest[role] = RolePrompt(max(size, known.num_tokens), count is not None)
+    return longest
+
+
+def lengths_of(
+    config: Config, shapes: Mapping[str, ModelShape], prompts: Mapping[str, RolePrompt]
+) -> dict[str, Lengths]:
+    """Return the longest sequences of every policy.
+
+    A prompt can grow up to what the engine takes beside a completion; where no limit is set, it is
+    taken as a first prompt with one more completion, of another agent, in it.
+    """
+    lengths: dict[str, Lengths] = {}
+    longest = {
+        role: sampling_of(config.rollout, role).max_completion_tokens for role in config.roles
+    }
+    for name, shape in shapes.items():
+        roles = [role for role, player in config.roles.items() if player == name]
+        completion = max(longest[role] for role in roles)
+        limit = shape.context_length
+        if config.engine.kind == "vllm" and config.engine.vllm.max_model_len:
+            prompt = min(config.engine.vllm.max_model_len, limit) - completion
+        else:
+            first = max(prompts[role].num_tokens for role in roles)
+            prompt = min(first + max(longest.values()), max(limit - completion, 1))
+        lengths[name] = Lengths(max(prompt, 1), completion)
+    return lengths
+
+
+def plan_step(config: Config, env: TextEnv[Any], lengths: Mapping[str, Lengths]) -> StepPlan:
+    """Return the upper limits of a train step.
+
+    Args:
+        config: The run's configuration.
+        env: Training environment.
+        lengths: Longest sequences of every policy with a model.
+    """
+    rollout = config.rollout
+    agents = tuple(env.possible_agents)
+    num_episodes = rollout.num_levels * (1 if rollout.mode == "tree" else rollout.num_candidates)
+    num_samples = num_candidates_per_decision(rollout)
+    per_agent = num_episodes * env.max_turns
+    players = [config.roles[role_of(agent)] for agent in agents]
+    asked = [lengths[name] for name in players if name in lengths]
+    return StepPlan(
+        num_levels=rollout.num_levels,
+        num_turns=env.max_turns,
+        agents=agents,
+        num_decisions=per_agent * len(agents),
+        num_samples=per_agent * num_samples * len(asked),
+        num_prompt_tokens=per_agent * sum(each.prompt for each in asked),
+        num_completion_tokens=per_agent * num_samples * sum(each.completion for each in asked),
+        num_optimizer_steps={
+            name: _num_optimizer_steps(config, per_agent * players.count(name))
+            for name, policy in config.models.items()
+            if not policy.frozen
+        },
+    )
+
+
+def _num_optimizer_steps(config: Config, num_groups: int) -> int:
+    size = config.optimizer.groups_per_minibatch or num_groups
+    return config.optimizer.num_epochs * math.ceil(num_groups / size)
+
+
+def _num_bytes(messages: Sequence[Mapping[str, str]]) -> int:
+    return sum(len(message["content"].encode()) + _TEMPLATE_BYTES for message in messages)
+
+
+def _counter(policy: PolicyConfig) -> CountTokens | None:
+    tokenizer = _tokenizer(policy.model, policy.vocabulary)
+    if tokenizer is None or tokenizer.chat_template is None:
+        return None
+
+    def count(messages: Sequence[Mapping[str, str]]) -> int:
+        ids = tokenizer.apply_chat_template(
+            list(messages),
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+            **policy.chat_template_kwargs,
+        )
+        return len(ids)
+
+    return count
+
+
+@functools.cache
+def _tokenizer(model: str, vocabulary: str) -> Any:
+    """Return a tokenizer that is on this machine, or None."""
+    if model == TINY:
+        return build_tokenizer(tuple(dict.fromkeys(vocabulary)) or CHARACTERS)
+    try:
+        return AutoTokenizer.from_pretrained(model, local_files_only=True)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,191 @@
+"""A plan as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.plan import Plan
+from pettingllms_trainers.plan.memory import USABLE, gib
+
+__all__ = ["plan_view", "warnings_of"]
+
+
+def plan_view(config: Config, plan: Plan) -> RenderableType:
+    """Return the plan of a run as tables."""
+    devices = plan.devices
+    parts: list[RenderableType] = [
+        Text(f"{config.env.id}, {config.num_steps} train steps, written to {config.output_dir}"),
+        Text(f"this machine: {devices.found}; planned for: {devices.wanted}"),
+        _policies(config, plan),
+        _memory(config, plan),
+        _variants(plan),
+        _step(config, plan),
+    ]
+    problems = list(warnings_of(config, plan))
+    parts += [Text(f"warning: {problem}", style="yellow") for problem in problems]
+    if not problems:
+        parts.append(Text("The estimate fits.", style="green"))
+    return Group(*parts)
+
+
+def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
+    """Yield what will not work, each with advice."""
+    devices, memory = plan.devices, plan.memory
+    if not plan.fits:
+        where = "GPU" if devices.num_gpus else "the machine"
+        fitting = [f"{v.keys} ({gib(v.peak)} GiB)" for v in plan.variants if v.fits]
+        advice = f"These fit: {'; '.join(fitting)}" if fitting else "Take more or larger GPUs"
+        yield (
+            f"{gib(memory.peak)} GiB are needed at the peak; of {gib(devices.num_bytes)} GiB of "
+            f"{where} a run can fill {gib(USABLE * devices.num_bytes)}. {advice}"
+        )
+    if config.engine.kind == "vllm":
+        yield from _engine_warnings(config, plan)
+    if config.ray.enabled and devices.num_gpus:
+        wanted = config.ray.workers_per_policy * config.ray.gpus_per_worker * len(config.models)
+        if wanted > devices.num_gpus:
+            yield (
+                f"Ray is asked for {wanted:g} GPUs and there are {devices.num_gpus}: fewer "
+                "ray.workers_per_policy, or a fraction in ray.gpus_per_worker"
+            )
+    if config.deepspeed.stage and devices.num_gpus < 2 and config.deepspeed.offload == "none":
+        yield (
+            "deepspeed.stage shares out nothing in one process: start one for each GPU with "
+            "torchrun --nproc-per-node, set deepspeed.offload, or leave the key out"
+        )
+    for name, lengths in plan.lengths.items():
+        first = _first(config, plan, name)
+        if lengths.prompt < first:
+            yield (
+                f"prompts of {name} begin at {first} tokens, and beside a "
+                f"completion of {lengths.completion} there is room for {lengths.prompt}: raise "
+                "engine.vllm.max_model_len, or lower rollout.max_completion_tokens"
+            )
+
+
+def _engine_warnings(config: Config, plan: Plan) -> Iterator[str]:
+    memory = plan.memory
+    if not plan.devices.num_gpus and config.engine.vllm.sleep:
+        yield "engine.vllm.sleep needs a GPU"
+    longest = max(sum(lengths) for lengths in plan.lengths.values())
+    shape = max(plan.shapes.values(), key=lambda shape: shape.num_parameters)
+    per_token = 2 * shape.key_value_size * shape.num_layers
+    per_token *= 2 if config.engine.precision == "bfloat16" else 4
+    if plan.devices.num_gpus and memory.kv_cache < per_token * longest:
+        yield (
+            f"the KV cache of {gib(memory.kv_cache)} GiB holds no sequence of {longest} tokens "
+            f"({gib(per_token * longest)} GiB): raise engine.vllm.gpu_memory_utilization, or lower "
+            "engine.vllm.max_model_len"
+        )
+
+
+def _first(config: Config, plan: Plan, name: str) -> int:
+    """Return the longest measured prompt of a policy; 0 when none could be measured."""
+    prompts = [plan.prompts[role] for role, player in config.roles.items() if player == name]
+    return max((prompt.num_tokens for prompt in prompts if prompt.is_measured), default=0)
+
+
+def _policies(config: Config, plan: Plan) -> Table:
+    table = _table("Policies", "policy", "roles", "model", "parameters", "trained", "sizes from")
+    for name, policy in config.policies.items():
+        roles = ", ".join(role for role, player in config.roles.items() if player == name)
+        shape = plan.shapes.get(name)
+        if shape is None:
+            table.add_row(name, roles, policy.player, "-", "-", "a player, not trained")
+            continue
+        rank = f", LoRA rank {policy.lora.rank}" if policy.lora.rank else ""
+        trained = "-" if policy.frozen else f"{shape.num_trained:,}"
+        total = f"{shape.num_parameters:,}"
+        table.add_row(name, roles, policy.model + rank, total, trained, shape.source)
+    return table
+
+
+def _memory(config: Config, plan: Plan) -> Table:
+    memory = plan.memory
+    where = "each GPU" if plan.devices.num_gpus else "this machine"
+    table = _table(
+        f"Memory on {where}, GiB",
+        *("", "weights", "gradients", "optimizer", "reference", "micro-batch", "KV cache", "CPU"),
+    )
+    for name, own in memory.policies.items():
+        sizes = (own.weights, own.gradients, own.optimizer, own.reference, own.activations)
+        table.add_row(f"policy {name}", *map(gib, sizes), "", gib(own.cpu) if own.cpu else "")
+    weights, cache = gib(memory.engine_weights), gib(memory.kv_cache)
+    if config.engine.kind != "vllm_server":
+        table.add_row(f"engine {config.engine.kind}", weights, "", "", "", "", cache, "")
+    table.add_section()
+    asleep = ", engines asleep" if config.engine.vllm.sleep else ""
+    for label, size in (
+        ("while completions are written", memory.generating),
+        (f"while a policy learns{asleep}", memory.updating),
+        ("device", plan.devices.num_bytes),
+    ):
+        table.add_row(label, gib(size))
+    if memory.cpu:
+        table.add_row("host, all processes", "", "", "", "", "", "", gib(memory.cpu))
+    return table
+
+
+def _variants(plan: Plan) -> Table:
+    table = _table("Other ways", "way", "keys", "peak GiB", "CPU GiB", "fits")
+    for variant in plan.variants:
+        cpu = gib(variant.cpu) if variant.cpu else ""
+        fits = "yes" if variant.fits else "no"
+        table.add_row(variant.name, variant.keys, gib(variant.peak), cpu, fits)
+    return table
+
+
+def _step(config: Config, plan: Plan) -> Table:
+    step = plan.step
+    table = _table("A train step, at most", "what", "number", "how")
+    agents = f"{step.num_turns} turns x {len(step.agents)} agents ({', '.join(step.agents)})"
+    rows = [
+        ("levels", step.num_levels, f"rollout.num_levels, mode {config.rollout.mode}"),
+        ("decisions", step.num_decisions, agents),
+        ("samples", step.num_samples, f"K = {config.rollout.num_candidates}"),
+        ("prompt tokens", step.num_prompt_tokens, _prompt_text(config, plan)),
+        ("completion tokens", step.num_completion_tokens, _completion_text(plan)),
+    ]
+    rows += [
+        (f"optimizer steps of {name}", number, _minibatch_text(config))
+        for name, number in step.num_optimizer_steps.items()
+    ]
+    arms = f"{config.evaluation.num_episodes} levels, greedy and sampled"
+    rows.append(("held-out episodes", plan.num_held_out, f"{arms}, {plan.num_evaluations} times"))
+    for what, number, how in rows:
+        table.add_row(what, f"{number:,}", how)
+    return table
+
+
+def _prompt_text(config: Config, plan: Plan) -> str:
+    firsts = [
+        f"{role} {prompt.num_tokens}{'' if prompt.is_measured else ' (bytes: no tokenizer here)'}"
+        for role, prompt in plan.prompts.items()
+    ]
+    limits = sorted({lengths.prompt for lengths in plan.lengths.values()})
+    return f"of {' or '.join(map(str, limits))} at most; in turn 1: {', '.join(firsts)}"
+
+
+def _completion_text(plan: Plan) -> str:
+    limits = sorted({lengths.completion for lengths in plan.lengths.values()})
+    return f"of {' or '.join(map(str, limits))} at most"
+
+
+def _minibatch_text(config: Config) -> str:
+    size = config.optimizer.groups_per_minibatch or "all"
+    return f"optimizer.num_epochs = {config.optimizer.num_epochs}, {size} groups in each"
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for index, heading in enumerate(headings):
+        is_number = heading in {"parameters", "trained", "number", "peak GiB", "CPU GiB"} or (
+            index and title.startswith("Memory")
+        )
+        table.add_column(heading, justify="right" if is_number else "left")
+    return table
