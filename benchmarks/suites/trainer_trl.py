@@ -11,8 +11,8 @@ of optimizer steps are checked after every step on both sides.
 TRL runs in a process of its own, with the interpreter that has it, and takes its steps in turn with
 ours; who begins changes from round to round. Both use one thread; times are CPU seconds. Ours is
 the way of a train step: environment, rollout trees, groups, advantages, update. TRL's rollout is
-`_generate_and_score_completions`, its update the rest of the step. Each side has the micro-batch
-size that was fastest for it. The first rounds are thrown away.
+`_generate_and_score_completions`, its update the rest of the step. Each side has by
+default the micro-batch size that was fastest for it. The first round is thrown away.
 """
 
 from __future__ import annotations
@@ -53,9 +53,6 @@ class MicroBatch(NamedTuple):
 
     our_tokens: int
     trl_rows: int
-
-
-MICRO_BATCHES = (MicroBatch(2048, 8), MicroBatch(4096, 16), MicroBatch(16384, 64))
 
 
 class Theirs:
@@ -146,25 +143,10 @@ def play(
     return theirs.about, {side: figures[1:] for side, figures in series.items()}
 
 
-def measure(size: Size, python: str, num_rounds: int) -> dict[str, Any]:
-    """Find the best micro-batches of both sides, then compare with these."""
-    tried: dict[MicroBatch, dict[str, list[float]]] = {}
-    for micro_batch in MICRO_BATCHES:
-        _, series = play(size, python, micro_batch, 1)
-        tried[micro_batch] = {side: phases(steps)["update"] for side, steps in series.items()}
-    best = MicroBatch(
-        min(tried, key=lambda micro_batch: tried[micro_batch]["ours"]).our_tokens,
-        min(tried, key=lambda micro_batch: tried[micro_batch]["trl"]).trl_rows,
-    )
-    about, series = play(size, python, best, num_rounds)
-    return {
-        "workload": size._asdict() | best._asdict() | about,
-        "update_s_by_micro_batch": {
-            "ours": {m.our_tokens: round(seconds["ours"][0], 4) for m, seconds in tried.items()},
-            "trl": {m.trl_rows: round(seconds["trl"][0], 4) for m, seconds in tried.items()},
-        },
-        **summary(series),
-    }
+def measure(size: Size, python: str, micro_batch: MicroBatch, num_rounds: int) -> dict[str, Any]:
+    """Return the figures of a model."""
+    about, series = play(size, python, micro_batch, num_rounds)
+    return {"workload": size._asdict() | micro_batch._asdict() | about, **summary(series)}
 
 
 def phases(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -209,16 +191,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--trl-python", required=True, help="interpreter with TRL 1.16 installed")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--our-tokens", type=int, default=2048, help="of a micro-batch")
+    parser.add_argument("--trl-rows", type=int, default=16, help="of a micro-batch")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--output", type=Path, default=measuring.RESULTS / "trainer_trl.json")
     options = parser.parse_args()
+    micro_batch = MicroBatch(options.our_tokens, options.trl_rows)
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     transformers_logging.disable_progress_bar()
     result = measuring.frame("trainer_trl", range(options.rounds))
     result["workloads"] = {}
     for name in options.sizes:
-        result["workloads"][name] = measure(SIZES[name], options.trl_python, options.rounds)
+        result["workloads"][name] = measure(
+            SIZES[name], options.trl_python, micro_batch, options.rounds
+        )
         print(name, json.dumps(result["workloads"][name]["ratios"], indent=2), file=sys.stderr)
     measuring.write(result, options.output)
 
