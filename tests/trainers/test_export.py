@@ -2,6 +2,7 @@
 
 import shutil
 
+import peft
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -63,6 +64,7 @@ def test_an_earlier_step(run, export, tmp_path):
     ("flags", "message"),
     [
         ([], "trains several policies; name one with --policy: t, p"),
+        (["--policy", "p", "--merge"], "the policy 'p' has no LoRA adapter to merge"),
         (["--policy", "x"], "trains no policy 'x'; it trains: t, p"),
         (["--policy", "p", "--step", "1"], "no checkpoint of train step 1; it has those of 2, 3"),
     ],
@@ -100,6 +102,29 @@ def test_a_damaged_checkpoint_leaves_nothing_behind(run, export, tmp_path):
     assert code == 2
     assert "is damaged" in err
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_an_adapter_alone_and_merged(small_run_file, export, tmp_path):
+    """Both play alike, and neither like the base model."""
+    run = tmp_path / "run"
+    flags = ["--every-policy.lora.rank", "4", "--output-dir", str(run), "--optimizer.learning-rate"]
+    flags += ["1e-1", "--evaluation.num-episodes", "1", "--warm-start.learning-rate", "1e-1"]
+    assert main([str(small_run_file(1)), *flags]) == 0
+    alone, merged = tmp_path / "alone", tmp_path / "merged"
+    assert export(run, alone, "--policy", "p")[0] == 0
+    assert export(run, merged, "--policy", "p", "--merge")[0] == 0
+    assert (alone / "adapter_model.safetensors").is_file()
+    assert not (merged / "adapter_config.json").exists()
+    base = AutoModelForCausalLM.from_pretrained(alone / "base")
+    adapted = peft.PeftModel.from_pretrained(base, alone)
+    ids = torch.tensor([[4, 5, 6, 7]])
+    with torch.no_grad():
+        expected = adapted(ids).logits
+        got = AutoModelForCausalLM.from_pretrained(merged)(ids).logits
+        with adapted.disable_adapter():
+            without = adapted(ids).logits
+    assert torch.allclose(got, expected, atol=1e-5)
+    assert not torch.allclose(got, without, atol=1e-2)
 
 
 def test_usage(capsys):

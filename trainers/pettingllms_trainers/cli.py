@@ -27,7 +27,7 @@ _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
-       pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N]
+       pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge]
 
 Train a team of agents with AT-GRPO as the TOML files CONFIG say; later ones override earlier ones.
 
@@ -99,9 +99,14 @@ def _export(arguments: Sequence[str]) -> int:
     parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="new or empty")
     parser.add_argument("--policy", metavar="NAME", help="needed when the run trains several")
     parser.add_argument("--step", metavar="N", type=int, help="default: the newest checkpoint")
+    parser.add_argument("--merge", action="store_true", help="add a LoRA adapter to its base model")
     options = parser.parse_args(arguments)
     name, step = export_policy(
-        options.run, options.directory, policy=options.policy, step=options.step
+        options.run,
+        options.directory,
+        policy=options.policy,
+        step=options.step,
+        is_merged=options.merge,
     )
     sys.stdout.write(f"policy {name} after train step {step}: {options.directory}\n")
     return 0

@@ -11,14 +11,19 @@ from pettingllms.errors import suggestion
 from pettingllms_trainers.checkpoint import load_checkpoint
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.run_file import load_config
-from pettingllms_trainers.errors import CheckpointError, OutputDirError
+from pettingllms_trainers.errors import CheckpointError, ConfigError, OutputDirError
 from pettingllms_trainers.run_files import RunFiles
 
 __all__ = ["export_policy"]
 
 
 def export_policy(
-    run: Path, directory: Path, *, policy: str | None = None, step: int | None = None
+    run: Path,
+    directory: Path,
+    *,
+    policy: str | None = None,
+    step: int | None = None,
+    is_merged: bool = False,
 ) -> tuple[str, int]:
     """Write a trained policy of a run; the directory has all of it or is not there.
 
@@ -27,6 +32,8 @@ def export_policy(
         directory: Where to write; new or empty.
         policy: Name of the policy; None when the run trains only one.
         step: Train step of the checkpoint; None for the newest.
+        is_merged: Whether a LoRA adapter is added to the weights of its base model, instead of
+            being written alone.
 
     Returns:
         Name of the policy and train step.
@@ -34,7 +41,8 @@ def export_policy(
     Raises:
         CheckpointError: There is no such run, checkpoint or policy, or it is damaged.
         OutputDirError: The directory is a file or not empty.
-        ConfigError: The model that the policy began with cannot be loaded.
+        ConfigError: The model that the policy began with cannot be loaded, or there is no adapter
+            to merge.
     """
     _check_target(directory)
     files = RunFiles(run)
@@ -45,7 +53,9 @@ def export_policy(
     if checkpoint is None:
         raise CheckpointError(f"{run} has no checkpoint yet; the first one follows evaluation")
     name = _chosen(policy, list(checkpoint.policies))
-    _write(config, name, checkpoint.policies[name], directory)
+    if is_merged and not config.models[name].has_adapter:
+        raise ConfigError(f"the policy {name!r} has no LoRA adapter to merge; leave --merge out")
+    _write(config, name, checkpoint.policies[name], directory, is_merged=is_merged)
     return name, checkpoint.step
 
 
@@ -70,7 +80,7 @@ def _chosen(policy: str | None, known: Sequence[str]) -> str:
     return policy
 
 
-def _write(config: Config, name: str, state: Path, directory: Path) -> None:
+def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged: bool) -> None:
     # Imported here: torch and transformers take seconds, and bad input needs neither.
     from pettingllms_trainers.assembly import build_policies
 
@@ -78,6 +88,7 @@ def _write(config: Config, name: str, state: Path, directory: Path) -> None:
     alone = config.model_copy(
         update={
             "device": "cpu",
+            "deepspeed": config.deepspeed.model_copy(update={"stage": 0, "offload": "none"}),
             "engine": config.engine.model_copy(update=engine),
             "policies": {name: config.policies[name]},
         }
@@ -88,7 +99,10 @@ def _write(config: Config, name: str, state: Path, directory: Path) -> None:
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        policy.save_pretrained(partial, final=directory)
+        if is_merged:
+            policy.save_merged(partial)
+        else:
+            policy.save_pretrained(partial, final=directory)
         os.replace(partial, directory)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

@@ -38,6 +38,7 @@ class StepPlan(NamedTuple):
     """Upper limits of one train step."""
 
     num_levels: int
+    """Those of all refills included."""
     num_turns: int
     agents: tuple[str, ...]
     num_decisions: int
@@ -108,13 +109,14 @@ def plan_step(config: Config, env: TextEnv[Any], lengths: Mapping[str, Lengths])
     """
     rollout = config.rollout
     agents = tuple(env.possible_agents)
-    num_episodes = rollout.num_levels * (1 if rollout.mode == "tree" else rollout.num_candidates)
+    num_levels = rollout.num_levels * (1 + rollout.max_refills)
+    num_episodes = num_levels * (1 if rollout.mode == "tree" else rollout.num_candidates)
     num_samples = num_candidates_per_decision(rollout)
     per_agent = num_episodes * env.max_turns
     players = [config.roles[role_of(agent)] for agent in agents]
     asked = [lengths[name] for name in players if name in lengths]
     return StepPlan(
-        num_levels=rollout.num_levels,
+        num_levels=num_levels,
         num_turns=env.max_turns,
         agents=agents,
         num_decisions=per_agent * len(agents),

@@ -145,7 +145,7 @@ def _step(config: Config, plan: Plan) -> Table:
     table = _table("A train step, at most", "what", "number", "how")
     agents = f"{step.num_turns} turns x {len(step.agents)} agents ({', '.join(step.agents)})"
     rows = [
-        ("levels", step.num_levels, f"rollout.num_levels, mode {config.rollout.mode}"),
+        ("levels", step.num_levels, _level_text(config)),
         ("decisions", step.num_decisions, agents),
         ("samples", step.num_samples, f"K = {config.rollout.num_candidates}"),
         ("prompt tokens", step.num_prompt_tokens, _prompt_text(config, plan)),
@@ -174,6 +174,12 @@ def _prompt_text(config: Config, plan: Plan) -> str:
 def _completion_text(plan: Plan) -> str:
     limits = sorted({lengths.completion for lengths in plan.lengths.values()})
     return f"of {' or '.join(map(str, limits))} at most"
+
+
+def _level_text(config: Config) -> str:
+    refills = config.rollout.max_refills
+    more = f", and {refills} refills" if refills else ""
+    return f"rollout.num_levels{more}, mode {config.rollout.mode}"
 
 
 def _minibatch_text(config: Config) -> str:
