@@ -115,7 +115,12 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_lora(self) -> Config:
-        for name, policy in self.policies.items():
+        for name, policy in self.models.items():
+            if policy.has_adapter and self.deepspeed.stage:
+                raise ValueError(
+                    f"policies.{name} trains a LoRA adapter, of which there is little to share "
+                    "out; leave deepspeed.stage out"
+                )
             if not policy.lora.rank:
                 continue
             if base_of_adapter(policy.model) is not None:
