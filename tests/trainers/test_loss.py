@@ -123,7 +123,7 @@ def test_the_clip_cuts_gradients_and_counts_them(log_ratio, advantage, has_gradi
     statistics = TokenStatistics(new, torch.zeros(1))
     policy_loss(statistics, targets_of([0.0], [advantage]), config, diagnostics).backward()
     assert bool(new.grad) == has_gradient
-    assert diagnostics.sums[4] == (not has_gradient)
+    assert diagnostics.total().sums[4] == (not has_gradient)
 
 
 def test_entropy_bonus_and_kl_penalty_are_added_with_their_coefficients():
@@ -181,10 +181,11 @@ def test_diagnostics_of_equal_policies_are_neutral():
     diagnostics = Diagnostics()
     loss_of([-1.0, -2.0], [-1.0, -2.0], [1.0, -1.0], LossConfig(), diagnostics, entropy=0.5)
     loss_of([-1.0], [-2.0], [1.0], LossConfig(), diagnostics, entropy=0.5)
-    assert diagnostics.num_tokens == 3
-    assert diagnostics.ratio_max == pytest.approx(math.e)
-    assert diagnostics.ratio_error == pytest.approx(math.e - 1)
-    loss, policy_part, entropy, ratio, clipped, kl, approx_kl = diagnostics.sums
+    assert diagnostics.total().num_tokens == 3
+    total = diagnostics.total()
+    assert total.ratio_max == pytest.approx(math.e)
+    assert total.ratio_error == pytest.approx(math.e - 1)
+    loss, policy_part, entropy, ratio, clipped, kl, approx_kl = total.sums
     assert (loss, policy_part) == (pytest.approx(-1.2), pytest.approx(-1.2))
     assert entropy == pytest.approx(1.5)
     assert ratio == pytest.approx(2 + math.e)

@@ -14,7 +14,14 @@ from torch import Tensor
 from pettingllms_trainers.batch import Targets
 from pettingllms_trainers.config import LossConfig
 
-__all__ = ["Diagnostics", "TokenStatistics", "kl_estimate", "policy_loss", "token_statistics"]
+__all__ = [
+    "Diagnostics",
+    "StepDiagnostics",
+    "TokenStatistics",
+    "kl_estimate",
+    "policy_loss",
+    "token_statistics",
+]
 
 _MAX_LOG_RATIO = 20.0
 _MIN_LOGPROB = -1e4
@@ -98,34 +105,50 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
     return _ESTIMATORS[estimator](log_ratio)
 
 
+class StepDiagnostics(NamedTuple):
+    """What is known about an optimizer step, or about one rank's share of it."""
+
+    sums: tuple[float, ...] = (0.0,) * 7
+    """Loss and its policy part, then sums of entropy, ratio, clipped, KL and approximate KL."""
+    num_tokens: int = 0
+    """Tokens that the sums are over."""
+    ratio_max: float = 0.0
+    """Largest ratio."""
+    ratio_error: float = 0.0
+    """Largest distance of a ratio from 1."""
+
+    @classmethod
+    def merged(cls, parts: Sequence[StepDiagnostics]) -> StepDiagnostics:
+        """Return those of several parts together."""
+        return cls(
+            sums=tuple(map(sum, zip(*(part.sums for part in parts), strict=True))),
+            num_tokens=sum(part.num_tokens for part in parts),
+            ratio_max=max(part.ratio_max for part in parts),
+            ratio_error=max(part.ratio_error for part in parts),
+        )
+
+
 class Diagnostics:
-    """Sums over tokens of an optimizer step; on the device until they are read, to save waiting."""
+    """Collects micro-batches of an optimizer step; on the device until read, to save waiting."""
 
     def __init__(self) -> None:
         self._sums: list[Tensor] = []
         self._extremes: list[Tensor] = []
-        self.num_tokens = 0
+        self._num_tokens = 0
 
     def add(self, sums: Sequence[Tensor], ratio: Tensor) -> None:
-        """Add a micro-batch: its sums, in the order of `sums`, and its ratios ``[M]``."""
+        """Add a micro-batch: sums in the order of `StepDiagnostics`, and ratios ``[M]``."""
         self._sums.append(torch.stack([value.detach().float() for value in sums]))
         self._extremes.append(torch.stack([ratio.max(), (ratio - 1).abs().max()]).detach())
-        self.num_tokens += len(ratio)
+        self._num_tokens += len(ratio)
 
-    @property
-    def sums(self) -> list[float]:
-        """Loss and its policy part, then sums of entropy, ratio, clipped, KL and approximate KL."""
-        return torch.stack(self._sums).sum(0).tolist()
-
-    @property
-    def ratio_max(self) -> float:
-        """Largest ratio."""
-        return float(torch.stack(self._extremes)[:, 0].max())
-
-    @property
-    def ratio_error(self) -> float:
-        """Largest distance of a ratio from 1."""
-        return float(torch.stack(self._extremes)[:, 1].max())
+    def total(self) -> StepDiagnostics:
+        """Return what was collected."""
+        if not self._sums:
+            return StepDiagnostics()
+        ratio_max, ratio_error = torch.stack(self._extremes).amax(0).tolist()
+        sums = torch.stack(self._sums).sum(0).tolist()
+        return StepDiagnostics(tuple(sums), self._num_tokens, ratio_max, ratio_error)
 
 
 def policy_loss(

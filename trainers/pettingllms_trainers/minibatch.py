@@ -20,6 +20,7 @@ __all__ = [
     "WeightedGroup",
     "check_groups",
     "fitting_parts",
+    "shares",
     "weighted_groups",
 ]
 
@@ -132,6 +133,21 @@ def fitting_parts(
             added = len(completion.token_ids) - 1 + prompt_length
         num_tokens += added
     yield _slice(weighted, first, len(weighted.weights))
+
+
+def shares(groups: Sequence[WeightedGroup], num_shares: int, is_packed: bool) -> list[list[int]]:
+    """Return the indices of the groups in shares of about equal numbers of tokens.
+
+    Every group is in one share; shares keep the order of the groups, and may be empty.
+    """
+    sizes = [group.num_tokens(is_packed) for group in groups]
+    found: list[list[int]] = [[] for _ in range(num_shares)]
+    loads = [0] * num_shares
+    for index in sorted(range(len(groups)), key=lambda index: -sizes[index]):
+        lightest = loads.index(min(loads))
+        found[lightest].append(index)
+        loads[lightest] += sizes[index]
+    return [sorted(share) for share in found]
 
 
 def _slice(weighted: WeightedGroup, first: int, last: int) -> WeightedGroup:

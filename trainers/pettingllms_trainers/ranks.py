@@ -51,7 +51,7 @@ class Ranks:
         return list(items[self.rank :: self.size])
 
     def gather(self, share: Sequence[_ValueT]) -> list[_ValueT]:
-        """Return the items of all ranks, in the order that they had before `share`."""
+        """Return the items of all ranks: first ones, second ones ..., as before `share`."""
         return list(share)
 
     def any(self, is_true: bool) -> bool:
@@ -90,8 +90,8 @@ class TorchRanks(Ranks):
         shares: list[Any] = [None] * self.size
         with self._connected():
             self._torch.all_gather_object(shares, list(share), self._group)
-        total = sum(map(len, shares))
-        return [shares[index % self.size][index // self.size] for index in range(total)]
+        longest = max(map(len, shares))
+        return [share[index] for index in range(longest) for share in shares if index < len(share)]
 
     def any(self, is_true: bool) -> bool:
         """See `Ranks.any`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +17,34 @@ from pettingllms_trainers.batch import MicroBatch, PackedTokens, Targets, micro_
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
 from pettingllms_trainers.loss import TokenStatistics, token_statistics
-from pettingllms_trainers.minibatch import Scores, WeightedGroup, weighted_groups
+from pettingllms_trainers.minibatch import (
+    Scores,
+    WeightedGroup,
+    fitting_parts,
+    shares,
+    weighted_groups,
+)
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingGroup
 
 __all__ = ["Learner", "arithmetic", "freeze_dropout", "target_logits"]
+
+
+class _Pass(NamedTuple):
+    """One way of a micro-batch through the model."""
+
+    batch: MicroBatch
+    is_own: bool
+    """Whether its result counts."""
+
 
 MicroLoss = Callable[[TokenStatistics, Targets], Tensor]
 """Statistics and targets of a micro-batch to its share of the loss of the mini-batch."""
 
 
 def arithmetic(model: PreTrainedModel, precision: str) -> contextlib.AbstractContextManager[Any]:
-    """Return the context in which the model computes: bfloat16 autocast, or nothing."""
-    if precision == "bfloat16":
+    """Return the context in which the model computes: float32 weights may be cast on the way."""
+    if precision == "bfloat16" and model.dtype == torch.float32:
         return torch.autocast(model.device.type, torch.bfloat16)
     return contextlib.nullcontext()
 
@@ -66,16 +82,28 @@ def target_logits(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
 class Learner:
     """A model with AdamW. Knows how to fit a mini-batch into memory, and nothing of the algorithm.
 
+    With several ranks each computes a share of a mini-batch; all must call the same methods with
+    the same arguments, and have the same weights afterwards.
+
     Args:
         model: The weights; those that require a gradient are trained in place.
         config: Betas, weight decay, clipping, packing, micro-batch size, checkpointing.
         precision: ``float32`` or ``bfloat16`` arithmetic.
+        ranks: The processes that train the model together; None for this one alone.
     """
 
-    def __init__(self, model: PreTrainedModel, config: OptimizerConfig, precision: str) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: OptimizerConfig,
+        precision: str,
+        ranks: Ranks | None = None,
+    ) -> None:
         self.model, self._config, self._precision = model, config, precision
+        self._ranks = ranks or Ranks()
         freeze_dropout(model)
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._shapes = {name: tuple(p.shape) for name, p in self._trained.items()}
         groups = [
             {"params": [p for p in self._trained.values() if p.ndim >= 2]},
             # Biases and the gains of norms are not decayed.
@@ -91,30 +119,55 @@ class Learner:
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
 
+    @property
+    def _forward(self) -> Any:
+        """What computes with the weights: the model, or what wraps it."""
+        return self.model
+
     def _micro_batches(self, groups: Sequence[WeightedGroup]) -> list[MicroBatch]:
         size, is_packed = self._config.tokens_per_microbatch, self._config.packing
         return list(micro_batches(groups, max_tokens=size, is_packed=is_packed))
 
+    def _passes(self, groups: Sequence[WeightedGroup], own: Sequence[int]) -> list[_Pass]:
+        """Return what this rank computes: its own groups, and then what only keeps it in step.
+
+        Where ranks meet in the middle of a model, all must go through it equally often.
+        """
+        passes = [_Pass(batch, True) for batch in self._micro_batches([groups[i] for i in own])]
+        num_missing = max(self._ranks.gather([len(passes)])) - len(passes)
+        if num_missing:
+            shortest = min(groups, key=lambda weighted: weighted.num_tokens(is_packed=True))
+            (filler, *_) = fitting_parts(shortest, 1, is_packed=True)
+            passes += [_Pass(self._micro_batches([filler])[0], False)] * num_missing
+        return passes
+
+    def _share(self, groups: Sequence[WeightedGroup]) -> list[int]:
+        return shares(groups, self._ranks.size, self._config.packing)[self._ranks.rank]
+
     def _statistics(self, batch: MicroBatch) -> TokenStatistics:
         with arithmetic(self.model, self._precision):
-            logits = target_logits(self.model, batch)
+            logits = target_logits(self._forward, batch)
         return token_statistics(logits, batch.targets.token_ids, batch.targets.temperatures)
 
     @torch.no_grad()
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
         """Return the log-probabilities of the sampled tokens, at the sampling temperature."""
+        weighted = weighted_groups(groups, "token_mean", 1)
+        own = self._share(weighted)
         values: list[float] = []
-        for batch in self._micro_batches(weighted_groups(groups, "token_mean", 1)):
-            values += self._statistics(batch.to(self.model.device)).logprobs.tolist()
-        scores: list[Scores] = []
+        for batch, is_own in self._passes(weighted, own):
+            found = self._statistics(batch.to(self._forward.device)).logprobs
+            values += found.tolist() if is_own else ()
+        scores: dict[int, Scores] = {}
         start = 0
-        for group in groups:
+        for index in own:
             parts: list[tuple[float, ...]] = []
-            for completion in group.completions:
+            for completion in groups[index].completions:
                 parts.append(tuple(values[start : start + len(completion.token_ids)]))
                 start += len(completion.token_ids)
-            scores.append(tuple(parts))
-        return scores
+            scores[index] = tuple(parts)
+        scores = dict(self._ranks.gather(list(scores.items())))
+        return [scores[index] for index in range(len(groups))]
 
     def step(
         self, groups: Sequence[WeightedGroup], loss: MicroLoss, learning_rate: float
@@ -132,32 +185,69 @@ class Learner:
         Raises:
             UpdateError: Loss or gradient is not finite; the weights are as they were.
         """
-        ordered = sorted(groups, key=lambda weighted: len(weighted.group.prompt_ids))
+        own = sorted(self._share(groups), key=lambda index: len(groups[index].group.prompt_ids))
+        passes = self._passes(groups, own)
         self.model.train(self._config.gradient_checkpointing)
-        self.optimizer.zero_grad()
         losses: list[Tensor] = []
-        for batch in self._micro_batches(ordered):
-            moved = batch.to(self.model.device)
-            part = loss(self._statistics(moved), moved.targets)
-            part.backward()
-            losses.append(part.detach())
-        self.model.eval()
-        total = float(torch.stack(losses).sum())
-        norm = float(nn.utils.clip_grad_norm_(self._trained.values(), self._config.max_grad_norm))
-        if not (math.isfinite(total) and math.isfinite(norm)):
-            self.optimizer.zero_grad()
+        try:
+            for left, (batch, is_own) in zip(range(len(passes) - 1, -1, -1), passes, strict=True):
+                moved = batch.to(self._forward.device)
+                statistics = self._statistics(moved)
+                if is_own:
+                    part = loss(statistics, moved.targets)
+                    losses.append(part.detach())
+                else:
+                    part = statistics.logprobs.sum() * 0
+                self._backward(part, is_last=left == 0)
+            share = float(torch.stack(losses).sum()) if losses else 0.0
+            total = sum(self._ranks.gather([share]))
+            norm = self._take_step(learning_rate) if math.isfinite(total) else math.nan
+        finally:
+            self.model.eval()
+            self._clear_gradients()
+        if not math.isfinite(norm):
             raise UpdateError(
                 f"update: the loss is {total} and its gradient norm {norm}; both must be finite. "
                 "The weights were not changed. Go back to a checkpoint and lower the learning rate"
             )
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self.optimizer.step()
-        self.optimizer.zero_grad()
         return total, norm
 
+    def _backward(self, part: Tensor, *, is_last: bool) -> None:
+        """Add the gradient of a micro-batch to that of the mini-batch."""
+        part.backward()
+
+    def _take_step(self, learning_rate: float) -> float:
+        """Change the weights, unless the gradient is not finite; return its norm."""
+        parameters = list(self._trained.values())
+        if self._ranks.size > 1:
+            for parameter in parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            self._ranks.add([p.grad for p in parameters if p.grad is not None])
+        norm = float(nn.utils.clip_grad_norm_(parameters, self._config.max_grad_norm))
+        if math.isfinite(norm):
+            self._set_learning_rate(learning_rate)
+            self.optimizer.step()
+        return norm
+
+    def _clear_gradients(self) -> None:
+        self.optimizer.zero_grad()
+
+    def _set_learning_rate(self, learning_rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+    def restart(self) -> None:
+        """Forget the moments of the gradients: the next step is as the first one."""
+        self.optimizer.state.clear()
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield all weights of the model, whole; tied ones once."""
+        for name, parameter in self.model.named_parameters():
+            yield name, parameter.detach()
+
     def copy_weights(self) -> dict[str, Tensor]:
-        """Return a copy of the trained weights, on their device; see `holding`."""
+        """Return a copy of what this rank holds of the trained weights; see `holding`."""
         return {name: p.detach().clone() for name, p in self._trained.items()}
 
     @contextlib.contextmanager
@@ -172,8 +262,23 @@ class Learner:
             for name, parameter in self._trained.items():
                 parameter.data = own[name]
 
+    def export_copy(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return whole weights of a copy, on the CPU: those that this rank saves."""
+        return _copied(weights) if self._ranks.is_main else {}
+
+    def import_copy(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a copy, as `copy_weights` does, of whole weights.
+
+        Raises:
+            CheckpointError: They are of another model.
+        """
+        self.check_weights(weights)
+        return {name: weights[name].to(p.device, p.dtype) for name, p in self._trained.items()}
+
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of the trained weights and of the optimizer state, on the CPU."""
+        """Return copies of trained weights and optimizer state on the CPU: what this rank saves."""
+        if not self._ranks.is_main:
+            return {}
         return {
             "model": _copied(self._trained),
             "optimizer": _copied(self.optimizer.state_dict()),
@@ -208,7 +313,7 @@ class Learner:
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Raise `CheckpointError` unless the weights have names and shapes of the trained ones."""
-        own = {name: tuple(tensor.shape) for name, tensor in self._trained.items()}
+        own = self._shapes
         given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         if own != given:
             different = sorted(name for name in own | given if own.get(name) != given.get(name))

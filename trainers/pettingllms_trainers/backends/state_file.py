@@ -12,7 +12,9 @@ import torch
 
 from pettingllms_trainers.errors import CheckpointError
 
-__all__ = ["read_state", "write_state"]
+__all__ = ["read_shares", "read_state", "write_share", "write_state"]
+
+_MAIN = "state.pt"
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
@@ -37,3 +39,21 @@ def read_state(path: Path) -> dict[str, Any]:
             f"the checkpoint {path.parent.parent} is damaged: {path.name}: {error}. Remove this "
             "directory to resume from the checkpoint before it, or from the start"
         ) from error
+
+
+def write_share(directory: Path, rank: int, state: Mapping[str, Any]) -> None:
+    """Write what one rank saves of a state: entries, or parts of those that are tables."""
+    write_state(directory / (_MAIN if rank == 0 else f"state-{rank}.pt"), state)
+
+
+def read_shares(directory: Path) -> dict[str, Any]:
+    """Return the state that all ranks have written into a directory, put together.
+
+    Raises:
+        CheckpointError: A file is missing or damaged.
+    """
+    whole = read_state(directory / _MAIN)
+    for path in sorted(directory.glob("state-*.pt")):
+        for name, value in read_state(path).items():
+            whole[name] = whole[name] | value if isinstance(value, dict) else value
+    return whole
