@@ -106,7 +106,7 @@ def test_run_files_of_the_guide_load(tmp_path):
     blocks = re.findall(
         r"^```toml\n(.*?)^```$", (ROOT / "docs" / "train.md").read_text("utf-8"), re.M | re.S
     )
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         (tmp_path / "run.toml").write_text(block)
         load_config(tmp_path / "run.toml")
