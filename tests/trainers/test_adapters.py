@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.adapters import AdapterBase
+from pettingllms_trainers.backends.adapters import AdapterBase, load_model
 from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.updating import TrainingSettings
@@ -284,6 +284,8 @@ def test_a_saved_adapter_is_loaded_by_peft_and_trained_further(base, directory, 
     )
     again = TransformersPolicy.from_pretrained(tmp_path, **settings(loss={"kl_coefficient": 0.1}))
     assert again.generate_now(requests()) == policy.generate_now(requests())
+    with pytest.raises(InvalidArgument, match="it is an adapter"):
+        load_model(tmp_path, torch.float32, "cpu")
     stats = again.update(sample(again))
     assert (stats.first_ratio_error < 1e-4, stats.kl) == (True, pytest.approx(0, abs=1e-6))
     assert not (tmp_path / "base").exists()
@@ -301,6 +303,16 @@ def test_a_base_that_nobody_else_has_is_saved_with_the_adapter(directory, tmp_pa
     (tmp_path / "first").rename(tmp_path / "moved")
     again = TransformersPolicy.from_pretrained(tmp_path / "moved", **settings())
     assert again.generate_now(requests()) == policy.generate_now(requests())
+
+
+def test_an_adapter_may_have_its_own_chat_template(base, tmp_path):
+    policy = add(base)
+    policy.save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] }}!")
+    own = TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig())
+    messages = [{"role": "user", "content": "hi"}]
+    assert own.tokenizer.decode(own.encode(messages)) == "hi!"
+    assert policy.encode(messages) != own.encode(messages)
 
 
 def test_a_merged_policy_is_an_ordinary_model(base, tmp_path):

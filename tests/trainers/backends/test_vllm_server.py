@@ -224,8 +224,9 @@ def test_adapters_share_servers_in_a_training_run(
         "--output-dir", str(tmp_path / "run"), "--warm-start.num-episodes=40",
         "--warm-start.learning-rate=1e-2", "--optimizer.learning-rate=1e-2",
     ]  # fmt: skip
+    model = model_directory(0)
     for name in "tp":
-        flags += [f"--policies.{name}.model", str(model_directory(0))]
+        flags += [f"--policies.{name}.model", str(model)]
         flags += [f"--policies.{name}.endpoints", *(server.url for server in servers)]
         flags += [f"--policies.{name}.lora.rank=8"]
     assert main([str(small_run_file(2)), *flags]) == 0

@@ -98,7 +98,7 @@ class AdapterBase:
 
     def bare(self) -> Adapter:
         """Return the base itself, as what a policy without adapter computes with."""
-        return Adapter(self, None, 0)
+        return Adapter(self, None, 0, self.tokenizer)
 
     def add(self, name: str, lora: LoraConfig, seed: int) -> Adapter:
         """Return a new adapter, in float32, with which the model is still that without.
@@ -117,7 +117,7 @@ class AdapterBase:
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self._inject(name, settings)
+            return self._inject(name, settings, self.tokenizer)
 
     def read(self, name: str, directory: Path) -> Adapter:
         """Return an adapter as it was saved.
@@ -135,7 +135,9 @@ class AdapterBase:
             weights = load_file(directory / _WEIGHTS_FILE)
         except (OSError, SafetensorError) as error:
             raise _unusable(directory, f"{_WEIGHTS_FILE}: {error}") from error
-        adapter = self._inject(name, settings)
+        has_tokenizer = (directory / "tokenizer_config.json").is_file()
+        tokenizer = AutoTokenizer.from_pretrained(directory) if has_tokenizer else self.tokenizer
+        adapter = self._inject(name, settings, tokenizer)
         assert adapter.name is not None
         own = get_peft_model_state_dict(
             self._peft, adapter_name=adapter.name, save_embedding_layers=False
@@ -145,7 +147,9 @@ class AdapterBase:
         set_peft_model_state_dict(self._peft, weights, adapter_name=adapter.name)
         return adapter
 
-    def _inject(self, name: str, settings: peft.LoraConfig) -> Adapter:
+    def _inject(
+        self, name: str, settings: peft.LoraConfig, tokenizer: PreTrainedTokenizerBase
+    ) -> Adapter:
         _check_targets(settings.target_modules or (), self._linear_layers)
         # Policies may have names that modules must not have.
         name = f"policy-{quote(name, safe='').replace('.', '%2E')}"
@@ -154,7 +158,7 @@ class AdapterBase:
         else:
             self._peft.add_adapter(name, settings)
         self._activate(self._active)
-        return Adapter(self, name, settings.r)
+        return Adapter(self, name, settings.r, tokenizer)
 
     def _activate(self, name: str | None) -> None:
         self._active = name
@@ -205,6 +209,8 @@ class Adapter:
     """Its name in the model; None for the base itself."""
     rank: int
     """0 for the base itself."""
+    tokenizer: PreTrainedTokenizerBase
+    """That of the adapter's directory, else that of the base."""
 
     def active(self) -> contextlib.AbstractContextManager[None]:
         """Return the context in which the model has this adapter, and only its weights learn."""
@@ -240,7 +246,7 @@ class Adapter:
                 own: Any = layer
                 weight = weights[f"{path}.weight"]
                 merged = weight.float() + own.get_delta_weight(self.name).float()
-                weights[f"{path}.weight"] = merged.to(weight.dtype)
+                weights[f"{path}.weight"] = merged.to("cpu", weight.dtype)
         self.base._save_model(directory, weights)
 
 

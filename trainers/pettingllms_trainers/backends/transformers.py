@@ -122,7 +122,7 @@ class TransformersPolicy:
     @classmethod
     def on_base(cls, adapter: Adapter, **settings: Any) -> TransformersPolicy:
         """Return the policy of an adapter; settings are those of the class."""
-        return cls(adapter.base.model, adapter.base.tokenizer, adapter=adapter, **settings)
+        return cls(adapter.base.model, adapter.tokenizer, adapter=adapter, **settings)
 
     @property
     def is_trainable(self) -> bool:
