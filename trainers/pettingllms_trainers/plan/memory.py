@@ -86,7 +86,7 @@ class MemoryPlan(NamedTuple):
     updating: int
     """Peak while a policy learns."""
     cpu: int
-    """Needed on the host, by all processes of one machine."""
+    """Needed on the host by all processes of one machine, the loading of a model included."""
 
     @property
     def peak(self) -> int:
@@ -137,8 +137,17 @@ def plan_memory(
         updating=kept
         + max((memory.passing for memory in shown), default=0)
         + (asleep if config.engine.kind == "vllm" else 0),
-        cpu=sum(memory.cpu for memory in policies.values()) * num_ranks,
+        cpu=_host_bytes(shapes, policies, num_ranks),
     )
+
+
+def _host_bytes(
+    shapes: Mapping[str, ModelShape], policies: Mapping[str, PolicyMemory], num_ranks: int
+) -> int:
+    """Return what the host holds: while the last model is loaded, or afterwards."""
+    kept = sum(memory.cpu for memory in policies.values())
+    loading = _FLOAT * max(shape.num_parameters for shape in shapes.values())
+    return num_ranks * (kept + loading)
 
 
 def activation_bytes(config: Config, shape: ModelShape, lengths: Lengths, kind: str) -> int:

@@ -127,7 +127,7 @@ def _memory(config: Config, plan: Plan) -> Table:
     ):
         table.add_row(label, gib(size))
     if memory.cpu:
-        table.add_row("host, all processes", "", "", "", "", "", "", gib(memory.cpu))
+        table.add_row("host, with the loading of models", "", "", "", "", "", "", gib(memory.cpu))
     return table
 
 

@@ -1,0 +1,75 @@
+"""The paper's recipes: every combination is valid, is the paper's, and fits GPUs of 80 GB."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from pettingllms_trainers.config.run_file import load_config
+from pettingllms_trainers.environments import make_environments
+from pettingllms_trainers.plan import make_plan
+from pettingllms_trainers.plan.view import warnings_of
+
+PAPER = Path(__file__).resolve().parents[3] / "trainers" / "configs" / "paper"
+TASKS = ("sokoban", "sudoku", "plan_path", "code", "math", "math_ensemble")
+MODELS = ("qwen3_1.7b", "qwen3_8b")
+TRAINING = (("lora", 1), ("lora", 8), ("full_1gpu", 1), ("full_8gpu", 8))
+OPTIONS = ((), ("shared",), ("thinking",))
+
+
+def recipe(task, model, training, *options):
+    parts = [f"tasks/{task}", f"models/{model}", f"training/{training}"]
+    parts += [f"options/{option}" for option in options]
+    return load_config([PAPER / "paper.toml", *(PAPER / f"{part}.toml" for part in parts)])
+
+
+def needed_options(task, model, training, options):
+    """Three policies of 8B that train all weights need offloading too."""
+    is_large = (task, model, training) == ("math_ensemble", "qwen3_8b", "full_8gpu")
+    return (*options, "offload") if is_large and "shared" not in options else options
+
+
+def test_there_is_no_other_file():
+    known = {"paper.toml", "options/offload.toml", "options/shared.toml", "options/thinking.toml"}
+    known |= {f"tasks/{task}.toml" for task in TASKS}
+    known |= {f"models/{model}.toml" for model in MODELS}
+    known |= {f"training/{training}.toml" for training, _ in TRAINING}
+    assert {path.relative_to(PAPER).as_posix() for path in PAPER.rglob("*.toml")} == known
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_combination_fits(task):
+    env, _ = make_environments(recipe(task, "qwen3_8b", "lora"))
+    for model, (training, num_gpus), options in itertools.product(MODELS, TRAINING, OPTIONS):
+        options = needed_options(task, model, training, options)
+        config = recipe(task, model, training, *options)
+        plan = make_plan(config, env, num_gpus=num_gpus, gpu_gib=79)
+        assert list(warnings_of(config, plan)) == [], (model, training, num_gpus, options)
+        assert plan.fits
+        rollout = config.rollout
+        assert (rollout.num_levels * rollout.num_candidates, config.num_steps) == (128, 150)
+        assert (rollout.num_candidates, rollout.advance, rollout.temperature) == (4, "greedy", 1.0)
+        assert config.optimizer.learning_rate == (1e-5 if training == "lora" else 1e-6)
+        assert set(plan.step.num_optimizer_steps.values()) == {1}
+        assert env.alpha == 1.0
+        assert len(config.models) == (1 if "shared" in options else len(config.roles))
+        for policy in config.models.values():
+            assert policy.model == f"Qwen/Qwen3-{model.partition('_')[2].upper()}"
+            assert policy.chat_template_kwargs == {"enable_thinking": "thinking" in options}
+            assert policy.lora.rank == (32 if training == "lora" else 0)
+
+
+def test_turns_of_the_tasks():
+    turns = {
+        task: make_environments(recipe(task, "qwen3_8b", "lora"))[0].max_turns for task in TASKS
+    }
+    assert turns == dict.fromkeys(TASKS, 4) | {"math_ensemble": 1}
+
+
+def test_commands_of_the_readme_name_recipes():
+    text = (PAPER.parents[1] / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## The paper's recipes")[2].partition("\n## ")[0]
+    paths = set(re.findall(r"[\w./]+\.toml", section))
+    assert len(paths) >= 6
+    assert [path for path in paths if not (PAPER / path).is_file()] == []
