@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pettingllms_trainers.assembly import build_trainer
+from pettingllms_trainers.assembly import build_policies, build_pool, build_trainer
 from pettingllms_trainers.boards import Boards
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.environments import make_environments
-from pettingllms_trainers.episode import Branch, Situation
-from pettingllms_trainers.machines import open_machines
+from pettingllms_trainers.episode import Branch, LocalEpisodes, Situation
 from pettingllms_trainers.policy import Batcher, Encode, Policy
 from pettingllms_trainers.progress import SilentProgress
 from pettingllms_trainers.recorder import Recorder
@@ -158,11 +157,11 @@ def run(config: Config, num_steps: int) -> list[Step]:
     environments = make_environments(config)
     files = RunFiles(Path(config.output_dir))
     files.open(config)
-    with open_machines(config) as machines, asyncio.Runner() as runner:
-        pool = machines.build_pool({})
-        policies = {name: _watched(policy, clock) for name, policy in pool.policies.items()}
-        training, held_out = machines.build_episodes(environments)
-        watched: Any = WatchedEpisodes(training, clock)
+    pool = build_pool(config, build_policies(config))
+    policies = {name: _watched(policy, clock) for name, policy in pool.policies.items()}
+    training, held_out = map(LocalEpisodes, environments)
+    watched: Any = WatchedEpisodes(training, clock)
+    with asyncio.Runner() as runner:
         trainer = build_trainer(
             config,
             environments,
