@@ -1,5 +1,6 @@
 """`pettingllms-train` as a person uses it: clear messages, exit codes, nothing half-written."""
 
+import re
 import signal
 
 import pytest
@@ -280,3 +281,14 @@ def test_a_warm_start_is_not_resumed(run):
     with pytest.raises(SystemExit) as caught:
         run("--resume", command=["warm-start"])
     assert caught.value.code == 2
+
+
+def test_a_warm_start_beside_a_player(small_run_file, tmp_path, capsys):
+    path = small_run_file()
+    friend = '\n[policies.friend]\nplayer = "oracle"\n'
+    text = path.read_text().replace('planner = "p"', 'planner = "friend"')
+    path.write_text(re.sub(r"\[policies\.p\].*?(?=\[roles\])", friend, text, flags=re.DOTALL))
+    assert main(["warm-start", str(path), "--output-dir", str(tmp_path / "run")]) == 0
+    assert [path.name for path in (tmp_path / "run" / "policies").iterdir()] == ["t"]
+    assert main([str(path), "--output-dir", str(tmp_path / "other"), "--dry-run"]) == 0
+    assert "a player, not trained" in capsys.readouterr().out
