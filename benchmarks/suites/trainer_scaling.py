@@ -141,7 +141,7 @@ def _game(default: Mapping[str, Any], env_id: str, prompt: str) -> dict[str, Any
             },
             "roles": {"planner": "planner"},
             "warm_start.demonstrators": {"planner": {"random": 0.8, "oracle": 0.2}},
-            "rollout.num_levels": 32,
+            "rollout.num_levels": 16,
             "rollout.max_completion_tokens": 64,
         },
     )
@@ -154,6 +154,7 @@ def warmed_up(recipe: Mapping[str, Any], num_steps: int, folder: Path) -> dict[s
         {
             "warm_start.num_steps": num_steps,
             "output_dir": str(folder),
+            "evaluation.references": [],
             "logging": {"progress": "off", "tensorboard": False},
         },
     )
