@@ -14,6 +14,7 @@ from pettingllms_trainers.boards import Boards, check_boards
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.environments import make_environments
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.machines import Machines, open_machines
 from pettingllms_trainers.players import Player, open_players
 from pettingllms_trainers.progress import progress_view
 from pettingllms_trainers.recorder import Recorder
@@ -38,24 +39,29 @@ def train(config: Config, *, is_resumed: bool) -> int:
         PettingLLMsError: Bad input, or the run failed.
     """
     environments, files = _check(config, is_resumed=is_resumed)
-    with asyncio.Runner() as runner, open_players(config, environments[0], runner) as players:
-        return _train(config, environments, files, players, runner)
+    with (
+        asyncio.Runner() as runner,
+        open_players(config, environments[0], runner) as players,
+        open_machines(config) as machines,
+    ):
+        return _train(config, environments, files, machines, players, runner)
 
 
 def _train(
     config: Config,
     environments: tuple[TextEnv[Any], TextEnv[Any]],
     files: RunFiles,
+    machines: Machines,
     players: Mapping[str, Player],
     runner: asyncio.Runner,
 ) -> int:
-    # Imported here: torch and transformers take seconds, and bad input needs neither.
-    from pettingllms_trainers.assembly import build_policies, build_pool, build_trainer
-
-    _prepare_libraries(config)
-    policies = build_policies(config)
-    pool = build_pool(config, policies, players)
+    pool = machines.build_pool(players)
+    episodes = machines.build_episodes(environments)
     files.open(config)
+    machines.check_directory(files.directory)
+    # Imported here: torch and transformers take seconds, and bad input needs neither.
+    from pettingllms_trainers.assembly import build_trainer
+
     console = Console()
     progress = progress_view(config.logging.progress, console, config.num_steps)
     boards = Boards(files.directory, config)
@@ -63,7 +69,7 @@ def _train(
     with StopRequest() as stop, boards, progress:
         recorder = Recorder(files, config, progress, boards)
         trainer = build_trainer(
-            config, environments, pool, recorder, files, stop=stop, runner=runner
+            config, environments, pool, recorder, files, episodes=episodes, stop=stop, runner=runner
         )
         try:
             report = trainer.run()
@@ -97,15 +103,18 @@ def warm_start(config: Config) -> int:
             "policies of the environment in [warm_start.demonstrators]"
         )
     (env, _), files = _check(config, is_resumed=False)
-    from pettingllms_trainers.assembly import build_policies, build_pool
-    from pettingllms_trainers.demonstrations import WarmStart
-
-    _prepare_libraries(config)
     # Nothing is generated, so no engine is started and any attention will do.
     engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
-    quiet = config.model_copy(update={"engine": engine})
-    pool = build_pool(quiet, build_policies(quiet))
+    with open_machines(config.model_copy(update={"engine": engine})) as machines:
+        return _warm_start(config, env, files, machines)
+
+
+def _warm_start(config: Config, env: TextEnv[Any], files: RunFiles, machines: Machines) -> int:
+    from pettingllms_trainers.demonstrations import WarmStart
+
+    pool = machines.build_pool({})
     files.open(config)
+    machines.check_directory(files.directory)
     console = Console()
     kind = "off" if config.logging.progress == "off" else "plain"
     progress = progress_view(kind, console, 0)
@@ -138,12 +147,3 @@ def _check(
     files = RunFiles(Path(config.output_dir))
     files.check(config, is_resumed=is_resumed)
     return environments, files
-
-
-def _prepare_libraries(config: Config) -> None:
-    import torch
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()
-    if config.num_threads:
-        torch.set_num_threads(config.num_threads)

@@ -10,10 +10,9 @@ import pettingllms
 from pettingllms import TextEnv, role_of
 from pettingllms.errors import suggestion
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.episode import Episodes, LocalEpisodes
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["held_out_kwargs", "make_environments", "make_episodes"]
+__all__ = ["held_out_kwargs", "make_environments"]
 
 
 def held_out_kwargs(config: Config) -> dict[str, Any]:
@@ -54,11 +53,6 @@ def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
     for one in (env, held_out):
         one.reset(seed=0)
     return env, held_out
-
-
-def make_episodes(config: Config, env: TextEnv[Any]) -> Episodes:
-    """Return the place where episodes of an environment are played."""
-    return LocalEpisodes(env, config.rollout.env_threads)
 
 
 def _check_apart(config: Config, env: TextEnv[Any], held_out: TextEnv[Any]) -> None:

@@ -41,9 +41,9 @@ class RayConfig(Section):
 
     enabled: bool = False
     """Whether Ray is used; needs the extra pettingllms-trainers[ray]."""
-    address: str = ""
-    """Ray cluster to join, such as 10.0.0.1:6379 or auto; empty: one is started on this machine for
-    the time of the run."""
+    address: str = Field(default="", pattern=r"^(|auto|[^/]+:\d{1,5})$")
+    """Ray cluster to join: HOST:PORT of its head, or auto on a machine of the cluster; empty: one is
+    started on this machine for the time of the run."""
     workers_per_policy: int = Field(default=1, ge=1)
     """Worker processes of every policy: requests are split over them."""
     gpus_per_worker: float = Field(default=1.0, ge=0)

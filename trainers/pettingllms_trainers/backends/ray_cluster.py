@@ -1,0 +1,204 @@
+"""A Ray cluster for the time of a run: joined or started, with processors reserved on it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from pettingllms.errors import PettingLLMsError
+from pettingllms_trainers.config import RayConfig
+from pettingllms_trainers.errors import ConfigError, WorkerLost
+
+__all__ = ["Bundle", "explained", "joined_cluster", "reserved", "start_actor"]
+
+logger = logging.getLogger(__name__)
+
+_OBJECT_STORE_BYTES = 512 << 20
+"""Of a cluster that is started here; what does not fit goes to the disk."""
+
+_CONNECT_TIMEOUT_S = 10.0
+_PATIENCE_S = 5.0
+"""Longer waiting for processors is told."""
+
+Bundle = Mapping[str, float]
+"""Processors of one worker: numbers of CPU and GPU."""
+
+
+@contextlib.contextmanager
+def joined_cluster(config: RayConfig) -> Iterator[Any]:
+    """Return the module `ray`, connected; what this connects or starts, it ends.
+
+    A process that is connected already stays so.
+
+    Raises:
+        ConfigError: Ray is not installed, or there is no such cluster.
+    """
+    ray = _imported()
+    if ray.is_initialized():
+        yield ray
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"address": config.address}
+    if not config.address:
+        options = {
+            "address": "local",
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+        }
+    handler, state = signal.getsignal(signal.SIGTERM), random.getstate()
+    try:
+        _check_reachable(config.address)
+        ray.init(**options, log_to_driver=False, configure_logging=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"ray.address = {config.address!r}: the cluster cannot be joined ({reason}). Start it "
+            "with `ray start --head` on one machine and `ray start --address=HOST:6379` on the "
+            'others, with the same versions of Python and Ray; or set ray.address = ""'
+        ) from error
+    finally:
+        random.setstate(state)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, handler)  # Ray has set its own
+
+
+def _check_reachable(address: str) -> None:
+    """Raise `OSError` if nobody listens there; Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+
+
+def _imported() -> Any:
+    try:
+        return import_module("ray")
+    except ImportError as error:
+        raise ConfigError(
+            f"ray.enabled = true needs the package ray, which cannot be imported ({error}). "
+            'Install it on all machines with: pip install "pettingllms-trainers[ray]"'
+        ) from error
+
+
+@contextlib.contextmanager
+def reserved(
+    ray: Any, wanted: Mapping[str, Sequence[Bundle]], timeout_s: float
+) -> Iterator[dict[str, Any]]:
+    """Reserve processors: one placement group for each entry, one bundle for each worker.
+
+    Args:
+        ray: The connected module.
+        wanted: What for, and how much.
+        timeout_s: How long to wait for them.
+
+    Raises:
+        ConfigError: The cluster has too few, or others have them.
+    """
+    new = import_module("ray.util").placement_group
+    deadline = time.monotonic() + timeout_s
+    groups = {what: new(list(map(dict, bundles)), "PACK") for what, bundles in wanted.items()}
+    try:
+        if not _wait(groups, min(_PATIENCE_S, timeout_s)):
+            logger.warning("waiting for processors: %s", _shortage(ray, wanted))
+            if not _wait(groups, deadline - time.monotonic()):
+                raise ConfigError(
+                    f"the Ray cluster has too few free processors: {_shortage(ray, wanted)}. "
+                    "Change ray.workers_per_policy, ray.gpus_per_worker, ray.cpus_per_worker or "
+                    "ray.num_env_workers (a GPU or core can be shared: 0.5), or give the cluster "
+                    "more machines"
+                )
+        yield groups
+    finally:
+        for group in groups.values():
+            import_module("ray.util").remove_placement_group(group)
+
+
+def _wait(groups: Mapping[str, Any], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    return all(group.wait(max(0.0, deadline - time.monotonic())) for group in groups.values())
+
+
+def _shortage(ray: Any, wanted: Mapping[str, Sequence[Bundle]]) -> str:
+    parts = [f"{len(b)} x ({_amount(b[0])}) for {what}" for what, b in wanted.items()]
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return (
+        f"wanted {', '.join(parts)}; there are {_amount(total)} on {len(machines)} machines, "
+        f"of which {_amount(free)} are free or reserved for this run"
+    )
+
+
+def _amount(bundle: Mapping[str, float]) -> str:
+    return f"{bundle.get('GPU', 0):g} GPUs, {bundle.get('CPU', 0):g} CPUs"
+
+
+def start_actor(
+    ray: Any,
+    kind: type,
+    group: Any,
+    index: int,
+    *arguments: object,
+    variables: Mapping[str, str] | None = None,
+) -> Any:
+    """Return a new actor in a bundle of a placement group, with all that the bundle has.
+
+    Args:
+        ray: The connected module.
+        kind: Its class; needs an importable module.
+        group: The placement group.
+        index: Of the bundle.
+        arguments: Of the class.
+        variables: Of the environment of its process.
+    """
+    bundle = group.bundle_specs[index]
+    strategies = import_module("ray.util.scheduling_strategies")
+    num_cpus = bundle.get("CPU", 0)
+    return (
+        ray.remote(kind)
+        .options(
+            num_cpus=num_cpus,
+            num_gpus=bundle.get("GPU", 0),
+            scheduling_strategy=strategies.PlacementGroupSchedulingStrategy(
+                group, placement_group_bundle_index=index
+            ),
+            runtime_env={
+                "env_vars": {"OMP_NUM_THREADS": str(max(1, int(num_cpus))), **(variables or {})}
+            },
+        )
+        .remote(*arguments)
+    )
+
+
+@contextlib.contextmanager
+def explained(who: str) -> Iterator[None]:
+    """Turn what Ray raises for a call into what the worker raised, or into `WorkerLost`.
+
+    Args:
+        who: What the worker is, for the message.
+
+    Raises:
+        WorkerLost: The process of the worker has ended.
+    """
+    exceptions = import_module("ray.exceptions")
+    try:
+        yield
+    except exceptions.RayTaskError as error:
+        if isinstance(error.cause, PettingLLMsError):
+            raise error.cause from error
+        raise
+    except exceptions.RayError as error:
+        reason = " ".join(str(error).split())
+        raise WorkerLost(
+            f"{who} is lost ({type(error).__name__}: {reason[:400]}). Go on from the newest "
+            "checkpoint with --resume"
+        ) from error

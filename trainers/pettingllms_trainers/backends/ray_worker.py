@@ -1,0 +1,185 @@
+"""What runs in the worker processes of a Ray cluster. Nothing here knows of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pettingllms
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.episode import Branch, LocalEpisodes, Situation
+from pettingllms_trainers.policy import Encode, EncodeAnswer, Policy, Sync, Update
+from pettingllms_trainers.types import (
+    Completion,
+    Demonstration,
+    GenerateRequest,
+    Imitation,
+    ImitationStep,
+    TrainingGroup,
+    UpdateStats,
+)
+
+__all__ = ["EnvWorker", "PolicyInfo", "PolicyWorker"]
+
+
+class PolicyInfo(NamedTuple):
+    """What the main process must know of a policy to ask for it."""
+
+    encode: Encode
+    """See `Policy.encode`; can be pickled."""
+    encode_answer: EncodeAnswer
+    """See `Policy.encode_answer`; can be pickled."""
+    limits: Any
+    """Which requests can be answered; see `decoding.check_request`."""
+    is_trainable: bool
+    """Whether it has an updater."""
+    has_copy: bool
+    """Whether its engine has a copy of the weights."""
+
+
+class PolicyWorker:
+    """Policies that share a base model, with engine and updater, in a process of their own.
+
+    No method is a coroutine: Ray would then call several at once.
+    """
+
+    def build(self, config: Config, names: Sequence[str]) -> dict[str, PolicyInfo]:
+        """Load the models and start the engines.
+
+        Args:
+            config: The run's configuration.
+            names: The policies.
+
+        Raises:
+            PettingLLMsError: A model cannot be loaded, or an engine not be started.
+        """
+        # Imported here: workers of environments need no torch.
+        from pettingllms_trainers.assembly import build_policies, build_pool, prepare_libraries
+
+        policies = {name: config.policies[name] for name in names}
+        own = config.model_copy(update={"policies": policies})
+        prepare_libraries(own)
+        self._policies = build_pool(own, build_policies(own)).policies
+        self._runner = asyncio.Runner()
+        return {name: _info(policy) for name, policy in self._policies.items()}
+
+    def reads(self, path: str) -> bool:
+        """Return whether this machine sees a file."""
+        return Path(path).is_file()
+
+    def generate(self, name: str, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        """See `Generate.generate`."""
+        return self._runner.run(_generate(self._policies[name], requests))
+
+    def update(self, name: str, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        """See `Update.update`."""
+        return self._updater(name).update(groups)
+
+    def imitate(
+        self, name: str, demonstrations: Sequence[Demonstration], imitation: Imitation
+    ) -> Iterator[ImitationStep]:
+        """See `Update.imitate`; ends early when the call is cancelled."""
+        context = import_module("ray").get_runtime_context()
+        for step in self._updater(name).imitate(demonstrations, imitation):
+            yield step
+            if context.is_canceled():
+                return
+
+    def save_state(self, name: str, directory: str) -> None:
+        """See `Update.save_state`."""
+        self._updater(name).save_state(Path(directory))
+
+    def load_state(self, name: str, directory: str) -> None:
+        """See `Update.load_state`."""
+        self._updater(name).load_state(Path(directory))
+
+    def save_pretrained(self, name: str, directory: str) -> None:
+        """See `Update.save_pretrained`."""
+        self._updater(name).save_pretrained(Path(directory))
+
+    def release(self, name: str) -> None:
+        """See `Sync.release`."""
+        self._sync(name).release()
+
+    def push(self, name: str) -> None:
+        """See `Sync.push`."""
+        self._sync(name).push()
+
+    def _updater(self, name: str) -> Update:
+        updater = self._policies[name].updater
+        assert updater is not None, f"{name} is frozen"
+        return updater
+
+    def _sync(self, name: str) -> Sync:
+        sync = self._policies[name].sync
+        assert sync is not None, f"{name} generates with its own weights"
+        return sync
+
+
+async def _generate(policy: Policy, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    return list(await asyncio.gather(*map(policy.batcher.sample, requests)))
+
+
+def _info(policy: Policy) -> PolicyInfo:
+    engine: Any = policy.batcher.engine  # all engines of this package have limits
+    return PolicyInfo(
+        policy.encode,
+        policy.encode_answer,
+        engine.limits,
+        policy.updater is not None,
+        policy.sync is not None,
+    )
+
+
+class EnvWorker:
+    """Environments of several kinds in a process of their own; see `Episodes`.
+
+    Args:
+        env_id: Id of an installed environment: it is made here, from its arguments.
+        kinds: Arguments of each kind.
+        num_threads: Threads that step environments of a kind; 0: the main one.
+    """
+
+    def __init__(
+        self, env_id: str, kinds: Mapping[str, Mapping[str, Any]], num_threads: int
+    ) -> None:
+        self._env_id, self._kinds, self._num_threads = env_id, kinds, num_threads
+        self._episodes: dict[str, LocalEpisodes] = {}
+
+    async def build(self) -> None:
+        """Make the environments.
+
+        Raises:
+            PettingLLMsError: They cannot be made here.
+        """
+        for kind in self._kinds:
+            self._of(kind)
+
+    def _of(self, kind: str) -> LocalEpisodes:
+        if kind not in self._episodes:
+            env = pettingllms.make(self._env_id, checks=False, **self._kinds[kind])
+            self._episodes[kind] = LocalEpisodes(env, self._num_threads)
+        return self._episodes[kind]
+
+    async def start(self, kind: str, episode: int, env_seed: int) -> Situation:
+        """See `Episodes.start`."""
+        return await self._of(kind).start(episode, env_seed)
+
+    async def branch(self, kind: str, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+        """See `Episodes.branch`."""
+        return await self._of(kind).branch(episode, texts)
+
+    async def follow(self, kind: str, episode: int, index: int) -> Situation:
+        """See `Episodes.follow`."""
+        return await self._of(kind).follow(episode, index)
+
+    async def snapshot(self, kind: str, episode: int) -> Any:
+        """Return the state of an episode; see `TextEnv.snapshot`."""
+        return (await self._of(kind).environment(episode)).snapshot()
+
+    async def close(self, kind: str, episode: int) -> None:
+        """See `Episodes.close`."""
+        await self._of(kind).close(episode)
