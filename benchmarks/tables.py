@@ -132,10 +132,16 @@ SPEED = (
         "games/ratios/sokoban_core_steps_over_paper_code_estimate",
     ),
     Row(
-        "Sokoban `step` and `last` of a team of two",
+        "Sokoban `step` and `last` of a team of two, on fresh levels",
         "paper's code (estimate)",
         6,
         "games/ratios/sokoban_aec_steps_over_paper_code_estimate",
+    ),
+    Row(
+        "the same, on and on in one level, as the peers are timed",
+        "paper's code (estimate)",
+        6,
+        "games/ratios/sokoban_aec_steps_on_one_level_over_paper_code_estimate",
     ),
     Row(
         "Sudoku 4x4, unique, 6 clues, puzzles",
