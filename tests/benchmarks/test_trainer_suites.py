@@ -1,0 +1,191 @@
+"""The suites of the trainer: equal work is enforced, phases add up, growth is fitted rightly."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+SUITES = Path(__file__).resolve().parents[2] / "benchmarks" / "suites"
+PEER = """
+import json, sys
+settings = json.load(open(sys.argv[1]))
+print(json.dumps({"num_parameters": settings["num_rows"]}), flush=True)
+for number, line in enumerate(sys.stdin):
+    if number == 2:
+        sys.exit(3)
+    print(json.dumps({"step": number}), flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def suites(monkeypatch):
+    monkeypatch.syspath_prepend(str(SUITES))
+
+
+@pytest.fixture
+def trainer_trl():
+    import trainer_trl
+
+    return trainer_trl
+
+
+@pytest.fixture
+def trainer_scaling():
+    import trainer_scaling
+
+    return trainer_scaling
+
+
+def test_clock_counts_a_phase_inside_of_another_one_only_once(monkeypatch):
+    import trainer_phases
+
+    now = 0.0
+    monkeypatch.setattr(trainer_phases.time, "process_time", lambda: now)
+    clock = trainer_phases.Clock()
+    now = 1.0
+    with clock.phase("environment"):
+        now = 3.0
+        with clock.phase("encode"):
+            now = 7.0
+        now = 8.0
+    now = 10.0
+    seconds = clock.take()
+    assert seconds == {"environment": 3.0, "encode": 4.0, "other": 3.0} | dict.fromkeys(
+        ("generate", "update"), 0.0
+    )
+    assert not any(clock.take().values())
+
+
+def full_step(suite, step):
+    rows = suite.NUM_ROWS
+    return {
+        "num_completions": rows,
+        "num_with_advantage": rows,
+        "num_prompt_tokens": rows * suite.PROMPT_LENGTH,
+        "num_sampled_tokens": rows * suite.COMPLETION_LENGTH,
+        "num_trained_tokens": rows * suite.COMPLETION_LENGTH,
+        "num_optimizer_steps": step + 1,
+    }
+
+
+def test_steps_of_equal_work_are_accepted(trainer_trl):
+    trainer_trl.check("TRL", 4, full_step(trainer_trl, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("num_sampled_tokens", -1),
+        ("num_trained_tokens", -64),
+        ("num_prompt_tokens", 1),
+        ("num_completions", -8),
+        ("num_optimizer_steps", 1),
+        ("num_with_advantage", -16),
+    ],
+)
+def test_a_step_of_other_work_ends_the_comparison(trainer_trl, name, change):
+    figures = full_step(trainer_trl, 0)
+    figures[name] += change
+    with pytest.raises(SystemExit, match="TRL"):
+        trainer_trl.check("TRL", 0, figures)
+
+
+def test_peer_answers_step_by_step_and_its_end_is_told(trainer_trl, tmp_path, monkeypatch):
+    peer = tmp_path / "peer.py"
+    peer.write_text(PEER)
+    monkeypatch.setattr(trainer_trl, "PEER", peer)
+    settings = {"output_dir": str(tmp_path), "num_rows": 7}
+    with trainer_trl.trl(sys.executable, settings) as theirs:
+        assert theirs.about == {"num_parameters": 7}
+        assert [theirs.step(), theirs.step()] == [{"step": 0}, {"step": 1}]
+        with pytest.raises(SystemExit, match="exit code 3"):
+            theirs.step()
+
+
+def test_our_side_does_the_work_that_is_compared(trainer_trl, tmp_path):
+    import asyncio
+
+    import trainer_words
+
+    size = trainer_words.Size(64, 16, 16, 1)
+    trainer_words.save_model(size, tmp_path)
+    with asyncio.Runner() as runner:
+        ours = trainer_words.Ours(size, tmp_path, 2048, runner)
+        texts = ours.prompts(0)
+        figures = ours.step(0)
+    assert len(set(texts)) == trainer_trl.NUM_PROMPTS
+    assert {len(text.split()) for text in texts} == {trainer_trl.PROMPT_LENGTH}
+    trainer_trl.check("ours", 0, figures)
+    assert 0 < figures["rollout_cpu_s"] < figures["step_cpu_s"]
+
+
+def test_ratios_are_formed_round_by_round(trainer_trl):
+    def step(rollout, update):
+        total = rollout + update
+        return {"rollout_cpu_s": rollout, "step_cpu_s": total, "step_wall_s": total}
+
+    found = trainer_trl.summary(
+        {"ours": [step(1, 1), step(2, 2)], "trl": [step(2, 4), step(6, 6)]}
+    )["ratios"]
+    assert found["rollout_speedup_over_trl"] == {"median": 2.5, "min": 2.0, "max": 3.0}
+    assert found["update_speedup_over_trl"] == {"median": 3.5, "min": 3.0, "max": 4.0}
+    assert found["step_speedup_over_trl"]["median"] == 3.0
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_growth_is_fitted_over_tokens_for_every_seed(trainer_scaling, exponent):
+    from trainer_phases import PHASES, Step
+
+    points = [
+        (
+            trainer_scaling.Point(value, "two_policies", {}),
+            [
+                [Step({name: value**exponent / 5 for name in PHASES}, 1, 1, 10 * value, 1)]
+                for _ in range(3)
+            ],
+        )
+        for value in (2, 4, 8, 16)
+    ]
+    found = trainer_scaling.summary(points)
+    assert found["growth_exponent"]["median"] == pytest.approx(exponent, abs=1e-3)
+    shares = found["points"][0]["shares"]
+    assert sum(share["median"] for share in shares.values()) == pytest.approx(1)
+    assert (found["slope_s_per_unit"]["step"]["median"] == pytest.approx(1)) == (exponent == 1)
+
+
+def test_every_recipe_of_a_sweep_is_a_valid_run(trainer_scaling):
+    from pettingllms_trainers.config import Config
+    from pettingllms_trainers.environments import make_environments
+
+    tables = trainer_scaling.recipes()
+    for points in trainer_scaling.SWEEPS.values():
+        for point in points:
+            table = trainer_scaling.changed(
+                tables[point.recipe], {**point.changes, "evaluation.references": []}
+            )
+            make_environments(Config.model_validate(table))
+            assert table["warm_start"]["num_steps"]
+
+
+def test_changed_leaves_its_argument_alone(trainer_scaling):
+    table = {"env": {"kwargs": {"size": 5}}, "seed": 0}
+    found = trainer_scaling.changed(table, {"env.kwargs.size": 9, "rollout.num_levels": 2})
+    assert found == {"env": {"kwargs": {"size": 9}}, "seed": 0, "rollout": {"num_levels": 2}}
+    assert table == {"env": {"kwargs": {"size": 5}}, "seed": 0}
+
+
+def test_steps_of_a_real_run_are_split_into_phases(trainer_scaling, tmp_path):
+    changes = {
+        "warm_start.num_steps": 0,
+        "evaluation.references": [],
+        "logging": {"progress": "off", "tensorboard": False},
+        "rollout.num_levels": 2,
+        "rollout.num_candidates": 2,
+    }
+    (step,) = trainer_scaling.steps(trainer_scaling.recipes()["two_policies"], changes, 1)
+    assert all(step.seconds[phase] > 0 for phase in ("environment", "encode", "generate", "other"))
+    assert step.num_sampled_tokens >= step.num_trained_tokens
+    assert step.num_sampled_tokens >= 2 * step.num_decisions > 0
+    assert step.num_prompt_tokens > step.num_decisions
