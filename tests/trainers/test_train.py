@@ -13,6 +13,7 @@ from pettingllms_trainers.episode import LocalEpisodes
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.held_out import HeldOutSet
 from pettingllms_trainers.sampler import Sampler
+from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.train import Trainer
 from pettingllms_trainers.types import Completion, Group, RolloutTree, UpdateStats
 
@@ -106,7 +107,7 @@ def train(scripted_pool, echo_env, tmp_path):
                 held_out=held_out,
                 recorder=recorder,
                 checkpoints=tmp_path / "checkpoints",
-                stop=SimpleNamespace(signal=None),
+                stop=StopRequest(),
             ).run()
         assert report == {}
         return updates, recorder.lines[1:], sampler
