@@ -1,13 +1,19 @@
 """The suites of the trainer: equal work is enforced, phases add up, growth is fitted rightly."""
 
+import asyncio
+import importlib
 import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "suites"))
+trainer_phases = importlib.import_module("trainer_phases")
+trainer_scaling = importlib.import_module("trainer_scaling")
+trainer_trl = importlib.import_module("trainer_trl")
+trainer_words = importlib.import_module("trainer_words")
 
-SUITES = Path(__file__).resolve().parents[2] / "benchmarks" / "suites"
 PEER = """
 import json, sys
 settings = json.load(open(sys.argv[1]))
@@ -19,28 +25,7 @@ for number, line in enumerate(sys.stdin):
 """
 
 
-@pytest.fixture(autouse=True)
-def suites(monkeypatch):
-    monkeypatch.syspath_prepend(str(SUITES))
-
-
-@pytest.fixture
-def trainer_trl():
-    import trainer_trl
-
-    return trainer_trl
-
-
-@pytest.fixture
-def trainer_scaling():
-    import trainer_scaling
-
-    return trainer_scaling
-
-
 def test_clock_counts_a_phase_inside_of_another_one_only_once(monkeypatch):
-    import trainer_phases
-
     now = 0.0
     monkeypatch.setattr(trainer_phases.time, "process_time", lambda: now)
     clock = trainer_phases.Clock()
@@ -58,20 +43,20 @@ def test_clock_counts_a_phase_inside_of_another_one_only_once(monkeypatch):
     assert not any(clock.take().values())
 
 
-def full_step(suite, step):
-    rows = suite.NUM_ROWS
+def full_step(step):
+    rows = trainer_trl.NUM_ROWS
     return {
         "num_completions": rows,
         "num_with_advantage": rows,
-        "num_prompt_tokens": rows * suite.PROMPT_LENGTH,
-        "num_sampled_tokens": rows * suite.COMPLETION_LENGTH,
-        "num_trained_tokens": rows * suite.COMPLETION_LENGTH,
+        "num_prompt_tokens": rows * trainer_trl.PROMPT_LENGTH,
+        "num_sampled_tokens": rows * trainer_trl.COMPLETION_LENGTH,
+        "num_trained_tokens": rows * trainer_trl.COMPLETION_LENGTH,
         "num_optimizer_steps": step + 1,
     }
 
 
-def test_steps_of_equal_work_are_accepted(trainer_trl):
-    trainer_trl.check("TRL", 4, full_step(trainer_trl, 4))
+def test_steps_of_equal_work_are_accepted():
+    trainer_trl.check("TRL", 4, full_step(4))
 
 
 @pytest.mark.parametrize(
@@ -85,14 +70,14 @@ def test_steps_of_equal_work_are_accepted(trainer_trl):
         ("num_with_advantage", -16),
     ],
 )
-def test_a_step_of_other_work_ends_the_comparison(trainer_trl, name, change):
-    figures = full_step(trainer_trl, 0)
+def test_a_step_of_other_work_ends_the_comparison(name, change):
+    figures = full_step(0)
     figures[name] += change
     with pytest.raises(SystemExit, match="TRL"):
         trainer_trl.check("TRL", 0, figures)
 
 
-def test_peer_answers_step_by_step_and_its_end_is_told(trainer_trl, tmp_path, monkeypatch):
+def test_peer_answers_step_by_step_and_its_end_is_told(tmp_path, monkeypatch):
     peer = tmp_path / "peer.py"
     peer.write_text(PEER)
     monkeypatch.setattr(trainer_trl, "PEER", peer)
@@ -104,11 +89,7 @@ def test_peer_answers_step_by_step_and_its_end_is_told(trainer_trl, tmp_path, mo
             theirs.step()
 
 
-def test_our_side_does_the_work_that_is_compared(trainer_trl, tmp_path):
-    import asyncio
-
-    import trainer_words
-
+def test_our_side_does_the_work_that_is_compared(tmp_path):
     size = trainer_words.Size(64, 16, 16, 1)
     trainer_words.save_model(size, tmp_path)
     with asyncio.Runner() as runner:
@@ -121,7 +102,7 @@ def test_our_side_does_the_work_that_is_compared(trainer_trl, tmp_path):
     assert 0 < figures["rollout_cpu_s"] < figures["step_cpu_s"]
 
 
-def test_ratios_are_formed_round_by_round(trainer_trl):
+def test_ratios_are_formed_round_by_round():
     def step(rollout, update):
         total = rollout + update
         return {"rollout_cpu_s": rollout, "step_cpu_s": total, "step_wall_s": total}
@@ -135,14 +116,20 @@ def test_ratios_are_formed_round_by_round(trainer_trl):
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
-def test_growth_is_fitted_over_tokens_for_every_seed(trainer_scaling, exponent):
-    from trainer_phases import PHASES, Step
-
+def test_growth_is_fitted_over_tokens_for_every_seed(exponent):
     points = [
         (
             trainer_scaling.Point(value, "two_policies", {}),
             [
-                [Step({name: value**exponent / 5 for name in PHASES}, 1, 1, 10 * value, 1)]
+                [
+                    trainer_phases.Step(
+                        {name: value**exponent / 5 for name in trainer_phases.PHASES},
+                        1,
+                        1,
+                        10 * value,
+                        1,
+                    )
+                ]
                 for _ in range(3)
             ],
         )
@@ -155,7 +142,7 @@ def test_growth_is_fitted_over_tokens_for_every_seed(trainer_scaling, exponent):
     assert (found["slope_s_per_unit"]["step"]["median"] == pytest.approx(1)) == (exponent == 1)
 
 
-def test_every_recipe_of_a_sweep_is_a_valid_run(trainer_scaling):
+def test_every_recipe_of_a_sweep_is_a_valid_run():
     from pettingllms_trainers.config import Config
     from pettingllms_trainers.environments import make_environments
 
@@ -169,14 +156,14 @@ def test_every_recipe_of_a_sweep_is_a_valid_run(trainer_scaling):
             assert table["warm_start"]["num_steps"]
 
 
-def test_changed_leaves_its_argument_alone(trainer_scaling):
+def test_changed_leaves_its_argument_alone():
     table = {"env": {"kwargs": {"size": 5}}, "seed": 0}
     found = trainer_scaling.changed(table, {"env.kwargs.size": 9, "rollout.num_levels": 2})
     assert found == {"env": {"kwargs": {"size": 9}}, "seed": 0, "rollout": {"num_levels": 2}}
     assert table == {"env": {"kwargs": {"size": 5}}, "seed": 0}
 
 
-def test_steps_of_a_real_run_are_split_into_phases(trainer_scaling, tmp_path):
+def test_steps_of_a_real_run_are_split_into_phases():
     changes = {
         "warm_start.num_steps": 0,
         "evaluation.references": [],
