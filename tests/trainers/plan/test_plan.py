@@ -1,6 +1,7 @@
 """Plans of runs: counts are exact, memory adds up, and what is shown is what will happen."""
 
 import io
+import json
 
 import huggingface_hub.constants
 import peft
@@ -274,6 +275,26 @@ def test_what_does_not_fit_is_told_with_advice():
     assert plan.fits
     assert list(warnings_of(sharded, plan)) == []
     assert "The estimate fits." in shown(sharded, plan)
+
+
+def test_other_ways_are_valid_settings():
+    """What the advice says can be written into a run file, over what is there."""
+    lora = {"model": "Qwen/Qwen3-8B", "lora": {"rank": 16}}
+    for policy, deepspeed in ((lora, {}), (None, {"stage": 2, "offload": "optimizer"})):
+        config = config_of(policy, deepspeed=deepspeed, engine={"kind": "vllm"})
+        plan = plan_of(config, num_gpus=8)
+        assert len({variant.name for variant in plan.variants}) == len(plan.variants) >= 7
+        for variant in plan.variants:
+            assert variant.keys
+            data = config.model_dump()
+            for part in variant.keys.split(", "):
+                name, _, value = part.partition(" = ")
+                table, *path = name.split(".")
+                section = data["policies"]["p"] if table == "every_policy" else data[table]
+                for key in path[:-1]:
+                    section = section[key]
+                section[path[-1]] = json.loads(value)
+            Config.model_validate(data)
 
 
 def test_small_caches_and_lonely_shards_are_told():

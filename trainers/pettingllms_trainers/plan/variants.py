@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -40,8 +41,8 @@ def plan_variants(
         gpu_bytes: Memory of one GPU.
     """
     found: list[Variant] = []
-    for name, keys, other in _variants(config, num_ranks):
-        if other != config:
+    for name, other in _variants(config, num_ranks):
+        if keys := _changed_keys(config, other):
             shapes = {name: shape_of(name, policy) for name, policy in other.models.items()}
             memory = plan_memory(other, shapes, lengths, num_ranks=num_ranks, gpu_bytes=gpu_bytes)
             is_small = memory.peak <= USABLE * gpu_bytes
@@ -49,25 +50,41 @@ def plan_variants(
     return tuple(found)
 
 
-def _variants(config: Config, num_ranks: int) -> Iterator[tuple[str, str, Config]]:
+def _variants(config: Config, num_ranks: int) -> Iterator[tuple[str, Config]]:
     full = _with_rank(config, 0)
-    yield "all weights", "deepspeed.stage = 0", _with_deepspeed(full, 0, "none")
+    yield "all weights", _with_deepspeed(full, 0, "none")
     for stage in (1, 2, 3) if num_ranks > 1 else ():
-        label = f"all weights, ZeRO {stage} over {num_ranks} GPUs"
-        yield label, f"deepspeed.stage = {stage}", _with_deepspeed(full, stage, "none")
-    label, keys = "all weights, kept on the CPU", 'deepspeed.stage = 3, deepspeed.offload = "all"'
-    yield label, keys, _with_deepspeed(full, 3, "all")
-    adapted = _with_deepspeed(_with_rank(config, _RANK), 0, "none")
-    yield "LoRA adapters", f"every_policy.lora.rank = {_RANK}", adapted
-    few: dict[str, Any] = {"gradient_checkpointing": True}
-    if config.optimizer.tokens_per_microbatch > _FEW_TOKENS:
-        few["tokens_per_microbatch"] = _FEW_TOKENS
-    keys = ", ".join(f"optimizer.{key} = {str(value).lower()}" for key, value in few.items())
-    yield "as it is, less at once", keys, _updated(config, "optimizer", few)
+        sharded = _with_deepspeed(full, stage, "none")
+        yield f"all weights, ZeRO {stage} over {num_ranks} GPUs", sharded
+    yield "all weights, optimizer on the CPU", _with_deepspeed(full, 3, "optimizer")
+    yield "all weights, kept on the CPU", _with_deepspeed(full, 3, "all")
+    yield "LoRA adapters", _with_deepspeed(_with_rank(config, _RANK), 0, "none")
+    tokens = min(config.optimizer.tokens_per_microbatch, _FEW_TOKENS)
+    few = {"gradient_checkpointing": True, "tokens_per_microbatch": tokens}
+    yield "as it is, less at once", _updated(config, "optimizer", few)
     if config.engine.kind == "vllm":
         asleep = config.engine.vllm.model_copy(update={"sleep": True})
-        other = _updated(config, "engine", {"vllm": asleep})
-        yield "as it is, engines asleep", "engine.vllm.sleep = true", other
+        yield "as it is, engines asleep", _updated(config, "engine", {"vllm": asleep})
+
+
+def _changed_keys(config: Config, other: Config) -> str:
+    """Return the settings in which the other configuration differs, as in a run file."""
+    pairs: list[tuple[str, Any, Any]] = [
+        ("deepspeed", config.deepspeed, other.deepspeed),
+        ("optimizer", config.optimizer, other.optimizer),
+        ("engine.vllm", config.engine.vllm, other.engine.vllm),
+    ]
+    pairs += [
+        ("every_policy.lora", policy.lora, other.models[name].lora)
+        for name, policy in config.models.items()
+    ]
+    changed = {
+        f"{section}.{key} = {json.dumps(value)}": None
+        for section, old, new in pairs
+        for key, value in new.model_dump().items()
+        if getattr(old, key) != value
+    }
+    return ", ".join(changed)
 
 
 def _with_rank(config: Config, rank: int) -> Config:
