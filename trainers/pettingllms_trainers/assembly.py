@@ -29,6 +29,7 @@ from pettingllms_trainers.held_out import HeldOutSet
 from pettingllms_trainers.models import CHARACTERS, build_tiny
 from pettingllms_trainers.players import Player
 from pettingllms_trainers.policy import Batcher, Policy, PolicyPool
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.recorder import Recorder
 from pettingllms_trainers.run_files import RunFiles
 from pettingllms_trainers.sampler import Sampler, sampling_of
@@ -45,8 +46,12 @@ def prepare_libraries(config: Config) -> None:
         torch.set_num_threads(config.num_threads)
 
 
-def build_policies(config: Config) -> dict[str, TransformersPolicy]:
+def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, TransformersPolicy]:
     """Load or build the model of every policy; those with adapters share their base model.
+
+    Args:
+        config: The run's configuration.
+        ranks: The processes that train them together; None for this one alone.
 
     Raises:
         ConfigError: A model cannot be loaded, or there is no such device.
@@ -56,7 +61,8 @@ def build_policies(config: Config) -> dict[str, TransformersPolicy]:
     policies: dict[str, TransformersPolicy] = {}
     for names in base_groups(config.models):
         is_copied = all(_only_gives_weights(config, config.policies[name]) for name in names)
-        policies |= _build_group(config, names, torch.device("cpu") if is_copied else device)
+        place = torch.device("cpu") if is_copied else device
+        policies |= _build_group(config, names, place, ranks or Ranks())
     return {name: policies[name] for name in config.models}
 
 
@@ -66,7 +72,7 @@ def _only_gives_weights(config: Config, policy: PolicyConfig) -> bool:
 
 
 def _build_group(
-    config: Config, names: Sequence[str], device: torch.device
+    config: Config, names: Sequence[str], device: torch.device, ranks: Ranks
 ) -> dict[str, TransformersPolicy]:
     """Return policies that share their base, or one policy that has all its weights."""
     name, first = names[0], config.policies[names[0]]
@@ -74,7 +80,7 @@ def _build_group(
         if not any(config.policies[name].has_adapter for name in names):
             with _source(first, derive_seed(config.seed, "model", name)) as source:
                 policy = TransformersPolicy.from_pretrained(
-                    source, device=device, **_settings(config, name)
+                    source, device=device, **_settings(config, name, ranks)
                 )
             return {name: policy}
         with _source(first, derive_seed(config.seed, "model", *first.base)) as source:
@@ -86,7 +92,7 @@ def _build_group(
             )
         adapters = {name: _adapter(config, name, base) for name in names}
         return {
-            name: TransformersPolicy.on_base(adapter, **_settings(config, name))
+            name: TransformersPolicy.on_base(adapter, **_settings(config, name, ranks))
             for name, adapter in adapters.items()
         }
     except OSError as error:
@@ -106,7 +112,7 @@ def _adapter(config: Config, name: str, base: AdapterBase) -> Adapter:
         raise ConfigError(f"[policies.{name}]: {error}") from error
 
 
-def _settings(config: Config, name: str) -> dict[str, Any]:
+def _settings(config: Config, name: str, ranks: Ranks) -> dict[str, Any]:
     """Return how a policy computes and learns, as `TransformersPolicy` wants it."""
     policy = config.policies[name]
     training = TrainingSettings(
@@ -120,12 +126,30 @@ def _settings(config: Config, name: str) -> dict[str, Any]:
         ),
         seed=derive_seed(config.seed, "update", name),
         max_logprob_gap=config.engine.max_logprob_gap,
+        deepspeed=config.deepspeed,
+        ranks=ranks,
+        memory_advice=_memory_advice(config, policy),
     )
     return {
         "engine": config.engine,
         "training": None if policy.frozen else training,
         "chat_template_kwargs": policy.chat_template_kwargs,
     }
+
+
+def _memory_advice(config: Config, policy: PolicyConfig) -> tuple[str, ...]:
+    advice: list[str] = []
+    if config.engine.kind == "vllm":
+        if not config.engine.vllm.sleep:
+            advice.append("set engine.vllm.sleep = true (now false)")
+        share = config.engine.vllm.gpu_memory_utilization
+        advice.append(f"lower engine.vllm.gpu_memory_utilization (now {share:g})")
+    if not policy.has_adapter:
+        stage, offload = config.deepspeed.stage, config.deepspeed.offload
+        advice.append(
+            f'raise deepspeed.stage (now {stage}) or set deepspeed.offload (now "{offload}")'
+        )
+    return tuple(advice)
 
 
 @contextlib.contextmanager
@@ -167,6 +191,7 @@ def build_pool(
     config: Config,
     policies: Mapping[str, TransformersPolicy],
     players: Mapping[str, Player] | None = None,
+    ranks: Ranks | None = None,
 ) -> PolicyPool:
     """Start the engines and return who plays which role.
 
@@ -174,12 +199,14 @@ def build_pool(
         config: The run's configuration.
         policies: See `build_policies`.
         players: See `players.open_players`; None when all policies have weights.
+        ranks: As for `build_policies`.
 
     Raises:
         ConfigError: An engine cannot be started or reached.
     """
+    ranks = ranks or Ranks()
     members: dict[str, Policy] = {}
-    for name, (engine, sync) in build_engines(config, policies).items():
+    for name, (engine, sync) in build_engines(config, policies, ranks).items():
         policy = policies[name]
         members[name] = Policy(
             name=name,
@@ -189,7 +216,7 @@ def build_pool(
             updater=policy if policy.is_trainable else None,
             sync=sync,
         )
-    return PolicyPool(policies=members, roles=config.roles, players=players or {})
+    return PolicyPool(policies=members, roles=config.roles, players=players or {}, ranks=ranks)
 
 
 def build_trainer(

@@ -6,12 +6,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.run_files import fsync_path
 
 __all__ = ["Checkpoint", "Saves", "load_checkpoint", "save_checkpoint"]
@@ -51,6 +52,7 @@ def save_checkpoint(
     num_levels_used: int,
     config_hash: str,
     keep: int,
+    ranks: Ranks | None = None,
 ) -> Path:
     """Write a checkpoint, unless that of its step exists, and remove the oldest beyond `keep`.
 
@@ -64,19 +66,27 @@ def save_checkpoint(
         num_levels_used: Training levels drawn so far.
         config_hash: Of the run's configuration.
         keep: Number of newest checkpoints that stay, at least 1.
+        ranks: The processes that write it together, on a file system that all see; None for this
+            one alone. Collective.
 
     Returns:
         The directory of the new checkpoint.
     """
+    ranks = ranks or Ranks()
     final = directory / f"step-{step:08d}"
-    if final.exists():
+    if ranks.broadcast(final.exists()):
         return final
-    directory.mkdir(parents=True, exist_ok=True)
-    for leftover in directory.glob(f"{_PARTIAL}*"):
-        shutil.rmtree(leftover)
+    folders = {name: f"policy-{index}" for index, name in enumerate(policies)}
     partial = directory / f"{_PARTIAL}{final.name}"
+    if ranks.is_main:
+        _make_folders(partial, folders.values())
+    ranks.barrier()
     try:
-        folders = _write_policies(partial, policies)
+        for name, policy in policies.items():
+            policy.save_state(partial / folders[name])
+        ranks.barrier()
+        if not ranks.is_main:
+            return ranks.broadcast(final)
         manifest = {
             "format": _FORMAT,
             "config_hash": config_hash,
@@ -93,7 +103,7 @@ def save_checkpoint(
     fsync_path(directory)
     for old in _all(directory)[:-keep]:
         shutil.rmtree(old)
-    return final
+    return ranks.broadcast(final)
 
 
 def load_checkpoint(
@@ -138,14 +148,13 @@ def load_checkpoint(
     )
 
 
-def _write_policies(partial: Path, policies: Mapping[str, Saves]) -> dict[str, str]:
+def _make_folders(partial: Path, folders: Iterable[str]) -> None:
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in partial.parent.glob(f"{_PARTIAL}*"):
+        shutil.rmtree(leftover)
     partial.mkdir()
-    folders: dict[str, str] = {}
-    for index, (name, policy) in enumerate(policies.items()):
-        folders[name] = f"policy-{index}"
-        (partial / folders[name]).mkdir()
-        policy.save_state(partial / folders[name])
-    return folders
+    for folder in folders:
+        (partial / folder).mkdir()
 
 
 def _synced_files(partial: Path) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +16,13 @@ from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.errors import (
     GenerationError,
     GroupError,
+    RankError,
     RolloutError,
     UpdateError,
     WorkerLost,
 )
 from pettingllms_trainers.export import export_policy
+from pettingllms_trainers.ranks import num_launched
 
 __all__ = ["main"]
 
@@ -56,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         return _run(arguments)
-    except (GenerationError, GroupError, RolloutError, UpdateError, WorkerLost) as error:
+    except (
+        GenerationError, GroupError, RankError, RolloutError, UpdateError, WorkerLost
+    ) as error:  # fmt: skip
         return _fail(error, 1)
     except PettingLLMsError as error:
         return _fail(error, 2)
@@ -113,7 +118,8 @@ def _export(arguments: Sequence[str]) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
-    sys.stderr.write(f"pettingllms-train: {type(error).__name__}: {error}\n")
+    rank = f"rank {os.environ['RANK']}: " if num_launched() > 1 else ""
+    sys.stderr.write(f"pettingllms-train: {rank}{type(error).__name__}: {error}\n")
     return code
 
 

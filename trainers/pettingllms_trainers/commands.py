@@ -11,13 +11,14 @@ from rich.console import Console
 
 from pettingllms import TextEnv
 from pettingllms_trainers.boards import Boards, check_boards
-from pettingllms_trainers.config import Config
+from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.environments import make_environments
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.machines import Machines, open_machines
 from pettingllms_trainers.players import Player, open_players
 from pettingllms_trainers.progress import progress_view
-from pettingllms_trainers.recorder import Recorder
+from pettingllms_trainers.ranks import Ranks, joined_ranks
+from pettingllms_trainers.recorder import Recorder, SilentRecorder
 from pettingllms_trainers.report import report_table
 from pettingllms_trainers.run_files import RunFiles
 from pettingllms_trainers.stopping import StopRequest, StopRequested
@@ -39,12 +40,14 @@ def train(config: Config, *, is_resumed: bool) -> int:
         PettingLLMsError: Bad input, or the run failed.
     """
     environments, files = _check(config, is_resumed=is_resumed)
-    with (
-        asyncio.Runner() as runner,
-        open_players(config, environments[0], runner) as players,
-        open_machines(config) as machines,
-    ):
-        return _train(config, environments, files, machines, players, runner)
+    with joined_ranks() as ranks:
+        config = _shown_by(ranks, config)
+        with (
+            asyncio.Runner() as runner,
+            open_players(config, environments[0], runner) as players,
+            open_machines(config, ranks) as machines,
+        ):
+            return _train(config, environments, files, machines, players, runner)
 
 
 def _train(
@@ -57,17 +60,17 @@ def _train(
 ) -> int:
     pool = machines.build_pool(players)
     episodes = machines.build_episodes(environments)
-    files.open(config)
+    _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
     # Imported here: torch and transformers take seconds, and bad input needs neither.
     from pettingllms_trainers.assembly import build_trainer
 
-    console = Console()
+    console = Console(quiet=not pool.ranks.is_main)
     progress = progress_view(config.logging.progress, console, config.num_steps)
     boards = Boards(files.directory, config)
     has_begun = True
-    with StopRequest() as stop, boards, progress:
-        recorder = Recorder(files, config, progress, boards)
+    with StopRequest(pool.ranks) as stop, boards, progress:
+        recorder = _recorder(pool.ranks)(files, config, progress, boards)
         trainer = build_trainer(
             config, environments, pool, recorder, files, episodes=episodes, stop=stop, runner=runner
         )
@@ -80,8 +83,9 @@ def _train(
         how = "go on" if has_begun else "nothing is saved yet; start again"
         console.print(f"stopped; {how} with --resume ({files.directory})", soft_wrap=True)
         return 128 + stop.signal
-    console.print(report_table(report))
-    console.print(f"written to {files.directory}", soft_wrap=True)
+    if pool.ranks.is_main:
+        console.print(report_table(report))
+        console.print(f"written to {files.directory}", soft_wrap=True)
     return 0
 
 
@@ -105,21 +109,23 @@ def warm_start(config: Config) -> int:
     (env, _), files = _check(config, is_resumed=False)
     # Nothing is generated, so no engine is started and any attention will do.
     engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
-    with open_machines(config.model_copy(update={"engine": engine})) as machines:
-        return _warm_start(config, env, files, machines)
+    with joined_ranks() as ranks:
+        config = _shown_by(ranks, config).model_copy(update={"engine": engine})
+        with open_machines(config, ranks) as machines:
+            return _warm_start(config, env, files, machines)
 
 
 def _warm_start(config: Config, env: TextEnv[Any], files: RunFiles, machines: Machines) -> int:
     from pettingllms_trainers.demonstrations import WarmStart
 
     pool = machines.build_pool({})
-    files.open(config)
+    _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
-    console = Console()
+    console = Console(quiet=not pool.ranks.is_main)
     kind = "off" if config.logging.progress == "off" else "plain"
     progress = progress_view(kind, console, 0)
-    with StopRequest() as stop, Boards(files.directory, config) as boards, progress:
-        recorder = Recorder(files, config, progress, boards)
+    with StopRequest(pool.ranks) as stop, Boards(files.directory, config) as boards, progress:
+        recorder = _recorder(pool.ranks)(files, config, progress, boards)
         recorder.start_at(-1)
         try:
             metrics = WarmStart(config, env, pool, stop).run(recorder.note)
@@ -136,6 +142,30 @@ def _warm_start(config: Config, env: TextEnv[Any], files: RunFiles, machines: Ma
         console.print(f"{name} {value:.4f}")
     console.print(f"written to {files.policies}", soft_wrap=True)
     return 0
+
+
+def _shown_by(ranks: Ranks, config: Config) -> Config:
+    """Return the configuration, without what only one process is to show."""
+    if ranks.is_main:
+        return config
+    logging = LoggingConfig(progress="off", tensorboard=False)
+    return config.model_copy(update={"logging": logging})
+
+
+def _recorder(ranks: Ranks) -> type[Recorder]:
+    return Recorder if ranks.is_main else SilentRecorder
+
+
+def _open(files: RunFiles, config: Config, ranks: Ranks) -> None:
+    if ranks.is_main:
+        files.open(config)
+    ranks.barrier()
+    if not files.config.is_file():
+        raise ConfigError(
+            f"rank {ranks.rank} does not see the output directory {files.directory}, which the "
+            "main one has written into. Choose an output_dir on a file system that all machines "
+            "share"
+        )
 
 
 def _check(

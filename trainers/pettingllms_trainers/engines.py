@@ -13,22 +13,21 @@ import torch
 from torch import Tensor
 
 from pettingllms_trainers.backends.adapters import Adapter
+from pettingllms_trainers.backends.copied import CopiedModel
 from pettingllms_trainers.backends.decoding import Limits
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.vllm import VLLMEngine
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policy import Generate, Sync
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import Completion, GenerateRequest
 
 __all__ = ["AdapterEngine", "AdapterSync", "EngineWithWeights", "WeightSync", "build_engines"]
 
 
-class EngineWithWeights(Generate, Protocol):
+class TakesWeights(Generate, Protocol):
     """An engine that has a copy of the weights."""
-
-    limits: Limits
-    """Which requests it can answer."""
 
     @property
     def needs_weights(self) -> bool:
@@ -38,6 +37,17 @@ class EngineWithWeights(Generate, Protocol):
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Replace the weights; nothing that was computed with the old ones is used again."""
         ...
+
+    def release(self) -> None:
+        """Free what an update may need."""
+        ...
+
+
+class EngineWithWeights(TakesWeights, Protocol):
+    """An engine that has a copy of the weights, and room for adapters."""
+
+    limits: Limits
+    """Which requests it can answer."""
 
     def load_adapter(self, name: str, directory: Path) -> None:
         """Load a LoRA adapter, or replace it; the directory stays until it is replaced."""
@@ -49,10 +59,6 @@ class EngineWithWeights(Generate, Protocol):
         """Generate, each request with an adapter that was loaded, or None."""
         ...
 
-    def release(self) -> None:
-        """Free what an update may need."""
-        ...
-
 
 class WeightSync:
     """The way of a policy's weights to its engine; see `Sync`.
@@ -62,7 +68,7 @@ class WeightSync:
         policy: Has them. Those of a frozen policy are moved only when the engine needs them.
     """
 
-    def __init__(self, engine: EngineWithWeights, policy: TransformersPolicy) -> None:
+    def __init__(self, engine: TakesWeights, policy: TransformersPolicy) -> None:
         self._engine, self._policy = engine, policy
 
     def release(self) -> None:
@@ -148,7 +154,7 @@ class AdapterEngine:
 
 
 def build_engines(
-    config: Config, policies: Mapping[str, TransformersPolicy]
+    config: Config, policies: Mapping[str, TransformersPolicy], ranks: Ranks
 ) -> dict[str, tuple[Generate, Sync | None]]:
     """Return who generates for each policy, and how that gets new weights.
 
@@ -158,7 +164,7 @@ def build_engines(
         ConfigError: An engine cannot be started or reached.
     """
     if config.engine.kind == "transformers":
-        return {name: (policy, None) for name, policy in policies.items()}
+        return {name: _own_model(policy) for name, policy in policies.items()}
     groups: dict[object, list[str]] = {}
     for name, policy in policies.items():
         owner = policy if policy.adapter is None else policy.adapter.base
@@ -166,19 +172,27 @@ def build_engines(
     engines: dict[str, tuple[Generate, Sync | None]] = {}
     for names in groups.values():
         try:
-            engines |= _shared(config, {name: policies[name] for name in names})
+            engines |= _shared(config, {name: policies[name] for name in names}, ranks)
         except ConfigError as error:
             raise ConfigError(f"[policies.{names[0]}]: {error}") from error
     return {name: engines[name] for name in policies}
 
 
+def _own_model(policy: TransformersPolicy) -> tuple[Generate, Sync | None]:
+    if not policy.is_sharded:
+        return policy, None
+    copied = CopiedModel(policy)
+    return copied, WeightSync(copied, policy)
+
+
 def _shared(
-    config: Config, policies: Mapping[str, TransformersPolicy]
+    config: Config, policies: Mapping[str, TransformersPolicy], processes: Ranks
 ) -> dict[str, tuple[Generate, Sync | None]]:
     """Return the engine of policies on one base, or of one policy that has all its weights."""
     first = next(iter(policies))
     adapters = {name: p.adapter for name, p in policies.items() if p.adapter is not None}
-    engine = _with_weights(config, first, policies[first], [a.rank for a in adapters.values()])
+    ranks = [adapter.rank for adapter in adapters.values()]
+    engine = _with_weights(config, first, policies[first], ranks, processes)
     if not adapters:
         return {first: (engine, WeightSync(engine, policies[first]))}
     sync = AdapterSync(engine, list(policies.values()), _folder_for_files(config))
@@ -186,7 +200,11 @@ def _shared(
 
 
 def _with_weights(
-    config: Config, name: str, policy: TransformersPolicy, ranks: Sequence[int]
+    config: Config,
+    name: str,
+    policy: TransformersPolicy,
+    ranks: Sequence[int],
+    processes: Ranks,
 ) -> EngineWithWeights:
     """Return an engine of a policy's model with room for adapters of these ranks; 0 needs none."""
     max_adapters, max_adapter_rank = sum(rank > 0 for rank in ranks), max(ranks, default=0)
@@ -215,6 +233,7 @@ def _with_weights(
         dtype=torch.float32 if config.engine.precision == "float32" else torch.bfloat16,
         max_adapters=max_adapters,
         max_adapter_rank=max_adapter_rank,
+        processes=processes,
     )
 
 

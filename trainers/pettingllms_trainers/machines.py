@@ -10,8 +10,10 @@ from typing import Any, Protocol
 from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.episode import Episodes, LocalEpisodes
+from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.players import Player
 from pettingllms_trainers.policy import PolicyPool
+from pettingllms_trainers.ranks import Ranks
 
 __all__ = ["Machines", "local_episodes", "open_machines"]
 
@@ -62,10 +64,10 @@ def local_episodes(
 
 
 class ThisProcess:
-    """All in this process; see `Machines`."""
+    """All in this process, of which a launcher may have started several; see `Machines`."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, config: Config, ranks: Ranks) -> None:
+        self._config, self._ranks = config, ranks
 
     def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
         """See `Machines.build_pool`."""
@@ -73,7 +75,8 @@ class ThisProcess:
         from pettingllms_trainers.assembly import build_policies, build_pool, prepare_libraries
 
         prepare_libraries(self._config)
-        return build_pool(self._config, build_policies(self._config), players)
+        policies = build_policies(self._config, self._ranks)
+        return build_pool(self._config, policies, players, self._ranks)
 
     def build_episodes(
         self, environments: tuple[TextEnv[Any], TextEnv[Any]]
@@ -86,15 +89,24 @@ class ThisProcess:
 
 
 @contextlib.contextmanager
-def open_machines(config: Config) -> Iterator[Machines]:
+def open_machines(config: Config, ranks: Ranks) -> Iterator[Machines]:
     """Reserve what the configuration wants, for as long as the run takes.
+
+    Args:
+        config: The run's configuration.
+        ranks: The processes that a launcher has started.
 
     Raises:
         ConfigError: It cannot be had.
     """
     if not config.ray.enabled:
-        yield ThisProcess(config)
+        yield ThisProcess(config, ranks)
         return
+    if ranks.size > 1:
+        raise ConfigError(
+            f"ray.enabled = true with {ranks.size} processes of a launcher: Ray starts its own. "
+            "Start one process, without torchrun or deepspeed"
+        )
     # Imported here: only this one needs Ray.
     from pettingllms_trainers.backends.ray_machines import open_ray_machines
 

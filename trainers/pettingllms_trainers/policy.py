@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pettingllms_trainers.players import Player
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
     Completion,
     Demonstration,
@@ -216,6 +217,8 @@ class PolicyPool:
     """Role to the name of a policy or player."""
     players: Mapping[str, Player] = field(default_factory=dict[str, Player])
     """Players by name: they have no weights."""
+    ranks: Ranks = field(default_factory=Ranks)
+    """The processes that play and train with these policies together."""
     computes_elsewhere: bool = False
     """Whether each policy has processes of its own, so that all can compute at the same time."""
 

@@ -19,7 +19,7 @@ from pettingllms_trainers.run_files import RunFiles, read_lines, write_atomicall
 from pettingllms_trainers.tree_json import tree_to_json
 from pettingllms_trainers.types import RolloutTree
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "SilentRecorder"]
 
 
 class Recorder:
@@ -83,3 +83,28 @@ class Recorder:
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
         plot_learning_curve(self._files.curve, evaluations, title=self._config.env.id)
         return report
+
+
+class SilentRecorder(Recorder):
+    """That of a rank which is not the main one: writes nothing, and helps where all are needed."""
+
+    def start_at(self, step: int) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Check the metrics; see `Recorder.metrics`."""
+        checked(metrics)
+
+    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredGroups) -> None:
+        """Do nothing."""
+
+    def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
+        """Have a part in writing the policies; return an empty report."""
+        self.policies(pool)
+        return {}

@@ -101,7 +101,7 @@ async def play_episodes(
     settings: RolloutSettings,
     failures: FailureLog,
 ) -> list[RolloutTree]:
-    """Play all episodes at once, so that the engines see big batches.
+    """Play all episodes at once, so that the engines see big batches; every rank plays its share.
 
     Args:
         episodes: Where the environments live.
@@ -116,13 +116,15 @@ async def play_episodes(
     Raises:
         RolloutError: More trees or candidates failed than allowed.
     """
-    rollouts = [_Rollout(episodes, pool, spec, settings, failures) for spec in specs]
-    trees = await _all(rollout.play() for rollout in rollouts)
+    ranks = pool.ranks
+    rollouts = [_Rollout(episodes, pool, spec, settings, failures) for spec in ranks.share(specs)]
+    trees = ranks.gather(await _all(rollout.play() for rollout in rollouts))
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
-    num_dropped = sum(rollout.num_dropped for rollout in rollouts)
-    num_candidates = sum(rollout.num_candidates for rollout in rollouts)
-    cause = next((rollout.drop_cause for rollout in rollouts if rollout.drop_cause), "")
+    counts = ranks.gather([(r.num_dropped, r.num_candidates, r.drop_cause) for r in rollouts])
+    num_dropped = sum(count[0] for count in counts)
+    num_candidates = sum(count[1] for count in counts)
+    cause = next((cause for *_, cause in counts if cause), "")
     failures.check(num_dropped, num_candidates, "candidates", cause)
     return trees
 

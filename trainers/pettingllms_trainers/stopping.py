@@ -6,6 +6,8 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from pettingllms_trainers.ranks import Ranks
+
 __all__ = ["StopRequest", "StopRequested"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -18,13 +20,25 @@ class StopRequested(Exception):
 class StopRequest:
     """Remembers the first signal; a second one acts as if this object were not there.
 
-    Used as a context in the main thread.
+    Used as a context in the main thread. With several ranks `is_wanted` and `check` are collective,
+    and a second signal is ignored: a launcher passes on what a terminal has sent to all anyway.
+
+    Args:
+        ranks: The processes of the run; None for this one alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks | None = None) -> None:
+        self._ranks = ranks or Ranks()
         self.signal: signal.Signals | None = None
         """The signal that asked to stop; None while nothing did."""
         self._previous: dict[signal.Signals, Any] = {}
+
+    def is_wanted(self) -> bool:
+        """Return whether a signal has asked some rank to stop; then all have it."""
+        asked = max(self._ranks.gather([int(self.signal or 0)]))
+        if asked:
+            self.signal = signal.Signals(asked)
+        return bool(asked)
 
     def check(self) -> None:
         """Stop where there is nothing to save.
@@ -32,8 +46,8 @@ class StopRequest:
         Raises:
             StopRequested: A signal has asked to stop.
         """
-        if self.signal is not None:
-            raise StopRequested(self.signal.name)
+        if self.is_wanted():
+            raise StopRequested
 
     def __enter__(self) -> Self:
         """Listen to the signals."""
@@ -52,7 +66,8 @@ class StopRequest:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
-        self._restore()
+        if self._ranks.size == 1:
+            self._restore()
 
     def _restore(self) -> None:
         for kind, handler in self._previous.items():

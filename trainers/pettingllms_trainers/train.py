@@ -55,7 +55,7 @@ class Trainer:
         if step is None:
             self._begin()
             step = 0
-        while step < config.num_steps and self.stop.signal is None:
+        while step < config.num_steps and not self.stop.is_wanted():
             if (metrics := self._take_step(step)) is None:
                 break
             step += 1
@@ -95,7 +95,7 @@ class Trainer:
         started = time.perf_counter()
         sample = self.sampler.rollouts(step)
         rollout_s = time.perf_counter() - started
-        if self.stop.signal is not None:
+        if self.stop.is_wanted():
             return None
         metrics = self._learn(step + 1, sample.trees)
         self.sampler.num_levels_used += sample.num_levels
@@ -143,6 +143,7 @@ class Trainer:
             num_levels_used=self.sampler.num_levels_used,
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
+            ranks=self.pool.ranks,
         )
 
 

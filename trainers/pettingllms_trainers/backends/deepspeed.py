@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -140,6 +141,17 @@ class DeepSpeedLearner(Learner):
             with self._whole(parameter):
                 weight = parameter.detach().clone()
             yield name, weight
+
+    def save_pretrained(self, directory: Path) -> None:
+        """See `Learner.save_pretrained`."""
+        if not self._is_sharded:
+            super().save_pretrained(directory)
+            return
+        is_main = self._ranks.is_main
+        weights = {name: w.cpu() for name, w in self.named_weights() if is_main}
+        if is_main:
+            self.model.save_pretrained(directory, state_dict=weights)
+        self._ranks.barrier()
 
     def copy_weights(self) -> dict[str, Tensor]:
         """See `Learner.copy_weights`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -245,6 +246,12 @@ class Learner:
         """Yield all weights of the model, whole; tied ones once."""
         for name, parameter in self.model.named_parameters():
             yield name, parameter.detach()
+
+    def save_pretrained(self, directory: Path) -> None:
+        """Write the model as an ordinary Hugging Face directory; the main rank does."""
+        if self._ranks.is_main:
+            self.model.save_pretrained(directory)
+        self._ranks.barrier()
 
     def copy_weights(self) -> dict[str, Tensor]:
         """Return a copy of what this rank holds of the trained weights; see `holding`."""

@@ -33,7 +33,6 @@ __all__ = ["RayMachines", "open_ray_machines"]
 
 _ENVIRONMENTS = "the environments"
 _TRAINING, _HELD_OUT = "training", "held-out"
-_VARIABLES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 @contextlib.contextmanager
@@ -77,7 +76,7 @@ class RayMachines:
         self._teams = dict(teams)
         self._workers = {
             team: [
-                start_actor(ray, PolicyWorker, groups[team], index, variables=_VARIABLES)
+                start_actor(ray, PolicyWorker, groups[team], index, variables=_variables(config))
                 for index in range(config.ray.workers_per_policy)
             ]
             for team in teams
@@ -91,10 +90,7 @@ class RayMachines:
     def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
         """See `Machines.build_pool`. All workers load their models at the same time."""
         config = self._ray.put(_located(self._config))
-        builds = {
-            team: [worker.build.remote(config, list(names)) for worker in self._workers[team]]
-            for team, names in self._teams.items()
-        }
+        builds = {team: self._build(team, config) for team in self._teams}
         policies: dict[str, Policy] = {}
         for team, calls in builds.items():
             with explained(f"a worker of {team}"):
@@ -106,6 +102,16 @@ class RayMachines:
             players=players,
             computes_elsewhere=True,
         )
+
+    def _build(self, team: str, config: Any) -> list[Any]:
+        """Let the workers of a team load their models; return what to wait for."""
+        workers, names = self._workers[team], list(self._teams[team])
+        with explained(f"a worker of {team}"):
+            meeting = self._ray.get(workers[0].meeting_point.remote())
+        return [
+            worker.build.remote(config, names, rank, len(workers), meeting)
+            for rank, worker in enumerate(workers)
+        ]
 
     def _policies(
         self, workers: Sequence[Any], infos: Mapping[str, PolicyInfo]
@@ -178,6 +184,12 @@ class RayMachines:
             self._ray.kill(actor)
 
 
+def _variables(config: Config) -> dict[str, str]:
+    """Return what is set in the environment of policy workers; Ray shows them their own GPU."""
+    hidden = {} if config.ray.gpus_per_worker else {"CUDA_VISIBLE_DEVICES": ""}
+    return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **hidden}
+
+
 def _team_name(names: Sequence[str]) -> str:
     return f"the policy {names[0]!r}" if len(names) == 1 else f"the policies {', '.join(names)}"
 
@@ -201,6 +213,4 @@ def _located(config: Config) -> Config:
         else policy
         for name, policy in config.policies.items()
     }
-    is_on_cpus = config.device == "auto" and not config.ray.gpus_per_worker
-    device = "cpu" if is_on_cpus else config.device
-    return config.model_copy(update={"policies": policies, "device": device})
+    return config.model_copy(update={"policies": policies})

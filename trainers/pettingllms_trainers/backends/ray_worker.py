@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +15,7 @@ import pettingllms
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.episode import Branch, LocalEpisodes, Situation
 from pettingllms_trainers.policy import Encode, EncodeAnswer, Policy, Sync, Update
+from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.types import (
     Completion,
     Demonstration,
@@ -46,12 +50,27 @@ class PolicyWorker:
     No method is a coroutine: Ray would then call several at once.
     """
 
-    def build(self, config: Config, names: Sequence[str]) -> dict[str, PolicyInfo]:
-        """Load the models and start the engines.
+    def __init__(self) -> None:
+        self._closing = contextlib.ExitStack()
+
+    def meeting_point(self) -> tuple[str, int]:
+        """Return an address of this machine, and a port that is free there."""
+        host: str = import_module("ray.util").get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((host, 0))
+            return host, free.getsockname()[1]
+
+    def build(
+        self, config: Config, names: Sequence[str], rank: int, size: int, meeting: tuple[str, int]
+    ) -> dict[str, PolicyInfo]:
+        """Load the models and start the engines; wait for the other workers of the policies.
 
         Args:
             config: The run's configuration.
             names: The policies.
+            rank: Position among their workers.
+            size: Number of their workers.
+            meeting: See `meeting_point`; of the first of them.
 
         Raises:
             PettingLLMsError: A model cannot be loaded, or an engine not be started.
@@ -59,10 +78,12 @@ class PolicyWorker:
         # Imported here: workers of environments need no torch.
         from pettingllms_trainers.assembly import build_policies, build_pool, prepare_libraries
 
-        policies = {name: config.policies[name] for name in names}
-        own = config.model_copy(update={"policies": policies})
+        own = config.model_copy(
+            update={"policies": {name: config.policies[name] for name in names}}
+        )
         prepare_libraries(own)
-        self._policies = build_pool(own, build_policies(own)).policies
+        ranks = self._closing.enter_context(_joined(rank, size, meeting))
+        self._policies = build_pool(own, build_policies(own, ranks), ranks=ranks).policies
         self._runner = asyncio.Runner()
         return {name: _info(policy) for name, policy in self._policies.items()}
 
@@ -117,6 +138,21 @@ class PolicyWorker:
         sync = self._policies[name].sync
         assert sync is not None, f"{name} generates with its own weights"
         return sync
+
+
+def _joined(
+    rank: int, size: int, meeting: tuple[str, int]
+) -> contextlib.AbstractContextManager[Ranks]:
+    """Connect with the other workers, in the way that launchers of processes agree on."""
+    host, port = meeting
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",  # every worker sees its own GPU only
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
+    }
+    return joined_ranks()
 
 
 async def _generate(policy: Policy, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:

@@ -115,7 +115,10 @@ class TransformersPolicy:
         if source is not None:
             base = AdapterBase.from_pretrained(source, precision=engine.precision, device=device)
             return cls.on_base(base.read(Path(path).name, Path(path)), **settings)
-        is_bfloat16 = training is None and engine.precision == "bfloat16"
+        # DeepSpeed keeps weights in float32 beside these, and moves what it shares out.
+        stage = training.deepspeed.stage if training else 0
+        is_bfloat16 = engine.precision == "bfloat16" and (training is None or stage > 0)
+        device = "cpu" if stage == 3 else device
         model = load_model(path, torch.bfloat16 if is_bfloat16 else torch.float32, device)
         return cls(model, AutoTokenizer.from_pretrained(path), **settings)
 
@@ -123,6 +126,11 @@ class TransformersPolicy:
     def on_base(cls, adapter: Adapter, **settings: Any) -> TransformersPolicy:
         """Return the policy of an adapter; settings are those of the class."""
         return cls(adapter.base.model, adapter.tokenizer, adapter=adapter, **settings)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the weights are nowhere whole, so that this object cannot generate."""
+        return self.training is not None and self.training.deepspeed.stage == 3
 
     @property
     def is_trainable(self) -> bool:
@@ -215,11 +223,22 @@ class TransformersPolicy:
             directory: Where to write.
             final: Where the directory will be moved to; None when it stays.
         """
+        if self._updater is not None and self.adapter is None:
+            self._updater.save_pretrained(Path(directory))
+        elif self._is_writer:
+            self._save_frozen(Path(directory), final)
+        if self._is_writer:
+            self.tokenizer.save_pretrained(directory)
+
+    def _save_frozen(self, directory: Path, final: Path | None) -> None:
         if self.adapter is None:
             self.model.save_pretrained(directory)
         else:
-            self.adapter.save(Path(directory), final=final)
-        self.tokenizer.save_pretrained(directory)
+            self.adapter.save(directory, final=final)
+
+    @property
+    def _is_writer(self) -> bool:
+        return self.training is None or self.training.ranks.is_main
 
     def save_merged(self, directory: str | Path) -> None:
         """Write an ordinary Hugging Face directory, an adapter added to the weights of its base."""

@@ -189,6 +189,10 @@ class Updater:
         """Yield all weights of the model, whole; tied ones once. Collective."""
         return self._learner.named_weights()
 
+    def save_pretrained(self, directory: Path) -> None:
+        """Write the model as an ordinary Hugging Face directory, without tokenizer. Collective."""
+        self._learner.save_pretrained(directory)
+
     def save(self, directory: Path) -> None:
         """Write all that an exact resume needs; every rank its share. Collective."""
         state = self._learner.state_dict()

@@ -35,6 +35,7 @@ from pettingllms_trainers.backends.vllm_replica import (
 )
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import Completion, GenerateRequest
 
 __all__ = ["VLLMServerEngine", "write_weights"]
@@ -58,6 +59,8 @@ class VLLMServerEngine:
         dtype: In which weights are handed over.
         max_adapters: LoRA adapters that will be loaded.
         max_adapter_rank: Highest rank of an adapter.
+        processes: Those that use these servers together; None for this one alone. What is loaded
+            comes from the main one; loading is collective.
 
     Raises:
         ConfigError: A server cannot be reached, or was not started as it must be.
@@ -73,19 +76,22 @@ class VLLMServerEngine:
         dtype: torch.dtype = torch.float32,
         max_adapters: int = 0,
         max_adapter_rank: int = 0,
+        processes: Ranks | None = None,
     ) -> None:
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
         self._config, self._dtype = config, dtype
         self._replicas = [Replica(url, config.timeout_s) for url in endpoints]
-        self._run, self._num_loads = uuid.uuid4().hex[:12], 0
+        self._processes = processes or Ranks()
+        self._run, self._num_loads = self._processes.broadcast(uuid.uuid4().hex[:12]), 0
         wanted = (max_adapters, max_adapter_rank)
         limits = [_checked_limits(replica, *wanted) for replica in self._replicas]
         self.limits = min(limits, key=lambda limit: limit.context_length or 0)
 
     @property
     def needs_weights(self) -> bool:
-        """Whether a replica has other weights than those that were loaded last."""
-        return not self._num_loads or any(replica.loss for replica in self._replicas)
+        """Whether a replica has other weights than those that were loaded last. Collective."""
+        is_lost = any(replica.loss for replica in self._replicas)
+        return self._processes.any(not self._num_loads or is_lost)
 
     is_concurrent = True
 
@@ -171,7 +177,11 @@ class VLLMServerEngine:
         parent = self._config.sync_dir or (_MEMORY_FILES if _MEMORY_FILES.is_dir() else None)
         folder = Path(tempfile.mkdtemp(prefix="pettingllms-weights-", dir=parent))
         try:
-            write_weights(folder, weights, self._dtype)
+            if self._processes.is_main:
+                write_weights(folder, weights, self._dtype)
+            else:
+                for _ in weights:  # each may have to be put together by all
+                    pass
             self._on(self._replicas, lambda replica: replica.load(folder, self._version))
         finally:
             shutil.rmtree(folder)
@@ -207,8 +217,14 @@ class VLLMServerEngine:
                 return str(error)
             return ""
 
-        with ThreadPoolExecutor(len(self._replicas)) as executor:
-            causes = list(executor.map(attempt, replicas))
+        causes: list[str] = []
+        if self._processes.is_main:
+            with ThreadPoolExecutor(len(self._replicas)) as executor:
+                causes = list(executor.map(attempt, replicas))
+        losses = [replica.loss for replica in self._replicas]
+        causes, losses = self._processes.broadcast((causes, losses))
+        for replica, loss in zip(self._replicas, losses, strict=True):
+            replica.loss = loss
         if all(causes):
             raise GenerationError(
                 f"no vLLM server has taken what was to be loaded ({'; '.join(causes)}). Their logs "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from pettingllms_trainers.config.section import Section
 
@@ -42,12 +42,14 @@ class RayConfig(Section):
     enabled: bool = False
     """Whether Ray is used; needs the extra pettingllms-trainers[ray]."""
     address: str = Field(default="", pattern=r"^(|auto|[^/]+:\d{1,5})$")
-    """Ray cluster to join: HOST:PORT of its head, or auto on a machine of the cluster; empty: one is
-    started on this machine for the time of the run."""
+    """Ray cluster to join: HOST:PORT of its head, or auto on a machine of it; empty: one is started
+    on this machine for the time of the run."""
     workers_per_policy: int = Field(default=1, ge=1)
-    """Worker processes of every policy: requests are split over them."""
-    gpus_per_worker: float = Field(default=1.0, ge=0)
-    """GPUs of one policy worker; a fraction lets workers share one, 0 is for CPUs."""
+    """Worker processes of every policy: they share out its requests and its updates; see
+    deepspeed.stage."""
+    gpus_per_worker: float = Field(default=1.0, ge=0, le=1)
+    """GPU of one policy worker; a fraction lets workers of several policies share one, 0 is for
+    CPUs."""
     cpus_per_worker: float = Field(default=1.0, gt=0)
     """CPU cores of one policy worker."""
     num_env_workers: int = Field(default=0, ge=0)
@@ -57,12 +59,11 @@ class RayConfig(Section):
     timeout_s: float = Field(default=300.0, gt=0)
     """How long the run waits for the cluster to give it these processors."""
 
-    @field_validator("gpus_per_worker")
-    @classmethod
-    def _check_gpus(cls, value: float) -> float:
-        if value > 1 and value != int(value):
+    @model_validator(mode="after")
+    def _check_gpus(self) -> RayConfig:
+        if self.workers_per_policy > 1 and 0 < self.gpus_per_worker < 1:
             raise ValueError(
-                f"ray.gpus_per_worker is {value:g}: below 1 workers share a GPU, above 1 a worker "
-                "has whole ones"
+                f"ray.gpus_per_worker is {self.gpus_per_worker:g}: several workers of one policy "
+                "cannot share a GPU; set it to 1, or ray.workers_per_policy to 1"
             )
-        return value
+        return self
