@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 import pettingllms_trainers.train as train_module
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.cli import main
+from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.run_files import read_lines
 
 
@@ -245,6 +246,7 @@ def test_the_warm_start_of_a_run_is_that_of_the_command(run, tmp_path):
     code, out, _ = run(*flags, command=["warm-start"], out="alone")
     assert code == 0
     assert "warm start of t: step 25/40, loss" in out
+    assert load_config(tmp_path / "alone" / "config.toml").engine.kind == "vllm"
     assert run(num_steps=0)[0] == 0
     losses = [
         {name: value for name, value in read_lines(tmp_path / out / "metrics.jsonl")[0].items()}

@@ -68,7 +68,7 @@ def make_plan(
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     prompts = first_prompts(config, env)
     lengths = lengths_of(config, shapes, prompts)
-    num_ranks = _num_ranks(config, devices)
+    given = {"num_ranks": _num_ranks(config, devices), "gpu_bytes": devices.num_bytes}
     every = config.evaluation.every
     middle = sum(step % every == 0 for step in range(1, config.num_steps)) if every else 0
     return Plan(
@@ -77,14 +77,8 @@ def make_plan(
         prompts=prompts,
         lengths=lengths,
         step=plan_step(config, env, lengths),
-        memory=plan_memory(
-            config,
-            shapes,
-            lengths,
-            num_ranks=num_ranks,
-            gpu_bytes=devices.num_bytes,
-        ),
-        variants=plan_variants(config, lengths, num_ranks=num_ranks, gpu_bytes=devices.num_bytes),
+        memory=plan_memory(config, shapes, lengths, **given),
+        variants=plan_variants(config, lengths, **given),
         num_evaluations=1 + middle + (config.num_steps > 0),
         num_held_out=2 * config.evaluation.num_episodes,
     )

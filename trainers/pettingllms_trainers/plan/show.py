@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rich.console import Console
@@ -46,5 +47,6 @@ def show_plan(
     env, _ = make_environments(config)
     RunFiles(Path(config.output_dir)).check(config, is_resumed=is_resumed)
     plan = make_plan(config, env, num_gpus=num_gpus, gpu_gib=gpu_gib)
-    Console().print(plan_view(config, plan))
+    is_main = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
+    Console(quiet=not is_main).print(plan_view(config, plan))
     return 0
