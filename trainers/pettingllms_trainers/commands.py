@@ -110,8 +110,8 @@ def warm_start(config: Config) -> int:
     # Nothing is generated, so no engine is started and any attention will do.
     engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
     with joined_ranks() as ranks:
-        config = _shown_by(ranks, config).model_copy(update={"engine": engine})
-        with open_machines(config, ranks) as machines:
+        config = _shown_by(ranks, config)
+        with open_machines(config.model_copy(update={"engine": engine}), ranks) as machines:
             return _warm_start(config, env, files, machines)
 
 
