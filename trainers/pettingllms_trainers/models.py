@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import tokenizers
 import torch
+from safetensors.torch import save_model
 from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import (
@@ -158,7 +159,11 @@ def build_tiny(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    model.save_pretrained(directory)
+    # Not by `save_pretrained`: of several processes it lets one write, and each has a directory.
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(directory)
+    model.generation_config.save_pretrained(directory)
+    save_model(model, str(Path(directory) / "model.safetensors"), metadata={"format": "pt"})
     tokenizer.save_pretrained(directory)
     return Path(directory)
 
