@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends import packed
+from pettingllms_trainers.backends import attention, packed
 from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.updating import TrainingSettings, learning_rate
@@ -136,6 +136,15 @@ def test_packed_and_unpacked_gradients_agree(family):
     apart = gradient_of(policy.model, groups, packing=False, max_grad_norm=1e9)
     torch.testing.assert_close(together, apart, rtol=1e-3, atol=1e-5)
     assert together.abs().max() > 0.1
+
+
+def test_repeated_key_heads_as_on_a_gpu_give_the_same_gradient(monkeypatch):
+    policy = make_policy()
+    groups = sample_groups(policy)
+    shared = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
+    monkeypatch.setattr(attention, "_needs_equal_heads", lambda query, mask: True)
+    repeated = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
+    torch.testing.assert_close(shared, repeated, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("packing", [True, False])

@@ -31,6 +31,7 @@ __all__ = [
     "Ragged",
     "causal_attention",
     "flat_forward",
+    "grouped_attention",
     "merge_partials",
     "partial_attention",
     "use_layouts",
@@ -106,6 +107,22 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, window: int | No
         distance = torch.arange(length, device=query.device)
         distance = distance[:, None] - distance
         mask = (distance >= 0) & (distance < window)
+    return grouped_attention(query, key, value, mask)
+
+
+def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Return attention ``[R, L, H, D]`` in which several query heads share a key head.
+
+    Args:
+        query: ``[R, L, H, D]``, already scaled.
+        key: ``[R, S, J, D]``; J divides H.
+        value: ``[R, S, J, D]``.
+        mask: True where a token sees another, broadcast to ``[R, H, L, S]``; None: causal.
+    """
+    num_sharing = query.shape[2] // key.shape[2]
+    if num_sharing > 1 and _needs_equal_heads(query, mask):
+        key, value = (part.repeat_interleave(num_sharing, 2) for part in (key, value))
+        num_sharing = 1
     output = F.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
@@ -113,9 +130,18 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, window: int | No
         attn_mask=mask,
         is_causal=mask is None,
         scale=1.0,
-        enable_gqa=query.shape[2] != key.shape[2],
+        enable_gqa=num_sharing > 1,
     )
     return output.transpose(1, 2)
+
+
+def _needs_equal_heads(query: Tensor, mask: Tensor | None) -> bool:
+    """Return whether shared key heads would leave only a kernel that keeps all scores.
+
+    On a GPU flash attention knows them, but takes neither a mask nor float32; the
+    memory-efficient kernel takes both.
+    """
+    return query.is_cuda and (mask is not None or query.dtype == torch.float32)
 
 
 Partial = tuple[Tensor, ...]

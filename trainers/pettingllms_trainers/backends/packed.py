@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pettingllms_trainers.backends.attention import (
     Ragged,
     causal_attention,
+    grouped_attention,
     merge_partials,
     partial_attention,
 )
@@ -61,14 +61,12 @@ class PackedLayout:
         if completions.length <= _SPLIT_LENGTH:
             output = self._split(own_query, own_keys, own_values, keys, values, mask)
         else:
-            output = F.scaled_dot_product_attention(
-                own_query.transpose(1, 2),
-                torch.cat([keys[self._owners], own_keys], 1).transpose(1, 2),
-                torch.cat([values[self._owners], own_values], 1).transpose(1, 2),
-                attn_mask=mask,
-                scale=1.0,
-                enable_gqa=query.shape[1] != key.shape[1],
-            ).transpose(1, 2)
+            output = grouped_attention(
+                own_query,
+                torch.cat([keys[self._owners], own_keys], 1),
+                torch.cat([values[self._owners], own_values], 1),
+                mask,
+            )
         return torch.cat([seen, completions.unpad(output)])
 
     def _split(
