@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.backends.decoding import Limits, check_request
 from pettingllms_trainers.backends.ray_cluster import explained
+from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.types import (
     Completion,
     Demonstration,
@@ -20,6 +22,9 @@ from pettingllms_trainers.types import (
 )
 
 __all__ = ["RemotePolicy"]
+
+_FILES_TIMEOUT_S = 120.0
+_FILES_PAUSE_S = 0.5
 
 
 class RemotePolicy:
@@ -95,8 +100,23 @@ class RemotePolicy:
                 self._ray.cancel(stream)
 
     def save_state(self, directory: Path) -> None:
-        """See `Update.save_state`."""
-        self._all("save_state", str(directory.resolve()))
+        """See `Update.save_state`.
+
+        Raises:
+            CheckpointError: What the workers wrote is not seen here.
+        """
+        written = self._all("save_state", str(directory.resolve()))
+        wanted = {name for names in written for name in names}
+        deadline = time.monotonic() + _FILES_TIMEOUT_S
+        # Network file systems show what others have written after a while.
+        while missing := wanted - {path.name for path in directory.iterdir()}:
+            if time.monotonic() > deadline:
+                raise CheckpointError(
+                    f"{directory}: the workers of the policy {self._name!r} have written "
+                    f"{', '.join(sorted(missing))}, which is not seen here after "
+                    f"{_FILES_TIMEOUT_S:g} s. Use a file system that all machines share"
+                )
+            time.sleep(_FILES_PAUSE_S)
 
     def load_state(self, directory: Path) -> None:
         """See `Update.load_state`."""

@@ -109,9 +109,10 @@ class PolicyWorker:
             if context.is_canceled():
                 return
 
-    def save_state(self, name: str, directory: str) -> None:
-        """See `Update.save_state`."""
+    def save_state(self, name: str, directory: str) -> list[str]:
+        """Return the files that are there then; see `Update.save_state`."""
         self._updater(name).save_state(Path(directory))
+        return [path.name for path in Path(directory).iterdir()]
 
     def load_state(self, name: str, directory: str) -> None:
         """See `Update.load_state`."""
