@@ -1,5 +1,6 @@
 """LoRA adapters of several policies on one base: what is shared, what learns, what is saved."""
 
+import json
 import threading
 
 import peft
@@ -329,7 +330,9 @@ def test_a_merged_policy_is_an_ordinary_model(base, tmp_path):
     assert TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig()).encode_answer("a")
 
 
-@pytest.mark.parametrize("targets", [("lm_head",), ("embed_tokens",), ("q_proj", "nothing"), ()])
+@pytest.mark.parametrize(
+    "targets", [("lm_head",), ("embed_tokens",), ("q_proj", "nothing"), ("mlp.q_proj",), ()]
+)
 def test_targets_that_engines_cannot_have_are_refused(base, targets):
     with pytest.raises(InvalidArgument, match=r"lora\.targets.*linear layers.*q_proj"):
         base.add("tool", LoraConfig(rank=RANK, targets=targets), 0)
@@ -340,8 +343,18 @@ def test_adapters_that_cannot_be_read_are_refused(base, tmp_path):
     policy.save_pretrained(tmp_path)
     config = tmp_path / "adapter_config.json"
     text = config.read_text()
-    config.write_text(text.replace('"use_dora": false', '"use_dora": true'))
-    with pytest.raises(InvalidArgument, match="use_dora"):
+    for name, special in (
+        ("use_dora", {"use_dora": True}),
+        ("bias", {"bias": "all"}),
+        ("init_lora_weights", {"init_lora_weights": "pissa"}),
+        ("a pattern", {"target_modules": "q_.*"}),
+        ("rank_pattern", {"rank_pattern": {"q_proj": 2}}),
+    ):
+        config.write_text(json.dumps(json.loads(text) | special))
+        with pytest.raises(InvalidArgument, match=name):
+            base.read("other", tmp_path)
+    config.write_text('{"peft_type": "IA3", "task_type": "CAUSAL_LM"}')
+    with pytest.raises(InvalidArgument, match="not LORA"):
         base.read("other", tmp_path)
     config.write_text(text.replace(f'"r": {RANK}', '"r": 2'))
     with pytest.raises(InvalidArgument, match="do not fit"):

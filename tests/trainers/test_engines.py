@@ -7,6 +7,7 @@ import pytest
 
 from pettingllms_trainers.engines import AdapterEngine, AdapterSync, WeightSync, build_engines
 from pettingllms_trainers.policy import PolicyPool
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import Sampling
 
 
@@ -33,6 +34,8 @@ class CountingEngine:
 
 
 class StubPolicy:
+    is_sharded = False
+
     def __init__(self, *, is_trainable):
         self.is_trainable = is_trainable
 
@@ -71,8 +74,9 @@ def test_a_pool_moves_the_weights_of_all_its_policies(scripted_pool):
 
 
 def test_a_policy_that_generates_itself_needs_no_sync(small_config):
-    policies = {"t": object(), "p": object()}
-    assert build_engines(small_config, policies) == {n: (p, None) for n, p in policies.items()}
+    policies = {name: StubPolicy(is_trainable=True) for name in "tp"}
+    engines = build_engines(small_config, policies, Ranks())
+    assert engines == {name: (policy, None) for name, policy in policies.items()}
 
 
 class StubAdapter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -25,6 +25,12 @@ from transformers import (
 )
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.adapter_settings import (
+    check_targets,
+    linear_layers,
+    read_settings,
+    unusable,
+)
 from pettingllms_trainers.config.policies import LoraConfig
 
 __all__ = ["Adapter", "AdapterBase", "load_model"]
@@ -70,7 +76,7 @@ class AdapterBase:
     ) -> None:
         self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
         self.source = source
-        self._linear_layers = _linear_layers(model)
+        self._linear_layers = linear_layers(model)
         self._peft: Any = None
         self._active: str | None = None
         self._lock = threading.RLock()
@@ -111,13 +117,12 @@ class AdapterBase:
         Raises:
             InvalidArgument: A target is no linear layer of the model, or the output head.
         """
-        targets = self._linear_layers if lora.targets == "all-linear" else lora.targets
+        every = {path.rpartition(".")[2] for path in self._linear_layers}
+        targets = every if lora.targets == "all-linear" else lora.targets
         settings = peft.LoraConfig(
             r=lora.rank, lora_alpha=lora.alpha, target_modules=list(targets), task_type="CAUSAL_LM"
         )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self._inject(name, settings, self.tokenizer)
+        return self._inject(name, settings, self.tokenizer, seed)
 
     def read(self, name: str, directory: Path) -> Adapter:
         """Return an adapter as it was saved.
@@ -130,33 +135,35 @@ class AdapterBase:
             InvalidArgument: It cannot be read, is of another model, or is more than a plain LoRA
                 adapter.
         """
-        settings = _read_settings(directory)
+        settings = read_settings(directory)
         try:
             weights = load_file(directory / _WEIGHTS_FILE)
         except (OSError, SafetensorError) as error:
-            raise _unusable(directory, f"{_WEIGHTS_FILE}: {error}") from error
+            raise unusable(directory, f"{_WEIGHTS_FILE}: {error}") from error
         has_tokenizer = (directory / "tokenizer_config.json").is_file()
         tokenizer = AutoTokenizer.from_pretrained(directory) if has_tokenizer else self.tokenizer
-        adapter = self._inject(name, settings, tokenizer)
+        adapter = self._inject(name, settings, tokenizer, seed=0)
         assert adapter.name is not None
         own = get_peft_model_state_dict(
             self._peft, adapter_name=adapter.name, save_embedding_layers=False
         )
         if {name: w.shape for name, w in own.items()} != {n: w.shape for n, w in weights.items()}:
-            raise _unusable(directory, "its weights do not fit the layers of the base model")
+            raise unusable(directory, "its weights do not fit the layers of the base model")
         set_peft_model_state_dict(self._peft, weights, adapter_name=adapter.name)
         return adapter
 
     def _inject(
-        self, name: str, settings: peft.LoraConfig, tokenizer: PreTrainedTokenizerBase
+        self, name: str, settings: peft.LoraConfig, tokenizer: PreTrainedTokenizerBase, seed: int
     ) -> Adapter:
-        _check_targets(settings.target_modules or (), self._linear_layers)
+        check_targets(settings.target_modules or (), self._linear_layers)
         # Policies may have names that modules must not have.
         name = f"policy-{quote(name, safe='').replace('.', '%2E')}"
-        if self._peft is None:
-            self._peft = peft.get_peft_model(self.model, settings, adapter_name=name)
-        else:
-            self._peft.add_adapter(name, settings)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if self._peft is None:
+                self._peft = peft.get_peft_model(self.model, settings, adapter_name=name)
+            else:
+                self._peft.add_adapter(name, settings)
         self._activate(self._active)
         return Adapter(self, name, settings.r, tokenizer)
 
@@ -248,50 +255,3 @@ class Adapter:
                 merged = weight.float() + own.get_delta_weight(self.name).float()
                 weights[f"{path}.weight"] = merged.to("cpu", weight.dtype)
         self.base._save_model(directory, weights)
-
-
-def _linear_layers(model: PreTrainedModel) -> tuple[str, ...]:
-    """Return the names of the linear layers besides the output head, without those around them."""
-    head = model.get_output_embeddings()
-    return tuple(
-        sorted(
-            {
-                path.rpartition(".")[2]
-                for path, module in model.named_modules()
-                if isinstance(module, nn.Linear) and module is not head
-            }
-        )
-    )
-
-
-def _check_targets(targets: str | Collection[str], known: Collection[str]) -> None:
-    given = [targets] if isinstance(targets, str) else sorted(targets)
-    unknown = [target for target in given if target.rpartition(".")[2] not in known]
-    if unknown or not given:
-        raise InvalidArgument(
-            "lora.targets", unknown or given, f"linear layers of the model: {', '.join(known)}",
-            "embeddings and the output head cannot have an adapter: vLLM has none for them",
-        )  # fmt: skip
-
-
-def _read_settings(directory: Path) -> peft.LoraConfig:
-    """Return the settings of a saved adapter, if it is one that all engines compute alike."""
-    try:
-        settings = peft.PeftConfig.from_pretrained(str(directory))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _unusable(directory, f"{type(error).__name__}: {error}") from error
-    if not isinstance(settings, peft.LoraConfig):
-        raise _unusable(directory, f"it is of the kind {settings.peft_type}, not LORA")
-    special = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "target_parameters")
-    found = [name for name in special if getattr(settings, name, None)]
-    if settings.bias != "none" or found:
-        raise _unusable(directory, f"it has {', '.join(found) or 'a bias'}; only plain LoRA can be")
-    settings.inference_mode, settings.base_model_name_or_path = False, None
-    return settings
-
-
-def _unusable(directory: Path, reason: str) -> InvalidArgument:
-    return InvalidArgument(
-        "model", str(directory), f"a directory with a LoRA adapter that can be used ({reason})",
-        "name a directory that peft wrote for a causal language model",
-    )  # fmt: skip
