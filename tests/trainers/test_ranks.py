@@ -1,0 +1,173 @@
+"""Several processes that do the work of one: exchange, shares, the same run at the end."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.errors import ConfigError, RankError
+from pettingllms_trainers.machines import open_machines
+from pettingllms_trainers.metrics import is_timing
+from pettingllms_trainers.minibatch import shares, weighted_groups
+from pettingllms_trainers.ranks import Ranks, joined_ranks
+from pettingllms_trainers.run_files import read_lines
+from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+
+
+def launch(*arguments, num_processes=2, check=True):
+    """Start processes with torchrun; return what they did."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*command, "--nproc-per-node", str(num_processes), *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def test_one_process_is_all_there_is():
+    with joined_ranks() as ranks:
+        assert (ranks.rank, ranks.size, ranks.local_rank, ranks.is_main) == (0, 1, 0, True)
+        assert ranks.gather(ranks.share([1, 2, 3])) == [1, 2, 3]
+        assert ranks.any(True)
+        assert not ranks.any(False)
+        assert ranks.broadcast("a") == "a"
+        ranks.barrier()
+        tensor = torch.ones(2)
+        ranks.add([tensor])
+        assert tensor.tolist() == [1, 1]
+
+
+EXCHANGE = """
+import json, sys, torch
+from pettingllms_trainers.ranks import joined_ranks
+
+with joined_ranks() as ranks:
+    tensors = [torch.full((2,), float(ranks.rank)), torch.tensor(1.0)]
+    ranks.add(tensors)
+    found = {
+        "place": [ranks.rank, ranks.size, ranks.is_main],
+        "shares": [ranks.gather(ranks.share(range(count))) for count in range(6)],
+        "uneven": ranks.gather(["a"] * (2 * ranks.rank + 1)),
+        "any": [ranks.any(ranks.rank == 1), ranks.any(False)],
+        "broadcast": ranks.broadcast({"from": ranks.rank}),
+        "sums": [tensor.tolist() for tensor in tensors],
+    }
+    ranks.barrier()
+    with open(f"{sys.argv[1]}/{ranks.rank}.json", "w") as file:
+        json.dump(found, file)
+"""
+
+
+def test_processes_exchange_values(tmp_path):
+    (tmp_path / "exchange.py").write_text(EXCHANGE)
+    launch(tmp_path / "exchange.py", tmp_path)
+    for rank in range(2):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert found == {
+            "place": [rank, 2, rank == 0],
+            "shares": [list(range(count)) for count in range(6)],
+            "uneven": ["a"] * 4,
+            "any": [True, False],
+            "broadcast": {"from": 0},
+            "sums": [[1.0, 1.0], 2.0],
+        }
+
+
+FAILURE = """
+import sys
+from pettingllms_trainers.errors import RankError
+from pettingllms_trainers.ranks import joined_ranks
+
+with joined_ranks() as ranks:
+    ranks.barrier()
+    if ranks.rank == 1:
+        sys.exit("rank 1 has a problem")
+    try:
+        ranks.barrier()
+    except RankError as error:
+        print(f"told: {error}", flush=True)
+        raise
+"""
+
+
+def test_the_end_of_one_process_ends_all_with_the_reason(tmp_path):
+    (tmp_path / "failure.py").write_text(FAILURE)
+    done = launch(tmp_path / "failure.py", check=False)
+    assert done.returncode != 0
+    assert "rank 1 has a problem" in done.stderr
+
+
+@given(st.lists(st.integers(1, 30), max_size=12), st.integers(1, 4))
+def test_shares_are_all_groups_once_and_even(lengths, num_shares):
+    groups = [
+        TrainingGroup(
+            role="a",
+            prompt_ids=(1,) * length,
+            completions=(SampledCompletion((1,), (0.0,), 0.0),),
+        )
+        for length in lengths
+    ]
+    weighted = weighted_groups(groups, "token_mean", 1)
+    found = shares(weighted, num_shares, is_packed=True)
+    assert len(found) == num_shares
+    assert sorted(index for share in found for index in share) == list(range(len(lengths)))
+    assert all(share == sorted(share) for share in found)
+    loads = [sum(lengths[index] for index in share) for share in found]
+    assert max(loads) - min(loads) <= max(lengths, default=0)
+
+
+def test_ray_and_a_launcher_exclude_each_other():
+    config = Config.model_validate(
+        {
+            "env": {"id": "x"},
+            "policies": {"p": {"model": "tiny"}},
+            "roles": {"a": "p"},
+            "ray": {"enabled": True},
+        }
+    )
+    two = Ranks()
+    two.size = 2
+    with pytest.raises(ConfigError, match="without torchrun"), open_machines(config, two):
+        pass
+
+
+def test_processes_that_cannot_be_reached_are_told(monkeypatch):
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(RankError, match="torchrun"), joined_ranks():
+        pass
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(small_run_file, tmp_path):
+    """Plain data parallel training, with an uneven number of levels and groups."""
+    config = small_run_file(2)
+    for count, name in ((1, "one"), (2, "two")):
+        flags = [config, "--output-dir", tmp_path / name]
+        launch("-m", "pettingllms_trainers.cli", *flags, num_processes=count)
+    one, two = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    for before, after in zip(one, two, strict=True):
+        assert set(before) == set(after)
+        for key in before:
+            if not is_timing(key):
+                assert after[key] == pytest.approx(before[key], rel=1e-3, abs=1e-4), key
+    for policy in "tp":
+        path = f"policies/{policy}/model.safetensors"
+        weights, other = load_file(tmp_path / "one" / path), load_file(tmp_path / "two" / path)
+        assert set(weights) == set(other)
+        for key in weights:
+            torch.testing.assert_close(weights[key], other[key], rtol=1e-3, atol=1e-5)
