@@ -57,7 +57,7 @@ def joined_cluster(config: RayConfig) -> Iterator[Any]:
     try:
         _check_reachable(config.address)
         ray.init(**options, log_to_driver=False, configure_logging=False, logging_level="ERROR")
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"ray.address = {config.address!r}: the cluster cannot be joined ({reason}). Start it "
