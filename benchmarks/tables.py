@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import linear_regression
+from typing import Any
+
+from speed_rows import SPEED
 
 import pettingllms
 
@@ -81,125 +85,6 @@ def share(figures: dict[str, float]) -> str:
     return f"{mid} % ({low} to {high})"
 
 
-class Row(NamedTuple):
-    """One measured ratio."""
-
-    workload: str
-    peer: str
-    """What it is compared with."""
-    goal: float | None
-    """The ratio that was aimed at."""
-    source: str
-    """Result file and keys of the ratio in it, divided by slashes."""
-
-
-SPEED = (
-    Row(
-        "Plan-Path 10x10, certified levels",
-        "reasoning-gym",
-        2,
-        "plan_path/ratios/levels_per_s_over_reasoning_gym",
-    ),
-    Row(
-        "Plan-Path step and text, core",
-        "paper's code (estimate)",
-        19,
-        "plan_path/ratios/core_steps_over_paper_code_estimate",
-    ),
-    Row("Plan-Path fork", "copy.deepcopy", None, "plan_path/ratios/fork_over_deepcopy"),
-    Row(
-        "Sokoban 6x6, 1 box, optimal length known, levels",
-        "gem-llm",
-        20,
-        "games/ratios/sokoban_6x6_1_box_levels_over_gem-llm",
-    ),
-    Row(
-        "Sokoban 6x6, 2 boxes, levels",
-        "reasoning-gym",
-        6,
-        "games/ratios/sokoban_6x6_2_boxes_levels_over_reasoning-gym",
-    ),
-    Row(
-        "Sokoban 6x6, 3 boxes, levels",
-        "reasoning-gym",
-        3,
-        "games/ratios/sokoban_6x6_3_boxes_levels_over_reasoning-gym",
-    ),
-    Row(
-        "Sokoban step and text, core",
-        "paper's code (estimate)",
-        20,
-        "games/ratios/sokoban_core_steps_over_paper_code_estimate",
-    ),
-    Row(
-        "Sokoban `step` and `last` of a team of two, on fresh levels",
-        "paper's code (estimate)",
-        6,
-        "games/ratios/sokoban_aec_steps_over_paper_code_estimate",
-    ),
-    Row(
-        "the same, on and on in one level, as the peers are timed",
-        "paper's code (estimate)",
-        6,
-        "games/ratios/sokoban_aec_steps_on_one_level_over_paper_code_estimate",
-    ),
-    Row(
-        "Sudoku 4x4, unique, 6 clues, puzzles",
-        "reasoning-gym",
-        3.5,
-        "games/ratios/sudoku_4x4_6_clues_levels_over_reasoning-gym",
-    ),
-    Row(
-        "Sudoku 9x9, unique, 40 clues, puzzles",
-        "TextArena",
-        10,
-        "games/ratios/sudoku_9x9_40_clues_levels_over_textarena",
-    ),
-    Row(
-        "Sudoku 9x9, unique, 31 clues, puzzles",
-        "gem-llm",
-        20,
-        "games/ratios/sudoku_9x9_31_clues_levels_over_gem-llm",
-    ),
-    Row("Sudoku 4x4 step and text", "gem-llm", 4, "games/ratios/sudoku_4x4_steps_over_gem-llm"),
-    Row("Sudoku 9x9 step and text", "gem-llm", 10, "games/ratios/sudoku_9x9_steps_over_gem-llm"),
-    Row(
-        "Sudoku 16x16 step and text",
-        "paper's code (estimate)",
-        200,
-        "games/ratios/sudoku_16x16_steps_over_paper_code_estimate",
-    ),
-    Row(
-        "sandbox, trivial program, two streams",
-        "fresh interpreter",
-        4,
-        "sandbox/figures/trivial_two_streams_over_spawn",
-    ),
-    Row(
-        "sandbox, the same", "the paper's way", 30, "sandbox/figures/trivial_two_streams_over_paper"
-    ),
-    Row("sandbox, numpy program", "fresh interpreter", 15, "sandbox/figures/numpy_over_spawn"),
-    Row(
-        "`code_v0` episodes, four branches",
-        "fresh interpreter per test, no cache",
-        None,
-        "code_math/metrics/code_sandbox_over_fresh",
-    ),
-    Row(
-        "generation, 16,384 tokens",
-        "`transformers.generate`",
-        2.4,
-        "trainer_throughput/workloads/shared_prompts/ratios/generate_speedup_over_transformers",
-    ),
-    Row(
-        "update, the same tokens",
-        "plain forward and backward",
-        None,
-        "trainer_throughput/workloads/shared_prompts/ratios/update_speedup_over_plain",
-    ),
-)
-
-
 def speed() -> str:
     """Return the measured ratios beside their goals, missed ones included."""
     rows: list[list[str]] = []
@@ -215,6 +100,62 @@ def speed() -> str:
     return markdown(["workload", "compared with", "ratio (range)", "goal"], rows)
 
 
+SWEPT = {
+    "levels": "levels of a step",
+    "candidates": "candidates of a decision",
+    "team": "team",
+    "agents": "agents of an ensemble",
+    "game": "game",
+}
+
+
+def phases() -> str:
+    """Return what a train step takes and where, at every point that was measured."""
+    data = result("trainer_scaling")
+    rows = [
+        [
+            f"{SWEPT[name]}: {str(point['value']).replace('_', ' ')}",
+            f"{point['num_sampled_tokens']['median']:,.0f}",
+            f"{point['step_s']['median']:.2f} s",
+            *(percent(point["shares"][phase]) for phase in ("generate", "update", "environment")),
+            f"{point['us_per_sampled_token']['median']:.0f} \u00b5s",
+        ]
+        for name, sweep in data["sweeps"].items()
+        for point in sweep["points"]
+    ]
+    header = ["varied", "sampled tokens", "step", "generation", "update", "environment"]
+    return markdown([*header, "per sampled token"], rows) + _caption(data)
+
+
+def growth() -> str:
+    """Return how the time of a train step grows with what is varied."""
+    rows = [
+        [
+            SWEPT[name],
+            f"{sweep['points'][0]['value']} to {sweep['points'][-1]['value']}",
+            f"{1000 * sweep['slope_s_per_unit']['step']['median']:.0f} ms",
+            "{median:.2f} ({min:.2f} to {max:.2f})".format(**sweep["growth_exponent"]),
+            f"{exponent(sweep['points']):.2f}",
+        ]
+        for name, sweep in result("trainer_scaling")["sweeps"].items()
+        if "growth_exponent" in sweep
+    ]
+    header = ["varied", "from, to", "for one more", "over sampled tokens", "over all tokens"]
+    return markdown(header, rows)
+
+
+def exponent(points: list[dict[str, Any]]) -> float:
+    """Return the exponent with which step time grows with the tokens that are read and written."""
+    tokens = [p["num_prompt_tokens"]["median"] + p["num_sampled_tokens"]["median"] for p in points]
+    times = [point["step_s"]["median"] for point in points]
+    return linear_regression([*map(math.log, tokens)], [*map(math.log, times)]).slope
+
+
+def percent(figures: dict[str, float]) -> str:
+    """Return a share in per cent."""
+    return f"{100 * figures['median']:.1f} %"
+
+
 def _caption(data: dict[str, Any]) -> str:
     return f"\nMeasured on {data['date']}, {data['hardware']}, with `{data['command'].strip()}`.\n"
 
@@ -223,6 +164,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
     "learning": learning,
     "speed": speed,
+    "growth": growth,
+    "phases": phases,
 }
 
 

@@ -11,8 +11,8 @@ of optimizer steps are checked after every step on both sides.
 TRL runs in a process of its own, with the interpreter that has it, and takes its steps in turn with
 ours; who begins changes from round to round. Both use one thread; times are CPU seconds. Ours is
 the way of a train step: environment, rollout trees, groups, advantages, update. TRL's rollout is
-`_generate_and_score_completions`, its update the rest of the step. Each side has by
-default the micro-batch size that was fastest for it. The first round is thrown away.
+`_generate_and_score_completions`, its update the rest of the step. Micro-batches are small on both
+sides: on a CPU these are the fastest. The first round is thrown away.
 """
 
 from __future__ import annotations
