@@ -1,6 +1,7 @@
 """The update: packing, accumulation, first ratio, schedule, guards, exact resume."""
 
 import itertools
+import math
 import random
 from dataclasses import replace
 
@@ -50,7 +51,15 @@ def make_model(family="qwen3", seed=3):
         return AutoModelForCausalLM.from_config(CONFIGS[family]())
 
 
-def make_policy(family="qwen3", *, loss=None, precision="float32", num_steps=10, **optimizer):
+def make_policy(
+    family="qwen3",
+    *,
+    loss=None,
+    precision="float32",
+    num_steps=10,
+    max_logprob_gap=math.inf,
+    **optimizer,
+):
     optimizer = {"learning_rate": 1e-2, "tokens_per_microbatch": 200} | optimizer
     settings = TrainingSettings(
         loss=LossConfig(**(loss or {})),
@@ -58,6 +67,7 @@ def make_policy(family="qwen3", *, loss=None, precision="float32", num_steps=10,
         num_steps=num_steps,
         max_completion_tokens=12,
         seed=0,
+        max_logprob_gap=max_logprob_gap,
     )
     engine = EngineConfig(precision=precision)
     return TransformersPolicy(make_model(family), TOKENIZER, engine=engine, training=settings)
@@ -271,6 +281,52 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     with pytest.raises(UpdateError, match=r"finite.*learning rate"):
         policy.update(groups)
     assert torch.equal(before, weights_of(policy))
+
+
+def test_memory_that_does_not_suffice_is_told_and_changes_nothing(monkeypatch):
+    """A device that is full in the second backward pass; the next update goes on as if new."""
+    policy = make_policy()
+    groups = sample_groups(policy)
+    before = weights_of(policy)
+    calls = iter(range(100))
+
+    def backward(self, part, *, is_last):
+        if next(calls) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+        part.backward()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "_backward", backward)
+        with pytest.raises(UpdateError) as caught:
+            policy.update(groups)
+    for part in (
+        "memory does not suffice (CUDA out of memory. Tried to allocate 2 GiB)",
+        "optimizer.tokens_per_microbatch (now 200)",
+        "optimizer.gradient_checkpointing = true (now false)",
+    ):
+        assert part in str(caught.value)
+    assert torch.equal(before, weights_of(policy))
+    stats, expected = policy.update(groups), make_policy().update(groups)
+    assert stats.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
+
+
+def test_an_engine_with_other_weights_is_found_before_anything_is_learnt():
+    policy = make_policy(max_logprob_gap=1.0)
+    groups = sample_groups(policy)
+    before = weights_of(policy)
+    shifted = [
+        replace(
+            group,
+            completions=tuple(
+                c._replace(logprobs=tuple(v - 1.5 for v in c.logprobs)) for c in group.completions
+            ),
+        )
+        for group in groups
+    ]
+    with pytest.raises(UpdateError, match=r"1\.5 nats.*engine\.max_logprob_gap"):
+        policy.update(shifted)
+    assert torch.equal(before, weights_of(policy))
+    assert policy.update(groups).num_groups == len(groups)
 
 
 def test_bad_groups_are_refused():

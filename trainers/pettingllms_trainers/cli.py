@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import itertools
 import logging
 import os
@@ -18,6 +19,7 @@ from pettingllms_trainers.errors import (
     GroupError,
     RankError,
     RolloutError,
+    TrainerError,
     UpdateError,
     WorkerLost,
 )
@@ -65,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, 1)
     except PettingLLMsError as error:
         return _fail(error, 2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        full = TrainerError(f"the disk is full ({error}). Make room and go on with --resume")
+        return _fail(full, 1)
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.config import Config, config_hash, decides_results, flat_table
 from pettingllms_trainers.config.run_file import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 
@@ -147,20 +147,9 @@ def fsync_path(path: Path) -> None:
 
 
 def _differences(saved: Config, given: Config) -> list[str]:
-    one, other = _flat(saved.model_dump(mode="json")), _flat(given.model_dump(mode="json"))
-    ignored = ("output_dir", "logging.", "ray.")
+    one, other = (flat_table(config.model_dump(mode="json")) for config in (saved, given))
     return [
         key
         for key in sorted({*one, *other})
-        if one.get(key) != other.get(key) and not key.startswith(ignored)
+        if one.get(key) != other.get(key) and decides_results(key)
     ]
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat

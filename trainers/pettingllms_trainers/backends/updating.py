@@ -171,7 +171,7 @@ class Updater:
             raise UpdateError(
                 f"update: memory does not suffice ({str(error).splitlines()[0]}). The weights are "
                 f"those of the last optimizer step. What helps: {'; '.join(advice)}. Then go on "
-                "from the newest checkpoint"
+                "with --resume; only another deepspeed stage needs a new run"
             ) from error
 
     def _mini_batches(self, num_groups: int, step: int) -> Iterator[list[int]]:

@@ -13,7 +13,7 @@ from pettingllms_trainers.config.algorithm import (
 from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
 from pettingllms_trainers.config.machines import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.policies import PolicyConfig
-from pettingllms_trainers.config.root import Config, config_hash
+from pettingllms_trainers.config.root import Config, config_hash, decides_results, flat_table
 from pettingllms_trainers.config.surroundings import (
     CheckpointConfig,
     EnvConfig,
@@ -41,4 +41,6 @@ __all__ = [
     "VLLMServerConfig",
     "WarmStartConfig",
     "config_hash",
+    "decides_results",
+    "flat_table",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -30,7 +32,7 @@ from pettingllms_trainers.config.surroundings import (
     WarmStartConfig,
 )
 
-__all__ = ["Config", "config_hash"]
+__all__ = ["Config", "config_hash", "decides_results", "flat_table"]
 
 
 class Config(Section):
@@ -179,12 +181,50 @@ class Config(Section):
         return self
 
 
-def config_hash(config: Config) -> str:
-    """Return 16 hexadecimal digits of all that decides a run's results.
+_RESULTLESS = (
+    "output_dir",
+    "logging.",
+    "ray.",
+    "optimizer.tokens_per_microbatch",
+    "optimizer.gradient_checkpointing",
+    "engine.tokens_per_batch",
+    "engine.vllm.gpu_memory_utilization",
+    "engine.vllm.kv_cache_bytes",
+    "engine.vllm.max_num_seqs",
+    "engine.vllm.enforce_eager",
+    "engine.vllm.sleep",
+)
 
-    Where a run writes, what it shows and on which machines it computes is left out: that may differ
-    when it is resumed.
+
+def decides_results(key: str) -> bool:
+    """Return whether a run with another value of a key is another run, by more than rounding.
+
+    Where a run writes, what it shows, on which machines it computes and how it fits into their
+    memory may differ when it is resumed.
+
+    Args:
+        key: Such as ``optimizer.learning_rate``.
     """
-    data = config.model_dump(mode="json", exclude={"output_dir", "logging", "ray"})
+    return not key.startswith(_RESULTLESS)
+
+
+def config_hash(config: Config) -> str:
+    """Return 16 hexadecimal digits of all that decides a run's results."""
+    data = {
+        key: value
+        for key, value in flat_table(config.model_dump(mode="json")).items()
+        if decides_results(key)
+    }
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+
+def flat_table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by their dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            flat.update(flat_table(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
