@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,9 @@ __all__ = [
     "RolloutConfig",
 ]
 
+_StopText = Annotated[str, Field(min_length=1)]
+_Decay = Annotated[float, Field(ge=0, lt=1)]
+
 
 class RoleSamplingConfig(Section):
     """What is sampled otherwise for one role; keys that are left out are those of [rollout]."""
@@ -25,7 +28,7 @@ class RoleSamplingConfig(Section):
     """Sampling temperature of the role in training."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
     """Longest completion of the role."""
-    stop: tuple[str, ...] | None = None
+    stop: tuple[_StopText, ...] | None = None
     """Texts that end a completion of the role."""
 
 
@@ -47,7 +50,7 @@ class RolloutConfig(Section):
     taken in the distribution that was sampled."""
     max_completion_tokens: int = Field(default=64, ge=1)
     """Longest completion."""
-    stop: tuple[str, ...] = ()
+    stop: tuple[_StopText, ...] = ()
     """Texts that end a completion."""
     per_role: dict[str, RoleSamplingConfig] = Field(default={})
     """Tables [rollout.per_role.ROLE] of what differs for a role."""
@@ -110,7 +113,7 @@ class OptimizerConfig(Section):
 
     learning_rate: float = Field(default=1e-6, gt=0)
     """Highest learning rate."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[_Decay, _Decay] = (0.9, 0.95)
     """Decay of AdamW's two moments."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ __all__ = [
     "RequestsConfig",
     "base_groups",
     "base_of_adapter",
+    "check_name",
     "check_player",
 ]
 
@@ -26,6 +28,7 @@ TINY = "tiny"
 """The model name that asks for a small model of random weights."""
 
 _ADAPTER_FILE = "adapter_config.json"
+_NAME = re.compile(r"\w[\w.-]*")
 
 
 def base_of_adapter(model: str | Path) -> str | None:
@@ -117,6 +120,15 @@ class PolicyConfig(Section):
             return (TINY, self.vocabulary, *(str(getattr(self, name)) for name in sizes))
         base = base_of_adapter(self.model) or self.model
         return (str(Path(base).resolve()) if Path(base).is_dir() else base,)
+
+
+def check_name(name: str) -> None:
+    """Raise `ValueError` unless a policy's name can be part of a path and of a metric's name."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"a policy has the name {name!r}; allowed are letters, digits, _, - and ., and that it "
+            "begins with none of the last two: its files and metrics are called after it"
+        )
 
 
 def check_player(name: str, policy: PolicyConfig) -> None:

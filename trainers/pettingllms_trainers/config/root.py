@@ -21,6 +21,7 @@ from pettingllms_trainers.config.policies import (
     PolicyConfig,
     base_groups,
     base_of_adapter,
+    check_name,
     check_player,
 )
 from pettingllms_trainers.config.section import Section
@@ -68,6 +69,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _check_roles(self) -> Config:
         for name, policy in self.policies.items():
+            check_name(name)
             check_player(name, policy)
         if not self.roles:
             raise ValueError('[roles] is empty; give every role a policy: planner = "NAME"')

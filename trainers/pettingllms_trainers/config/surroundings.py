@@ -31,7 +31,9 @@ class WarmStartConfig(Section):
 
     num_steps: int = Field(default=0, ge=0)
     """Supervised steps of every policy; 0: no warm start."""
-    demonstrators: dict[str, dict[str, Annotated[float, Field(gt=0)]]] = Field(default={})
+    demonstrators: dict[
+        str, Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+    ] = Field(default={})
     """Role to the reference policies of the environment that it learns to imitate, with weights:
     tool = { random = 0.9, oracle = 0.1 }."""
     num_episodes: int = Field(default=256, ge=1)
