@@ -14,7 +14,6 @@ from torch import Tensor
 
 from pettingllms_trainers.backends.adapters import Adapter
 from pettingllms_trainers.backends.copied import CopiedModel
-from pettingllms_trainers.backends.decoding import Limits
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.backends.vllm import VLLMEngine
 from pettingllms_trainers.config import Config
@@ -45,9 +44,6 @@ class TakesWeights(Generate, Protocol):
 
 class EngineWithWeights(TakesWeights, Protocol):
     """An engine that has a copy of the weights, and room for adapters."""
-
-    limits: Limits
-    """Which requests it can answer."""
 
     def load_adapter(self, name: str, directory: Path) -> None:
         """Load a LoRA adapter, or replace it; the directory stays until it is replaced."""

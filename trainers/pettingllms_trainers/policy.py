@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pettingllms_trainers.players import Player
 from pettingllms_trainers.ranks import Ranks
@@ -22,6 +22,9 @@ from pettingllms_trainers.types import (
     TrainingGroup,
     UpdateStats,
 )
+
+if TYPE_CHECKING:  # the value is plain, its module needs torch
+    from pettingllms_trainers.backends.decoding import Limits
 
 __all__ = [
     "Batcher",
@@ -54,6 +57,11 @@ class Generate(Protocol):
 
         If not, it computes in the calling thread and is called again when it is done.
         """
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What `check` compares a request with; a plain value."""
         ...
 
     def check(self, request: GenerateRequest) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from pettingllms_trainers.backends.decoding import Limits
 from pettingllms_trainers.backends.transformers import TransformersPolicy
 from pettingllms_trainers.types import Completion, GenerateRequest
 
@@ -44,6 +45,11 @@ class CopiedModel:
 
     def release(self) -> None:
         """Do nothing: the copy stays."""
+
+    @property
+    def limits(self) -> Limits:
+        """See `Generate.limits`."""
+        return self._engine.limits
 
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""

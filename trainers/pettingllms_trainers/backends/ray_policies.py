@@ -46,6 +46,11 @@ class RemotePolicy:
         self._ray, self._name, self._workers, self._limits = ray, name, tuple(workers), limits
         self._who = f"a worker of the policy {name!r}"
 
+    @property
+    def limits(self) -> Limits:
+        """See `Generate.limits`."""
+        return self._limits
+
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
         check_request(request, self._limits)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pettingllms
 from pettingllms_trainers.config import Config
@@ -26,6 +26,9 @@ from pettingllms_trainers.types import (
     UpdateStats,
 )
 
+if TYPE_CHECKING:  # workers of environments need no torch
+    from pettingllms_trainers.backends.decoding import Limits
+
 __all__ = ["EnvWorker", "PolicyInfo", "PolicyWorker"]
 
 
@@ -36,8 +39,8 @@ class PolicyInfo(NamedTuple):
     """See `Policy.encode`; can be pickled."""
     encode_answer: EncodeAnswer
     """See `Policy.encode_answer`; can be pickled."""
-    limits: Any
-    """Which requests can be answered; see `decoding.check_request`."""
+    limits: Limits
+    """See `Generate.limits`."""
     is_trainable: bool
     """Whether it has an updater."""
     has_copy: bool
@@ -161,11 +164,10 @@ async def _generate(policy: Policy, requests: Sequence[GenerateRequest]) -> list
 
 
 def _info(policy: Policy) -> PolicyInfo:
-    engine: Any = policy.batcher.engine  # all engines of this package have limits
     return PolicyInfo(
         policy.encode,
         policy.encode_answer,
-        engine.limits,
+        policy.batcher.engine.limits,
         policy.updater is not None,
         policy.sync is not None,
     )
