@@ -1,5 +1,6 @@
 """`pettingllms-train` as a person uses it: clear messages, exit codes, nothing half-written."""
 
+import errno
 import re
 import signal
 
@@ -294,3 +295,14 @@ def test_a_warm_start_beside_a_player(small_run_file, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "run" / "policies").iterdir()] == ["t"]
     assert main([str(path), "--output-dir", str(tmp_path / "other"), "--dry-run"]) == 0
     assert "a player, not trained" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_told(small_run_file, tmp_path, monkeypatch, capsys):
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pettingllms_trainers.commands.train", full)
+    assert main([str(small_run_file()), "--output-dir", str(tmp_path / "run")]) == 1
+    assert "the disk is full ([Errno 28] No space left on device). Make room" in (
+        capsys.readouterr().err
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
-__all__ = ["Ranks", "TorchRanks", "joined_ranks", "num_launched"]
+__all__ = ["Ranks", "TorchRanks", "joined_ranks", "leave_group", "num_launched"]
 
 _TIMEOUT = timedelta(hours=2)
 """Ranks wait this long for one that plays long episodes, or for the main one that writes."""
@@ -151,7 +152,15 @@ def joined_ranks() -> Iterator[Ranks]:
     yield ranks
     # Not after an error: the others may be gone, and the launcher waits for this process to end.
     ranks.barrier()
-    torch.distributed.destroy_process_group()
+    leave_group()
+
+
+def leave_group() -> None:
+    """Take the process group of torch apart, unless vLLM does when the process ends."""
+    import torch
+
+    if "vllm" not in sys.modules and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _connect(has_gpus: bool) -> TorchRanks:

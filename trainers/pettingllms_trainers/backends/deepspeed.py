@@ -26,7 +26,7 @@ from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, ConfigError
 from pettingllms_trainers.minibatch import WeightedGroup
-from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.ranks import Ranks, leave_group
 from pettingllms_trainers.types import SampledCompletion, TrainingGroup
 
 __all__ = ["DeepSpeedLearner", "check_deepspeed"]
@@ -308,5 +308,5 @@ def _prepared() -> Any:
         backend = "cpu:gloo,cuda:nccl" if has_gpu else "gloo"
         store = torch.distributed.HashStore()  # pyright: ignore[reportPrivateImportUsage]
         torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
-        atexit.register(torch.distributed.destroy_process_group)
+        atexit.register(leave_group)
     return import_module("deepspeed")

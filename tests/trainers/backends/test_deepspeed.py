@@ -1,0 +1,162 @@
+"""Runs of two processes with DeepSpeed are those of one process without, up to rounding."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("deepspeed", reason="the package deepspeed is not installed")
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from pettingllms_trainers.metrics import is_timing
+from pettingllms_trainers.run_files import read_lines
+
+# It calls torch by old names.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+NUM_STEPS = 4
+FLAGS = ["--checkpoint.keep=9"]
+
+
+def start(num_processes, *arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", str(num_processes), "-m", "pettingllms_trainers.cli"]
+    return subprocess.Popen(
+        [*command, *map(str, arguments), *FLAGS],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process):
+    output, _ = process.communicate(timeout=500)
+    return process.returncode, output
+
+
+@pytest.fixture(scope="module")
+def config(small_run_file):
+    return small_run_file(NUM_STEPS)
+
+
+@pytest.fixture(scope="module")
+def train(config, tmp_path_factory):
+    """Return a function that trains, once for each way, and gives the directory."""
+    found = {}
+
+    def call(num_processes, *flags):
+        key = (num_processes, *flags)
+        if key not in found:
+            found[key] = tmp_path_factory.mktemp("deepspeed") / "run"
+            code, output = finish(start(num_processes, config, "--output-dir", found[key], *flags))
+            assert code == 0, output[-3000:]
+        return found[key]
+
+    return call
+
+
+def weights_of(directory):
+    return {
+        f"{path.parent.name}/{name}": weight
+        for path in sorted(directory.glob("policies/*/model.safetensors"))
+        for name, weight in load_file(path).items()
+    }
+
+
+def assert_same_run(directory, other, tolerance):
+    lines, others = read_lines(directory / "metrics.jsonl"), read_lines(other / "metrics.jsonl")
+    assert len(lines) == len(others) == NUM_STEPS + 1
+    for line, its in zip(lines, others, strict=True):
+        assert set(line) == set(its)
+        for name in line:
+            if not is_timing(name):
+                assert its[name] == pytest.approx(line[name], rel=tolerance, abs=tolerance), name
+    weights, its = weights_of(directory), weights_of(other)
+    assert set(weights) == set(its)
+    for name in weights:
+        torch.testing.assert_close(weights[name], its[name], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_two_processes_train_as_one_without(train, stage):
+    assert_same_run(train(1), train(2, f"--deepspeed.stage={stage}"), 1e-4)
+
+
+@pytest.mark.parametrize(("stage", "offload"), [(2, "optimizer"), (3, "all")])
+def test_offload_changes_nothing(train, stage, offload):
+    flags = [f"--deepspeed.stage={stage}", f"--deepspeed.offload={offload}"]
+    assert_same_run(train(1), train(2, *flags), 1e-4)
+
+
+def test_weights_in_bfloat16_are_learnt_beside_those_in_float32(train):
+    directory = train(2, "--deepspeed.stage=3", "--engine.precision=bfloat16")
+    for line in read_lines(directory / "metrics.jsonl")[1:]:
+        for policy in "tp":
+            assert line[f"loss/{policy}/grad_norm"] > 0
+            assert line[f"loss/{policy}/first_ratio_error"] < 0.5
+    assert {weight.dtype for weight in weights_of(directory).values()} == {torch.bfloat16}
+
+
+def test_policies_are_ordinary_models(train):
+    directory = train(2, "--deepspeed.stage=3")
+    for policy in "tp":
+        model = AutoModelForCausalLM.from_pretrained(directory / "policies" / policy)
+        saved = load_file(directory / "policies" / policy / "model.safetensors")
+        for name, parameter in model.named_parameters():
+            assert torch.equal(parameter, saved[name]), name
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_resumed_run_ends_bit_for_bit_like_one_that_was_not(config, train, tmp_path, stage):
+    whole = train(2, f"--deepspeed.stage={stage}")
+    shutil.copytree(whole, tmp_path / "run")
+    for step in range(2, NUM_STEPS + 1):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{step:08d}")
+    flags = [config, "--output-dir", tmp_path / "run", f"--deepspeed.stage={stage}", "--resume"]
+    code, output = finish(start(2, *flags))
+    assert code == 0, output[-3000:]
+    assert_same_run(whole, tmp_path / "run", 0)
+
+
+def test_another_number_of_processes_may_resume(config, train, tmp_path):
+    whole = train(2, "--deepspeed.stage=3")
+    shutil.copytree(whole, tmp_path / "run")
+    for step in range(2, NUM_STEPS + 1):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{step:08d}")
+    flags = [config, "--output-dir", tmp_path / "run", "--deepspeed.stage=3", "--resume"]
+    code, output = finish(start(1, *flags))
+    assert code == 0, output[-3000:]
+    assert_same_run(whole, tmp_path / "run", 1e-4)
+
+
+def test_a_signal_to_the_launcher_saves_and_ends_all(config, train, tmp_path):
+    flags = [config, "--output-dir", tmp_path / "run", "--deepspeed.stage=2"]
+    process = start(2, *flags)
+    try:
+        deadline = time.monotonic() + 300
+        while not (tmp_path / "run" / "checkpoints" / "step-00000001").exists():
+            assert process.poll() is None, process.communicate()[0][-3000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        code, output = finish(process)
+    finally:
+        process.kill()
+    assert code != 0
+    assert "go on with --resume" in output
+    saved = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    assert len(saved) == len(read_lines(tmp_path / "run" / "metrics.jsonl")) < NUM_STEPS + 1
+    code, output = finish(start(2, *flags, "--resume"))
+    assert code == 0, output[-3000:]
+    assert_same_run(train(2, "--deepspeed.stage=2"), tmp_path / "run", 0)
