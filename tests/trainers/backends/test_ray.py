@@ -144,6 +144,22 @@ def test_lost_environment_workers_cost_their_episodes_only(run, tmp_path, monkey
     assert "is lost and started again" in caplog.text
 
 
+def test_engines_with_weights_of_their_own(run, tmp_path):
+    pytest.importorskip("vllm")
+    sizes = [
+        f"--policies.{name}.{key}"
+        for name in ("t", "p")
+        for key in ("hidden-size=128", "num-heads=4")
+    ]
+    vllm = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
+    code, _, err = run(*vllm, *sizes, "--warm-start.num-steps=0", "--num-steps=1")
+    assert code == 0, err
+    *_, last = read_lines(tmp_path / "run" / "metrics.jsonl")
+    gaps = [value for name, value in last.items() if name.endswith("engine_gap_max")]
+    assert gaps
+    assert 0 < max(gaps) < 1e-4
+
+
 def test_too_few_processors(run, tmp_path):
     code, _, err = run("--ray.cpus-per-worker=100", "--ray.timeout-s=1")
     assert code == 2
