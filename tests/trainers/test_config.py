@@ -287,6 +287,16 @@ def test_the_hash_ignores_only_where_and_what_is_shown(run_file):
     assert config_hash(config) != config_hash(other)
 
 
+def test_a_version_with_more_keys_goes_on_with_the_same_hash(run_file):
+    class Newer(Config):
+        new_key: int = 3
+
+    config = load_config(run_file("[rollout]\nadvance = 'random'\n"))
+    newer = Newer.model_validate(config.model_dump())
+    assert config_hash(newer) == config_hash(config)
+    assert config_hash(newer.model_copy(update={"new_key": 4})) != config_hash(config)
+
+
 def test_the_run_files_of_the_readme_are_valid(repository):
     """The first one is whole, the others are additions to it, or to it with another team."""
     text = (repository / "trainers" / "README.md").read_text(encoding="utf-8")

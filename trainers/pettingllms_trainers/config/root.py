@@ -211,12 +211,13 @@ def decides_results(key: str) -> bool:
 
 
 def config_hash(config: Config) -> str:
-    """Return 16 hexadecimal digits of all that decides a run's results."""
-    data = {
-        key: value
-        for key, value in flat_table(config.model_dump(mode="json")).items()
-        if decides_results(key)
-    }
+    """Return 16 hexadecimal digits of all that decides a run's results.
+
+    Keys with their default values are left out, so that a version with more keys than the one that
+    wrote a checkpoint can go on from it.
+    """
+    given = flat_table(config.model_dump(mode="json", exclude_defaults=True))
+    data = {key: value for key, value in given.items() if decides_results(key)}
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
