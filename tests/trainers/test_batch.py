@@ -117,6 +117,23 @@ def test_micro_batches_keep_to_the_token_budget(groups, max_tokens, is_packed):
         assert used <= max(max_tokens, longest)
 
 
+@given(groups=groups_of_any_shape, max_tokens=st.integers(1, 60))
+def test_prompts_at_most_double_when_they_are_padded(groups, max_tokens):
+    for batch in cut_up(groups, max_tokens, is_packed=True):
+        lengths = batch.inputs.prompt_lengths
+        assert len(lengths) * max(lengths) <= 2 * sum(lengths)
+
+
+def test_long_prompts_do_not_share_a_micro_batch_with_many_short_ones():
+    completion = SampledCompletion((1, 2, 3), (-1.0,) * 3, 1.0)
+    groups = [
+        TrainingGroup(role="r", prompt_ids=(9,) * length, completions=(completion,))
+        for length in (4, 5, 6, 6, 6, 60, 70)
+    ]
+    batches = cut_up(groups, 10**6, is_packed=True)
+    assert [batch.inputs.prompt_lengths for batch in batches] == [(4, 5, 6, 6, 6), (60, 70)]
+
+
 def test_a_prompt_is_packed_once():
     completions = tuple(SampledCompletion((1, 2, 3), (-1.0,) * 3, 1.0) for _ in range(8))
     group = TrainingGroup(role="r", prompt_ids=(9,) * 50, completions=completions)
@@ -133,10 +150,11 @@ def test_a_prompt_is_packed_once():
     **cut,
 )
 def test_weights_do_not_depend_on_the_cut(groups, aggregation, max_tokens, is_packed):
-    cut_weights = [b.targets.weights for b in cut_up(groups, max_tokens, is_packed, aggregation)]
-    weights = torch.cat(cut_weights)
-    whole = cut_up(groups, 10**6, is_packed, aggregation)[0].targets.weights
-    assert torch.equal(weights, whole)
+    weights, others = (
+        torch.cat([b.targets.weights for b in cut_up(groups, size, is_packed, aggregation)])
+        for size in (max_tokens, 10**6)
+    )
+    assert torch.equal(weights, others)
     num_tokens = sum(len(c.token_ids) for _, c in all_completions(groups))
     num_completions = len(all_completions(groups))
     expected = {

@@ -19,6 +19,9 @@ from pettingllms_trainers.types import TrainingGroup
 
 __all__ = ["MicroBatch", "PackedTokens", "PaddedRows", "Targets", "micro_batches"]
 
+_MAX_PADDING = 2.0
+"""Prompts of a micro-batch take at most this many times their tokens when they are padded."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Targets:
@@ -105,7 +108,8 @@ def micro_batches(
     """Cut a mini-batch into micro-batches of at most `max_tokens` input tokens.
 
     Groups keep their order. A group that is too long is split, its prompt repeated; a single
-    completion that is too long is a micro-batch of its own.
+    completion that is too long is a micro-batch of its own. Prompts are padded to the longest of
+    their micro-batch; where that would more than double them, another one begins.
 
     Args:
         groups: The mini-batch, with weights.
@@ -113,15 +117,19 @@ def micro_batches(
         is_packed: Whether prompts are computed once per group, or rows are padded.
     """
     pending: list[WeightedGroup] = []
-    num_pending = 0
+    num_pending = num_prompt = longest = 0
     parts = (part for group in groups for part in fitting_parts(group, max_tokens, is_packed))
     for part in parts:
-        num_tokens = part.num_tokens(is_packed)
-        if pending and num_pending + num_tokens > max_tokens:
+        num_tokens, length = part.num_tokens(is_packed), len(part.group.prompt_ids)
+        num_padded = (len(pending) + 1) * max(longest, length)
+        is_uneven = num_padded > _MAX_PADDING * (num_prompt + length)
+        if pending and (is_uneven or num_pending + num_tokens > max_tokens):
             yield _micro_batch(pending, is_packed)
-            pending, num_pending = [], 0
+            pending, num_pending, num_prompt, longest = [], 0, 0, 0
         pending.append(part)
         num_pending += num_tokens
+        num_prompt += length
+        longest = max(longest, length)
     if pending:
         yield _micro_batch(pending, is_packed)
 
