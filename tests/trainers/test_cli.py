@@ -44,6 +44,7 @@ def run(small_run_file, tmp_path, capsys):
         (["--policies.p.model", "/no/such/model"], "[policies.p] model = '/no/such/model'"),
         (["--policies.p.hidden-size", "18"], "hidden_size"),
         (["--device", "warp"], "device = 'warp' cannot be used"),
+        (["--gpus", "8"], "what --dry-run plans for"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_writes_nothing(run, tmp_path, flags, message):

@@ -15,6 +15,7 @@ from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers import commands
 from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.errors import (
+    ConfigError,
     GenerationError,
     GroupError,
     RankError,
@@ -89,6 +90,8 @@ def _run(arguments: Sequence[str]) -> int:
     if not paths:
         sys.stdout.write(_USAGE)
         return 0 if {"-h", "--help"} & set(arguments) else 2
+    if not (is_warm_start or options.dry_run) and {options.gpus, options.gpu_memory} != {None}:
+        raise ConfigError("--gpus and --gpu-memory are what --dry-run plans for; add it")
     config = load_config([Path(path) for path in paths], rest[len(paths) :])
     if is_warm_start:
         return commands.warm_start(config)
