@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+import gc
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,8 @@ def _train(
             config, environments, pool, recorder, files, episodes=episodes, stop=stop, runner=runner
         )
         try:
-            report = trainer.run()
+            with _long_lived():
+                report = trainer.run()
         except StopRequested:
             report, has_begun = None, False
     if report is None:
@@ -87,6 +90,17 @@ def _train(
         console.print(report_table(report))
         console.print(f"written to {files.directory}", soft_wrap=True)
     return 0
+
+
+@contextlib.contextmanager
+def _long_lived() -> Iterator[None]:
+    """Keep what has been built out of garbage collections: each would take tenths of a second."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def warm_start(config: Config) -> int:

@@ -90,7 +90,8 @@ class Episode:
     def branch(self, texts: Sequence[str]) -> tuple[Branch, ...]:
         """Let the acting agent answer each text in a fork, and keep the forks."""
         agent = self._env.agent_selection
-        self._forks = [self._stepped(text) for text in texts]
+        with _env_failures():
+            self._forks = [self._stepped(text) for text in texts]
         return tuple(_branch(fork, agent) for fork in self._forks)
 
     def follow(self, index: int) -> Situation:
@@ -100,12 +101,12 @@ class Episode:
 
     def environment(self) -> TextEnv[Any]:
         """Return a fork of the environment as it is now."""
-        return self._env.fork()
+        with _env_failures():
+            return self._env.fork()
 
     def _stepped(self, text: str) -> TextEnv[Any]:
-        with _env_failures():
-            fork = self._env.fork()
-            fork.step(text)
+        fork = self._env.fork()
+        fork.step(text)
         return fork
 
     def _situation(self) -> Situation:
@@ -201,7 +202,8 @@ class LocalEpisodes:
 
     async def start(self, episode: int, env_seed: int) -> Situation:
         """See `Episodes.start`."""
-        self._episodes[episode] = played = Episode(self._env.fork())
+        with _env_failures():
+            self._episodes[episode] = played = Episode(self._env.fork())
         return await self._call(played.start, env_seed)
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
