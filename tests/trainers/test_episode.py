@@ -66,6 +66,20 @@ def test_only_what_the_environment_raises_is_its_failure(echo_env):
         episode.follow(5)
 
 
+def test_an_environment_that_cannot_be_forked_fails_its_episode(echo_env, monkeypatch):
+    env = echo_env()
+    episodes = LocalEpisodes(env)
+    asyncio.run(episodes.start(0, 1))
+
+    def fork(self):
+        raise OSError("no room")
+
+    monkeypatch.setattr(type(env), "fork", fork)
+    for call in (episodes.start(1, 1), episodes.environment(0), episodes.branch(0, ["1"])):
+        with pytest.raises(EnvironmentFailure, match="OSError: no room"):
+            asyncio.run(call)
+
+
 @pytest.mark.parametrize("name", ["plan_path_v0", "code_v0", "math_v0"])
 def test_an_environment_is_sent_as_its_snapshot(name):
     env = pettingllms.make(name, checks=False)
