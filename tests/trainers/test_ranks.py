@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, RankError
 from pettingllms_trainers.machines import open_machines
@@ -150,6 +151,16 @@ def test_processes_that_cannot_be_reached_are_told(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(RankError, match="torchrun"), joined_ranks():
         pass
+
+
+def test_a_number_of_processes_without_a_launcher_is_told(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(RankError, match=r"RANK and LOCAL_RANK not set.*unset WORLD_SIZE"):
+        joined_ranks().__enter__()
+    assert main(["no-such-file.toml"]) == 2
+    assert "rank ?: ConfigError: no run file" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def _export(arguments: Sequence[str]) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
-    rank = f"rank {os.environ['RANK']}: " if num_launched() > 1 else ""
+    rank = f"rank {os.environ.get('RANK', '?')}: " if num_launched() > 1 else ""
     sys.stderr.write(f"pettingllms-train: {rank}{type(error).__name__}: {error}\n")
     return code
 

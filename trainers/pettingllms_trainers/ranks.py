@@ -166,6 +166,12 @@ def leave_group() -> None:
 def _connect(has_gpus: bool) -> TorchRanks:
     import torch
 
+    missing = [name for name in ("RANK", "LOCAL_RANK") if name not in os.environ]
+    if missing:
+        raise RankError(
+            f"WORLD_SIZE is {num_launched()}, but {' and '.join(missing)} not set. Start the "
+            "processes with torchrun or deepspeed, or unset WORLD_SIZE for a run in one process"
+        )
     if has_gpus:
         local_rank, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if local_rank >= count:
