@@ -96,6 +96,7 @@ def test_flags_may_add_to_open_tables(run_file):
         ("[policies.'..']\nmodel = 'tiny'\n", r"a policy has the name '\.\.'"),
         ("[optimizer]\nlearning_rate = inf\n", r"'optimizer.learning_rate' is inf: .*finite"),
         ("[policies.idle]\nmodel = 'tiny'\n", r"policy 'idle' plays no role"),
+        ("[every_policy]\nfrozen = true\n", r"are frozen, so there is nothing to train"),
         ("[policies.idle]\nfrozen = true\n", r"policies.idle has model = '' and player = ''"),
         (
             "[policies.idle]\nmodel = 'tiny'\nplayer = 'oracle'\n",

@@ -90,6 +90,11 @@ class Config(Section):
                 "no policy has a model, so there is nothing to train; players play each other with "
                 "pettingllms eval"
             )
+        if self.num_steps and all(policy.frozen for policy in self.models.values()):
+            raise ValueError(
+                "all policies with a model are frozen, so there is nothing to train; remove frozen "
+                "= true of one, or set num_steps = 0 to evaluate them only"
+            )
         demonstrated = self.warm_start.demonstrators if self.warm_start.num_steps else {}
         for role in demonstrated:
             if role not in self.roles:
