@@ -118,7 +118,7 @@ def test_what_are_no_options_and_no_seeds(env_id):
         works_or_is_refused("seed", env_id, {}, seed=value)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_what_is_no_id(value):
     with pytest.raises(PettingLLMsError, match=r"invalid id: got|no environment"):
         pettingllms.make(value)

@@ -235,7 +235,12 @@ def mixed_tree(episode):
 
 @pytest.mark.parametrize(
     ("grouping", "credit"),
-    [("at_grpo", "step"), ("agent_turn", "return_to_go"), ("trajectory", "episode"), ("none", "step")],
+    [
+        ("at_grpo", "step"),
+        ("agent_turn", "return_to_go"),
+        ("trajectory", "episode"),
+        ("none", "step"),
+    ],
 )
 @given(st.permutations(range(12)))
 def test_the_order_of_trees_does_not_matter(grouping, credit, order):
