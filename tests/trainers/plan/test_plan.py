@@ -297,6 +297,21 @@ def test_other_ways_are_valid_settings():
             Config.model_validate(data)
 
 
+@pytest.mark.parametrize(
+    ("policy", "engine", "advice"),
+    [
+        (SIZES | {"max_length": 8}, {}, "raise policies.p.max_length"),
+        (SIZES, {"kind": "vllm", "vllm": {"max_model_len": 9}}, "raise engine.vllm.max_model_len"),
+    ],
+)
+def test_prompts_without_room_are_told(policy, engine, advice):
+    config = config_of(
+        {"model": "tiny"} | policy, engine=engine, rollout={"max_completion_tokens": 4}
+    )
+    told = " ".join(warnings_of(config, plan_of(config)))
+    assert f": {advice}, or lower rollout.max_completion_tokens" in told
+
+
 def test_small_caches_and_lonely_shards_are_told():
     config = config_of(
         {"model": "Qwen/Qwen3-0.6B"},

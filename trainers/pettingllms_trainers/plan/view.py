@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.policies import TINY
 from pettingllms_trainers.plan import Plan
 from pettingllms_trainers.plan.memory import USABLE, gib
 
@@ -63,9 +64,19 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
         if lengths.prompt < first:
             yield (
                 f"prompts of {name} begin at {first} tokens, and beside a "
-                f"completion of {lengths.completion} there is room for {lengths.prompt}: raise "
-                "engine.vllm.max_model_len, or lower rollout.max_completion_tokens"
+                f"completion of {lengths.completion} there is room for {lengths.prompt}: "
+                f"{_more_room(config, plan, name)}, or lower rollout.max_completion_tokens"
             )
+
+
+def _more_room(config: Config, plan: Plan, name: str) -> str:
+    """Return what lets a policy read longer prompts."""
+    longest = config.engine.vllm.max_model_len if config.engine.kind == "vllm" else 0
+    if 0 < longest < plan.shapes[name].context_length:
+        return "raise engine.vllm.max_model_len"
+    if config.policies[name].model == TINY:
+        return f"raise policies.{name}.max_length"
+    return "shorten the observations, take a model with a larger context"
 
 
 def _engine_warnings(config: Config, plan: Plan) -> Iterator[str]:
