@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pettingllms import TextEnv
 from pettingllms_trainers.backends.ray_cluster import explained
@@ -25,6 +26,14 @@ class _Home:
     index: int
     actor: Any
     num_episodes: int = 0
+
+
+class _Place(NamedTuple):
+    """Where an episode is played."""
+
+    home: _Home
+    number: int
+    """Id of the episode there, used once: Ray may run a late `close` after the next `start`."""
 
 
 class EnvWorkers:
@@ -84,11 +93,13 @@ class RayEpisodes:
 
     def __init__(self, kind: str, env: TextEnv[Any], workers: EnvWorkers) -> None:
         self._kind, self._env, self._workers = kind, env, workers
-        self._homes: dict[int, _Home] = {}
+        self._places: dict[int, _Place] = {}
+        self._numbers = itertools.count()
 
     async def start(self, episode: int, env_seed: int) -> Situation:
         """See `Episodes.start`."""
-        self._homes[episode] = home = self._workers.least_busy()
+        home = self._workers.least_busy()
+        self._places[episode] = _Place(home, next(self._numbers))
         home.num_episodes += 1
         return await self._call(episode, "start", env_seed)
 
@@ -109,11 +120,12 @@ class RayEpisodes:
 
     async def close(self, episode: int) -> None:
         """See `Episodes.close`."""
-        home = self._homes.pop(episode, None)
-        if home is not None:
-            home.num_episodes -= 1
-            home.actor.close.remote(self._kind, episode)  # nobody waits: it may be lost
+        place = self._places.pop(episode, None)
+        if place is not None:
+            place.home.num_episodes -= 1
+            # Nobody waits: the worker may be lost.
+            place.home.actor.close.remote(self._kind, place.number)
 
     async def _call(self, episode: int, method: str, *arguments: object) -> Any:
-        home = self._homes[episode]
-        return await self._workers.call(home, method, self._kind, episode, *arguments)
+        home, number = self._places[episode]
+        return await self._workers.call(home, method, self._kind, number, *arguments)
