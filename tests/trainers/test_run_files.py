@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
-from pettingllms_trainers.run_files import RunFiles, read_lines, write_atomically
+from pettingllms_trainers.run_files import RunFiles, read_lines, whole_directory, write_atomically
 
 
 def config(**values):
@@ -100,3 +100,34 @@ def test_atomic_writes_leave_no_partial_file(tmp_path):
     write_atomically(tmp_path / "a.json", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "new"
+
+
+def write_half(final, content):
+    with whole_directory(final) as partial:
+        (partial / "sub").mkdir()
+        (partial / "sub" / "file").write_text(content)
+        yield partial
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_directory_is_there_whole_or_as_it_was(tmp_path, before):
+    final = tmp_path / "new" / "policy"
+    if before is not None:
+        (final / "sub").mkdir(parents=True)
+        (final / "sub" / "file").write_text(before)
+        (final / "gone").touch()
+    killed = write_half(final, "half")
+    assert next(killed).parent == final.parent, "a rename needs one file system"
+    leftover = final.with_name(".policy.partial")
+    assert leftover.is_dir()
+    assert final.exists() == (before is not None)
+    killed.close()
+    assert not leftover.exists(), "an error leaves nothing behind"
+    assert final.exists() == (before is not None)
+    leftover.mkdir(parents=True)
+    (leftover / "of-a-killed-run").touch()
+    for _ in write_half(final, "whole"):
+        assert before is None or (final / "sub" / "file").read_text() == before
+    assert [path.name for path in final.parent.iterdir()] == ["policy"]
+    assert [path.name for path in final.iterdir()] == ["sub"]
+    assert (final / "sub" / "file").read_text() == "whole"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from pettingllms_trainers.checkpoint import load_checkpoint
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.errors import CheckpointError, ConfigError, OutputDirError
-from pettingllms_trainers.run_files import RunFiles
+from pettingllms_trainers.run_files import RunFiles, whole_directory
 
 __all__ = ["export_policy"]
 
@@ -95,15 +93,8 @@ def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged
     )
     policy = build_policies(alone)[name]
     policy.load_weights(state)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    with whole_directory(directory) as partial:
         if is_merged:
             policy.save_merged(partial)
         else:
             policy.save_pretrained(partial, final=directory)
-        os.replace(partial, directory)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise

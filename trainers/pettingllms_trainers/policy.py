@@ -109,8 +109,13 @@ class Update(Protocol):
         """
         ...
 
-    def save_pretrained(self, directory: Path) -> None:
-        """Write weights and tokenizer as an ordinary Hugging Face directory."""
+    def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
+        """Write weights and tokenizer as an ordinary Hugging Face directory.
+
+        Args:
+            directory: Where to write.
+            final: Where the directory will be moved to; None when it stays.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ from pettingllms_trainers.plots import plot_learning_curve
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.progress import Progress
 from pettingllms_trainers.report import build_report
-from pettingllms_trainers.run_files import RunFiles, read_lines, write_atomically
+from pettingllms_trainers.run_files import RunFiles, read_lines, whole_directory, write_atomically
 from pettingllms_trainers.tree_json import tree_to_json
 from pettingllms_trainers.types import RolloutTree
 
@@ -72,7 +72,9 @@ class Recorder:
     def policies(self, pool: PolicyPool) -> None:
         """Write the trainable policies as ordinary Hugging Face directories."""
         for name, updater in pool.updaters().items():
-            updater.save_pretrained(self._files.policies / name)
+            final = self._files.policies / name
+            with whole_directory(final) as partial:
+                updater.save_pretrained(partial, final=final)
 
     def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
@@ -103,6 +105,11 @@ class SilentRecorder(Recorder):
 
     def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
         """Do nothing."""
+
+    def policies(self, pool: PolicyPool) -> None:
+        """Have a part in writing the policies: the main rank has the files."""
+        for name, updater in pool.updaters().items():
+            updater.save_pretrained(self._files.policies / name)
 
     def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
         """Have a part in writing the policies; return an empty report."""

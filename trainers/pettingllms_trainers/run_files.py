@@ -14,9 +14,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from pettingllms_trainers.config import Config, config_hash, decides_results, fl
 from pettingllms_trainers.config.run_file import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 
-__all__ = ["RunFiles", "fsync_path", "read_lines", "write_atomically"]
+__all__ = ["RunFiles", "fsync_path", "read_lines", "whole_directory", "write_atomically"]
 
 _LINE_FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _PARTIAL = ".partial"
@@ -135,6 +137,37 @@ def write_atomically(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     os.replace(partial, path)
     fsync_path(path.parent)
+
+
+@contextlib.contextmanager
+def whole_directory(final: Path) -> Iterator[Path]:
+    """Write a directory so that a crash leaves none of that name or a whole one.
+
+    Args:
+        final: Its path; a directory that is there is replaced.
+
+    Yields:
+        An empty hidden directory beside it to write into, which is moved there at the end of the
+        context, and removed after an error.
+    """
+    partial = final.with_name(f".{final.name}{_PARTIAL}")
+    old = final.with_name(f".{final.name}.old{_PARTIAL}")
+    for leftover in (partial, old):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        for path in (*partial.rglob("*"), partial):
+            fsync_path(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if final.exists():
+        os.replace(final, old)  # a directory takes the place of an empty one only
+    os.replace(partial, final)
+    fsync_path(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def fsync_path(path: Path) -> None:

@@ -127,9 +127,9 @@ class RemotePolicy:
         """See `Update.load_state`."""
         self._all("load_state", str(directory.resolve()))
 
-    def save_pretrained(self, directory: Path) -> None:
+    def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
         """See `Update.save_pretrained`."""
-        self._all("save_pretrained", str(directory.resolve()))
+        self._all("save_pretrained", str(directory.resolve()), str((final or directory).resolve()))
 
     def release(self) -> None:
         """See `Sync.release`."""

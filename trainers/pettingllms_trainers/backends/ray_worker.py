@@ -121,9 +121,9 @@ class PolicyWorker:
         """See `Update.load_state`."""
         self._updater(name).load_state(Path(directory))
 
-    def save_pretrained(self, name: str, directory: str) -> None:
+    def save_pretrained(self, name: str, directory: str, final: str) -> None:
         """See `Update.save_pretrained`."""
-        self._updater(name).save_pretrained(Path(directory))
+        self._updater(name).save_pretrained(Path(directory), final=Path(final))
 
     def release(self, name: str) -> None:
         """See `Sync.release`."""
