@@ -24,6 +24,7 @@ from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.groups import ScoredGroups, score_groups, training_groups
 from pettingllms_trainers.rollout import episode_specs
 from pettingllms_trainers.sampler import Sampler
+from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, UpdateStats
 
 NUM_PROMPTS, PROMPT_LENGTH = 32, 128
@@ -119,7 +120,8 @@ class Ours:
         self.policy = policies["writer"]
         self._env = Words(size.vocab_size)
         pool = build_pool(config, policies)
-        self._sampler = Sampler(LocalEpisodes(self._env), pool, config, FailureLog(), runner)
+        episodes = LocalEpisodes(self._env)
+        self._sampler = Sampler(episodes, pool, config, FailureLog(), runner, StopRequest())
         self._estimator = Estimator(**config.advantage.model_dump())
 
     def prompts(self, step: int) -> list[str]:

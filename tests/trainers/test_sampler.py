@@ -1,6 +1,7 @@
 """The rollouts of a train step: no level twice, refills while too little is taught."""
 
 import asyncio
+import signal
 from collections import Counter
 from dataclasses import replace
 
@@ -11,7 +12,9 @@ from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.episode import LocalEpisodes
 from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.groups import score_groups
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.sampler import Sampler
+from pettingllms_trainers.stopping import StopRequest
 
 RUN = """
 [env]
@@ -40,7 +43,7 @@ def sampler(echo_env, scripted_pool, tmp_path):
     (tmp_path / "run.toml").write_text(RUN)
     with asyncio.Runner() as runner:
 
-        def make(script=rarely, trained=("caller", "echo"), **settings):
+        def make(script=rarely, trained=("caller", "echo"), stop=None, **settings):
             flags = [f"--rollout.{name.replace('_', '-')}={x}" for name, x in settings.items()]
             config = load_config(tmp_path / "run.toml", flags)
             pool, _ = scripted_pool(caller=script, echo=script)
@@ -50,7 +53,8 @@ def sampler(echo_env, scripted_pool, tmp_path):
             }
             pool = replace(pool, policies=policies)
             episodes = LocalEpisodes(echo_env(max_turns=1))
-            return Sampler(episodes, pool, config, FailureLog(), runner)
+            stop = stop or StopRequest()
+            return Sampler(episodes, pool, config, FailureLog(), runner, stop)
 
         yield make
 
@@ -79,6 +83,28 @@ def test_refills_end(sampler):
     found = sampler(lambda *_: "1", max_refills=3).rollouts(0)
     assert (found.num_refills, found.num_levels) == (3, 8)
     assert not num_groups(found.trees)
+
+
+def test_a_signal_ends_refills_after_the_round_that_is_played(sampler):
+    stop = StopRequest()
+
+    def stopped(prompt, candidate, seed):
+        stop.signal = signal.SIGTERM
+        return "1"
+
+    found = sampler(stopped, stop=stop, max_refills=3).rollouts(0)
+    assert (found.num_refills, found.num_levels) == (0, 2)
+
+
+def test_a_signal_to_another_rank_ends_refills_on_all(sampler):
+    class Other(Ranks):
+        def gather(self, share):
+            return [*share, int(signal.SIGTERM)]
+
+    stop = StopRequest(Other())
+    found = sampler(lambda *_: "1", stop=stop, max_refills=3).rollouts(0)
+    assert found.num_refills == 0
+    assert stop.signal is signal.SIGTERM, "the train step gives the sample up"
 
 
 def test_policies_that_are_not_trained_need_no_groups(sampler):

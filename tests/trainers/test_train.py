@@ -97,7 +97,8 @@ def train(scripted_pool, echo_env, tmp_path):
         env = env or echo_env(max_turns=1)
         recorder = ListRecorder()
         with asyncio.Runner() as runner:
-            sampler = WatchedSampler(LocalEpisodes(env), pool, config, FailureLog(), runner)
+            stop, episodes = StopRequest(), LocalEpisodes(env)
+            sampler = WatchedSampler(episodes, pool, config, FailureLog(), runner, stop)
             held_out = HeldOutSet(env, LocalEpisodes(env), config, FailureLog(), runner)
             report = Trainer(
                 config=config,
@@ -107,7 +108,7 @@ def train(scripted_pool, echo_env, tmp_path):
                 held_out=held_out,
                 recorder=recorder,
                 checkpoints=tmp_path / "checkpoints",
-                stop=StopRequest(),
+                stop=stop,
             ).run()
         assert report == {}
         return updates, recorder.lines[1:], sampler

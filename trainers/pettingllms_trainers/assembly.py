@@ -249,7 +249,7 @@ def build_trainer(
         config=config,
         pool=pool,
         warm_start=WarmStart(config, env, pool, stop),
-        sampler=Sampler(training_episodes, pool, config, failures, runner),
+        sampler=Sampler(training_episodes, pool, config, failures, runner, stop),
         held_out=HeldOutSet(held_out_env, held_out_episodes, config, failures, runner),
         recorder=recorder,
         checkpoints=files.checkpoints,

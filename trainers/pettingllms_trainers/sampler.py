@@ -14,6 +14,7 @@ from pettingllms_trainers.failures import FailureLog
 from pettingllms_trainers.groups import score_groups
 from pettingllms_trainers.policy import PolicyPool
 from pettingllms_trainers.rollout import RolloutSettings, episode_specs, play_episodes
+from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, Sampling
 
 __all__ = ["Sample", "Sampler", "num_candidates_per_decision", "sampling_of"]
@@ -39,6 +40,7 @@ class Sampler:
         config: The run's configuration.
         failures: Counts and tells what fails.
         runner: Runs the rollouts.
+        stop: Asked before every round of further levels.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class Sampler:
         config: Config,
         failures: FailureLog,
         runner: asyncio.Runner,
+        stop: StopRequest,
     ) -> None:
         self._episodes = episodes
         self._pool = pool
         self._config = config
         self._failures = failures
         self._runner = runner
+        self._stop = stop
         self.num_levels_used = 0
         """Level cursor: training levels that the run has used. Whoever keeps a sample moves it."""
 
@@ -61,7 +65,8 @@ class Sampler:
         """Return the rollouts of a train step; equal for equal weights and levels used before.
 
         Rounds of further levels are played as long as the configuration wants more groups that
-        have something to teach.
+        have something to teach. When a signal asks to stop the sample ends early and must be given
+        up, so that a resumed run draws all of it again.
 
         Source:
             Dynamic sampling of DAPO (arXiv 2503.14476, section 3.2). Changed: all that was sampled
@@ -73,6 +78,8 @@ class Sampler:
         trees = self._round(step, 0)
         num_refills = 0
         while num_refills < self._config.rollout.max_refills and not self._has_enough(trees):
+            if self._stop.is_wanted():
+                break
             num_refills += 1
             trees += self._round(step, num_refills)
         return Sample(trees, (1 + num_refills) * self._config.rollout.num_levels, num_refills)
