@@ -188,6 +188,15 @@ def test_agent_and_turn_groupings():
     assert [turn[0, n] for n in range(4)] == [-2.5, 1.5, -1.5, 1.5]
 
 
+@pytest.mark.parametrize(("grouping", "number"), [("agent", 1), ("turn", 2), ("none", 1)])
+def test_what_is_compared_counts_once_for_every_policy_in_it(grouping, number):
+    trees = [trajectory(0, [1, 5, 3, 6]), trajectory(1, [1, 7, 3, 6])]
+    scored = score_groups(trees, Estimator(grouping=grouping))
+    assert scored.num_comparisons == {"caller": number, "echo": number}
+    assert len(scored.groups) == 8
+    assert score_groups(trees[:0], Estimator(grouping=grouping)).num_comparisons == {}
+
+
 def test_no_grouping_compares_the_whole_batch():
     trees = [tree(node([0, 4])), tree(node([2, 2], episode=1), episode=1)]
     scored = score_groups(trees, Estimator(grouping="none", norm="none"))

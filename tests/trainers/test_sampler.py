@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pettingllms_trainers.advantage import Estimator
+from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.config.run_file import load_config
 from pettingllms_trainers.episode import LocalEpisodes
 from pettingllms_trainers.failures import FailureLog
@@ -139,3 +140,21 @@ def test_trajectories_of_refills_have_ids_of_their_own(sampler):
     found = made.rollouts(0)
     assert [tree.episode for tree in found.trees] == list(range(8))
     assert Counter(Counter(tree.env_seed for tree in found.trees).values()) == {2: 4}
+
+
+def test_parallel_mode_counts_what_is_compared_not_decisions(sampler):
+    """One level of two trajectories of one decision: two decisions, and one group of them."""
+    made = sampler(lambda prompt, candidate, seed: str(seed % 5), max_refills=50, min_groups=2)
+    parallel = {"mode": "parallel", "num_candidates": 2, "num_levels": 1}
+    made._config = made._config.model_copy(
+        update={
+            "rollout": made._config.rollout.model_copy(update=parallel),
+            "advantage": AdvantageConfig(grouping="agent_turn"),
+        }
+    )
+    found = made.rollouts(0)
+    scored = score_groups(found.trees, Estimator(grouping="agent_turn"))
+    for name in ("caller", "echo"):
+        levels = {key.episode // 2 for key in (g.key for g in scored.groups if g.policy == name)}
+        assert len(levels) == scored.num_comparisons[name] >= 2
+    assert found.num_refills > 0, "the decisions of one level would be enough"

@@ -32,6 +32,8 @@ class ScoredGroups:
     """Decisions collected, by role."""
     num_used: Mapping[str, int]
     """Decisions kept in `groups`, by role."""
+    num_comparisons: Mapping[str, int]
+    """Comparison groups with spread, by policy: those that one of its candidates is in."""
 
 
 class _Member(NamedTuple):
@@ -94,14 +96,17 @@ def score_groups(trees: Sequence[RolloutTree], estimator: Estimator) -> ScoredGr
     comparisons: dict[Hashable, list[_Member]] = defaultdict(list)
     for key, member in _members(found, estimator):
         comparisons[key].append(member)
+    groups = [group for _, group in found]
     advantages: dict[tuple[int, int], float] = {}
+    num_comparisons: Counter[str] = Counter()
     for members in comparisons.values():
         values = [member.value for member in members]
         if not has_signal(values):
             continue
         for member, advantage in zip(members, estimator.advantages(values), strict=True):
             advantages.update(dict.fromkeys(member.candidates, advantage))
-    groups = [group for _, group in found]
+        indices = {index for member in members for index, _ in member.candidates}
+        num_comparisons.update({groups[index].policy for index in indices})
     used = [
         _with_advantages(group, index, advantages)
         for index, group in enumerate(groups)
@@ -111,6 +116,7 @@ def score_groups(trees: Sequence[RolloutTree], estimator: Estimator) -> ScoredGr
         groups=tuple(used),
         num_groups=Counter(group.role for group in groups),
         num_used=Counter(group.role for group in used),
+        num_comparisons=num_comparisons,
     )
 
 

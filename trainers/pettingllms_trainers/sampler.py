@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -107,9 +106,8 @@ class Sampler:
     def _has_enough(self, trees: Sequence[RolloutTree]) -> bool:
         """Return whether every policy that is trained has as many useful groups as wanted."""
         scored = score_groups(trees, Estimator(**self._config.advantage.model_dump()))
-        num_groups = Counter(group.policy for group in scored.groups)
         wanted = self._config.rollout.min_groups
-        return all(num_groups[name] >= wanted for name in self._pool.updaters())
+        return all(scored.num_comparisons.get(n, 0) >= wanted for n in self._pool.updaters())
 
 
 def sampling_of(config: RolloutConfig, role: str, temperature: float | None = None) -> Sampling:

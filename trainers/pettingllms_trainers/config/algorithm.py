@@ -61,7 +61,8 @@ class RolloutConfig(Section):
     trained has fewer than min_groups groups whose rewards differ: the dynamic sampling of DAPO."""
     min_groups: int = Field(default=1, ge=1)
     """Groups whose rewards differ that every trained policy should have in a train step; counts
-    with max_refills only."""
+    with max_refills only. A group is what advantage.grouping compares, of one decision or many;
+    with none the whole batch is one."""
     env_threads: int = Field(default=0, ge=0)
     """Threads that step environments while engines generate: for environments that run programs or
     verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run
