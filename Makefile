@@ -24,7 +24,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 endif
 EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: train test test-adapters test-backends check format transcripts docs build clean
+.PHONY: train test test-adapters test-backends backends check format transcripts docs build clean
 
 train: $(VENV)/.train
 	OMP_NUM_THREADS=1 $(BIN)/pettingllms-train $(CONFIG) --output-dir $(RUN) $(ARGS)
@@ -39,9 +39,12 @@ check: $(VENV)/.dev
 	$(BIN)/pyright -p trainers
 	PYTHONPATH=envs:trainers $(BIN)/lint-imports
 
-# The engines against real vLLM (its CPU build), in an environment of its own with a full lock.
+# Against real vLLM (its CPU build), DeepSpeed and Ray, in an environment of its own with a full lock.
+# ARGS="-m smoke" takes the few that every submission must pass.
 test-backends: $(BACKENDS_VENV)/.ready
 	OMP_NUM_THREADS=1 PETTINGLLMS_REQUIRE_BACKENDS=1 $(BACKENDS_VENV)/bin/python -m pytest tests/trainers/backends $(ARGS)
+
+backends: $(BACKENDS_VENV)/.ready
 
 # The adapters against the real libraries, in environments of their own (some gigabytes).
 test-adapters:

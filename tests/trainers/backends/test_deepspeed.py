@@ -88,7 +88,9 @@ def assert_same_run(directory, other, tolerance):
         torch.testing.assert_close(weights[name], its[name], rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize(
+    "stage", [1, pytest.param(2, marks=pytest.mark.smoke), pytest.param(3, marks=pytest.mark.smoke)]
+)
 def test_two_processes_train_as_one_without(train, stage):
     assert_same_run(train(1), train(2, f"--deepspeed.stage={stage}"), 1e-4)
 

@@ -87,6 +87,7 @@ def meeting_worker(place):
     return MeetingWorker
 
 
+@pytest.mark.smoke
 def test_a_run_is_that_of_one_process_and_policies_are_updated_at_once(
     run, whole, tmp_path, monkeypatch
 ):

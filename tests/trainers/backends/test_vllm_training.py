@@ -48,6 +48,7 @@ def train(small_run_file, tmp_path, capsys):
     return call
 
 
+@pytest.mark.smoke
 def test_vllm_drives_a_training_run(train, tmp_path):
     """Engine and trainer agree before every update: each has had the weights of the one before."""
     flags = ["--rollout.per-role.planner.max-completion-tokens=2", "--checkpoint.keep=9"]
@@ -98,6 +99,7 @@ LORA = [f"--policies.{name}.lora.{key}={value}" for name in "tp"
         for key, value in {"rank": 4, "alpha": 32}.items()]  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
     """The base moves once; every policy's completions come from its own adapter."""
     from pettingllms_trainers.backends.vllm import VLLMEngine
