@@ -21,6 +21,7 @@ from pettingllms_trainers.backends.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter
 from pettingllms_trainers.demonstrations import WarmStart
+from pettingllms_trainers.devices import named_device
 from pettingllms_trainers.engines import build_engines
 from pettingllms_trainers.episode import Episodes
 from pettingllms_trainers.errors import ConfigError
@@ -57,12 +58,13 @@ def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, Tran
         ConfigError: A model cannot be loaded, or there is no such device.
         InvalidArgument: The sizes of a tiny model do not go together.
     """
-    device = _device(config.device)
+    ranks = ranks or Ranks()
+    device = _device(config, ranks)
     policies: dict[str, TransformersPolicy] = {}
     for names in base_groups(config.models):
         is_copied = all(_only_gives_weights(config, config.policies[name]) for name in names)
         place = torch.device("cpu") if is_copied else device
-        policies |= _build_group(config, names, place, ranks or Ranks())
+        policies |= _build_group(config, names, place, ranks)
     return {name: policies[name] for name in config.models}
 
 
@@ -175,15 +177,13 @@ def _build_tiny(folder: Path, policy: PolicyConfig, seed: int) -> Path:
     )
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def _device(config: Config, ranks: Ranks) -> torch.device:
+    device = named_device(config, ranks.size)
     try:
-        device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"device = {name!r} cannot be used: {reason}") from error
+        raise ConfigError(f"device = {config.device!r} cannot be used: {reason}") from error
     return device
 
 

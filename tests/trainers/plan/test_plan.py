@@ -364,6 +364,8 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(dry_run):
         (["--roles.judge", "p"], "'judge' is no role"),
         (["--gpus", "0"], "both must be positive"),
         (["--evaluation.references", "gredy"], 'did you mean "greedy"'),
+        (["--device", "nonsense"], "device = 'nonsense' cannot be used"),
+        (["--device", "cuda:0", "--gpus", "2"], 'Set device = "cuda" or "auto"'),
     ],
 )
 def test_a_dry_run_finds_what_a_run_would(dry_run, flags, message):

@@ -62,7 +62,7 @@ def make_plan(
         gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.
 
     Raises:
-        ConfigError: The sizes of a model are not known.
+        ConfigError: The sizes of a model are not known, or the device cannot be one.
     """
     devices = devices_of(config, num_gpus, gpu_gib)
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}

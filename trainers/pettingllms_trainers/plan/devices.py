@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.devices import named_device
 from pettingllms_trainers.ranks import num_launched
 
 __all__ = ["Devices", "devices_of"]
@@ -41,6 +42,9 @@ def devices_of(config: Config, num_gpus: int | None, gpu_gib: float | None) -> D
         config: The run's configuration.
         num_gpus: GPUs to plan for; None for those of the launched processes and of Ray.
         gpu_gib: Memory of each of them in GiB; None for that of the GPUs here, 80 without any.
+
+    Raises:
+        ConfigError: The device that is named cannot be one.
     """
     import torch
 
@@ -50,9 +54,9 @@ def devices_of(config: Config, num_gpus: int | None, gpu_gib: float | None) -> D
     cpu = f"{os.cpu_count()} CPU cores, {host / _GIB:.0f} GiB"
     found = f"{cpu}, " + (f"{count} GPUs of {min(sizes) / _GIB:.0f} GiB" if count else "no GPU")
     is_given = num_gpus is not None or gpu_gib is not None
-    is_on_cpu = config.device == "cpu" or (config.device == "auto" and not count)
-    if is_on_cpu and not is_given:
+    num_ranks = num_gpus or num_launched()
+    if named_device(config, num_ranks).type == "cpu" and not is_given:
         return Devices(found, 0, host, False)
     here = min(sizes) if sizes else 80 * _GIB
     size = here if gpu_gib is None else round(gpu_gib * _GIB)
-    return Devices(found, num_gpus or num_launched(), size, is_given)
+    return Devices(found, num_ranks, size, is_given)
