@@ -53,10 +53,11 @@ def joined_cluster(config: RayConfig) -> Iterator[Any]:
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,
         }
-    handler, state = signal.getsignal(signal.SIGTERM), random.getstate()
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         _check_reachable(config.address)
-        ray.init(**options, log_to_driver=False, configure_logging=False, logging_level="ERROR")
+        with _global_generator_kept():
+            ray.init(**options, log_to_driver=False, configure_logging=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
@@ -64,13 +65,22 @@ def joined_cluster(config: RayConfig) -> Iterator[Any]:
             "with `ray start --head` on one machine and `ray start --address=HOST:6379` on the "
             'others, with the same versions of Python and Ray; or set ray.address = ""'
         ) from error
-    finally:
-        random.setstate(state)
     try:
         yield ray
     finally:
-        ray.shutdown()
+        with _global_generator_kept():
+            ray.shutdown()
         signal.signal(signal.SIGTERM, handler)  # Ray has set its own
+
+
+@contextlib.contextmanager
+def _global_generator_kept() -> Iterator[None]:
+    """Undo what Ray does to the global random generator."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 def _check_reachable(address: str) -> None:
