@@ -1,5 +1,6 @@
 """Runs of two processes with DeepSpeed are those of one process without, up to rounding."""
 
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -15,6 +16,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from pettingllms_trainers.backends.deepspeed import check_deepspeed
+from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.metrics import is_timing
 from pettingllms_trainers.run_files import read_lines
 
@@ -162,3 +165,69 @@ def test_a_signal_to_the_launcher_saves_and_ends_all(config, train, tmp_path):
     code, output = finish(start(2, *flags, "--resume"))
     assert code == 0, output[-3000:]
     assert_same_run(train(2, "--deepspeed.stage=2"), tmp_path / "run", 0)
+
+
+def test_a_version_that_takes_wrong_steps_is_refused(monkeypatch):
+    check_deepspeed()
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "0.19.7")
+    with pytest.raises(ConfigError, match=r"deepspeed>=0\.19\.8 is required.*found.*Install it"):
+        check_deepspeed()
+
+
+WRONG_STEPS = """
+import sys
+import torch
+from transformers import AutoModelForCausalLM
+from pettingllms_trainers.backends.deepspeed import DeepSpeedLearner
+from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
+from pettingllms_trainers.errors import UpdateError
+from pettingllms_trainers.minibatch import WeightedGroup
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+
+directory, *ways = sys.argv[1:]
+group = WeightedGroup(
+    group=TrainingGroup(
+        role="r",
+        prompt_ids=(1, 2),
+        completions=(SampledCompletion((3, 4), (-1.0, -1.0), 1.0),),
+    ),
+    weights=(1.0,),
+)
+for way in ways:
+    stage, offload, precision = way.split(",")
+    learner = DeepSpeedLearner(
+        AutoModelForCausalLM.from_pretrained(directory),
+        OptimizerConfig(learning_rate=1e-2),
+        precision,
+        Ranks(),
+        DeepSpeedConfig(stage=int(stage), offload=offload),
+    )
+    before = dict(learner.named_weights())
+    try:
+        learner.step([group], lambda found, _: (found.logprobs.sum() * 0).sqrt(), 1e-2)
+        print(way, "no error")
+    except UpdateError as error:
+        assert "loss is 0.0" in str(error) and "weights were not changed" in str(error), error
+    same = [torch.equal(weight, before[name]) for name, weight in learner.named_weights()]
+    state = learner.state_dict()
+    moments = [*state["exp_avg"].values(), *state["exp_avg_sq"].values()]
+    learner.step([group], lambda found, _: found.logprobs.sum(), 1e-2)
+    learnt = [torch.equal(weight, before[name]) for name, weight in learner.named_weights()]
+    print(way, all(same), any(map(torch.count_nonzero, moments)), all(learnt))
+"""
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(model_directory):
+    """The loss is finite, so that only the gradient's norm tells."""
+    ways = ["1,none,float32", "2,optimizer,float32", "3,none,float32", "2,none,bfloat16"]
+    done = subprocess.run(
+        [sys.executable, "-c", WRONG_STEPS, str(model_directory()), *ways],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == [f"{way} True False False" for way in ways]

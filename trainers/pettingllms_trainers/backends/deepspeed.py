@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.utils.versions import require_version
 
 from pettingllms_trainers.backends.learner import Learner
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
@@ -32,19 +33,22 @@ from pettingllms_trainers.types import SampledCompletion, TrainingGroup
 __all__ = ["DeepSpeedLearner", "check_deepspeed"]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_REQUIREMENT = "deepspeed>=0.19.8"
+"""Older ones take a step in float32 although the gradient is not finite."""
 
 
 def check_deepspeed() -> None:
     """Find out whether DeepSpeed can be used.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: It is not installed, or too old.
     """
     try:
         import_module("deepspeed")
+        require_version(_REQUIREMENT)
     except ImportError as error:
         raise ConfigError(
-            f"deepspeed.stage needs the package deepspeed, which cannot be imported ({error}). "
+            f"deepspeed.stage needs the package deepspeed, which cannot be used ({error}). "
             'Install it with: pip install "pettingllms-trainers[deepspeed]"'
         ) from error
 
