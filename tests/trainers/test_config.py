@@ -239,14 +239,30 @@ def test_a_wrong_flag_suggests_the_right_one(run_file, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [["--rollout.num-candidates", "1"], ["--seed", "x"], ["--rollout.mode", "parallel"]],
+    ("flags", "message"),
+    [
+        (["--rollout.num-candidates", "1"], "'rollout.num_candidates' is 1: input should be gr"),
+        (["--rollout.mode", "parallel"], 'advantage.grouping = "at_grpo" needs rollout.mode = "'),
+        (["--deepspeed.offload", "all"], 'deepspeed.offload = "all" needs deepspeed.stage = 3'),
+        (
+            ["--policies.both.lora.rank=-1"],
+            "'policies.both.lora.rank' is -1: input should be greater",
+        ),
+        (["--optimizer.learning-rate", "nan"], "'optimizer.learning_rate' is nan: input should"),
+    ],
 )
-def test_rules_hold_for_flags_too(run_file, flags, capsys):
+def test_rules_hold_for_flags_and_are_told_as_for_files(run_file, flags, message):
+    told = problem(run_file(), *flags)
+    assert told.startswith(f"the command line: {message}")
+    assert "input_value" not in told
+    assert "pydantic" not in told
+
+
+def test_a_flag_of_another_type(run_file, capsys):
     with pytest.raises(SystemExit) as caught:
-        load_config(run_file(), flags)
+        load_config(run_file(), ["--seed", "x"])
     assert caught.value.code == 2
-    assert capsys.readouterr().err
+    assert "--seed" in capsys.readouterr().err
 
 
 def test_a_flag_without_a_value(run_file):

@@ -13,6 +13,12 @@ import tomli_w
 import tyro
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+from tyro.constructors import (
+    ConstructorRegistry,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.merge import (
@@ -23,6 +29,7 @@ from pettingllms_trainers.config.merge import (
     origin_of,
     read_layer,
 )
+from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.errors import ConfigError
 
 __all__ = ["dump_config", "load_config", "validate"]
@@ -47,8 +54,9 @@ def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Conf
             prints the help with the values of the files and exits.
 
     Raises:
-        ConfigError: A file is missing or not TOML, or a key or value in it is wrong.
-        SystemExit: A flag is wrong (code 2; the message is on standard error), or `--help`.
+        ConfigError: A file is missing or not TOML, or a key or value in it or of a flag is wrong.
+        SystemExit: A flag is unknown or of another type (code 2; the message is on standard
+            error), or `--help`.
     """
     layers = [read_layer(path) for path in ([paths] if isinstance(paths, Path) else paths)]
     names = " ".join(layer.source for layer in layers)
@@ -83,15 +91,39 @@ def _parse_flags(config: Config, flags: Sequence[str], names: str) -> Config:
         return config
     state = random.getstate()  # tyro draws from the global generator
     try:
-        return tyro.cli(
-            Config,
-            default=config,
-            args=list(flags),
-            prog=f"pettingllms-train {names}",
-            description=f"{Config.__doc__} Defaults are the values after reading {names}.",
-        )
+        with _UNCHECKED:
+            given = tyro.cli(
+                Config,
+                default=config,
+                args=list(flags),
+                prog=f"pettingllms-train {names}",
+                description=f"{Config.__doc__} Defaults are the values after reading {names}.",
+            )
     finally:
         random.setstate(state)
+    return validate([Layer("the command line", given.model_dump())])
+
+
+_UNCHECKED = ConstructorRegistry()
+"""Has tyro build sections as they are given: what breaks a rule is told as it is for files."""
+
+
+@_UNCHECKED.struct_rule
+def _build_unchecked(info: StructTypeInfo) -> StructConstructorSpec | None:
+    section: Any = info.type
+    if not (isinstance(section, type) and issubclass(section, Section)):
+        return None
+
+    def build(**values: Any) -> Section:
+        return section.model_construct(**values)
+
+    build.__doc__ = section.__doc__  # tyro shows it
+    known: dict[str, Any] = section.model_fields
+    fields = [
+        StructFieldSpec(name, field.annotation, getattr(info.default, name), field.description)
+        for name, field in known.items()
+    ]
+    return StructConstructorSpec(build, tuple(fields))
 
 
 def dump_config(config: Config) -> str:
