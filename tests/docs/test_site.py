@@ -112,18 +112,6 @@ def test_run_files_of_the_guide_load(tmp_path):
         load_config(tmp_path / "run.toml")
 
 
-def test_the_run_file_of_the_readme_fits_a_gpu_of_80_gib(tmp_path, capsys):
-    from pettingllms_trainers.cli import main
-
-    text = (ROOT / "README.md").read_text("utf-8")
-    (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
-    (tmp_path / "run.toml").write_text(block)
-    flags = ["--dry-run", "--gpus", "1", "--gpu-memory", "80"]
-    flags += ["--output-dir", str(tmp_path / "run")]
-    assert main([str(tmp_path / "run.toml"), *flags]) == 0
-    assert "The estimate fits." in capsys.readouterr().out
-
-
 def test_every_example_is_described():
     text = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
     for path in (ROOT / "examples").glob("*.py"):

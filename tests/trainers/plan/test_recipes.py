@@ -73,3 +73,14 @@ def test_commands_of_the_readme_name_recipes():
     paths = set(re.findall(r"[\w./]+\.toml", section))
     assert len(paths) >= 6
     assert [path for path in paths if not (PAPER / path).is_file()] == []
+
+
+def test_the_run_file_of_the_readme_fits_a_gpu_of_80_gib(tmp_path):
+    text = (PAPER.parents[2] / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
+    (tmp_path / "run.toml").write_text(block)
+    config = load_config([tmp_path / "run.toml"])
+    env, _ = make_environments(config)
+    plan = make_plan(config, env, num_gpus=1, gpu_gib=80)
+    assert list(warnings_of(config, plan)) == []
+    assert plan.fits
