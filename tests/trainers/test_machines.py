@@ -6,6 +6,7 @@ import pytest
 
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.run_file import load_config
+from pettingllms_trainers.errors import ConfigError
 
 
 def test_without_ray_the_message_says_how_to_get_it(small_run_file, tmp_path, monkeypatch, capsys):
