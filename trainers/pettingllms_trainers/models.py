@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import tokenizers
 import torch
-from safetensors.torch import save_model
+from safetensors.torch import save_file
 from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import (
@@ -163,7 +163,8 @@ def build_tiny(
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(directory)
     model.generation_config.save_pretrained(directory)
-    save_model(model, str(Path(directory) / "model.safetensors"), metadata={"format": "pt"})
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    save_file(weights, Path(directory) / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save_pretrained(directory)
     return Path(directory)
 
