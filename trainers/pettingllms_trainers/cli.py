@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import errno
 import itertools
 import logging
@@ -10,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers import commands
@@ -133,5 +135,19 @@ def _fail(error: Exception, code: int) -> int:
     return code
 
 
+def _leave(code: int) -> NoReturn:
+    """End the process, one of several without taking its libraries apart.
+
+    Threads that belong to process groups of DeepSpeed and gloo abort that now and then, and the
+    launcher would take a finished run for a failed one.
+    """
+    if num_launched() > 1:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())
