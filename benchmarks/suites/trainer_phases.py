@@ -11,17 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pettingllms_trainers.assembly import build_policies, build_pool, build_trainer
-from pettingllms_trainers.boards import Boards
+from pettingllms_trainers.backends.build import build_policies, build_pool, build_trainer
+from pettingllms_trainers.runs.trackers import Boards
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.environments import make_environments
-from pettingllms_trainers.episode import Branch, LocalEpisodes, Situation
-from pettingllms_trainers.policy import Batcher, Encode, Policy
-from pettingllms_trainers.progress import SilentProgress
-from pettingllms_trainers.recorder import Recorder
-from pettingllms_trainers.run_files import RunFiles
+from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.rollout.episode import Branch, LocalEpisodes, Situation
+from pettingllms_trainers.policies.pool import Batcher, Encode, Policy
+from pettingllms_trainers.runs.progress import SilentProgress
+from pettingllms_trainers.runs.recorder import Recorder
+from pettingllms_trainers.runs.folder import RunFiles
 from pettingllms_trainers.stopping import StopRequest
-from pettingllms_trainers.train import Trainer
+from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
 
 PHASES: tuple[str, ...] = ("environment", "encode", "generate", "update", "other")

@@ -26,12 +26,12 @@ import measuring
 import torch
 from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from pettingllms_trainers.backends.attention import use_layouts
-from pettingllms_trainers.backends.decoders import ExpandedDecoder, SharedPrefixDecoder
-from pettingllms_trainers.backends.decoding import Limits, generate
-from pettingllms_trainers.backends.updating import TrainingSettings, Updater
+from pettingllms_trainers.backends.hf.attention import use_layouts
+from pettingllms_trainers.backends.hf.decoders import ExpandedDecoder, SharedPrefixDecoder
+from pettingllms_trainers.backends.hf.decoding import Limits, generate
+from pettingllms_trainers.backends.hf.updating import TrainingSettings, Updater
 from pettingllms_trainers.config import LossConfig, OptimizerConfig
-from pettingllms_trainers.models import CHARACTERS, build_tokenizer
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.types import GenerateRequest, SampledCompletion, Sampling, TrainingGroup
 
 TOKENIZER = build_tokenizer(CHARACTERS)

@@ -144,7 +144,7 @@ def test_growth_is_fitted_over_tokens_for_every_seed(exponent):
 
 def test_every_recipe_of_a_sweep_is_a_valid_run():
     from pettingllms_trainers.config import Config
-    from pettingllms_trainers.environments import make_environments
+    from pettingllms_trainers.rollout.environments import make_environments
 
     tables = trainer_scaling.recipes()
     for points in trainer_scaling.SWEEPS.values():

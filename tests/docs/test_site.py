@@ -101,7 +101,7 @@ def test_every_key_and_every_command_is_described(site):
 
 
 def test_run_files_of_the_guide_load(tmp_path):
-    from pettingllms_trainers.config.run_file import load_config
+    from pettingllms_trainers.config.loading import load_config
 
     blocks = re.findall(
         r"^```toml\n(.*?)^```$", (ROOT / "docs" / "train.md").read_text("utf-8"), re.M | re.S

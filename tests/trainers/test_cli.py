@@ -7,11 +7,11 @@ import signal
 import pytest
 from transformers import AutoModelForCausalLM
 
-import pettingllms_trainers.train as train_module
-from pettingllms_trainers.backends.transformers import TransformersPolicy
+import pettingllms_trainers.runs.train as train_module
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.config.run_file import load_config
-from pettingllms_trainers.run_files import read_lines
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.runs.folder import read_lines
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, RankError
-from pettingllms_trainers.machines import open_machines
-from pettingllms_trainers.metrics import is_timing
-from pettingllms_trainers.minibatch import shares, weighted_groups
+from pettingllms_trainers.runs.machines import open_machines
+from pettingllms_trainers.runs.metrics import is_timing
+from pettingllms_trainers.algorithm.minibatch import shares, weighted_groups
 from pettingllms_trainers.ranks import Ranks, joined_ranks
-from pettingllms_trainers.run_files import read_lines
+from pettingllms_trainers.runs.folder import read_lines
 from pettingllms_trainers.types import SampledCompletion, TrainingGroup
 
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers import commands
-from pettingllms_trainers.config.run_file import load_config
+from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import (
     ConfigError,
     GenerationError,
@@ -26,7 +26,7 @@ from pettingllms_trainers.errors import (
     UpdateError,
     WorkerLost,
 )
-from pettingllms_trainers.export import export_policy
+from pettingllms_trainers.runs.export import export_policy
 from pettingllms_trainers.ranks import num_launched
 
 __all__ = ["main"]

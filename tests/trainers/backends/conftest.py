@@ -40,7 +40,7 @@ def model_directory(tmp_path_factory):
     Random weights of the usual size give nearly uniform distributions, in which wrong weights would
     not be noticed.
     """
-    from pettingllms_trainers.models import build_tiny
+    from pettingllms_trainers.backends.hf.tiny import build_tiny
 
     def build(seed=0):
         directory = tmp_path_factory.mktemp(f"model-{seed}")

@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM
 
 from pettingllms_trainers.backends.deepspeed import check_deepspeed
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.metrics import is_timing
-from pettingllms_trainers.run_files import read_lines
+from pettingllms_trainers.runs.metrics import is_timing
+from pettingllms_trainers.runs.folder import read_lines
 
 # It calls torch by old names.
 pytestmark = [
@@ -181,7 +181,7 @@ from transformers import AutoModelForCausalLM
 from pettingllms_trainers.backends.deepspeed import DeepSpeedLearner
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.minibatch import WeightedGroup
+from pettingllms_trainers.algorithm.minibatch import WeightedGroup
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import SampledCompletion, TrainingGroup
 

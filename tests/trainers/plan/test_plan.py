@@ -10,13 +10,13 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from pettingllms_trainers.backends.attention import flat_forward, use_layouts
-from pettingllms_trainers.backends.packed import PackedLayout
+from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
+from pettingllms_trainers.backends.hf.packed import PackedLayout
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config, PolicyConfig
-from pettingllms_trainers.environments import make_environments
+from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.models import build_tiny
+from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import _LAYER_BYTES, Lengths, plan_memory
 from pettingllms_trainers.plan.shapes import shape_of

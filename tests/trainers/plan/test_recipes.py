@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pettingllms_trainers.config.run_file import load_config
-from pettingllms_trainers.environments import make_environments
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.view import warnings_of
 

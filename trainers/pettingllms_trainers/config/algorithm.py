@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pettingllms_trainers.advantage import Baseline, Credit, Grouping, Norm
+from pettingllms_trainers.algorithm.advantage import Baseline, Credit, Grouping, Norm
 from pettingllms_trainers.config.section import Section
 
 __all__ = [

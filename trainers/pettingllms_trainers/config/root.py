@@ -16,7 +16,7 @@ from pettingllms_trainers.config.algorithm import (
     RolloutConfig,
 )
 from pettingllms_trainers.config.engine import EngineConfig
-from pettingllms_trainers.config.machines import DeepSpeedConfig, RayConfig
+from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.policies import (
     PolicyConfig,
     base_groups,
@@ -25,7 +25,7 @@ from pettingllms_trainers.config.policies import (
     check_player,
 )
 from pettingllms_trainers.config.section import Section
-from pettingllms_trainers.config.surroundings import (
+from pettingllms_trainers.config.run import (
     CheckpointConfig,
     EnvConfig,
     EvaluationConfig,

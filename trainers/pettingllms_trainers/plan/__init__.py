@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.plan.devices import Devices, devices_of
+from pettingllms_trainers.plan.gpus import Devices, devices_of
 from pettingllms_trainers.plan.memory import USABLE, Lengths, MemoryPlan, plan_memory
 from pettingllms_trainers.plan.shapes import ModelShape, shape_of
 from pettingllms_trainers.plan.step import (

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen
 from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.config.policies import TINY, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.models import CHARACTERS, build_tiny
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
 
 __all__ = ["ModelShape", "shape_of"]
 

@@ -1,0 +1,88 @@
+"""Advantages of one group: zero sums, order, no signal."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms_trainers.algorithm.advantage import (
+    Estimator,
+    at_grpo,
+    has_signal,
+    leave_one_out,
+    suffix_sums,
+)
+
+groups = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
+estimators = st.builds(
+    Estimator,
+    baseline=st.sampled_from(["mean", "leave_one_out"]),
+    norm=st.sampled_from(["std", "none"]),
+)
+
+
+@given(estimators, groups)
+def test_advantages_sum_to_zero(estimator, rewards):
+    advantages = estimator.advantages(rewards)
+    assert math.fsum(advantages) == pytest.approx(0.0, abs=1e-6)
+
+
+@given(estimators, groups, st.randoms(use_true_random=False))
+def test_advantages_move_with_their_candidates(estimator, rewards, rng):
+    order = list(range(len(rewards)))
+    rng.shuffle(order)
+    moved = estimator.advantages([rewards[i] for i in order])
+    straight = estimator.advantages(rewards)
+    assert moved == [straight[i] for i in order]
+
+
+@given(estimators, groups, st.floats(-10, 10))
+def test_a_constant_added_to_all_rewards_changes_nothing(estimator, rewards, constant):
+    if max(rewards) - min(rewards) < 1e-3:
+        return
+    moved = estimator.advantages([reward + constant for reward in rewards])
+    assert moved == pytest.approx(estimator.advantages(rewards), rel=1e-6, abs=1e-6)
+
+
+@given(groups)
+def test_better_candidates_have_greater_advantages(rewards):
+    advantages = at_grpo(rewards)
+    for a, reward in zip(advantages, rewards, strict=True):
+        for b, other in zip(advantages, rewards, strict=True):
+            assert a >= b or reward < other
+
+
+def test_the_only_success_keeps_its_signal():
+    """Trap 10."""
+    assert has_signal([0, 0, 0, 1])
+    assert at_grpo([0, 0, 0, 1]) == pytest.approx([-(3**-0.5)] * 3 + [3**0.5])
+    assert at_grpo([0, 0, 0, 1], norm="none") == [-0.25, -0.25, -0.25, 0.75]
+
+
+@pytest.mark.parametrize("rewards", [[1, 1, 1, 1], [0.3, 0.1 + 0.2], [5.0], [-2.0, -2.0]])
+def test_equal_rewards_give_exact_zeros(rewards):
+    assert not has_signal(rewards)
+    assert at_grpo(rewards) == [0.0] * len(rewards)
+    assert leave_one_out(rewards, norm="std") == [0.0] * len(rewards)
+
+
+def test_an_empty_group_has_no_signal():
+    assert not has_signal([])
+    assert at_grpo([]) == []
+
+
+def test_std_norm_has_unit_population_variance():
+    advantages = at_grpo([1.0, 2.0, 4.0, 9.0])
+    assert math.fsum(a * a for a in advantages) / 4 == pytest.approx(1.0)
+
+
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=8))
+def test_leave_one_out_is_the_distance_to_the_mean_of_the_others(rewards):
+    expected = [reward - (sum(rewards) - reward) / (len(rewards) - 1) for reward in rewards]
+    assert leave_one_out(rewards) == pytest.approx(expected, abs=1e-9)
+
+
+def test_suffix_sums():
+    assert suffix_sums([1.0, 2.0, -4.0]) == [-1.0, -2.0, -4.0]
+    assert suffix_sums([]) == []

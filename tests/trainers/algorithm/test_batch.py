@@ -1,0 +1,199 @@
+"""Batches hold exactly the sampled tokens; packing and cutting change nothing."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.algorithm.batch import PackedTokens, micro_batches
+from pettingllms_trainers.algorithm.minibatch import check_groups, weighted_groups
+from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+
+torch.set_num_threads(1)  # several at once are slower on models this small
+
+token = st.integers(0, 30)
+sampled = st.lists(token, min_size=1, max_size=6).flatmap(
+    lambda ids: st.builds(
+        SampledCompletion,
+        st.just(tuple(ids)),
+        st.just(tuple(-0.1 * (i + 1) for i in range(len(ids)))),
+        st.floats(-3, 3),
+    )
+)
+groups_of_any_shape = st.lists(
+    st.builds(
+        TrainingGroup,
+        role=st.just("planner"),
+        prompt_ids=st.lists(token, min_size=1, max_size=8).map(tuple),
+        completions=st.lists(sampled, min_size=1, max_size=4).map(tuple),
+        temperature=st.sampled_from([1.0, 0.7]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+cut = {"max_tokens": st.integers(1, 60), "is_packed": st.booleans()}
+
+
+def cut_up(groups, max_tokens, is_packed, aggregation="token_mean"):
+    weighted = weighted_groups(groups, aggregation, 10)
+    return list(micro_batches(weighted, max_tokens=max_tokens, is_packed=is_packed))
+
+
+def all_completions(groups):
+    return [(group, completion) for group in groups for completion in group.completions]
+
+
+@given(groups=groups_of_any_shape, **cut)
+def test_targets_are_the_sampled_tokens_in_order_and_nothing_else(groups, max_tokens, is_packed):
+    targets = [batch.targets for batch in cut_up(groups, max_tokens, is_packed)]
+    pairs = all_completions(groups)
+    assert torch.cat([t.token_ids for t in targets]).tolist() == [
+        token for _, completion in pairs for token in completion.token_ids
+    ]
+    assert torch.cat([t.logprobs for t in targets]).tolist() == pytest.approx(
+        [value for _, completion in pairs for value in completion.logprobs]
+    )
+    assert torch.cat([t.advantages for t in targets]).tolist() == pytest.approx(
+        [completion.advantage for _, completion in pairs for _ in completion.token_ids]
+    )
+
+
+@given(groups=groups_of_any_shape, **cut)
+def test_inputs_are_the_tokens_that_come_before_each_target(groups, max_tokens, is_packed):
+    """Rebuild every target's context from the tensors alone."""
+    contexts = []
+    for batch in cut_up(groups, max_tokens, is_packed):
+        contexts += packed_contexts(batch) if is_packed else padded_contexts(batch)
+    assert contexts == [
+        group.prompt_ids + completion.token_ids[:index]
+        for group, completion in all_completions(groups)
+        for index in range(len(completion.token_ids))
+    ]
+
+
+def padded_contexts(batch):
+    inputs = batch.inputs
+    assert (inputs.mask.cumsum(1)[inputs.rows, inputs.columns] == inputs.columns + 1).all()
+    assert not inputs.token_ids[inputs.mask == 0].any()
+    return [
+        tuple(inputs.token_ids[row, : column + 1].tolist())
+        for row, column in zip(inputs.rows.tolist(), inputs.columns.tolist(), strict=True)
+    ]
+
+
+def packed_contexts(batch):
+    """Return, for each target, the tokens its input position sees under the block mask."""
+    visible = block_mask(batch.inputs)
+    inputs = batch.inputs
+    contexts = []
+    for index in inputs.kept.tolist():
+        seen = visible[index].nonzero().squeeze(1)
+        assert inputs.positions[seen].tolist() == list(range(len(seen)))
+        contexts.append(tuple(inputs.token_ids[seen].tolist()))
+    return contexts
+
+
+def block_mask(inputs: PackedTokens):
+    """Return which of the N tokens sees which ``[N, N]``: the definition of packing."""
+    prompts = [i for i, length in enumerate(inputs.prompt_lengths) for _ in range(length)]
+    blocks = [i for i, length in enumerate(inputs.completion_lengths) for _ in range(length)]
+    owner = torch.tensor(prompts + [inputs.owners[block] for block in blocks])
+    block = torch.tensor([-1] * len(prompts) + blocks)
+    order = torch.arange(len(owner))
+    same_sequence = (block[:, None] == block) | (block == -1)
+    return (owner[:, None] == owner) & same_sequence & (order[:, None] >= order)
+
+
+@given(groups=groups_of_any_shape, **cut)
+def test_micro_batches_keep_to_the_token_budget(groups, max_tokens, is_packed):
+    longest = max(len(g.prompt_ids) + len(c.token_ids) - 1 for g, c in all_completions(groups))
+    for batch in cut_up(groups, max_tokens, is_packed):
+        inputs = batch.inputs
+        used = len(inputs.token_ids) if is_packed else int(inputs.mask.sum())
+        assert used <= max(max_tokens, longest)
+
+
+@given(groups=groups_of_any_shape, max_tokens=st.integers(1, 60))
+def test_prompts_at_most_double_when_they_are_padded(groups, max_tokens):
+    for batch in cut_up(groups, max_tokens, is_packed=True):
+        lengths = batch.inputs.prompt_lengths
+        assert len(lengths) * max(lengths) <= 2 * sum(lengths)
+
+
+def test_long_prompts_do_not_share_a_micro_batch_with_many_short_ones():
+    completion = SampledCompletion((1, 2, 3), (-1.0,) * 3, 1.0)
+    groups = [
+        TrainingGroup(role="r", prompt_ids=(9,) * length, completions=(completion,))
+        for length in (4, 5, 6, 6, 6, 60, 70)
+    ]
+    batches = cut_up(groups, 10**6, is_packed=True)
+    assert [batch.inputs.prompt_lengths for batch in batches] == [(4, 5, 6, 6, 6), (60, 70)]
+
+
+def test_a_prompt_is_packed_once():
+    completions = tuple(SampledCompletion((1, 2, 3), (-1.0,) * 3, 1.0) for _ in range(8))
+    group = TrainingGroup(role="r", prompt_ids=(9,) * 50, completions=completions)
+    (packed,) = cut_up([group], 10**6, is_packed=True)
+    assert packed.inputs.token_ids.shape == (50 + 8 * 2,)
+    (padded,) = cut_up([group], 10**6, is_packed=False)
+    assert padded.inputs.token_ids.shape == (8, 52)
+
+
+@settings(max_examples=50)
+@given(
+    groups=groups_of_any_shape,
+    aggregation=st.sampled_from(["token_mean", "sequence_mean", "length_free"]),
+    **cut,
+)
+def test_weights_do_not_depend_on_the_cut(groups, aggregation, max_tokens, is_packed):
+    weights, others = (
+        torch.cat([b.targets.weights for b in cut_up(groups, size, is_packed, aggregation)])
+        for size in (max_tokens, 10**6)
+    )
+    assert torch.equal(weights, others)
+    num_tokens = sum(len(c.token_ids) for _, c in all_completions(groups))
+    num_completions = len(all_completions(groups))
+    expected = {
+        "token_mean": 1.0,
+        "sequence_mean": 1.0,
+        "length_free": num_tokens / (10 * num_completions),
+    }
+    assert weights.sum().item() == pytest.approx(expected[aggregation], rel=1e-5)
+
+
+def test_aggregations_weigh_long_and_short_completions_as_their_names_say():
+    completions = tuple(SampledCompletion((1,) * n, (-1.0,) * n, 1.0) for n in (1, 3))
+    group = TrainingGroup(role="r", prompt_ids=(1,), completions=completions)
+    weights = {
+        name: weighted_groups([group], name, 6)[0].weights
+        for name in ("token_mean", "sequence_mean", "length_free")
+    }
+    assert weights["token_mean"] == (1 / 4, 1 / 4)
+    assert weights["sequence_mean"] == (1 / 2, 1 / 6)
+    assert weights["length_free"] == (1 / 12, 1 / 12)
+
+
+GOOD = TrainingGroup(
+    role="planner", prompt_ids=(1,), completions=(SampledCompletion((2,), (-1.0,), 0.5),)
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompt_ids": ()}, "without prompt"),
+        ({"completions": ()}, "without prompt or completions"),
+        ({"temperature": 0.0}, "temperature 0"),
+        ({"completions": (SampledCompletion((), (), 1.0),)}, "0 tokens"),
+        ({"completions": (SampledCompletion((1, 2), (-1.0,), 1.0),)}, "2 tokens with 1"),
+        ({"completions": (SampledCompletion((1,), (-1.0,), math.nan),)}, "advantage nan"),
+        ({"completions": (SampledCompletion((1,), (-math.inf,), 1.0),)}, "not finite"),
+    ],
+)
+def test_groups_that_cannot_be_trained_on_are_refused(changes, message):
+    with pytest.raises(InvalidArgument, match=rf"{message}.*group 1, role 'planner'"):
+        check_groups([GOOD, replace(GOOD, **changes)])

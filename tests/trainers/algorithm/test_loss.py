@@ -1,0 +1,193 @@
+"""The loss against its formula, written out token by token; gradients against autograd."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms_trainers.algorithm.batch import Targets
+from pettingllms_trainers.config import LossConfig
+from pettingllms_trainers.algorithm.loss import (
+    Diagnostics,
+    TokenStatistics,
+    kl_estimate,
+    policy_loss,
+    token_statistics,
+)
+
+M, V = 6, 9
+
+
+def random_logits(seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(M, V, generator=generator, dtype=dtype) * 2
+
+
+TARGET_IDS = torch.tensor([0, 3, 8, 3, 1, 7])
+
+
+def targets_of(old, advantages, **changes):
+    values = {
+        "token_ids": TARGET_IDS[: len(old)],
+        "logprobs": torch.tensor(old),
+        "advantages": torch.tensor(advantages),
+        "weights": torch.full((len(old),), 1 / len(old)),
+        "temperatures": None,
+        "old_logprobs": None,
+        "reference_logprobs": None,
+    }
+    return Targets(**(values | changes))
+
+
+def loss_of(new, old, advantages, config, diagnostics=None, entropy=0.0, **changes):
+    statistics = TokenStatistics(torch.tensor(new), torch.full((len(new),), entropy))
+    return policy_loss(
+        statistics, targets_of(old, advantages, **changes), config, diagnostics
+    ).item()
+
+
+@pytest.mark.parametrize("temperature", [None, 0.6])
+def test_statistics_are_log_softmax_and_entropy(temperature):
+    logits = random_logits(dtype=torch.float32)
+    temperatures = None if temperature is None else torch.full((M,), temperature)
+    statistics = token_statistics(logits, TARGET_IDS, temperatures)
+    distribution = torch.distributions.Categorical(logits=logits / (temperature or 1.0))
+    torch.testing.assert_close(statistics.logprobs, distribution.log_prob(TARGET_IDS))
+    torch.testing.assert_close(statistics.entropy, distribution.entropy())
+
+
+@pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (0.7, -0.3)])
+def test_gradients_of_statistics_are_those_of_autograd(used):
+    own = random_logits(dtype=torch.float32).requires_grad_()
+    reference = own.detach().double().requires_grad_()
+    statistics = token_statistics(own, TARGET_IDS)
+    by_token = torch.linspace(0.5, 2, M)
+    parts = [
+        weight * (by_token * value).sum()
+        for weight, value in zip(used, statistics, strict=True)
+        if weight
+    ]
+    torch.stack(parts).sum().backward()
+    distribution = torch.distributions.Categorical(logits=reference)
+    expected = used[0] * (by_token * distribution.log_prob(TARGET_IDS)).sum()
+    expected = expected + used[1] * (by_token * distribution.entropy()).sum()
+    expected.backward()
+    torch.testing.assert_close(own.grad, reference.grad.float(), rtol=1e-4, atol=1e-6)
+
+
+def test_excluded_tokens_do_not_spoil_statistics_and_gradients():
+    logits = random_logits(dtype=torch.float32)
+    logits[:, 5] = -torch.inf
+    logits.requires_grad_()
+    statistics = token_statistics(logits, TARGET_IDS)
+    (statistics.logprobs.sum() + statistics.entropy.sum()).backward()
+    assert statistics.entropy.isfinite().all()
+    assert logits.grad.isfinite().all()
+    assert not logits.grad[:, 5].any()
+
+
+finite = st.floats(-2, 2)
+tokens = st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=M)
+
+
+@given(tokens, st.floats(0.05, 0.5), st.floats(0.05, 0.5))
+def test_the_loss_is_the_clipped_surrogate(values, low, high):
+    new, old, advantages = (list(column) for column in zip(*values, strict=True))
+    config = LossConfig(clip_low=low, clip_high=high)
+    expected = 0.0
+    for n, o, advantage in values:
+        ratio = math.exp(n - o)
+        clipped = min(max(ratio, 1 - low), 1 + high)
+        expected -= min(ratio * advantage, clipped * advantage) / len(values)
+    assert loss_of(new, old, advantages, config) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "advantage", "has_gradient"),
+    [
+        (0.0, 1.0, True),
+        (0.25, 1.0, True),
+        (0.25, -1.0, True),
+        (0.3, 1.0, False),
+        (-0.5, 1.0, True),
+        (-0.5, -1.0, False),
+        (0.3, -1.0, True),
+    ],
+)
+def test_the_clip_cuts_gradients_and_counts_them(log_ratio, advantage, has_gradient):
+    new = torch.tensor([log_ratio], requires_grad=True)
+    diagnostics = Diagnostics()
+    config = LossConfig(clip_low=0.2, clip_high=0.3)
+    statistics = TokenStatistics(new, torch.zeros(1))
+    policy_loss(statistics, targets_of([0.0], [advantage]), config, diagnostics).backward()
+    assert bool(new.grad) == has_gradient
+    assert diagnostics.total().sums[4] == (not has_gradient)
+
+
+def test_entropy_bonus_and_kl_penalty_are_added_with_their_coefficients():
+    config = LossConfig(entropy_coefficient=0.5, kl_coefficient=2.0, kl_estimator="k1")
+    reference = torch.tensor([-1.5, -0.25])
+    loss = loss_of(
+        [-1.0, -1.0], [-1.0, -1.0], [1.0, 3.0], config, entropy=0.75, reference_logprobs=reference
+    )
+    assert loss == pytest.approx(-2.0 - 0.5 * 0.75 + 2.0 * (0.5 - 0.75) / 2)
+
+
+def test_importance_weights_are_trainer_over_engine_and_capped():
+    config = LossConfig(importance_cap=1.5, old_logprobs="recompute")
+    old = torch.log(torch.tensor([0.5, 0.8]))
+    engine = torch.log(torch.tensor([0.25, 1.0])).tolist()
+    loss = loss_of(old.tolist(), engine, [1.0, 1.0], config, old_logprobs=old)
+    assert loss == pytest.approx(-(1.5 + 0.8) / 2)
+
+
+def test_kl_estimators_agree_with_the_true_divergence():
+    policy, reference = random_logits(1).log_softmax(-1)[0], random_logits(2).log_softmax(-1)[0]
+    reference = 0.7 * policy + 0.3 * reference
+    reference = reference.log_softmax(-1)
+    truth = (policy.exp() * (policy - reference)).sum().item()
+    means = {
+        name: (policy.exp() * kl_estimate(policy, reference, name)).sum().item()
+        for name in ("k1", "k2", "k3")
+    }
+    assert means["k1"] == pytest.approx(truth)
+    assert means["k3"] == pytest.approx(truth)
+    assert means["k2"] == pytest.approx(truth, rel=0.5)
+    assert (kl_estimate(policy, reference, "k3") >= 0).all()
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2"])
+def test_the_expected_gradient_of_the_penalty_is_that_of_the_divergence(estimator):
+    logits = random_logits(1)[0].requires_grad_()
+    reference = random_logits(2).log_softmax(-1)[0]
+    policy = logits.log_softmax(-1)
+    (true,) = torch.autograd.grad((policy.exp() * (policy - reference)).sum(), logits)
+    policy = logits.log_softmax(-1)
+    # Tokens are drawn from the policy: their shares carry no gradient.
+    penalty = (policy.exp().detach() * kl_estimate(policy, reference, estimator)).sum()
+    (found,) = torch.autograd.grad(penalty, logits)
+    torch.testing.assert_close(found, true)
+
+
+def test_far_away_policies_give_finite_losses():
+    config = LossConfig()
+    assert math.isfinite(loss_of([0.0], [-5000.0], [-1.0], config))
+    assert math.isfinite(loss_of([-5000.0], [0.0], [-1.0], config))
+
+
+def test_diagnostics_of_equal_policies_are_neutral():
+    diagnostics = Diagnostics()
+    loss_of([-1.0, -2.0], [-1.0, -2.0], [1.0, -1.0], LossConfig(), diagnostics, entropy=0.5)
+    loss_of([-1.0], [-2.0], [1.0], LossConfig(), diagnostics, entropy=0.5)
+    assert diagnostics.total().num_tokens == 3
+    total = diagnostics.total()
+    assert total.ratio_max == pytest.approx(math.e)
+    assert total.ratio_error == pytest.approx(math.e - 1)
+    loss, policy_part, entropy, ratio, clipped, kl, approx_kl = total.sums
+    assert (loss, policy_part) == (pytest.approx(-1.2), pytest.approx(-1.2))
+    assert entropy == pytest.approx(1.5)
+    assert ratio == pytest.approx(2 + math.e)
+    assert (clipped, kl) == (1, 0)
+    assert approx_kl == pytest.approx(math.e - 2)

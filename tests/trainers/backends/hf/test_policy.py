@@ -1,0 +1,374 @@
+"""The engine samples what the model says: log-probs, greedy, batching, stopping, limits."""
+
+import dataclasses
+import random
+
+import pytest
+import torch
+from transformers import (
+    Gemma2Config,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    OlmoeConfig,
+    Phi3Config,
+    Qwen2Config,
+    Qwen3Config,
+)
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends import decoding
+from pettingllms_trainers.backends.hf.layouts import DecodeLayout
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.errors import GenerationError
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
+from pettingllms_trainers.types import GenerateRequest, Sampling
+
+torch.set_num_threads(1)  # several at once are slower on models this small
+
+TOKENIZER = build_tokenizer(CHARACTERS)
+EOS = TOKENIZER.eos_token_id
+V = len(TOKENIZER)
+CONTEXT = 96
+
+SIZES = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": EOS,
+}
+CONFIGS = {
+    "qwen3": lambda: Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=8),
+    "qwen2": lambda: Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=True),
+    "llama": lambda: LlamaConfig(**SIZES, num_key_value_heads=4),
+    "gpt2": lambda: GPT2Config(
+        vocab_size=V, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=4, initializer_range=0.2,
+        bos_token_id=1, eos_token_id=EOS,
+    ),
+    "gpt_neox": lambda: GPTNeoXConfig(**SIZES),
+    "phi3": lambda: Phi3Config(**SIZES, num_key_value_heads=2),
+    "mistral_window": lambda: MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=7),
+    "olmoe": lambda: OlmoeConfig(
+        **SIZES, num_key_value_heads=2, num_experts=4, num_experts_per_tok=2
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def policy():
+    """Return a function from a family name and engine settings to a policy; models are cached."""
+    models = {}
+
+    def build(family="qwen3", **engine):
+        if family not in models:
+            with torch.random.fork_rng():
+                torch.manual_seed(3)
+                models[family] = AutoModelForCausalLM.from_config(CONFIGS[family]())
+        return TransformersPolicy(models[family], TOKENIZER, engine=EngineConfig(**engine))
+
+    return build
+
+
+def make_requests(count, *, lengths=(3, 20), candidates=(1, 2, 5), seed=0, **sampling):
+    rng = random.Random(seed)
+    sampling = {"max_completion_tokens": 12} | sampling
+    return [
+        GenerateRequest(
+            prompt_ids=tuple(rng.randrange(4, V) for _ in range(rng.randint(*lengths))),
+            num_candidates=rng.choice(candidates),
+            sampling=Sampling(**sampling),
+            seed=rng.randrange(2**40),
+        )
+        for _ in range(count)
+    ]
+
+
+def tokens(completions):
+    return [[c.token_ids for c in group] for group in completions]
+
+
+@torch.no_grad()
+def full_forward_logprobs(model, request, completion):
+    ids = torch.tensor([request.prompt_ids + completion.token_ids])
+    logits = model(ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1].float()
+    logprobs = (logits / (request.sampling.temperature or 1.0)).log_softmax(-1)
+    return logprobs.gather(1, torch.tensor(completion.token_ids)[:, None]).squeeze(1)
+
+
+def largest_error(model, requests, completions):
+    return max(
+        (full_forward_logprobs(model, request, c) - torch.tensor(c.logprobs)).abs().max().item()
+        for request, group in zip(requests, completions, strict=True)
+        for c in group
+    )
+
+
+@pytest.mark.parametrize("attention", ["shared_prefix", "expanded"])
+@pytest.mark.parametrize("family", CONFIGS)
+def test_logprobs_are_those_of_a_full_forward_pass(policy, family, attention):
+    engine = policy(family, attention=attention)
+    requests = make_requests(6) + make_requests(3, seed=1, temperature=0.6, candidates=(3,))
+    completions = engine.generate_now(requests)
+    assert [len(group) for group in completions] == [r.num_candidates for r in requests]
+    assert largest_error(engine.model, requests, completions) < 1e-4
+
+
+def test_the_parity_test_would_notice_wrong_weights(policy):
+    engine = policy()
+    requests = make_requests(4)
+    completions = engine.generate_now(requests)
+    other = policy("llama").model
+    assert largest_error(other, requests, completions) > 1
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_shared_prefix_and_expanded_decoding_give_the_same_tokens(policy, family):
+    requests = make_requests(8)
+    shared = policy(family).generate_now(requests)
+    expanded = policy(family, attention="expanded").generate_now(requests)
+    assert tokens(shared) == tokens(expanded)
+    assert len({c.token_ids for group in shared for c in group}) > 5
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gpt2", "mistral_window"])
+def test_greedy_is_what_generate_of_transformers_gives(policy, family):
+    engine = policy(family)
+    requests = make_requests(4, candidates=(1,), temperature=0, max_completion_tokens=20)
+    for request, group in zip(requests, engine.generate_now(requests), strict=True):
+        ids = torch.tensor([request.prompt_ids])
+        output = engine.model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=20,
+            pad_token_id=0,
+        )  # fmt: skip
+        assert output[0, ids.shape[1] :].tolist() == list(group[0].token_ids)
+        assert engine.model.config._attn_implementation == "pettingllms_layout"
+
+
+@pytest.mark.parametrize("attention", ["shared_prefix", "expanded"])
+def test_a_request_gives_the_same_tokens_alone_and_in_any_batch(policy, attention):
+    requests = make_requests(9, candidates=(1, 4), max_completion_tokens=15)
+    together = policy(attention=attention).generate_now(requests)
+    alone = [policy(attention=attention).generate_now([request])[0] for request in requests]
+    backwards = policy(attention=attention).generate_now(requests[::-1])[::-1]
+    small = policy(attention=attention, tokens_per_batch=150).generate_now(requests)
+    assert tokens(together) == tokens(alone) == tokens(backwards) == tokens(small)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gpt2", "mistral_window"])
+def test_requests_join_while_others_are_being_written(policy, family, monkeypatch):
+    joined = []
+    add = DecodeLayout.add
+
+    def spy(layout, prefill, counts):
+        joined.append(layout.num_rows)
+        add(layout, prefill, counts)
+
+    monkeypatch.setattr(DecodeLayout, "add", spy)
+    short = make_requests(12, candidates=(2,), max_completion_tokens=3)
+    long = make_requests(1, seed=8, lengths=(2, 2), candidates=(2,), max_completion_tokens=45)
+    requests = long + short
+    completions = policy(family, tokens_per_batch=200).generate_now(requests)
+    assert any(joined), "no request joined a running batch: the test shows nothing"
+    assert largest_error(policy(family).model, requests, completions) < 1e-4
+    assert tokens(completions) == tokens(policy(family).generate_now(requests))
+
+
+@pytest.mark.parametrize("attention", ["shared_prefix", "expanded"])
+def test_no_more_is_held_at_once_than_the_token_budget(policy, attention, monkeypatch):
+    held = []
+    compact = decoding._Batch._compact
+
+    def spy(batch):
+        compact(batch)
+        held.append(sum(batch._size(index) for index in {row.request for row in batch._rows}))
+
+    monkeypatch.setattr(decoding._Batch, "_compact", spy)
+    requests = make_requests(30, candidates=(2, 3), max_completion_tokens=10)
+    policy(attention=attention, tokens_per_batch=160).generate_now(requests)
+    assert 100 < max(held) <= 160
+
+
+def test_equal_prompts_are_computed_once(policy, monkeypatch):
+    prefilled = []
+    add = DecodeLayout.add
+
+    def spy(layout, prefill, counts):
+        prefilled.append((prefill.rows.num_rows, list(counts)))
+        add(layout, prefill, counts)
+
+    monkeypatch.setattr(DecodeLayout, "add", spy)
+    first, second = make_requests(2, candidates=(2,))
+    again = dataclasses.replace(first, seed=99, num_candidates=3)
+    completions = policy().generate_now([first, second, again])
+    assert prefilled == [(2, [5, 2])] or prefilled == [(2, [2, 5])]
+    alone = [policy().generate_now([request])[0] for request in (first, second, again)]
+    assert tokens(completions) == tokens(alone)
+
+
+def test_sampled_first_tokens_follow_the_softmax(policy):
+    engine = policy("llama")
+    request = make_requests(1, candidates=(4000,), max_completion_tokens=1)[0]
+    group = engine.generate_now([request])[0]
+    with torch.no_grad():
+        logits = engine.model(torch.tensor([request.prompt_ids])).logits[0, -1]
+    probabilities = logits.softmax(-1)
+    counts = torch.bincount(torch.tensor([c.token_ids[0] for c in group]), minlength=V)
+    deviation = (probabilities * (1 - probabilities) / 4000).sqrt()
+    assert ((counts / 4000 - probabilities).abs() <= 4.5 * deviation + 1 / 4000).all()
+    assert (counts > 0).sum() > 5
+
+
+def test_seeds_decide_the_tokens(policy):
+    request = make_requests(1, candidates=(4,))[0]
+    other = GenerateRequest(
+        prompt_ids=request.prompt_ids, num_candidates=4, sampling=request.sampling, seed=1
+    )
+    first, second, third = policy().generate_now([request, request, other])
+    assert tokens([first]) == tokens([second])
+    assert tokens([first]) != tokens([third])
+    assert len({c.token_ids for c in first}) > 1
+
+
+def biased(policy, token, amount=50.0):
+    """Return an engine whose model always writes one token."""
+    model = AutoModelForCausalLM.from_config(GPT2Config(
+        vocab_size=V, n_positions=CONTEXT, n_embd=32, n_layer=1, n_head=2,
+        tie_word_embeddings=False, bos_token_id=1, eos_token_id=EOS,
+    ))  # fmt: skip
+    with torch.no_grad():
+        model.transformer.ln_f.bias.fill_(1.0)
+        model.transformer.ln_f.weight.zero_()
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[token] = amount
+    return TransformersPolicy(model, TOKENIZER, engine=EngineConfig())
+
+
+def test_an_end_token_first_is_a_completion_of_one_token(policy):
+    completions = biased(policy, EOS).generate_now(make_requests(3))
+    for completion in (c for group in completions for c in group):
+        assert completion.token_ids == (EOS,)
+        assert completion.text == ""
+        assert completion.finish_reason == "stop"
+        assert completion.logprobs == (pytest.approx(0.0, abs=1e-5),)
+
+
+def test_the_length_limit_ends_a_completion(policy):
+    letter = TOKENIZER.convert_tokens_to_ids("a")
+    requests = make_requests(2, max_completion_tokens=1) + make_requests(2, max_completion_tokens=7)
+    for request, group in zip(requests, biased(policy, letter).generate_now(requests), strict=True):
+        limit = request.sampling.max_completion_tokens
+        assert all(c.token_ids == (letter,) * limit for c in group)
+        assert all(c.text == "a" * limit and c.finish_reason == "length" for c in group)
+
+
+def test_stop_texts_end_a_completion_and_are_cut_from_its_text(policy):
+    letter = TOKENIZER.convert_tokens_to_ids("a")
+    request = make_requests(1, stop=("never", "aaa"))[0]
+    for completion in biased(policy, letter).generate_now([request])[0]:
+        assert completion.token_ids == (letter,) * 3
+        assert completion.text == ""
+        assert completion.finish_reason == "stop"
+
+
+def test_sampled_stop_texts_never_stay_in_the_text(policy):
+    requests = make_requests(20, candidates=(8,), stop=("e", "th"), max_completion_tokens=30)
+    completions = [c for group in policy().generate_now(requests) for c in group]
+    assert any("e" in TOKENIZER.decode(c.token_ids) for c in completions)
+    for completion in completions:
+        assert "e" not in completion.text
+        assert "th" not in completion.text
+        whole = TOKENIZER.decode(completion.token_ids, skip_special_tokens=True)
+        assert whole.startswith(completion.text)
+        assert "e" not in whole[:-1]
+
+
+def test_a_completion_may_fill_the_context_to_the_last_token(policy):
+    letter = TOKENIZER.convert_tokens_to_ids("a")
+    prompts = [(5,) * (CONTEXT - 20), (5,) * 10]
+    requests = [
+        GenerateRequest(
+            prompt_ids=prompt,
+            num_candidates=6,
+            sampling=Sampling(max_completion_tokens=limit),
+            seed=0,
+        )
+        for prompt, limit in zip(prompts, (20, 60), strict=True)
+    ]
+    lengths = [[len(c.token_ids) for c in g] for g in biased(policy, letter).generate_now(requests)]
+    assert lengths == [[20] * 6, [60] * 6]
+
+
+def request_with(**changes):
+    values = {"prompt_ids": (5, 6), "num_candidates": 1, "sampling": Sampling(), "seed": 0}
+    return GenerateRequest(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompt_ids": ()}, "prompt_ids: .*no token"),
+        ({"prompt_ids": (5, V)}, f"0 to {V - 1}"),
+        ({"prompt_ids": (5, -1)}, "prompt_ids"),
+        ({"num_candidates": 0}, "num_candidates"),
+        ({"prompt_ids": (5,) * 60}, f"at most {CONTEXT} tokens together"),
+        ({"sampling": Sampling(temperature=-1)}, "temperature"),
+    ],
+)
+def test_impossible_requests_are_refused_before_anything_is_computed(policy, changes, message):
+    with pytest.raises(InvalidArgument, match=message):
+        policy().generate_now([request_with(), request_with(**changes)])
+
+
+def test_no_requests_give_no_completions(policy):
+    assert policy().generate_now([]) == []
+
+
+def test_broken_weights_are_an_error_and_not_a_completion(policy):
+    engine = biased(policy, EOS)
+    with torch.no_grad():
+        engine.model.lm_head.weight[7] = torch.nan
+    with pytest.raises(GenerationError, match="NaN"):
+        engine.generate_now([request_with()])
+
+
+def test_models_whose_scores_are_changed_are_refused_unless_expanded():
+    config = Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=8)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+    requests = make_requests(3)
+    shared = TransformersPolicy(model, TOKENIZER, engine=EngineConfig())
+    with pytest.raises(InvalidArgument, match=r"softcap.*expanded"):
+        shared.generate_now(requests)
+    plain = TransformersPolicy(
+        AutoModelForCausalLM.from_config(config),
+        TOKENIZER,
+        engine=EngineConfig(attention="expanded"),
+    )
+    completions = plain.generate_now(requests)
+    assert largest_error(plain.model, requests, completions) < 1e-4
+
+
+def test_encode_writes_the_prompt_of_the_chat_template(policy):
+    messages = [{"role": "system", "content": "ab"}, {"role": "user", "content": "c"}]
+    assert TOKENIZER.decode(policy().encode(messages)) == "ab\n\nc<bos>"
+    bare = build_tokenizer(CHARACTERS)
+    bare.chat_template = None
+    engine = TransformersPolicy(policy().model, bare, engine=EngineConfig())
+    with pytest.raises(InvalidArgument, match="chat template"):
+        engine.encode(messages)
+
+
+def test_bfloat16_arithmetic_stays_close(policy):
+    requests = make_requests(4)
+    completions = policy(precision="bfloat16").generate_now(requests)
+    assert largest_error(policy().model, requests, completions) < 0.5

@@ -1,0 +1,454 @@
+"""The update: packing, accumulation, first ratio, schedule, guards, exact resume."""
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends import attention, packed
+from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.updating import TrainingSettings, learning_rate
+from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.errors import CheckpointError, UpdateError
+from pettingllms_trainers.algorithm.minibatch import weighted_groups
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
+from pettingllms_trainers.types import GenerateRequest, SampledCompletion, Sampling, TrainingGroup
+
+torch.set_num_threads(1)  # several at once are slower on models this small
+
+TOKENIZER = build_tokenizer(CHARACTERS)
+V = len(TOKENIZER)
+SIZES = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 96,
+    "initializer_range": 0.2,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+CONFIGS = {
+    "qwen3": lambda: Qwen3Config(**SIZES, head_dim=8),
+    "llama": lambda: LlamaConfig(**SIZES),
+    "window": lambda: MistralConfig(**SIZES, sliding_window=7),
+}
+
+
+def make_model(family="qwen3", seed=3):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(CONFIGS[family]())
+
+
+def make_policy(
+    family="qwen3",
+    *,
+    loss=None,
+    precision="float32",
+    num_steps=10,
+    max_logprob_gap=math.inf,
+    **optimizer,
+):
+    optimizer = {"learning_rate": 1e-2, "tokens_per_microbatch": 200} | optimizer
+    settings = TrainingSettings(
+        loss=LossConfig(**(loss or {})),
+        optimizer=OptimizerConfig(**optimizer),
+        num_steps=num_steps,
+        max_completion_tokens=12,
+        seed=0,
+        max_logprob_gap=max_logprob_gap,
+    )
+    engine = EngineConfig(precision=precision)
+    return TransformersPolicy(make_model(family), TOKENIZER, engine=engine, training=settings)
+
+
+def sample_groups(policy, count=6, seed=0, temperature=1.0):
+    rng = random.Random(seed)
+    requests = [
+        GenerateRequest(
+            prompt_ids=tuple(rng.randrange(4, V) for _ in range(rng.randint(2, 20))),
+            num_candidates=rng.choice((2, 4)),
+            sampling=Sampling(max_completion_tokens=12, temperature=temperature),
+            seed=rng.randrange(2**40),
+        )
+        for _ in range(count)
+    ]
+    return [
+        TrainingGroup(
+            role="planner",
+            prompt_ids=request.prompt_ids,
+            completions=tuple(
+                SampledCompletion(c.token_ids, c.logprobs, rng.gauss(0, 1)) for c in completions
+            ),
+            temperature=temperature,
+        )
+        for request, completions in zip(requests, policy.generate_now(requests), strict=True)
+    ]
+
+
+def weights_of(policy):
+    return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
+
+
+def flat(scores):
+    return torch.tensor([value for group in scores for part in group for value in part])
+
+
+def gradient_of(model, groups, **optimizer):
+    """Return the gradient of the mean log-likelihood, by the way the update computes it."""
+    learner = Learner(model, OptimizerConfig(**optimizer), "float32")
+    seen = {}
+    learner.optimizer.step = lambda: seen.update(
+        {name: p.grad.clone() for name, p in model.named_parameters()}
+    )
+    learner.step(
+        weighted_groups(groups, "token_mean", 12),
+        lambda statistics, targets: (statistics.logprobs * targets.weights).sum(),
+        1e-3,
+    )
+    return torch.cat([gradient.flatten() for gradient in seen.values()])
+
+
+@pytest.fixture(params=[0, 16])
+def split_length(request, monkeypatch):
+    """Both ways of packed attention: keys of prompts copied, and prompts attended apart."""
+    monkeypatch.setattr(packed, "_SPLIT_LENGTH", request.param)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("packing", [True, False])
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.usefixtures("split_length")
+def test_trainer_and_engine_logprobs_agree(family, packing, temperature):
+    policy = make_policy(family, packing=packing)
+    groups = sample_groups(policy, temperature=temperature)
+    engine = [value for g in groups for c in g.completions for value in c.logprobs]
+    assert (flat(policy.score(groups)) - torch.tensor(engine)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.usefixtures("split_length")
+def test_packed_and_unpacked_gradients_agree(family):
+    policy = make_policy(family)
+    groups = sample_groups(policy)
+    together = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
+    apart = gradient_of(policy.model, groups, packing=False, max_grad_norm=1e9)
+    torch.testing.assert_close(together, apart, rtol=1e-3, atol=1e-5)
+    assert together.abs().max() > 0.1
+
+
+def test_repeated_key_heads_as_on_a_gpu_give_the_same_gradient(monkeypatch):
+    policy = make_policy()
+    groups = sample_groups(policy)
+    shared = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
+    monkeypatch.setattr(attention, "_needs_equal_heads", lambda query, mask: True)
+    repeated = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
+    torch.testing.assert_close(shared, repeated, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_the_gradient_does_not_depend_on_the_cut(packing):
+    """One micro-batch of everything equals many small ones: accumulation 1 x 8 = 8 x 1."""
+    policy = make_policy()
+    groups = sample_groups(policy)
+    options = {"packing": packing, "max_grad_norm": 1e9}
+    whole = gradient_of(policy.model, groups, tokens_per_microbatch=10**6, **options)
+    for size in (1, 50, 200):
+        cut = gradient_of(policy.model, groups, tokens_per_microbatch=size, **options)
+        torch.testing.assert_close(cut, whole, rtol=1e-3, atol=1e-5)
+    checkpointed = gradient_of(policy.model, groups, gradient_checkpointing=True, **options)
+    torch.testing.assert_close(checkpointed, whole, rtol=1e-3, atol=1e-5)
+
+
+def test_padding_never_counts():
+    """A long companion pads the rows of a short group; the short group's part stays the same."""
+    policy = make_policy(packing=False, tokens_per_microbatch=10**6)
+    short, long = sample_groups(policy, 2)
+    long = replace(long, prompt_ids=long.prompt_ids * 3)
+    alone = flat(policy.score([short]))
+    together = flat(policy.score([short, long]))[: len(alone)]
+    torch.testing.assert_close(alone, together, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("old_logprobs", ["engine", "recompute"])
+def test_the_first_ratio_is_one(old_logprobs):
+    policy = make_policy(loss={"old_logprobs": old_logprobs})
+    stats = policy.update(sample_groups(policy))
+    assert stats.first_ratio_error < 1e-4
+    assert stats.ratio_mean == pytest.approx(1, abs=1e-4)
+    assert stats.clip_fraction == 0
+    second = policy.update(sample_groups(policy, seed=1))
+    assert second.first_ratio_error < 1e-4
+
+
+def test_ratios_of_old_samples_are_not_one():
+    policy = make_policy()
+    groups = sample_groups(policy)
+    policy.update(groups)
+    stats = policy.update(groups)
+    assert stats.first_ratio_error > 0.05
+    assert stats.clip_fraction > 0
+    assert stats.approx_kl > 0
+
+
+def test_the_update_makes_good_completions_more_likely():
+    policy = make_policy(num_epochs=2, groups_per_minibatch=3)
+    groups = sample_groups(policy)
+    before = flat(policy.score(groups))
+    stats = policy.update(groups)
+    after = flat(policy.score(groups))
+    advantages = torch.tensor(
+        [c.advantage for g in groups for c in g.completions for _ in c.token_ids]
+    )
+    assert ((after - before) * advantages).sum() > 0
+    assert stats.num_optimizer_steps == 4
+    assert stats.num_groups == len(groups)
+    assert stats.num_completions == sum(len(g.completions) for g in groups)
+    assert stats.num_tokens == len(advantages)
+    assert stats.entropy > 0
+    assert stats.grad_norm > 0
+
+
+def test_mini_batches_are_of_even_size(monkeypatch):
+    policy = make_policy(groups_per_minibatch=3)
+    sizes = []
+    step = Learner.step
+
+    def recorded(self, groups, *arguments):
+        sizes.append(len(groups))
+        return step(self, groups, *arguments)
+
+    monkeypatch.setattr(Learner, "step", recorded)
+    policy.update(sample_groups(policy, count=7))
+    assert sizes == [3, 2, 2]
+
+
+def test_the_order_of_groups_is_decided_by_the_seed():
+    weights = []
+    for _ in range(2):
+        policy = make_policy(groups_per_minibatch=2)
+        policy.update(sample_groups(policy))
+        weights.append(weights_of(policy))
+    assert torch.equal(*weights)
+
+
+def test_no_groups_is_a_skipped_update():
+    policy = make_policy(num_warmup_steps=4)
+    before = weights_of(policy)
+    stats = policy.update([])
+    assert stats.num_groups == 0
+    assert stats.skipped
+    assert torch.equal(before, weights_of(policy))
+    assert policy.update(sample_groups(policy)).learning_rate == pytest.approx(0.5e-2)
+
+
+def test_the_schedule_warms_up_and_decays_linearly():
+    config = OptimizerConfig(learning_rate=1.0, num_warmup_steps=2, final_fraction=0.1)
+    rates = [learning_rate(config, step, 13) for step in range(15)]
+    assert rates[:3] == [0.5, 1.0, 1.0]
+    assert rates[12] == pytest.approx(0.1)
+    assert rates[13:] == [rates[12]] * 2
+    steps = [a - b for a, b in itertools.pairwise(rates[2:13])]
+    assert steps == pytest.approx([0.09] * 10)
+    constant = OptimizerConfig(learning_rate=2.0)
+    assert {learning_rate(constant, step, 5) for step in range(5)} == {2.0}
+
+
+def test_the_gradient_is_clipped():
+    groups = sample_groups(make_policy())
+    policy = make_policy()
+    gradient = gradient_of(policy.model, groups, max_grad_norm=0.01)
+    assert gradient.norm() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing():
+    policy = make_policy()
+    groups = sample_groups(policy)
+    with torch.no_grad():
+        policy.model.model.norm.weight[0] = torch.inf
+    before = weights_of(policy)
+    with pytest.raises(UpdateError, match=r"finite.*learning rate"):
+        policy.update(groups)
+    assert torch.equal(before, weights_of(policy))
+
+
+def test_memory_that_does_not_suffice_is_told_and_changes_nothing(monkeypatch):
+    """A device that is full in the second backward pass; the next update goes on as if new."""
+    policy = make_policy()
+    groups = sample_groups(policy)
+    before = weights_of(policy)
+    calls = iter(range(100))
+
+    def backward(self, part, *, is_last):
+        if next(calls) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore")
+        part.backward()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "_backward", backward)
+        with pytest.raises(UpdateError) as caught:
+            policy.update(groups)
+    for part in (
+        "memory does not suffice (CUDA out of memory. Tried to allocate 2 GiB)",
+        "optimizer.tokens_per_microbatch (now 200)",
+        "optimizer.gradient_checkpointing = true (now false)",
+    ):
+        assert part in str(caught.value)
+    assert torch.equal(before, weights_of(policy))
+    stats, expected = policy.update(groups), make_policy().update(groups)
+    assert stats.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
+
+
+def test_an_engine_with_other_weights_is_found_before_anything_is_learnt():
+    policy = make_policy(max_logprob_gap=1.0)
+    groups = sample_groups(policy)
+    before = weights_of(policy)
+    shifted = [
+        replace(
+            group,
+            completions=tuple(
+                c._replace(logprobs=tuple(v - 1.5 for v in c.logprobs)) for c in group.completions
+            ),
+        )
+        for group in groups
+    ]
+    with pytest.raises(UpdateError, match=r"1\.5 nats.*engine\.max_logprob_gap"):
+        policy.update(shifted)
+    assert torch.equal(before, weights_of(policy))
+    assert policy.update(groups).num_groups == len(groups)
+
+
+def test_bad_groups_are_refused():
+    policy = make_policy()
+    group = sample_groups(policy, 1)[0]
+    with pytest.raises(InvalidArgument, match="temperature"):
+        policy.update([replace(group, temperature=0.0)])
+
+
+def test_kl_to_the_start_grows_from_zero_and_holds_the_policy_back():
+    free, held = make_policy(), make_policy(loss={"kl_coefficient": 50.0})
+    groups = sample_groups(free)
+    start = flat(free.score(groups))
+    first = held.update(groups)
+    assert first.kl == pytest.approx(0, abs=1e-6)
+    free.update(groups)
+    for policy in (free, held):
+        for _ in range(4):
+            stats = policy.update(groups)
+    assert stats.kl > 0
+    moved = [(flat(policy.score(groups)) - start).square().mean() for policy in (free, held)]
+    assert moved[1] < moved[0] / 2
+
+
+def test_recomputed_logprobs_with_a_capped_importance_weight():
+    policy = make_policy(loss={"old_logprobs": "recompute", "importance_cap": 2.0})
+    groups = sample_groups(policy)
+    shifted = [
+        replace(
+            group,
+            completions=tuple(
+                c._replace(logprobs=tuple(v - 5.0 for v in c.logprobs)) for c in group.completions
+            ),
+        )
+        for group in groups
+    ]
+    plain = make_policy(loss={"old_logprobs": "recompute"}).update(groups)
+    stats = policy.update(shifted)
+    assert stats.first_ratio_error < 1e-4
+    assert stats.policy_loss == pytest.approx(2 * plain.policy_loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", [{}, {"kl_coefficient": 0.1}])
+def test_resume_is_bit_exact(tmp_path, loss):
+    options = {"loss": loss, "groups_per_minibatch": 2, "num_epochs": 2, "final_fraction": 0.1}
+    straight = make_policy(**options)
+    for step in range(2):
+        straight.update(sample_groups(straight, seed=step))
+    straight.save_state(tmp_path)
+    expected = [straight.update(sample_groups(straight, seed=step)) for step in (2, 3)]
+    again = make_policy(**options)
+    again.load_state(tmp_path)
+    assert [again.update(sample_groups(again, seed=step)) for step in (2, 3)] == expected
+    assert torch.equal(weights_of(straight), weights_of(again))
+
+
+def test_a_state_of_another_model_is_refused_and_changes_nothing(tmp_path):
+    policy = make_policy()
+    make_policy("llama").save_state(tmp_path)
+    before = weights_of(policy)
+    with pytest.raises(CheckpointError, match=r"weights differ.*k_norm"):
+        policy.load_state(tmp_path)
+    assert torch.equal(before, weights_of(policy))
+
+
+def test_a_saved_policy_is_loaded_by_transformers(tmp_path):
+    policy = make_policy()
+    groups = sample_groups(policy)
+    policy.update(groups)
+    policy.save_pretrained(tmp_path)
+    loaded = TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig())
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(weights_of(policy), weights_of(loaded))
+    assert plain.config._attn_implementation == "sdpa"
+    assert loaded.encode([{"role": "user", "content": "hi"}])
+    assert not loaded.is_trainable
+    with pytest.raises(InvalidArgument, match="frozen"):
+        loaded.update(groups)
+
+
+def test_dropout_is_off_while_learning_and_kept_in_the_saved_configuration(tmp_path):
+    config = LlamaConfig(**SIZES, attention_dropout=0.5)
+    model = AutoModelForCausalLM.from_config(config)
+    policy = TransformersPolicy(
+        model,
+        TOKENIZER,
+        engine=EngineConfig(),
+        training=TrainingSettings(
+            loss=LossConfig(),
+            optimizer=OptimizerConfig(gradient_checkpointing=True),
+            num_steps=1,
+            max_completion_tokens=12,
+            seed=0,
+        ),
+    )
+    assert policy.update(sample_groups(policy)).first_ratio_error < 1e-4
+    policy.save_pretrained(tmp_path)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).config.attention_dropout == 0.5
+
+
+def test_bfloat16_arithmetic_learns_with_float32_weights():
+    policy = make_policy(precision="bfloat16")
+    groups = sample_groups(policy)
+    stats = policy.update(groups)
+    assert stats.first_ratio_error < 0.5
+    assert policy.model.dtype == torch.float32
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_same_on_a_gpu(precision, tmp_path):
+    make_policy().save_pretrained(tmp_path)
+    policy = TransformersPolicy.from_pretrained(
+        tmp_path,
+        engine=EngineConfig(precision=precision),
+        training=make_policy().training,
+        device="cuda",
+    )
+    stats = policy.update(sample_groups(policy))
+    assert stats.first_ratio_error < (1e-3 if precision == "float32" else 0.5)
+    assert policy.update(sample_groups(policy, seed=1)).num_optimizer_steps == 1
+    again = make_policy()
+    policy.save_state(tmp_path)
+    again.load_state(tmp_path)

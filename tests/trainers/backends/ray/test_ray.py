@@ -1,0 +1,214 @@
+"""Runs on a Ray cluster: same results as in one process, and what happens when a part is lost."""
+
+import asyncio
+import time
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from pettingllms_trainers.backends import ray_episodes, ray_machines  # noqa: E402
+from pettingllms_trainers.backends.ray.episodes import RayEpisodes  # noqa: E402
+from pettingllms_trainers.backends.ray.policies import RemotePolicy  # noqa: E402
+from pettingllms_trainers.backends.ray.worker import PolicyWorker  # noqa: E402
+from pettingllms_trainers.cli import main  # noqa: E402
+from pettingllms_trainers.runs.metrics import is_timing  # noqa: E402
+from pettingllms_trainers.runs.folder import read_lines  # noqa: E402
+
+NUM_STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Address of a running cluster of one machine, which has more cores by its own account."""
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 8,
+            "num_gpus": 0,
+            "object_store_memory": 100 << 20,
+            "include_dashboard": False,
+        },
+    )
+    yield cluster.address
+    cluster.shutdown()
+
+
+@pytest.fixture
+def run(address, small_run_file, tmp_path, capsys):
+    """Return a function that trains on the cluster and gives code, output and errors."""
+
+    def call(*flags, command=(), out="run", joins=(f"--ray.address={address}",)):
+        path = str(small_run_file(NUM_STEPS))
+        flags = ["--output-dir", str(tmp_path / out), "--ray.gpus-per-worker=0", *joins, *flags]
+        code = main([*command, path, "--ray.enabled", *flags])
+        assert not ray.is_initialized()
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def whole(small_run_file, tmp_path_factory):
+    """Results of the same run in one process."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert main([str(small_run_file(NUM_STEPS)), "--output-dir", str(out)]) == 0
+    return figures(out)
+
+
+def figures(directory):
+    """Losses, success shares and all else that is no timing, by step and name."""
+    found = {
+        (line["step"], name): value
+        for line in read_lines(directory / "metrics.jsonl")
+        for name, value in line.items()
+        if not is_timing(name)
+    }
+    assert {step for step, _ in found} == set(range(NUM_STEPS + 1))
+    assert {"loss/t/loss", "loss/p/loss"} <= {name for _, name in found}
+    return found
+
+
+def meeting_worker(place):
+    """Return a kind of worker whose updates begin only when both policies are being updated."""
+
+    class MeetingWorker(PolicyWorker):
+        def update(self, name, groups):
+            (place / name).touch()
+            deadline = time.monotonic() + 60
+            while len(list(place.iterdir())) < 2:
+                assert time.monotonic() < deadline, "the other policy is not updated meanwhile"
+                time.sleep(0.01)
+            return super().update(name, groups)
+
+    return MeetingWorker
+
+
+@pytest.mark.smoke
+def test_a_run_is_that_of_one_process_and_policies_are_updated_at_once(
+    run, whole, tmp_path, monkeypatch
+):
+    place = tmp_path / "meeting"
+    place.mkdir()
+    monkeypatch.setattr(ray_machines, "PolicyWorker", meeting_worker(place))
+    code, out, err = run("--ray.num-env-workers=2", "--ray.workers-per-policy=2")
+    assert code == 0, err
+    assert "team, greedy" in out
+    assert figures(tmp_path / "run") == pytest.approx(whole, rel=1e-3, abs=1e-5)
+    for name in ("t", "p"):
+        assert (tmp_path / "run" / "policies" / name / "model.safetensors").is_file()
+
+
+def test_a_lost_policy_ends_the_run_which_can_be_resumed(run, whole, tmp_path, monkeypatch):
+    update, calls = RemotePolicy.update, []
+
+    def killed(self, groups):
+        calls.append(self)
+        if len(calls) == 4:  # the second policy in the second step
+            ray.kill(self._workers[0])
+        return update(self, groups)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemotePolicy, "update", killed)
+        code, _, err = run()
+    assert code == 1
+    assert "WorkerLost: a worker of the policy" in err
+    assert "Go on from the newest checkpoint with --resume" in err
+    assert "Traceback" not in err
+    code, _, err = run("--resume")
+    assert code == 0, err
+    assert figures(tmp_path / "run") == pytest.approx(whole, rel=1e-3, abs=1e-5)
+
+
+def test_lost_environment_workers_cost_their_episodes_only(run, tmp_path, monkeypatch, caplog):
+    branch, calls = RayEpisodes.branch, []
+
+    async def killed(self, episode, texts):
+        calls.append(episode)
+        if len(calls) == 3:
+            ray.kill(self._places[episode].home.actor)
+        return await branch(self, episode, texts)
+
+    monkeypatch.setattr(RayEpisodes, "branch", killed)
+    flags = ("--ray.num-env-workers=2", "--rollout.max-failed-fraction=0.9")
+    code, _, err = run(*flags, "--warm-start.num-steps=0")
+    assert code == 0, err
+    first, *later = (
+        line["eval/greedy/num_failed"]
+        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
+        if "eval/greedy/num_failed" in line
+    )
+    assert 1 <= first <= 5, "the other worker went on"
+    assert later == [0], "the lost worker came back"
+    assert "is lost and started again" in caplog.text
+
+
+def test_a_late_close_ends_no_later_episode_of_the_same_id():
+    """Ray may run calls of an actor with coroutines in another order than they were made."""
+    told = []
+
+    class Actor:
+        class close:
+            remote = staticmethod(lambda kind, number: told.append(("close", number)))
+
+    class Workers:
+        def least_busy(self):
+            return ray_episodes._Home(0, Actor)
+
+        async def call(self, home, method, kind, number, *arguments):
+            told.append((method, number))
+
+    async def play():
+        episodes = ray_episodes.RayEpisodes("train", None, Workers())
+        for _ in range(2):
+            await episodes.start(5, env_seed=0)
+            await episodes.branch(5, ["a"])
+            await episodes.close(5)
+
+    asyncio.run(play())
+    first, second = told[:3], told[3:]
+    assert [name for name, _ in first] == [name for name, _ in second]
+    assert len({number for _, number in first}) == 1
+    assert {number for _, number in first}.isdisjoint(number for _, number in second)
+
+
+def test_engines_with_weights_of_their_own(run, tmp_path):
+    pytest.importorskip("vllm")
+    sizes = [
+        f"--policies.{name}.{key}"
+        for name in ("t", "p")
+        for key in ("hidden-size=128", "num-heads=4")
+    ]
+    vllm = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
+    code, _, err = run(*vllm, *sizes, "--warm-start.num-steps=0", "--num-steps=1")
+    assert code == 0, err
+    *_, last = read_lines(tmp_path / "run" / "metrics.jsonl")
+    gaps = [value for name, value in last.items() if name.endswith("engine_gap_max")]
+    assert gaps
+    assert 0 < max(gaps) < 1e-4
+
+
+def test_too_few_processors(run, tmp_path):
+    code, _, err = run("--ray.cpus-per-worker=100", "--ray.timeout-s=1")
+    assert code == 2
+    assert "too few free processors: wanted 1 x (0 GPUs, 100 CPUs) for the policy 't'" in err
+    assert "there are 0 GPUs, 8 CPUs on 1 machines" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_of_its_own(run, tmp_path):
+    """Only the warm start, which is quick."""
+    code, out, err = run("--ray.cpus-per-worker=0.5", command=["warm-start"], joins=())
+    assert code == 0, err
+    assert "warm_start/p/loss" in out
+    assert (tmp_path / "run" / "policies" / "t" / "model.safetensors").is_file()
+
+
+def test_no_cluster_at_that_address(run, tmp_path):
+    code, _, err = run(joins=("--ray.address=127.0.0.1:1",))
+    assert code == 2
+    assert "ray.address = '127.0.0.1:1': the cluster cannot be joined" in err
+    assert not (tmp_path / "run").exists()

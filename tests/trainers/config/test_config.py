@@ -1,0 +1,329 @@
+"""Run files: every TOML loads, every mistake is named."""
+
+import re
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.config.merge import Layer
+from pettingllms_trainers.config.loading import dump_config, load_config, validate
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.rollout.sampler import sampling_of
+from pettingllms_trainers.types import Sampling
+
+CONFIGS = sorted((Path(__file__).resolve().parents[2] / "trainers" / "configs").glob("*.toml"))
+MINIMAL = """
+[env]
+id = "toy_echo_v0"
+kwargs = { max_turns = 2 }
+[policies.both]
+model = "tiny"
+[roles]
+caller = "both"
+echo = "both"
+"""
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    """Return a function that writes a run file: the minimal one with lines put before it."""
+
+    def write(extra="", text=MINIMAL):
+        path = tmp_path / "run.toml"
+        path.write_text(extra + text)
+        return path
+
+    return write
+
+
+def problem(path, *flags):
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, flags)
+    return str(caught.value)
+
+
+def test_there_are_run_files():
+    assert "default.toml" in [path.name for path in CONFIGS]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_run_file_loads_and_loads_back_equal(path, tmp_path):
+    config = load_config(path)
+    copy = tmp_path / "copy.toml"
+    copy.write_text(dump_config(config))
+    assert load_config(copy) == config
+    assert config_hash(load_config(copy)) == config_hash(config)
+
+
+def test_defaults_then_file_then_flags(run_file):
+    path = run_file("[optimizer]\nlearning_rate = 0.5\nweight_decay = 0.25\n")
+    config = load_config(path, ["--optimizer.learning-rate", "3e-4"])
+    assert config.optimizer.learning_rate == 3e-4
+    assert config.optimizer.weight_decay == 0.25
+    assert config.optimizer.max_grad_norm == 1.0
+
+
+def test_flags_may_add_to_open_tables(run_file):
+    flags = ["--env.kwargs.view", "centred", "--env.kwargs.max-turns=3", "--env.kwargs.fast=true"]
+    flags += ["--warm-start.demonstrators.caller.two", "0.5"]
+    config = load_config(run_file(), flags)
+    assert config.env.kwargs == {"max_turns": 3, "view": "centred", "fast": True}
+    assert config.warm_start.demonstrators == {"caller": {"two": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("[optimizer]\nlearning_rat = 1\n", r"did you mean 'optimizer.learning_rate'"),
+        ("sede = 1\n", r"unknown key 'sede'; did you mean 'seed'"),
+        ("[rollout]\nqqq = 1\n", r"unknown key 'rollout.qqq'; known here: mode"),
+        ("[policies.x]\nmodell = 'tiny'\n", r"did you mean 'policies.x.model'"),
+        ("[optimizer]\nlearning_rate = 'fast'\n", r"'optimizer.learning_rate' is 'fast': .*number"),
+        ("[optimizer]\nlearning_rate = -1\n", r"'optimizer.learning_rate' is -1: .*greater than 0"),
+        ("[rollout]\nnum_candidates = 1\n", r"'rollout.num_candidates' is 1"),
+        ("[rollout]\nadvance = 'best'\n", r"'rollout.advance' is 'best': .*'greedy'"),
+        ("[optimizer]\nbetas = [0.9, 1.0]\n", r"'optimizer.betas.1' is 1.0: .*less than 1"),
+        ("[rollout]\nstop = ['']\n", r"'rollout.stop.0' is '': .*at least 1 character"),
+        (
+            "[warm_start.demonstrators]\necho = {}\n",
+            r"'warm_start.demonstrators.echo' is {}: .*at least 1 item",
+        ),
+        ("[policies.'a/b']\nmodel = 'tiny'\n", r"a policy has the name 'a/b'; allowed are"),
+        ("[policies.'..']\nmodel = 'tiny'\n", r"a policy has the name '\.\.'"),
+        ("[optimizer]\nlearning_rate = inf\n", r"'optimizer.learning_rate' is inf: .*finite"),
+        ("[policies.idle]\nmodel = 'tiny'\n", r"policy 'idle' plays no role"),
+        ("[every_policy]\nfrozen = true\n", r"are frozen, so there is nothing to train"),
+        ("[policies.idle]\nfrozen = true\n", r"policies.idle has model = '' and player = ''"),
+        (
+            "[policies.idle]\nmodel = 'tiny'\nplayer = 'oracle'\n",
+            r"model = 'tiny' and player = 'oracle'; name one",
+        ),
+        (
+            "[policies.idle]\nplayer = 'oracle'\nfrozen = true\nhidden_size = 8\n",
+            r"has no weights; remove frozen, hidden_size",
+        ),
+        ("[advantage]\ngrouping = 'trajectory'\n", r"needs rollout.mode = \"parallel\""),
+        ("[advantage]\ncredit = 'episode'\n", r"needs rollout.mode = \"parallel\""),
+        ("[rollout]\nmode = 'parallel'\n", r"'?at_grpo\"? needs rollout.mode = \"tree\""),
+        (
+            "[rollout]\nmode = 'parallel'\n[advantage]\ngrouping = 'trajectory'\n",
+            r"needs advantage.credit = \"episode\"",
+        ),
+        (
+            "[warm_start]\nnum_steps = 1\n[warm_start.demonstrators.judge]\ntwo = 1\n",
+            r"names the role 'judge'; roles: caller, echo",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(run_file, extra, message):
+    path = run_file(extra)
+    text = problem(path)
+    assert str(path) in text
+    assert re.search(message, text), text
+    assert "\n" not in text
+
+
+ENDPOINT = "endpoints = ['http://localhost:8000/']"
+
+
+@pytest.mark.parametrize(
+    ("extra", "policy", "message"),
+    [
+        ("[engine]\nkind = 'vlm'\n", "", r"'engine.kind' is 'vlm': .*'vllm_server'"),
+        ("[engine]\nkind = 'vllm_server'\n", "", r"policies.both.endpoints are needed"),
+        ("", ENDPOINT, r"got engine.kind = \"transformers\" and 1 endpoints"),
+        (
+            "[engine]\nkind = 'vllm_server'\n",
+            "endpoints = ['localhost:8000']",
+            r"'localhost:8000' is no address of a server; such as http://",
+        ),
+        (
+            "[engine]\nkind = 'vllm_server'\n",
+            "endpoints = ['http://a:1', 'http://a:1/']",
+            r"an address stands there twice",
+        ),
+        ("[engine.vllm]\ngpu_memory_utilisation = 1\n", "", r"did you mean 'engine.vllm.gpu_mem"),
+        ("[engine.vllm]\ngpu_memory_utilization = 1.1\n", "", r"less than or equal to 1"),
+        ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"names the role 'judge'; roles: caller"),
+        ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
+    ],
+)  # fmt: skip
+def test_mistakes_about_engines_and_roles_are_named(run_file, extra, policy, message):
+    text = MINIMAL.replace('model = "tiny"\n', f'model = "tiny"\n{policy}\n')
+    found = problem(run_file(extra, text))
+    assert re.search(message, found), found
+    assert "\n" not in found
+
+
+def test_two_policies_do_not_share_a_server(run_file):
+    text = f"""
+[env]
+id = "toy_echo_v0"
+[engine]
+kind = "vllm_server"
+[policies.a]
+model = "tiny"
+{ENDPOINT}
+[policies.b]
+model = "tiny"
+{ENDPOINT}
+[roles]
+caller = "a"
+echo = "b"
+"""
+    assert "'a' and 'b' name the same server http://localhost:8000;" in problem(run_file(text=text))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "resolved"),
+    [
+        ("transformers", "auto", "engine"),
+        ("vllm", "auto", "recompute"),
+        ("vllm", "engine", "engine"),
+        ("transformers", "recompute", "recompute"),
+    ],
+)
+def test_log_probabilities_are_recomputed_when_the_engine_is_not_the_trainer(
+    run_file, kind, given, resolved
+):
+    config = load_config(run_file(f"[engine]\nkind = '{kind}'\n[loss]\nold_logprobs = '{given}'\n"))
+    assert config.resolved_loss.old_logprobs == resolved
+    assert config.resolved_loss.importance_cap == 2.0
+
+
+def test_what_a_role_does_not_name_is_that_of_all(run_file):
+    lines = "[rollout]\ntemperature = 0.9\nstop = ['x']\n[rollout.per_role.echo]\n"
+    flags = ["--rollout.per-role.echo.stop", "[]", "--rollout.per-role.echo.temperature", "0.5"]
+    config = load_config(run_file(lines + "max_completion_tokens = 9\n"), flags)
+    assert sampling_of(config.rollout, "caller") == Sampling(temperature=0.9, stop=("x",))
+    echo = Sampling(temperature=0.5, max_completion_tokens=9)
+    assert sampling_of(config.rollout, "echo") == echo
+    assert sampling_of(config.rollout, "echo", 0.0) == replace(echo, temperature=0.0)
+    copy = run_file(text=dump_config(config))
+    assert load_config(copy) == config
+
+
+def test_training_has_no_top_p(run_file):
+    """Trap 13: what would need processed log-probabilities cannot be asked for."""
+    assert "unknown key 'rollout.top_p'" in problem(run_file("[rollout]\ntop_p = 0.9\n"))
+
+
+def test_roles_and_policies_must_match(run_file):
+    text = MINIMAL.replace('echo = "both"', 'echo = "other"')
+    assert "names the policy 'other', which is not defined" in problem(run_file(text=text))
+    text = MINIMAL.split("[roles]")[0] + "[roles]\n"
+    assert "[roles] is empty" in problem(run_file(text=text))
+    text = MINIMAL.split("[roles]")[0]
+    assert "'roles' is missing" in problem(run_file(text=text))
+
+
+def test_missing_and_broken_files(tmp_path, run_file):
+    path = run_file()
+    assert problem(tmp_path / "rum.toml").endswith(f"; did you mean {path}?")
+    assert "no run file at" in problem(tmp_path / "other" / "x.toml")
+    assert "is not TOML" in problem(run_file("= 3\n"))
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in problem(path)
+    assert "cannot be read" in problem(tmp_path)
+
+
+def test_a_wrong_flag_suggests_the_right_one(run_file, capsys):
+    with pytest.raises(SystemExit) as caught:
+        load_config(run_file(), ["--optimizer.learning-rat", "1"])
+    assert caught.value.code == 2
+    assert "--optimizer.learning-rate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rollout.num-candidates", "1"], "'rollout.num_candidates' is 1: input should be gr"),
+        (["--rollout.mode", "parallel"], 'advantage.grouping = "at_grpo" needs rollout.mode = "'),
+        (["--deepspeed.offload", "all"], 'deepspeed.offload = "all" needs deepspeed.stage = 3'),
+        (
+            ["--policies.both.lora.rank=-1"],
+            "'policies.both.lora.rank' is -1: input should be greater",
+        ),
+        (["--optimizer.learning-rate", "nan"], "'optimizer.learning_rate' is nan: input should"),
+    ],
+)
+def test_rules_hold_for_flags_and_are_told_as_for_files(run_file, flags, message):
+    told = problem(run_file(), *flags)
+    assert told.startswith(f"the command line: {message}")
+    assert "input_value" not in told
+    assert "pydantic" not in told
+
+
+def test_a_flag_of_another_type(run_file, capsys):
+    with pytest.raises(SystemExit) as caught:
+        load_config(run_file(), ["--seed", "x"])
+    assert caught.value.code == 2
+    assert "--seed" in capsys.readouterr().err
+
+
+def test_a_flag_without_a_value(run_file):
+    assert "needs a value" in problem(run_file(), "--env.kwargs.size")
+
+
+def test_help_shows_the_values_of_the_file(run_file, capsys):
+    with pytest.raises(SystemExit) as caught:
+        load_config(run_file("seed = 4711\n"), ["--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "4711" in text
+    assert "toy_echo_v0" in text
+
+
+def undocumented(model, prefix=""):
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and hasattr(kind, "model_fields"):
+            yield from undocumented(kind, f"{prefix}{name}.")
+        elif not field.description:
+            yield prefix + name
+
+
+def test_every_key_is_explained():
+    assert list(undocumented(Config)) == []
+
+
+def test_configurations_are_frozen(run_file):
+    with pytest.raises(ValidationError):
+        load_config(run_file()).seed = 3
+
+
+def test_the_hash_ignores_only_where_and_what_is_shown(run_file):
+    config = load_config(run_file())
+    same = load_config(run_file(), ["--output-dir", "x", "--logging.progress", "off"])
+    other = load_config(run_file(), ["--seed", "1"])
+    assert config_hash(config) == config_hash(same)
+    assert config_hash(config) != config_hash(other)
+
+
+def test_a_version_with_more_keys_goes_on_with_the_same_hash(run_file):
+    class Newer(Config):
+        new_key: int = 3
+
+    config = load_config(run_file("[rollout]\nadvance = 'random'\n"))
+    newer = Newer.model_validate(config.model_dump())
+    assert config_hash(newer) == config_hash(config)
+    assert config_hash(newer.model_copy(update={"new_key": 4})) != config_hash(config)
+
+
+def test_the_run_files_of_the_readme_are_valid(repository):
+    """The first one is whole, the others are additions to it, or to it with another team."""
+    text = (repository / "trainers" / "README.md").read_text(encoding="utf-8")
+    whole, *additions = (
+        tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    )
+    validate([Layer("README.md", whole)])
+    for addition in additions:
+        replaced = {"policies", "roles"} if "roles" in addition else set()
+        base = {key: value for key, value in whole.items() if key not in replaced}
+        validate([Layer("README.md", base), Layer("addition", addition)])
+    kinds = [table["engine"]["kind"] for table in additions if "engine" in table]
+    assert kinds == ["vllm", "vllm_server"]

@@ -1,0 +1,150 @@
+"""Several run files: merged from left to right, keys of all policies, errors that name the file."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms_trainers.config.merge import Layer, merge_layers
+from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.errors import ConfigError
+
+TASK = """
+[env]
+id = "toy_echo_v0"
+kwargs = { max_turns = 2 }
+[roles]
+caller = "caller"
+echo = "echo"
+"""
+MODEL = """
+[every_policy]
+model = "tiny"
+num_layers = 2
+chat_template_kwargs = { enable_thinking = false, x = 1 }
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a function that writes run files a.toml, b.toml, ... and gives their paths."""
+
+    def write(*texts):
+        paths = [tmp_path / f"{chr(97 + index)}.toml" for index in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text)
+        return paths
+
+    return write
+
+
+def problem(paths, *flags):
+    with pytest.raises(ConfigError) as caught:
+        load_config(paths, flags)
+    return re.sub(r"\S*/(?=\w\.toml)", "", str(caught.value))
+
+
+def test_tables_are_merged_and_later_files_win(files):
+    paths = files(
+        TASK + MODEL + "[optimizer]\nlearning_rate = 0.1\nweight_decay = 0.1\n",
+        "[optimizer]\nlearning_rate = 0.2\n[env.kwargs]\nsplit = 'x'\n",
+    )
+    config = load_config(paths)
+    assert config.optimizer.learning_rate == 0.2
+    assert config.optimizer.weight_decay == 0.1
+    assert config.env.kwargs == {"max_turns": 2, "split": "x"}
+    assert load_config(paths[::-1]).optimizer.learning_rate == 0.1
+    assert load_config(paths, ["--optimizer.learning-rate", "3"]).optimizer.learning_rate == 3
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_every_policy_has_common_keys_unless_it_has_its_own(files, order):
+    own = "[policies.echo]\nnum_layers = 7\nchat_template_kwargs = { x = 2 }\n"
+    texts = (TASK, MODEL, own)
+    config = load_config(files(*(texts[index] for index in order)))
+    assert set(config.policies) == {"caller", "echo"}
+    caller, echo = config.policies["caller"], config.policies["echo"]
+    assert (caller.model, caller.num_layers, echo.model, echo.num_layers) == ("tiny", 2, "tiny", 7)
+    assert caller.chat_template_kwargs == {"enable_thinking": False, "x": 1}
+    assert echo.chat_template_kwargs == {"enable_thinking": False, "x": 2}
+
+
+def test_the_resolved_configuration_is_an_ordinary_run_file(files, tmp_path):
+    config = load_config(files(TASK, MODEL, 'every_role = "team"\n'))
+    text = dump_config(config)
+    assert "every_" not in text
+    copy = tmp_path / "copy.toml"
+    copy.write_text(text)
+    assert load_config(copy) == config
+
+
+def test_one_policy_plays_every_role_of_the_files_before(files):
+    config = load_config(files(TASK, MODEL, 'every_role = "team"\n'))
+    assert config.roles == {"caller": "team", "echo": "team"}
+    assert list(config.policies) == ["team"]
+    later = files(TASK, MODEL, 'every_role = "team"\n', '[roles]\necho = "other"\n')
+    assert load_config(later).roles == {"caller": "team", "echo": "other"}
+
+
+def test_flags_reach_all_policies(files):
+    config = load_config(files(TASK, MODEL), ["--every-policy.num-layers", "5"])
+    assert [policy.num_layers for policy in config.policies.values()] == [5, 5]
+
+
+def test_without_common_keys_a_policy_must_be_defined(files):
+    assert "names the policy 'caller', which is not defined" in problem(
+        files(TASK, "[policies.echo]\nmodel = 'tiny'\n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("[optimizer]\nlearning_rat = 1\n", "b.toml: unknown key 'optimizer.learning_rat'"),
+        ("[every_policy]\nmodell = 1\n", "b.toml: unknown key 'every_policy.modell'; did you mean "
+         "'every_policy.model'?"),
+        ("[policies.echo]\nnum_layers = 0\n", "b.toml: 'policies.echo.num_layers' is 0"),
+        ("every_policy = 3\n", "b.toml: every_policy is 3; write a table [every_policy]"),
+        ("every_role = 3\n", "b.toml: every_role is 3; name a policy"),
+        ("evry_role = 'x'\n", "did you mean 'every_role'"),
+        ("[engine]\nattention = 'expanded'\n", "a.toml + b.toml: engine.attention"),
+        ("= 3\n", "the run file b.toml is not TOML"),
+        ("roles = 3\n", "b.toml: 'roles' is 3"),
+        ("policies = 3\n", "b.toml: 'policies' is 3"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_file(files, extra, message):
+    told = problem(files(TASK + MODEL, extra))
+    assert message in told
+    assert told.count("unknown key") < 2, "a common key is told once, not for every policy"
+
+
+def test_errors_of_two_files_are_told_together(files):
+    told = problem(files(TASK + MODEL + "[rollout]\nx = 1\n", "[loss]\ny = 1\n"))
+    assert told.startswith("a.toml: unknown key 'rollout.x'")
+    assert "; b.toml: unknown key 'loss.y'" in told
+
+
+def test_the_command_line_is_named(files):
+    told = problem(files(TASK + MODEL), "--every-policy.hidden-size", "big")
+    assert told.startswith("the command line: 'every_policy.hidden_size' is 'big'")
+
+
+values = st.recursive(
+    st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner), max_leaves=8
+)
+tables = st.dictionaries(st.sampled_from("abc"), values)
+
+
+@given(st.lists(tables, min_size=1, max_size=4))
+def test_merging_keeps_the_last_value_and_changes_no_file(contents):
+    before = repr(contents)
+    merged = merge_layers([Layer(str(n), table) for n, table in enumerate(contents)])
+    assert repr(contents) == before
+    assert set(merged) == {key for table in contents for key in table}
+    for key, value in contents[-1].items():
+        if not isinstance(value, dict):
+            assert merged[key] == value
+    again = merge_layers([Layer("", merged), Layer("", contents[-1])])
+    assert again == merged, "merging the last file again changes nothing"

@@ -1,0 +1,189 @@
+"""Roles without weights: who answers by text plays, and nothing of it is compared or trained."""
+
+import asyncio
+import json
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pettingllms import policies as core
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.algorithm.groups import score_groups, training_groups
+from pettingllms_trainers.runs.metrics import rollout_metrics
+from pettingllms_trainers.policies.fixed import Player, open_players
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.runs.folder import read_lines
+from pettingllms_trainers.types import RolloutStatus, Sampling
+
+TESTS = Path(__file__).resolve().parents[1]
+chat_server = runpy.run_path(str(TESTS / "pettingllms" / "policies" / "conftest.py"))["chat_server"]
+
+
+def number(prompt, candidate, seed):
+    return str((seed + candidate) % 50)
+
+
+def with_player(pool, policy, **settings):
+    """The pool, with a player in the role of the echo."""
+    loaded = core.load_policy(policy, core.PolicySettings(max_retries=0, **settings))
+    player = Player(name="friend", policy=loaded)
+    return replace(pool, roles={"caller": "shared", "echo": "friend"}, players={"friend": player})
+
+
+@pytest.mark.parametrize("env_threads", [0, 2])
+def test_a_reference_policy_plays_and_is_not_trained(echo_env, scripted_pool, play, env_threads):
+    pool = with_player(scripted_pool(number)[0], "parrot")
+    trees = play(echo_env(), pool, seeds=range(4), env_threads=env_threads)
+    for tree in trees:
+        called = None
+        for node in tree.nodes:
+            if node.role == "caller":
+                assert len(node.candidates) == 3
+                called = node.candidates[node.chosen].completion.text
+                continue
+            (candidate,) = node.candidates
+            assert candidate.completion.text == called, "it saw what was called in this turn"
+            assert (node.policy, node.prompt_ids, node.chosen) == ("friend", (), 0)
+            assert (candidate.completion.token_ids, candidate.completion.logprobs) == ((), ())
+            assert candidate.team == 1.0
+    scored = score_groups(trees, Estimator())
+    assert set(scored.num_groups) == {"caller"}
+    assert set(training_groups(scored.groups)) == {"shared"}
+    metrics = rollout_metrics(trees, scored, 3)
+    assert metrics["rollout/num_player_actions"] == 12
+    assert metrics["rollout/num_failed_candidates"] == 0
+    assert metrics["role/echo/team"] == 1.0
+    assert "role/echo/num_groups" not in metrics
+
+
+def test_trajectories_are_compared_without_what_players_did(echo_env, scripted_pool, play):
+    pool = with_player(scripted_pool(number)[0], "noise")
+    trees = play(echo_env(max_turns=1), pool, seeds=(3, 3), num_candidates=1)
+    trees = [replace(tree, episode=index) for index, tree in enumerate(trees)]
+    estimator = Estimator(grouping="none", credit="step")
+    scored = score_groups(trees, estimator)
+    assert {group.role for group in scored.groups} <= {"caller"}
+
+
+def test_equal_seeds_give_equal_noise(echo_env, scripted_pool, play):
+    pool = with_player(scripted_pool(number)[0], "noise")
+    first, second = (play(echo_env(), pool, seeds=(1, 2)) for _ in range(2))
+    assert first == second
+    texts = {n.candidates[0].completion.text for t in first for n in t.nodes if n.role == "echo"}
+    assert len(texts) > 3
+
+
+def test_an_endpoint_gets_the_prompt_and_the_sampling_of_its_role(
+    echo_env, scripted_pool, play, chat_server
+):
+    chat_server.reply = lambda body: "99"
+    pool = with_player(scripted_pool(number)[0], chat_server.policy)
+    sampling = {"echo": Sampling(temperature=0.25, max_completion_tokens=17, stop=("END",))}
+    (tree,) = play(echo_env(), pool, sampling=sampling)
+    assert tree.outcome.success
+    (body,) = chat_server.requests
+    assert (body["temperature"], body["max_tokens"], body["stop"]) == (0.25, 17, ["END"])
+    assert "You are the echo." in body["messages"][0]["content"]
+    assert 0 <= body["seed"] < 2**31
+    assert tree.nodes[1].temperature == 0.25
+
+
+def test_an_endpoint_that_fails_fails_its_rollouts_only(
+    echo_env, scripted_pool, play, chat_server, caplog
+):
+    refusals = [(400, {}, {"error": {"message": f"no, request {n}"}}) for n in range(2)]
+    chat_server.script = refusals
+    chat_server.reply = lambda body: "99"
+    pool = with_player(scripted_pool(number)[0], chat_server.policy)
+    trees = play(echo_env(), pool, seeds=range(6), allowed=0.5)
+    failed = [tree for tree in trees if tree.status is RolloutStatus.GENERATION_FAILED]
+    assert len(failed) == 2
+    assert all("no, request" in tree.cause for tree in failed)
+    assert sum("a rollout failed" in record.message for record in caplog.records) == 1
+    chat_server.then = (400, {}, {"error": {"message": "never"}})
+    pool = with_player(scripted_pool(number)[0], chat_server.policy)
+    with pytest.raises(RolloutError, match=r"6 of 6 rollouts failed.*never"):
+        play(echo_env(), pool, seeds=range(6), allowed=0.5)
+
+
+def test_players_keep_their_roles_when_others_swap():
+    policies = dict.fromkeys("ab")
+    pool = PolicyPool(
+        policies=policies,
+        roles={"one": "a", "two": "oracle", "three": "b"},
+        players={"oracle": None},
+    )
+    assert pool.swapped().roles == {"one": "b", "two": "oracle", "three": "a"}
+    alone = PolicyPool(policies={"a": None}, roles={"one": "a", "two": "o"}, players={"o": None})
+    assert alone.swapped() is None
+
+
+@pytest.fixture
+def run_file(small_run_file, tmp_path):
+    """Return a function that gives a small run whose planner is a player."""
+
+    def write(player):
+        text = small_run_file(1).read_text()
+        model = text[text.index("[policies.p]") : text.index("[roles]")]
+        path = tmp_path / "run.toml"
+        path.write_text(text.replace(model, f"[policies.p]\nplayer = {json.dumps(player)}\n"))
+        return path
+
+    return write
+
+
+def test_a_run_with_an_oracle(run_file, tmp_path):
+    out = tmp_path / "run"
+    command = [str(run_file("oracle")), "--output-dir", str(out), "--warm-start.num-steps", "2"]
+    assert main(command) == 0
+    lines = read_lines(out / "metrics.jsonl")
+    assert "warm_start/t/loss" in lines[0]
+    assert not any("/p/" in name for line in lines for name in line)
+    assert lines[-1]["rollout/num_player_actions"] >= 3
+    assert lines[-1]["role/planner/parse_errors"] == 0
+    arms = json.loads((out / "eval.json").read_text())["after"]["arms"]
+    assert arms["greedy"]["success"] == 1.0, "the planner needs no tool"
+    assert "swapped" not in arms
+    assert [path.name for path in (out / "policies").iterdir()] == ["t"]
+    assert main([*command, "--resume"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("player", "message"),
+    [
+        ("oracel", 'did you mean "oracle"?'),
+        ("openai:m@http://127.0.0.1:9/v1", "http://127.0.0.1:9"),
+        ("openia:m", 'did you mean "openai"?'),
+    ],
+)
+def test_a_player_that_cannot_play_is_told_before_anything_is_loaded(
+    run_file, tmp_path, capsys, player, message
+):
+    out = tmp_path / "run"
+    assert main([str(run_file(player)), "--output-dir", str(out)]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_players_are_closed(run_file, echo_env, monkeypatch):
+    closed = []
+
+    async def close(self):
+        closed.append(self.name)
+
+    monkeypatch.setattr(core.ReferencePolicy, "aclose", close)
+    with asyncio.Runner() as runner:
+        with open_players(load_config(run_file("two")), echo_env(), runner) as players:
+            assert list(players) == ["p"]
+        with (
+            pytest.raises(InvalidArgument, match="wizard"),
+            open_players(load_config(run_file("wizard")), echo_env(), runner),
+        ):
+            pass
+    assert closed == ["two", "wizard"]

@@ -1,0 +1,233 @@
+"""Where environments live: plain values go in and out, threads change nothing but the time."""
+
+import asyncio
+import pickle
+import random
+import threading
+
+import pytest
+
+import pettingllms
+from pettingllms_trainers.rollout.episode import Branch, Episode, LocalEpisodes
+from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.policies.pool import Batcher
+from pettingllms_trainers.rollout.tree import EpisodeSpec, RolloutSettings, play_episodes
+from pettingllms_trainers.types import GenerateRequest, RolloutStatus, Sampling
+
+PATIENCE_S = 30.0
+"""After this long without what a test waits for, it fails instead of hanging."""
+
+
+def number(prompt, candidate, seed):
+    return str((seed + candidate) % 50)
+
+
+def request(seed):
+    return GenerateRequest(prompt_ids=(65,), num_candidates=1, sampling=Sampling(), seed=seed)
+
+
+def test_an_episode_is_branched_and_followed(echo_env):
+    env = echo_env(max_turns=1)
+    episode = Episode(env.fork())
+    start = episode.start(7)
+    env.reset(seed=7)
+    assert start.state_hash == env.state_hash()
+    assert list(start.messages) == env.messages("caller_0")
+    assert (start.agent, start.turn, start.is_over) == ("caller_0", 0, False)
+    assert start.rewards == {"caller_0": 0.0, "echo_0": 0.0}
+    assert episode.branch(["20", "what"]) == (
+        Branch(2.0, 0.0, 2.0, None, False),
+        Branch(-1.0, 0.0, -1.0, "not a number", False),
+    )
+    middle = episode.follow(0)
+    assert "called=20" in middle.messages[-1]["content"], "team-mates see what was played"
+    assert middle.rewards == {"caller_0": 2.0, "echo_0": 0.0}
+    assert [branch.success for branch in episode.branch(["1", "99"])] == [False, True]
+    end = episode.follow(1)
+    assert (end.is_over, end.terminated, end.truncated, end.success) == (True, True, False, True)
+    assert end.messages == ()
+
+
+def test_what_goes_in_and_out_can_be_pickled(echo_env):
+    episode = Episode(echo_env())
+    values = [episode.start(1), episode.branch(["3"]), episode.follow(0)]
+    assert pickle.loads(pickle.dumps(values)) == values
+    failure = pickle.loads(pickle.dumps(EnvironmentFailure("KeyError: gone")))
+    assert (type(failure), str(failure)) == (EnvironmentFailure, "KeyError: gone")
+
+
+def test_only_what_the_environment_raises_is_its_failure(echo_env):
+    episode = Episode(echo_env(crash_on="13"))
+    episode.start(1)
+    with pytest.raises(EnvironmentFailure, match="ZeroDivisionError: the toy crashed"):
+        episode.branch(["1", "13"])
+    with pytest.raises(IndexError):
+        episode.follow(5)
+
+
+def test_an_environment_that_cannot_be_forked_fails_its_episode(echo_env, monkeypatch):
+    env = echo_env()
+    episodes = LocalEpisodes(env)
+    asyncio.run(episodes.start(0, 1))
+
+    def fork(self):
+        raise OSError("no room")
+
+    monkeypatch.setattr(type(env), "fork", fork)
+    for call in (episodes.start(1, 1), episodes.environment(0), episodes.branch(0, ["1"])):
+        with pytest.raises(EnvironmentFailure, match="OSError: no room"):
+            asyncio.run(call)
+
+
+@pytest.mark.parametrize("name", ["plan_path_v0", "code_v0", "math_v0"])
+def test_an_environment_is_sent_as_its_snapshot(name):
+    env = pettingllms.make(name, checks=False)
+    episode = Episode(env.fork())
+    found = episode.start(3)
+    far = env.fork()
+    far.restore(pickle.loads(pickle.dumps(episode.environment().snapshot())))
+    assert far.state_hash() == found.state_hash
+
+
+def test_threads_change_no_tree(echo_env, scripted_pool, play):
+    arguments = {"seeds": range(16), "advance": "softmax"}
+    pool, _ = scripted_pool(number)
+    inline = play(echo_env(), pool, **arguments)
+    assert play(echo_env(), pool, env_threads=4, **arguments) == inline
+
+
+def test_an_environment_that_crashes_in_a_thread_fails_its_rollout(echo_env, scripted_pool, play):
+    pool, _ = scripted_pool(lambda p, k, s: "13" if s % 3 == 0 and k == 0 else "1")
+    trees = play(echo_env(crash_on="13"), pool, seeds=range(12), allowed=0.99, env_threads=3)
+    failed = [tree for tree in trees if tree.status is RolloutStatus.ENV_FAILED]
+    assert 0 < len(failed) < 12
+    assert {tree.cause for tree in failed} == {"ZeroDivisionError: the toy crashed"}
+
+
+def test_episodes_of_a_lost_worker_fail_and_no_others(echo_env, scripted_pool):
+    class Lossy(LocalEpisodes):
+        async def branch(self, episode, texts):
+            if episode % 4 == 1:
+                raise EnvironmentFailure("the worker was lost")
+            return await super().branch(episode, texts)
+
+    pool, _ = scripted_pool(number)
+    settings = RolloutSettings(num_candidates=2, sampling=dict.fromkeys(pool.roles, Sampling()))
+    specs = [EpisodeSpec(index, index, index) for index in range(8)]
+    episodes = Lossy(echo_env())
+    trees = asyncio.run(play_episodes(episodes, pool, specs, settings, FailureLog(0.5)))
+    failed = [tree.episode for tree in trees if tree.status is RolloutStatus.ENV_FAILED]
+    assert failed == [1, 5]
+    assert trees[1].cause == "the worker was lost"
+    assert not episodes._episodes, "nothing is kept of episodes that are over"
+
+
+def test_episodes_are_stepped_at_the_same_time(echo_env):
+    meeting = threading.Barrier(2)
+    env = echo_env()
+    act = env._act
+    env._act = lambda *arguments: (meeting.wait(PATIENCE_S), act(*arguments))[1]
+
+    async def play_both():
+        episodes = LocalEpisodes(env, 2)
+        await asyncio.gather(*(episodes.start(index, index) for index in range(2)))
+        return await asyncio.gather(*(episodes.branch(index, ["1"]) for index in range(2)))
+
+    assert len(asyncio.run(play_both())) == 2
+
+
+class BlockingEngine:
+    """Computes in the calling thread until it is let go."""
+
+    is_concurrent = False
+
+    def __init__(self, answer):
+        self.answer, self.calls = answer, []
+        self.started, self.may_end = threading.Event(), threading.Event()
+
+    def check(self, request):
+        pass
+
+    async def generate(self, requests):
+        self.calls.append([request.seed for request in requests])
+        self.started.set()
+        assert self.may_end.wait(PATIENCE_S)
+        return [[self.answer(str(request.seed))] for request in requests]
+
+
+def test_coroutines_go_on_while_an_engine_computes_and_share_its_next_call(replies):
+    engine = BlockingEngine(replies)
+
+    async def main():
+        batcher = Batcher(engine, overlaps=True)
+        first = asyncio.ensure_future(batcher.sample(request(1)))
+        assert await asyncio.to_thread(engine.started.wait, PATIENCE_S)
+        others = [asyncio.ensure_future(batcher.sample(request(seed))) for seed in (2, 3)]
+        while len(batcher._requests) < 2:
+            await asyncio.sleep(0)
+        engine.may_end.set()
+        answers = await asyncio.gather(first, *others)
+        assert batcher.generate_s > 0
+        return [completions[0].text for completions in answers]
+
+    assert asyncio.run(main()) == ["1", "2", "3"]
+    assert engine.calls == [[1], [2, 3]], "one call at a time"
+
+
+def test_a_concurrent_engine_has_several_calls_under_way(replies):
+    class Remote:
+        is_concurrent = True
+        num_calls = 0
+
+        def check(self, request):
+            pass
+
+        async def generate(self, requests):
+            self.num_calls += 1
+            while self.num_calls < 2:
+                await asyncio.sleep(0)
+            return [[replies(str(request.seed))] for request in requests]
+
+    async def main():
+        batcher = Batcher(Remote(), overlaps=True)
+        first = asyncio.ensure_future(batcher.sample(request(1)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(batcher.sample(request(2)))
+        return await asyncio.wait_for(asyncio.gather(first, second), PATIENCE_S)
+
+    assert [answer[0].text for answer in asyncio.run(main())] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "wrong"),
+    [("code_v0", {"difficulty": "easy"}, "constant"), ("math_v0", {}, "constant")],
+)
+def test_sandbox_judge_and_verifier_are_safe_in_threads(name, arguments, wrong):
+    """Episodes that many threads play at once end like those that are played one by one."""
+    pytest.importorskip("math_verify")
+    env = pettingllms.make(name, checks=False, **arguments)
+
+    async def play(episodes, index, seed):
+        rewards = []
+        situation = await episodes.start(index, seed)
+        while not situation.is_over:
+            now = await episodes.environment(index)
+            rng = random.Random(seed)
+            texts = [now.reference_action(situation.agent, p, rng) for p in ("oracle", wrong)]
+            rewards.append(await episodes.branch(index, [*texts, f"no answer of {seed}"]))
+            situation = await episodes.follow(index, 0)
+        return rewards, situation
+
+    async def play_all(num_threads):
+        episodes = LocalEpisodes(env, num_threads)
+        return await asyncio.gather(*(play(episodes, i, seed) for i, seed in enumerate(SEEDS)))
+
+    threaded = asyncio.run(play_all(4))
+    assert all(end.success for _, end in threaded)
+    assert threaded == asyncio.run(play_all(0))
+
+
+SEEDS = (1, 2, 3, 4, 5, 1, 2, 3)
+"""Some levels twice, so that threads ask for the same thing at once."""

@@ -1,0 +1,160 @@
+"""The rollouts of a train step: no level twice, refills while too little is taught."""
+
+import asyncio
+import signal
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.rollout.episode import LocalEpisodes
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.algorithm.groups import score_groups
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.sampler import Sampler
+from pettingllms_trainers.stopping import StopRequest
+
+RUN = """
+[env]
+id = "toy_echo_v0"
+[policies.caller]
+model = "tiny"
+[policies.echo]
+model = "tiny"
+[roles]
+caller = "caller"
+echo = "echo"
+[rollout]
+num_levels = 2
+num_candidates = 3
+"""
+
+
+def rarely(prompt, candidate, seed):
+    """Candidates that differ at one decision in six."""
+    return str(candidate) if seed % 6 == 0 else "1"
+
+
+@pytest.fixture
+def sampler(echo_env, scripted_pool, tmp_path):
+    """Return a function that makes the sampler of a run, and the function that closes all."""
+    (tmp_path / "run.toml").write_text(RUN)
+    with asyncio.Runner() as runner:
+
+        def make(script=rarely, trained=("caller", "echo"), stop=None, **settings):
+            flags = [f"--rollout.{name.replace('_', '-')}={x}" for name, x in settings.items()]
+            config = load_config(tmp_path / "run.toml", flags)
+            pool, _ = scripted_pool(caller=script, echo=script)
+            policies = {
+                name: replace(policy, updater=object()) if name in trained else policy
+                for name, policy in pool.policies.items()
+            }
+            pool = replace(pool, policies=policies)
+            episodes = LocalEpisodes(echo_env(max_turns=1))
+            stop = stop or StopRequest()
+            return Sampler(episodes, pool, config, FailureLog(), runner, stop)
+
+        yield make
+
+
+def num_groups(trees):
+    return Counter(group.policy for group in score_groups(trees, Estimator()).groups)
+
+
+def test_without_refills_a_step_has_its_levels(sampler):
+    found = sampler(min_groups=100).rollouts(3)
+    assert (len(found.trees), found.num_levels, found.num_refills) == (2, 2, 0)
+
+
+def test_levels_are_played_until_every_trained_policy_has_its_groups(sampler):
+    found = sampler(max_refills=100, min_groups=2).rollouts(0)
+    assert found.num_refills > 0
+    assert found.num_levels == len(found.trees) == 2 * (1 + found.num_refills)
+    assert min(num_groups(found.trees)[name] for name in ("caller", "echo")) >= 2
+    before = num_groups(found.trees[:-2])
+    assert min(before[name] for name in ("caller", "echo")) < 2, "no round too many"
+    assert len({tree.env_seed for tree in found.trees}) == found.num_levels, "no level twice"
+    assert [tree.episode for tree in found.trees] == list(range(found.num_levels))
+
+
+def test_refills_end(sampler):
+    found = sampler(lambda *_: "1", max_refills=3).rollouts(0)
+    assert (found.num_refills, found.num_levels) == (3, 8)
+    assert not num_groups(found.trees)
+
+
+def test_a_signal_ends_refills_after_the_round_that_is_played(sampler):
+    stop = StopRequest()
+
+    def stopped(prompt, candidate, seed):
+        stop.signal = signal.SIGTERM
+        return "1"
+
+    found = sampler(stopped, stop=stop, max_refills=3).rollouts(0)
+    assert (found.num_refills, found.num_levels) == (0, 2)
+
+
+def test_a_signal_to_another_rank_ends_refills_on_all(sampler):
+    class Other(Ranks):
+        def gather(self, share):
+            return [*share, int(signal.SIGTERM)]
+
+    stop = StopRequest(Other())
+    found = sampler(lambda *_: "1", stop=stop, max_refills=3).rollouts(0)
+    assert found.num_refills == 0
+    assert stop.signal is signal.SIGTERM, "the train step gives the sample up"
+
+
+def test_policies_that_are_not_trained_need_no_groups(sampler):
+    def caller_only(prompt, candidate, seed):
+        return str(candidate) if "caller" in prompt else "1"
+
+    assert sampler(caller_only, max_refills=3).rollouts(0).num_refills == 3
+    assert sampler(caller_only, trained=("caller",), max_refills=3).rollouts(0).num_refills == 0
+
+
+def test_steps_share_no_level_and_go_on_from_the_cursor(sampler):
+    settings = {"max_refills": 100, "min_groups": 2}
+    first = sampler(**settings)
+    steps = []
+    for step in range(3):
+        steps.append(first.rollouts(step))
+        first.num_levels_used += steps[-1].num_levels
+    seeds = [tree.env_seed for found in steps for tree in found.trees]
+    assert len(set(seeds)) == len(seeds) == first.num_levels_used
+    resumed = sampler(**settings)
+    resumed.num_levels_used = steps[0].num_levels + steps[1].num_levels
+    assert resumed.rollouts(2) == steps[2]
+    assert resumed.rollouts(2) == steps[2], "a step that is given up takes no level"
+
+
+def test_trajectories_of_refills_have_ids_of_their_own(sampler):
+    settings = {"mode": "parallel", "num_candidates": 2, "max_refills": 1, "min_groups": 100}
+    flags = {"max_refills": 1, "min_groups": 100}
+    made = sampler(**flags)
+    parallel = made._config.rollout.model_copy(update=settings)
+    made._config = made._config.model_copy(update={"rollout": parallel})
+    found = made.rollouts(0)
+    assert [tree.episode for tree in found.trees] == list(range(8))
+    assert Counter(Counter(tree.env_seed for tree in found.trees).values()) == {2: 4}
+
+
+def test_parallel_mode_counts_what_is_compared_not_decisions(sampler):
+    """One level of two trajectories of one decision: two decisions, and one group of them."""
+    made = sampler(lambda prompt, candidate, seed: str(seed % 5), max_refills=50, min_groups=2)
+    parallel = {"mode": "parallel", "num_candidates": 2, "num_levels": 1}
+    made._config = made._config.model_copy(
+        update={
+            "rollout": made._config.rollout.model_copy(update=parallel),
+            "advantage": AdvantageConfig(grouping="agent_turn"),
+        }
+    )
+    found = made.rollouts(0)
+    scored = score_groups(found.trees, Estimator(grouping="agent_turn"))
+    for name in ("caller", "echo"):
+        levels = {key.episode // 2 for key in (g.key for g in scored.groups if g.policy == name)}
+        assert len(levels) == scored.num_comparisons[name] >= 2
+    assert found.num_refills > 0, "the decisions of one level would be enough"

@@ -1,0 +1,187 @@
+"""Training runs in which each role is an adapter on one base, through the command line."""
+
+import json
+import shutil
+
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pettingllms_trainers.backends.build import build_policies
+from pettingllms_trainers.backends.hf.adapters import AdapterBase
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.runs.metrics import is_timing
+from pettingllms_trainers.backends.hf.tiny import build_tiny
+from pettingllms_trainers.runs.folder import read_lines
+
+LORA = [f"--policies.{name}.lora.rank=4" for name in "tp"]
+
+
+@pytest.fixture(scope="module")
+def run(small_run_file, tmp_path_factory):
+    """A finished run of four train steps."""
+    directory = tmp_path_factory.mktemp("lora") / "run"
+    flags = ["--output-dir", str(directory), "--checkpoint.keep=9", *LORA]
+    assert main([str(small_run_file(4)), *flags]) == 0
+    return directory
+
+
+def results(directory):
+    """All that must be equal: adapters, metrics without timing, evaluations, report."""
+    adapters = {
+        path.parent.name: path.read_bytes()
+        for path in sorted((directory / "policies").glob("*/adapter_model.safetensors"))
+    }
+    metrics = [
+        {name: value for name, value in line.items() if not is_timing(name)}
+        for line in read_lines(directory / "metrics.jsonl")
+    ]
+    texts = [(directory / f"{name}.jsonl").read_text() for name in ("evaluations", "rollouts")]
+    return adapters, metrics, texts, json.loads((directory / "eval.json").read_text())
+
+
+def test_both_roles_learn(run):
+    lines = read_lines(run / "metrics.jsonl")
+    for policy in ("t", "p"):
+        trained = [line for line in lines if f"loss/{policy}/loss" in line]
+        assert len(trained) >= 3
+        for line in trained:
+            assert line[f"loss/{policy}/first_ratio_error"] < 1e-4
+            assert line[f"loss/{policy}/grad_norm"] > 0
+        assert trained[0][f"loss/{policy}/kl"] < trained[-1][f"loss/{policy}/kl"], "from the start"
+    arms = json.loads((run / "eval.json").read_text())["after"]["arms"]
+    assert {"greedy", "swapped"} <= set(arms)
+
+
+def test_checkpoints_hold_adapters_only(run):
+    for path in (run / "checkpoints").glob("step-*/*/state.pt"):
+        state = torch.load(path, weights_only=True)
+        assert all("lora_" in name for name in state["model"])
+
+
+def test_a_resumed_run_ends_bit_for_bit_alike(run, small_run_file, tmp_path):
+    again = tmp_path / "run"
+    shutil.copytree(run, again)
+    for step in (3, 4):
+        shutil.rmtree(again / "checkpoints" / f"step-{step:08d}")
+    shutil.rmtree(again / "policies")
+    flags = ["--output-dir", str(again), "--checkpoint.keep=9", *LORA, "--resume"]
+    assert main([str(small_run_file(4)), *flags]) == 0
+    assert results(again) == results(run)
+
+
+def test_trained_adapters_are_ordinary_ones(run):
+    weights = []
+    for name in ("t", "p"):
+        directory = run / "policies" / name
+        settings = json.loads((directory / "adapter_config.json").read_text())
+        assert settings["base_model_name_or_path"] == str(directory / "base")
+        model = peft.AutoPeftModelForCausalLM.from_pretrained(directory)
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        ids = tokenizer.encode("P.#G", return_tensors="pt")
+        with torch.no_grad(), model.disable_adapter():
+            before = model(ids).logits
+        with torch.no_grad():
+            assert not torch.equal(model(ids).logits, before)
+        weights.append(load_file(directory / "adapter_model.safetensors"))
+        base = load_file(directory / "base" / "model.safetensors")
+        assert base.keys()
+    assert weights[0].keys() == weights[1].keys()
+    assert any(not torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    bases = [load_file(run / "policies" / n / "base" / "model.safetensors") for n in ("t", "p")]
+    assert all(torch.equal(bases[0][key], bases[1][key]) for key in bases[0])
+
+
+def test_adapters_are_trained_further(run, small_run_file, tmp_path):
+    """Each policy's model is the directory of its adapter; the sizes of tiny models are unused."""
+    flags = [f"--policies.{name}.model={run / 'policies' / name}" for name in "tp"]
+    flags += ["--output-dir", str(tmp_path / "run"), "--warm-start.num-steps=0"]
+    assert main([str(small_run_file(1)), *flags]) == 0
+    first = read_lines(tmp_path / "run" / "evaluations.jsonl")[0]
+    last = read_lines(run / "evaluations.jsonl")[-1]
+    assert first["arms"]["greedy"] == last["arms"]["greedy"]
+    for name in "tp":
+        before, after = (
+            load_file(directory / "policies" / name / "adapter_model.safetensors")
+            for directory in (run, tmp_path / "run")
+        )
+        assert any(not torch.equal(before[key], after[key]) for key in before)
+
+
+def test_an_exported_policy_is_that_of_the_run(run, tmp_path):
+    assert main(["export", str(run), str(tmp_path / "p"), "--policy", "p"]) == 0
+    own, exported = (
+        load_file(directory / "adapter_model.safetensors")
+        for directory in (run / "policies" / "p", tmp_path / "p")
+    )
+    assert own.keys() == exported.keys()
+    assert all(torch.equal(own[key], exported[key]) for key in own)
+    models = [
+        peft.AutoPeftModelForCausalLM.from_pretrained(directory)
+        for directory in (run / "policies" / "p", tmp_path / "p")
+    ]
+    ids = torch.arange(4, 12)[None]
+    with torch.no_grad():
+        assert torch.equal(*(model(ids).logits for model in models))
+
+
+@pytest.fixture
+def config(small_run_file, tmp_path):
+    """Return a function from flags to a configuration of two policies on one model."""
+    model = build_tiny(tmp_path / "model", hidden_size=16, num_layers=1, num_heads=2)
+
+    def build(*flags):
+        paths = [f"--policies.{name}.model={model}" for name in "tp"]
+        return load_config(small_run_file(), [*paths, *flags])
+
+    return build
+
+
+def test_policies_share_their_base(config):
+    lora = build_policies(config(*LORA))
+    assert lora["t"].model is lora["p"].model
+    assert lora["t"].adapter.base is lora["p"].adapter.base
+    full = build_policies(config())
+    assert full["t"].model is not full["p"].model
+    mixed = build_policies(config(LORA[0], "--policies.p.frozen"))
+    assert mixed["t"].model is mixed["p"].model
+    assert mixed["p"].adapter.name is None
+    apart = build_policies(config(LORA[0]))
+    assert apart["t"].model is not apart["p"].model, "all weights of one are trained"
+
+
+def test_a_merged_policy_is_an_ordinary_directory(config, tmp_path):
+    policy = build_policies(config(*LORA))["t"]
+    policy.save_merged(tmp_path / "merged")
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "merged").config.hidden_size == 16
+    assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template
+
+
+def test_mistakes_are_named(config, tmp_path):
+    known = config(*LORA)
+    with pytest.raises(ConfigError, match=r"\[policies\.t\]: .*lora\.targets"):
+        build_policies(config(*LORA, "--policies.t.lora.targets", "lm_head"))
+    with pytest.raises(ValueError, match=r"leave deepspeed\.stage out"):
+        Config.model_validate(known.model_dump() | {"deepspeed": {"stage": 2}})
+    base = AdapterBase.from_pretrained(str(tmp_path / "model"), precision="float32", device="cpu")
+    base.add("a", known.policies["t"].lora, 0).save(tmp_path / "adapter")
+    for change, message in (
+        ({"frozen": True}, r"policies\.t is frozen.*leave policies\.t\.lora out"),
+        ({"model": str(tmp_path / "adapter")}, r"policies\.t: .* holds a LoRA adapter"),
+    ):
+        table = known.model_dump()
+        table["policies"]["t"] |= change
+        with pytest.raises(ValueError, match=message):
+            Config.model_validate(table)
+
+
+def test_policies_on_one_base_may_share_servers(config):
+    servers = ["--engine.kind=vllm_server"]
+    for name in "tp":
+        servers += [f"--policies.{name}.endpoints", "http://a:1", "http://a:2"]
+    assert config(*LORA, *servers).policies["t"].endpoints == ("http://a:1", "http://a:2")

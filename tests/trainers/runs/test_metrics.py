@@ -1,0 +1,171 @@
+"""Every metric is documented, every documented metric is logged; views show them."""
+
+import io
+import json
+import re
+from dataclasses import fields
+
+import pytest
+from rich.console import Console
+
+from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.errors import TrainerError
+from pettingllms_trainers.algorithm.groups import score_groups
+from pettingllms_trainers.runs.metrics import (
+    METRICS,
+    checked,
+    is_timing,
+    rollout_metrics,
+    template_of,
+    update_metrics,
+)
+from pettingllms_trainers.runs.plots import plot_learning_curve
+from pettingllms_trainers.runs.progress import LiveProgress, PlainProgress, SilentProgress, progress_view
+from pettingllms_trainers.runs.report import build_report, report_table
+from pettingllms_trainers.runs.tree_json import tree_to_json
+from pettingllms_trainers.types import UpdateStats
+
+
+def test_the_document_lists_exactly_the_metrics(repository):
+    text = (repository / "trainers" / "METRICS.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", text, flags=re.MULTILINE)
+    assert dict(rows) == dict(METRICS)
+    assert len(rows) == len(METRICS)
+
+
+def test_names_find_their_description():
+    assert template_of("loss/planner/clip_fraction") == "loss/<policy>/clip_fraction"
+    assert template_of("eval/reference:greedy/tool/reward") == "eval/<arm>/<role>/reward"
+    assert template_of("loss/clip_fraction") is None
+    assert is_timing("time/step_s")
+    assert not is_timing("rollout/success")
+
+
+def test_unknown_or_infinite_metrics_are_refused():
+    assert checked({"time/step_s": 1.0}) == {"time/step_s": 1.0}
+    with pytest.raises(KeyError, match="new/thing"):
+        checked({"new/thing": 1.0})
+    with pytest.raises(TrainerError, match="loss/p/loss is nan: training has diverged"):
+        checked({"loss/p/loss": float("nan")})
+
+
+def test_rollout_metrics(echo_env, scripted_pool, play):
+    pool, _ = scripted_pool(caller=lambda p, k, s: "5", echo=lambda p, k, s: ["bad", "5", "99"][k])
+    trees = play(echo_env(max_turns=2), pool, seeds=(1, 2))
+    scored = score_groups(trees, Estimator())
+    metrics = rollout_metrics(trees, scored, 3)
+    checked(metrics)
+    assert metrics["rollout/num_trees"] == 2
+    assert metrics["rollout/success"] == 1.0
+    assert metrics["rollout/num_turns"] == 1.0
+    assert metrics["rollout/num_completion_tokens"] == 2 * (3 * 2 + 4 + 2 + 3)
+    assert metrics["role/caller/groups_used"] == 0.0, "equal rewards"
+    assert metrics["role/echo/groups_used"] == 1.0
+    assert metrics["role/echo/num_groups"] == 2
+    assert metrics["role/echo/parse_errors"] == pytest.approx(1 / 3)
+    assert metrics["role/echo/reward"] == pytest.approx((-1 + 6 + 99) / 3)
+    assert metrics["role/echo/team"] == pytest.approx(1 / 3)
+    assert metrics["role/echo/local"] == pytest.approx((-1 + 5 + 99) / 3)
+
+
+def test_failures_are_counted(echo_env, scripted_pool, play):
+    pool, _ = scripted_pool(lambda p, k, s: None if k == 1 else str(13 if s % 3 == 0 else k))
+    trees = play(echo_env(crash_on="13"), pool, seeds=range(9), allowed=0.99)
+    metrics = rollout_metrics(trees, score_groups(trees, Estimator()), 3)
+    assert metrics["rollout/num_failed_trees"] > 0
+    assert metrics["rollout/num_failed_trees"] + metrics["rollout/num_trees"] == 9
+    decisions = sum(len(tree.nodes) for tree in trees if tree.outcome)
+    assert metrics["rollout/num_failed_candidates"] == decisions
+
+
+def test_update_metrics_hold_every_statistic():
+    metrics = update_metrics({"p": UpdateStats(num_groups=3, loss=0.5)})
+    checked(metrics)
+    logged = {name.rpartition("/")[2] for name in metrics}
+    assert logged == {field.name for field in fields(UpdateStats)}
+    assert metrics["update/p/skipped"] == 0.0
+    skipped = update_metrics({"p": UpdateStats(num_groups=0, skipped="nothing")})
+    assert skipped["update/p/skipped"] == 1.0
+    assert not any(name.startswith("loss/") for name in skipped), "no made-up zeros"
+
+
+def test_trees_as_json_are_readable(echo_env, scripted_pool, play):
+    pool, _ = scripted_pool(lambda p, k, s: str(k))
+    (tree,) = play(echo_env(max_turns=1), pool)
+    data = json.loads(json.dumps(tree_to_json(tree, score_groups([tree], Estimator()).groups)))
+    assert [node["agent"] for node in data["nodes"]] == ["caller_0", "echo_0"]
+    assert "called=2" in data["nodes"][1]["observation"]
+    candidate = data["nodes"][1]["candidates"][2]
+    assert (candidate["text"], candidate["reward"]) == ("2", 3.0)
+    assert candidate["advantage"] > 0
+    assert data["outcome"]["truncated"]
+
+
+STEP = {
+    "time/step_s": 2.0,
+    "role/tool/reward": 0.25,
+    "role/tool/groups_used": 0.5,
+    "loss/p/entropy": 1.5,
+    "throughput/sampled_tokens_per_s": 12345.6,
+    "eval/greedy/success": 0.75,
+}
+
+
+def shown(kind, steps=20):
+    console = Console(file=io.StringIO(), width=160, force_terminal=kind == "live")
+    view = progress_view(kind, console, steps)
+    with view:
+        view.note("warm start")
+        for step in range(1, steps + 1):
+            view.step(step, STEP)
+    return type(view), console.file.getvalue()
+
+
+def test_plain_view_is_one_line_per_step():
+    kind, text = shown("auto")
+    assert kind is PlainProgress
+    lines = text.splitlines()
+    assert lines[0] == "warm start"
+    assert lines[1] == (
+        "step 1/20: tool reward +0.250, tool used 50%, p entropy 1.50, tokens/s 12,346, "
+        "held-out 75.0%, left 0:38"
+    )
+    assert len(lines) == 21
+
+
+def test_live_view_and_silence():
+    kind, text = shown("live")
+    assert kind is LiveProgress
+    for part in ("tool used", "12,346", "20 of 20 train steps"):
+        assert part in text
+    assert shown("off") == (SilentProgress, "")
+
+
+def arm(success, num_failed=0):
+    interval = {"success_low": success - 0.1, "success_high": success + 0.1}
+    return {"success": success, "num_failed": num_failed, **interval}
+
+
+def evaluation(step, success):
+    arms = {"greedy": arm(success), "sampled": arm(success - 0.05)}
+    if step == 0:
+        arms["reference:greedy"] = arm(0.8)
+    return {"step": step, "manifest": "abcd", "num_episodes": 64, "arms": arms}
+
+
+def test_report_shows_before_after_and_references(tmp_path):
+    lines = [evaluation(0, 0.2), evaluation(5, 0.5), evaluation(9, 0.9)]
+    report = build_report(lines, {"swapped": arm(0.1, num_failed=3)})
+    assert report["before"]["arms"]["greedy"]["success"] == 0.2
+    assert report["after"]["step"] == 9
+    assert report["after"]["arms"]["swapped"]["success"] == 0.1
+    assert list(report["references"]) == ["reference:greedy"]
+    console = Console(file=io.StringIO(), width=120)
+    console.print(report_table(report))
+    text = console.file.getvalue()
+    for part in ("64 levels", "abcd", "20.0 %", "90.0 %", "reference policy greedy", "80.0 %"):
+        assert part in text
+    assert "10.0 % (0.0 to 20.0), 3 failed" in text
+    assert text.count("failed") == 1
+    plot_learning_curve(tmp_path / "curve.png", lines, title="toy")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,138 @@
+"""A run that is killed at any moment and resumed ends bit for bit like one that was not."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.runs.metrics import is_timing
+from pettingllms_trainers.runs.folder import read_lines
+
+# One process imports torch and then forks a child per attempt, which saves seconds for each.
+DRIVER = """
+import os, random, signal, sys, time, torch
+import pettingllms_trainers.backends.build, pettingllms_trainers.cli as cli
+
+config, mode, out = sys.argv[1:]
+rng = random.Random(0)
+
+def attempt(*flags, delay=None, at_call=None):
+    child = os.fork()
+    if child == 0:
+        if at_call is not None:
+            count = 0
+            def counted(original):
+                def call(*arguments, **options):
+                    nonlocal count
+                    count += 1
+                    if count == at_call:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return original(*arguments, **options)
+                return call
+            for name in ("fsync", "replace"):
+                setattr(os, name, counted(getattr(os, name)))
+        os._exit(cli.main([config, "--output-dir", out, *flags]))
+    if delay is not None:
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+if mode == "whole":
+    codes = [attempt()]
+elif mode == "random":
+    # Moments are shares of what a whole run takes on this machine, so that kills really interrupt.
+    started = time.monotonic()
+    attempt("--output-dir", out + "-timed")
+    whole_s = time.monotonic() - started
+    codes = [attempt("--resume", delay=rng.uniform(0.0, 0.4) * whole_s) for _ in range(10)]
+    codes.append(attempt("--resume"))
+else:
+    codes, at_call = [], 1
+    while not codes or codes[-1] != 0:
+        codes.append(attempt("--resume", at_call=at_call))
+        at_call = at_call % 37 + 9
+        assert len(codes) < 60, codes
+print(codes)
+"""
+
+
+def play(config, mode, out):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(config), mode, str(out)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def results(directory):
+    """All that must be equal: weights, metrics without timing, evaluations, rollouts, report."""
+    weights = {
+        path.parent.name: path.read_bytes()
+        for path in sorted((directory / "policies").glob("*/model.safetensors"))
+    }
+    metrics = [
+        {name: value for name, value in line.items() if not is_timing(name)}
+        for line in read_lines(directory / "metrics.jsonl")
+    ]
+    texts = [(directory / f"{name}.jsonl").read_text() for name in ("evaluations", "rollouts")]
+    return weights, metrics, texts, json.loads((directory / "eval.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def config(small_run_file):
+    return small_run_file(5)
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert play(config, "whole", out) == [0]
+    found = results(out)
+    assert len(found[0]) == 2
+    assert [line["step"] for line in found[1]] == [0, 1, 2, 3, 4, 5]
+    for policy in ("t", "p"):
+        assert sum(f"loss/{policy}/loss" in line for line in found[1]) >= 3, "it has learnt"
+    return found
+
+
+@pytest.mark.slow
+def test_a_resumed_run_repeats_its_refills(config, tmp_path):
+    """Levels go on where they stopped, however many rounds earlier steps took."""
+    flags = ["--num-steps", "3", "--rollout.max-refills", "2", "--rollout.min-groups", "4"]
+    flags += ["--rollout.num-levels", "1", "--checkpoint.keep", "9"]
+    flags += ["--warm-start.num-steps", "5"]
+    out = tmp_path / "run"
+    assert main([str(config), "--output-dir", str(out), *flags]) == 0
+    whole = results(out)
+    refills = [line["rollout/num_refills"] for line in whole[1][1:]]
+    assert sum(refills[:2]) > 0, "there is something to repeat"
+    shutil.rmtree(out / "checkpoints" / "step-00000003")
+    (out / "eval.json").unlink()
+    assert main([str(config), "--output-dir", str(out), *flags, "--resume"]) == 0
+    assert results(out) == whole
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(config, whole, tmp_path):
+    codes = play(config, "random", tmp_path / "run")
+    assert codes[-1] == 0
+    assert -9 in codes
+    assert results(tmp_path / "run") == whole
+
+
+@pytest.mark.slow
+def test_killed_before_any_write_is_durable_or_renamed(config, whole, tmp_path):
+    codes = play(config, "writes", tmp_path / "run")
+    assert codes.count(-9) >= 5
+    assert codes[-1] == 0
+    assert results(tmp_path / "run") == whole

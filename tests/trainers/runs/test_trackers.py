@@ -1,0 +1,171 @@
+"""Boards: TensorBoard files, and the calls of Weights & Biases, with the package or a double."""
+
+import json
+import sys
+
+import pytest
+
+from pettingllms_trainers.runs.trackers import Boards, check_boards
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.errors import ConfigError
+
+DOUBLE = """
+import json, os, pathlib
+from . import errors
+
+class Settings:
+    def __init__(self, *, console):
+        self.console = console
+
+class Run:
+    def __init__(self, folder, start):
+        self.path, self.step = os.path.join(folder, "wandb.jsonl"), start
+
+    def log(self, data, *, step, commit):
+        assert commit and step >= self.step
+        self.step = step + 1
+        self._write({"step": step, **data})
+
+    def finish(self, *, exit_code):
+        self._write({"exit_code": exit_code})
+
+    def _write(self, line):
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + chr(10))
+
+def init(*, project, entity, name, id, resume, dir, mode, config, settings):
+    assert os.path.isdir(dir) and resume == "allow" and settings.console == "off"
+    mode = mode or os.environ.get("WANDB_MODE", "online")
+    if mode == "online" and "WANDB_API_KEY" not in os.environ:
+        raise errors.UsageError("No API key configured. Use `wandb login` to log in.")
+    path = pathlib.Path(dir, "wandb.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    run = Run(dir, 1 + max((line["step"] for line in lines if "step" in line), default=-1))
+    run._write({"project": project, "entity": entity, "name": name, "id": id, "mode": mode,
+                "seed": config["seed"]})
+    return run
+"""
+
+
+def config_of(**logging):
+    return Config.model_validate(
+        {
+            "env": {"id": "toy_echo_v0"},
+            "policies": {"p": {"model": "tiny"}},
+            "roles": {"caller": "p", "echo": "p"},
+            "logging": {"tensorboard": False, **logging},
+        }
+    )
+
+
+@pytest.fixture
+def double(tmp_path, monkeypatch):
+    """A package wandb that keeps what it is given in the directory of the run."""
+    package = tmp_path / "packages" / "wandb"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(DOUBLE)
+    (package / "errors.py").write_text(
+        "class Error(Exception): ...\nclass UsageError(Error): ...\n"
+    )
+    for name in [name for name in sys.modules if name.split(".")[0] == "wandb"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "wandb"]:
+        del sys.modules[name]
+
+
+def lines_of(directory):
+    return [json.loads(line) for line in (directory / "wandb.jsonl").read_text().splitlines()]
+
+
+def write(directory, config, first, last):
+    directory.mkdir(exist_ok=True)
+    with Boards(directory, config) as boards:
+        boards.start_at(first - 1)
+        for step in range(first, last):
+            boards.write(step, {"time/step_s": float(step)})
+
+
+def test_tensorboard_files(tmp_path):
+    pytest.importorskip("tensorboard")
+    write(tmp_path / "on", config_of(tensorboard=True), 0, 2)
+    assert list((tmp_path / "on" / "tensorboard").glob("events*"))
+    write(tmp_path / "off", config_of(), 0, 2)
+    assert list((tmp_path / "off").iterdir()) == []
+    assert "wandb" not in sys.modules, "imported only when it is used"
+
+
+def test_a_resumed_run_goes_on_where_it_was(tmp_path, double):
+    directory = tmp_path / "mine"
+    config = config_of(wandb_project="teams", wandb_entity="us", wandb_mode="offline")
+    write(directory, config, 0, 3)
+    write(directory, config, 2, 5)
+    start, *steps = [line for line in lines_of(directory) if "exit_code" not in line]
+    again = steps.pop(3)
+    assert start == again
+    assert {k: start[k] for k in ("project", "entity", "name", "mode", "seed")} == {
+        "project": "teams",
+        "entity": "us",
+        "name": "mine",
+        "mode": "offline",
+        "seed": 0,
+    }
+    assert start["id"] == (directory / "wandb_run_id.txt").read_text().strip()
+    assert [line["step"] for line in steps] == [0, 1, 2, 3, 4], "a step is sent once"
+    write(tmp_path / "other", config, 0, 1)
+    assert lines_of(tmp_path / "other")[0]["id"] != start["id"]
+
+
+def test_names_and_modes(tmp_path, double, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    write(tmp_path / "a", config_of(wandb_project="teams", wandb_name="first"), 0, 1)
+    start = lines_of(tmp_path / "a")[0]
+    assert (start["name"], start["entity"], start["mode"]) == ("first", None, "offline")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    write(tmp_path / "b", config_of(wandb_project="teams", wandb_mode="online"), 0, 1)
+    assert lines_of(tmp_path / "b")[0]["mode"] == "online"
+
+
+def test_a_run_that_failed_is_marked(tmp_path, double):
+    config = config_of(wandb_project="teams", wandb_mode="offline")
+    with pytest.raises(ZeroDivisionError), Boards(tmp_path, config):
+        raise ZeroDivisionError
+    assert lines_of(tmp_path)[-1] == {"exit_code": 1}
+
+
+def test_without_a_login(tmp_path, double):
+    with pytest.raises(ConfigError, match=r"refuses: No API key.*login.*wandb_mode = \"offline\""):
+        Boards(tmp_path, config_of(wandb_project="teams")).__enter__()
+
+
+def test_a_missing_package_is_told_first(small_run_file, tmp_path, capsys, monkeypatch):
+    check_boards(config_of().logging)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    flags = ["--output-dir", str(tmp_path / "run"), "--logging.wandb-project", "teams"]
+    assert main([str(small_run_file()), *flags]) == 2
+    assert 'pip install "pettingllms-trainers[wandb]"' in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_whole_run_reaches_the_board(small_run_file, tmp_path, double):
+    flags = ["--output-dir", str(tmp_path / "run"), "--logging.wandb-project", "teams"]
+    flags += ["--logging.wandb-mode", "offline"]
+    assert main([str(small_run_file(1)), *flags]) == 0
+    start, *steps, end = lines_of(tmp_path / "run")
+    assert start["name"] == "run"
+    assert [line["step"] for line in steps] == [0, 1]
+    assert "eval/greedy/success" in steps[1]
+    assert end == {"exit_code": 0}
+
+
+def test_the_real_package_offline(tmp_path):
+    pytest.importorskip("wandb")
+    config = config_of(wandb_project="teams", wandb_mode="offline")
+    for _ in range(2):
+        write(tmp_path / "run", config, 0, 3)
+    name = (tmp_path / "run" / "wandb_run_id.txt").read_text().strip()
+    assert list((tmp_path / "run" / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))

@@ -1,0 +1,167 @@
+"""The loop itself: what happens in a step, with engines and updates that only count."""
+
+import asyncio
+import gc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from pettingllms import Transition
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.rollout.episode import LocalEpisodes
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.runs.held_out import HeldOutSet
+from pettingllms_trainers.rollout.sampler import Sampler
+from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.runs.train import Trainer
+from pettingllms_trainers.types import Completion, Group, RolloutTree, UpdateStats
+
+RUN = """
+num_steps = 3
+[env]
+id = "toy_echo_v0"
+[policies.caller]
+model = "tiny"
+[policies.echo]
+model = "tiny"
+[roles]
+caller = "caller"
+echo = "echo"
+[rollout]
+num_levels = 4
+num_candidates = 3
+[evaluation]
+num_episodes = 2
+"""
+
+
+class CountingUpdate:
+    """Learns nothing and remembers how many groups it got."""
+
+    def __init__(self):
+        self.num_groups = []
+
+    def update(self, groups):
+        self.num_groups.append(len(groups))
+        skipped = None if groups else "there is nothing to train on"
+        return UpdateStats(num_groups=len(groups), skipped=skipped)
+
+    def save_state(self, directory):
+        (directory / "state").write_text(str(self.num_groups))
+
+    def load_state(self, directory):
+        pass
+
+
+class ListRecorder:
+    """Keeps the metrics of all steps, and nothing else."""
+
+    def __init__(self):
+        self.lines = []
+
+    def metrics(self, step, metrics):
+        self.lines.append(metrics)
+
+    def finish(self, pool, final_arms):
+        return {}
+
+    def _ignore(self, *arguments):
+        pass
+
+    start_at = note = rollouts = evaluation = close = _ignore
+
+
+class WatchedSampler(Sampler):
+    """Counts, before it samples, what is left of earlier steps."""
+
+    def rollouts(self, step):
+        gc.collect()
+        left = [type(thing) for thing in gc.get_objects()]
+        self.num_left = [*getattr(self, "num_left", []), left.count(RolloutTree)]
+        self.num_left[-1] += left.count(Group) + left.count(Completion)
+        return super().rollouts(step)
+
+
+@pytest.fixture
+def train(scripted_pool, echo_env, tmp_path):
+    """Return a function that runs scripts of both roles; it gives updates, metrics and sampler."""
+
+    def run(caller, echo, env=None):
+        (tmp_path / "run.toml").write_text(RUN)
+        config = load_config(tmp_path / "run.toml")
+        pool, _ = scripted_pool(caller=caller, echo=echo)
+        updates = {name: CountingUpdate() for name in pool.policies}
+        policies = {n: replace(p, updater=updates[n]) for n, p in pool.policies.items()}
+        pool = replace(pool, policies=policies)
+        env = env or echo_env(max_turns=1)
+        recorder = ListRecorder()
+        with asyncio.Runner() as runner:
+            stop, episodes = StopRequest(), LocalEpisodes(env)
+            sampler = WatchedSampler(episodes, pool, config, FailureLog(), runner, stop)
+            held_out = HeldOutSet(env, LocalEpisodes(env), config, FailureLog(), runner)
+            report = Trainer(
+                config=config,
+                pool=pool,
+                warm_start=SimpleNamespace(run=lambda note: {}),
+                sampler=sampler,
+                held_out=held_out,
+                recorder=recorder,
+                checkpoints=tmp_path / "checkpoints",
+                stop=stop,
+            ).run()
+        assert report == {}
+        return updates, recorder.lines[1:], sampler
+
+    return run
+
+
+def varied(prompt, candidate, seed):
+    return str(candidate)
+
+
+def constant(prompt, candidate, seed):
+    return "1"
+
+
+def test_a_policy_whose_groups_are_all_equal_is_skipped_and_counted(train):
+    updates, lines, _ = train(varied, constant)
+    assert updates["caller"].num_groups == [4, 4, 4]
+    assert updates["echo"].num_groups == [0, 0, 0]
+    for line in lines:
+        assert (line["update/caller/skipped"], line["update/echo/skipped"]) == (0, 1)
+        assert (line["role/caller/groups_used"], line["role/echo/groups_used"]) == (1, 0)
+        assert line["role/echo/num_groups"] == 4
+        assert "loss/caller/loss" in line
+        assert "loss/echo/loss" not in line
+
+
+def test_a_run_goes_on_when_nothing_can_be_learnt(train):
+    updates, lines, sampler = train(constant, constant)
+    assert {name: update.num_groups for name, update in updates.items()} == {
+        "caller": [0, 0, 0],
+        "echo": [0, 0, 0],
+    }
+    assert [line["update/caller/skipped"] for line in lines] == [1, 1, 1]
+    assert sampler.num_levels_used == 12
+
+
+def test_a_role_that_never_acts_has_no_data(train, echo_env):
+    class Hasty(type(echo_env())):
+        """Over after the first call."""
+
+        def _act(self, state, agent, action):
+            return Transition(state, local=float(action), terminated=True)
+
+    updates, lines, _ = train(varied, varied, env=Hasty(max_turns=1))
+    assert updates["caller"].num_groups == [4, 4, 4]
+    assert updates["echo"].num_groups == [0, 0, 0]
+    for line in lines:
+        assert line["update/echo/skipped"] == 1
+        assert not any(name.startswith("role/echo/") for name in line)
+
+
+def test_nothing_of_a_step_is_kept(train):
+    _, lines, sampler = train(varied, varied)
+    assert all(line["rollout/num_trees"] == 4 for line in lines)
+    assert sampler.num_left[1:] == [sampler.num_left[0]] * 2

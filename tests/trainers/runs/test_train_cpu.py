@@ -1,0 +1,196 @@
+"""The whole path, from a run file to a trained team, through the command line."""
+
+import json
+from typing import ClassVar, NamedTuple
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import pettingllms
+from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.runs.metrics import METRICS, is_timing, template_of
+from pettingllms_trainers.runs.folder import read_lines
+
+
+class CopyState(NamedTuple):
+    digit: int
+    called: int | None = None
+
+
+class CopyEnv(TextEnv):
+    """The caller reads a digit and passes it on; solved when the echo writes that digit."""
+
+    reference_policies = ("oracle", "random")
+    prompt_fields: ClassVar = {"digit": "what to pass on", "called": "what was passed on"}
+    default_prompts: ClassVar = {
+        "caller": PromptTemplate("", "{digit}"),
+        "echo": PromptTemplate("", "{called}"),
+    }
+
+    def __init__(self, split="train", **kwargs):
+        super().__init__(stages=(("caller_0",), ("echo_0",)), max_turns=1, **kwargs)
+
+    def _generate(self, rng, options):
+        return CopyState(rng.randrange(5))
+
+    def _fields(self, state, agent):
+        return {"digit": state.digit, "called": "" if state.called is None else state.called}
+
+    def _parse(self, agent, text):
+        return int(text) if text.isdecimal() and len(text) == 1 else ParseError("not a digit")
+
+    def _act(self, state, agent, action):
+        if isinstance(action, ParseError):
+            return Transition(state, local=-0.5)
+        if agent == "caller_0":
+            return Transition(state._replace(called=action), local=float(action == state.digit))
+        is_solved = action == state.digit
+        return Transition(state, float(is_solved), float(action == state.called), True, is_solved)
+
+    def _ansi(self, state):
+        return repr(state)
+
+    def _reference(self, state, agent, policy, rng):
+        if policy == "random":
+            return str(rng.randrange(5))
+        return str(state.digit if agent == "caller_0" else state.called)
+
+
+COPY_RUN = """
+num_steps = 30
+num_threads = 1
+output_dir = "{out}"
+[env]
+id = "toy_copy_v0"
+[policies.a]
+model = "tiny"
+vocabulary = "01234"
+hidden_size = 32
+num_layers = 1
+num_heads = 2
+max_length = 16
+init_std = 0.15
+[policies.b]
+model = "tiny"
+vocabulary = "01234"
+hidden_size = 32
+num_layers = 1
+num_heads = 2
+max_length = 16
+init_std = 0.15
+[roles]
+caller = "a"
+echo = "{echo}"
+[warm_start]
+num_steps = 30
+num_episodes = 60
+batch_size = 64
+[warm_start.demonstrators]
+caller = {{ random = 0.7, oracle = 0.3 }}
+echo = {{ random = 0.7, oracle = 0.3 }}
+[rollout]
+num_levels = 32
+num_candidates = 8
+max_completion_tokens = 2
+[optimizer]
+learning_rate = 3e-3
+groups_per_minibatch = 32
+[loss]
+entropy_coefficient = 0.05
+[evaluation]
+num_episodes = 50
+every = 10
+references = ["oracle", "random"]
+[logging]
+progress = "plain"
+"""
+
+
+@pytest.fixture(scope="module")
+def copy_run(tmp_path_factory):
+    """Train both policies once; return the directory of the run."""
+    pettingllms.register("toy_copy_v0", CopyEnv)
+    folder = tmp_path_factory.mktemp("copy")
+    (folder / "run.toml").write_text(COPY_RUN.format(out=folder / "run", echo="b"))
+    assert main([str(folder / "run.toml")]) == 0
+    return folder / "run"
+
+
+def test_the_team_learns_to_pass_digits_on(copy_run):
+    report = json.loads((copy_run / "eval.json").read_text())
+    before = report["before"]["arms"]["greedy"]["success"]
+    after = report["after"]["arms"]["greedy"]["success"]
+    assert report["references"]["reference:oracle"]["success"] == 1.0
+    assert report["references"]["reference:random"]["success"] < 0.5
+    assert after - before > 0.4, (before, after)
+    metrics = read_lines(copy_run / "metrics.jsonl")
+    for role in ("caller", "echo"):
+        first, last = metrics[1], metrics[-1]
+        assert last[f"role/{role}/reward"] > first[f"role/{role}/reward"] + 0.4
+
+
+def test_sampled_tokens_have_the_trainers_probabilities(copy_run):
+    for line in read_lines(copy_run / "metrics.jsonl")[1:]:
+        for policy in ("a", "b"):
+            assert line.get(f"loss/{policy}/first_ratio_error", 0.0) < 1e-4
+
+
+def test_every_documented_metric_is_logged_and_no_other(copy_run):
+    logged = {name for line in read_lines(copy_run / "metrics.jsonl") for name in line}
+    templates = {template_of(name) for name in logged - {"step"}}
+    assert templates == set(METRICS)
+    assert any(map(is_timing, logged))
+
+
+def test_rollouts_show_what_was_compared(copy_run):
+    trees = read_lines(copy_run / "rollouts.jsonl")
+    assert [tree["step"] for tree in trees] == [10, 10, 20, 20, 30, 30]
+    for tree in trees:
+        caller, echo = tree["nodes"]
+        assert echo["observation"] in (caller["candidates"][caller["chosen"]]["text"], "")
+        for node in tree["nodes"]:
+            advantages = [candidate["advantage"] for candidate in node["candidates"]]
+            assert advantages[0] is None or abs(sum(advantages)) < 1e-9
+
+
+def test_trained_policies_are_ordinary_models(copy_run):
+    for name in ("a", "b"):
+        directory = copy_run / "policies" / name
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        model = AutoModelForCausalLM.from_pretrained(directory)
+        ids = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "3"}],
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+        written = model.generate(**ids, max_new_tokens=2, do_sample=False)
+        assert tokenizer.decode(written[0], skip_special_tokens=True).startswith("3")
+
+
+def test_one_shared_policy_plays_both_roles(copy_run, tmp_path):
+    text = COPY_RUN.format(out=tmp_path / "run", echo="a")
+    without_b = text[: text.index("[policies.b]")] + text[text.index("[roles]") :]
+    (tmp_path / "run.toml").write_text(without_b)
+    assert main([str(tmp_path / "run.toml"), "--num-steps", "2"]) == 0
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert "loss/a/loss" in lines[1]
+    report = json.loads((tmp_path / "run" / "eval.json").read_text())
+    assert "swapped" not in report["after"]["arms"]
+
+
+@pytest.mark.slow
+def test_the_default_run_learns_plan_path(repository, tmp_path):
+    """The first steps of the default recipe, with its learning rate held: a clear gain."""
+    flags = ["--num-steps", "8", "--optimizer.final-fraction", "1", "--seed", "0"]
+    flags += ["--evaluation.num-episodes", "128", "--evaluation.every", "0"]
+    flags += ["--evaluation.references", "greedy", "--logging.no-tensorboard"]
+    config = repository / "trainers" / "configs" / "default.toml"
+    assert main([str(config), "--output-dir", str(tmp_path / "run"), *flags]) == 0
+    report = json.loads((tmp_path / "run" / "eval.json").read_text())
+    before = report["before"]["arms"]["greedy"]["success"]
+    after = report["after"]["arms"]["greedy"]
+    assert after["success"] - before >= 0.3, (before, after)
+    assert after["success_low"] > before
+    assert report["after"]["arms"]["swapped"]["success"] < 0.1, "the roles are different skills"

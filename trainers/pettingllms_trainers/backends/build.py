@@ -1,0 +1,257 @@
+"""From a configuration to the models and the other parts of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from pettingllms import TextEnv
+from pettingllms.errors import InvalidArgument
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.updating import TrainingSettings
+from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter
+from pettingllms_trainers.rollout.demonstrations import WarmStart
+from pettingllms_trainers.backends.device import named_device
+from pettingllms_trainers.backends.engines import build_engines
+from pettingllms_trainers.rollout.episode import Episodes
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.runs.held_out import HeldOutSet
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
+from pettingllms_trainers.policies.fixed import Player
+from pettingllms_trainers.policies.pool import Batcher, Policy, PolicyPool
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.runs.recorder import Recorder
+from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.rollout.sampler import Sampler, sampling_of
+from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.runs.train import Trainer
+
+__all__ = ["build_policies", "build_pool", "build_trainer", "prepare_libraries"]
+
+
+def prepare_libraries(config: Config) -> None:
+    """Settle what libraries do in this process."""
+    transformers_logging.disable_progress_bar()
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
+
+
+def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, TransformersPolicy]:
+    """Load or build the model of every policy; those with adapters share their base model.
+
+    Args:
+        config: The run's configuration.
+        ranks: The processes that train them together; None for this one alone.
+
+    Raises:
+        ConfigError: A model cannot be loaded, or there is no such device.
+        InvalidArgument: The sizes of a tiny model do not go together.
+    """
+    ranks = ranks or Ranks()
+    device = _device(config, ranks)
+    policies: dict[str, TransformersPolicy] = {}
+    for names in base_groups(config.models):
+        is_copied = all(_only_gives_weights(config, config.policies[name]) for name in names)
+        place = torch.device("cpu") if is_copied else device
+        policies |= _build_group(config, names, place, ranks)
+    return {name: policies[name] for name in config.models}
+
+
+def _only_gives_weights(config: Config, policy: PolicyConfig) -> bool:
+    """Return whether a model neither generates nor learns: an engine has a copy of it."""
+    return policy.frozen and config.engine.kind != "transformers"
+
+
+def _build_group(
+    config: Config, names: Sequence[str], device: torch.device, ranks: Ranks
+) -> dict[str, TransformersPolicy]:
+    """Return policies that share their base, or one policy that has all its weights."""
+    name, first = names[0], config.policies[names[0]]
+    try:
+        if not any(config.policies[name].has_adapter for name in names):
+            with _source(first, derive_seed(config.seed, "model", name)) as source:
+                policy = TransformersPolicy.from_pretrained(
+                    source, device=device, **_settings(config, name, ranks)
+                )
+            return {name: policy}
+        with _source(first, derive_seed(config.seed, "model", *first.base)) as source:
+            base = AdapterBase.from_pretrained(
+                base_of_adapter(source) or source,
+                precision=config.engine.precision,
+                device=device,
+                is_stored=first.model != TINY,
+            )
+        adapters = {name: _adapter(config, name, base) for name in names}
+        return {
+            name: TransformersPolicy.on_base(adapter, **_settings(config, name, ranks))
+            for name, adapter in adapters.items()
+        }
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"[policies.{name}] model = {first.model!r} cannot be loaded: {reason}"
+        ) from error
+
+
+def _adapter(config: Config, name: str, base: AdapterBase) -> Adapter:
+    policy = config.policies[name]
+    try:
+        if policy.lora.rank:
+            return base.add(name, policy.lora, derive_seed(config.seed, "adapter", name))
+        return base.read(name, Path(policy.model)) if policy.has_adapter else base.bare()
+    except InvalidArgument as error:
+        raise ConfigError(f"[policies.{name}]: {error}") from error
+
+
+def _settings(config: Config, name: str, ranks: Ranks) -> dict[str, Any]:
+    """Return how a policy computes and learns, as `TransformersPolicy` wants it."""
+    policy = config.policies[name]
+    training = TrainingSettings(
+        loss=config.resolved_loss,
+        optimizer=config.optimizer,
+        num_steps=config.num_steps,
+        max_completion_tokens=max(
+            sampling_of(config.rollout, role).max_completion_tokens
+            for role, player in config.roles.items()
+            if player == name
+        ),
+        seed=derive_seed(config.seed, "update", name),
+        max_logprob_gap=config.engine.max_logprob_gap,
+        deepspeed=config.deepspeed,
+        ranks=ranks,
+        memory_advice=_memory_advice(config, policy),
+    )
+    return {
+        "engine": config.engine,
+        "training": None if policy.frozen else training,
+        "chat_template_kwargs": policy.chat_template_kwargs,
+    }
+
+
+def _memory_advice(config: Config, policy: PolicyConfig) -> tuple[str, ...]:
+    advice: list[str] = []
+    if config.engine.kind == "vllm":
+        if not config.engine.vllm.sleep:
+            advice.append("set engine.vllm.sleep = true (now false)")
+        share = config.engine.vllm.gpu_memory_utilization
+        advice.append(f"lower engine.vllm.gpu_memory_utilization (now {share:g})")
+    if not policy.has_adapter:
+        stage, offload = config.deepspeed.stage, config.deepspeed.offload
+        advice.append(
+            f'raise deepspeed.stage (now {stage}) or set deepspeed.offload (now "{offload}")'
+        )
+    return tuple(advice)
+
+
+@contextlib.contextmanager
+def _source(policy: PolicyConfig, seed: int) -> Iterator[str]:
+    """Return the directory or hub name of a model; a tiny one is built for as long as it takes."""
+    if policy.model != TINY:
+        yield policy.model
+        return
+    with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
+        yield str(_build_tiny(Path(folder), policy, seed))
+
+
+def _build_tiny(folder: Path, policy: PolicyConfig, seed: int) -> Path:
+    return build_tiny(
+        folder,
+        vocabulary=tuple(dict.fromkeys(policy.vocabulary)) or CHARACTERS,
+        hidden_size=policy.hidden_size,
+        num_layers=policy.num_layers,
+        num_heads=policy.num_heads,
+        max_length=policy.max_length,
+        init_std=policy.init_std,
+        seed=seed,
+    )
+
+
+def _device(config: Config, ranks: Ranks) -> torch.device:
+    device = named_device(config, ranks.size)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device = {config.device!r} cannot be used: {reason}") from error
+    return device
+
+
+def build_pool(
+    config: Config,
+    policies: Mapping[str, TransformersPolicy],
+    players: Mapping[str, Player] | None = None,
+    ranks: Ranks | None = None,
+) -> PolicyPool:
+    """Start the engines and return who plays which role.
+
+    Args:
+        config: The run's configuration.
+        policies: See `build_policies`.
+        players: See `players.open_players`; None when all policies have weights.
+        ranks: As for `build_policies`.
+
+    Raises:
+        ConfigError: An engine cannot be started or reached.
+    """
+    ranks = ranks or Ranks()
+    members: dict[str, Policy] = {}
+    for name, (engine, sync) in build_engines(config, policies, ranks).items():
+        policy = policies[name]
+        members[name] = Policy(
+            name=name,
+            encode=policy.encode,
+            encode_answer=policy.encode_answer,
+            batcher=Batcher(engine, overlaps=config.rollout.env_threads > 0),
+            updater=policy if policy.is_trainable else None,
+            sync=sync,
+        )
+    return PolicyPool(policies=members, roles=config.roles, players=players or {}, ranks=ranks)
+
+
+def build_trainer(
+    config: Config,
+    environments: tuple[TextEnv[Any], TextEnv[Any]],
+    pool: PolicyPool,
+    recorder: Recorder,
+    files: RunFiles,
+    *,
+    episodes: tuple[Episodes, Episodes],
+    stop: StopRequest,
+    runner: asyncio.Runner,
+) -> Trainer:
+    """Put the parts of a run together.
+
+    Args:
+        config: The run's configuration.
+        environments: For training, and of the held-out split; see `environments.make_environments`.
+        pool: See `build_pool`.
+        recorder: Writes what happens.
+        files: An opened run directory.
+        episodes: Where these environments are played.
+        stop: Tells when to stop early.
+        runner: Runs rollouts; one event loop for the whole run.
+    """
+    env, held_out_env = environments
+    training_episodes, held_out_episodes = episodes
+    failures = FailureLog(config.rollout.max_failed_fraction)
+    return Trainer(
+        config=config,
+        pool=pool,
+        warm_start=WarmStart(config, env, pool, stop),
+        sampler=Sampler(training_episodes, pool, config, failures, runner, stop),
+        held_out=HeldOutSet(held_out_env, held_out_episodes, config, failures, runner),
+        recorder=recorder,
+        checkpoints=files.checkpoints,
+        stop=stop,
+    )

@@ -1,0 +1,1 @@
+"""Policies of transformers: tiny and pretrained models, generation, updates."""

@@ -1,0 +1,257 @@
+"""LoRA adapters of several policies on one resident base model, whose own weights never change."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import peft
+import torch
+from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.hf.adapter_settings import (
+    check_targets,
+    linear_layers,
+    read_settings,
+    unusable,
+)
+from pettingllms_trainers.config.policies import LoraConfig
+
+__all__ = ["Adapter", "AdapterBase", "load_model"]
+
+_WEIGHTS_FILE = "adapter_model.safetensors"
+_OWN_WEIGHT = ".base_layer."
+_LORA_WEIGHT = ".lora_"
+
+
+def load_model(
+    source: str | Path, dtype: torch.dtype, device: str | torch.device
+) -> PreTrainedModel:
+    """Return the causal language model of a Hugging Face directory or hub name.
+
+    Raises:
+        OSError: It cannot be loaded.
+        InvalidArgument: It is an adapter of the hub.
+    """
+    model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise InvalidArgument(
+            "model", str(source), "the hub name of a whole model, or a directory",
+            "it is an adapter: download it and name its directory",
+        )  # fmt: skip
+    return model.to(device)
+
+
+class AdapterBase:
+    """A model in memory with any number of LoRA adapters, of which at most one is active.
+
+    Nothing but `Adapter.active` activates one, for a while and in one thread at a time. Otherwise
+    the model is the bare base, and nothing of it requires a gradient.
+
+    Args:
+        model: Any causal LM, on its device; it gets the layers of the adapters.
+        tokenizer: Its tokenizer.
+        source: Directory or hub name of the model; None when it was made for this run only: then
+            it is written beside every adapter that is saved.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str | None
+    ) -> None:
+        self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
+        self.source = source
+        self._linear_layers = linear_layers(model)
+        self._peft: Any = None
+        self._active: str | None = None
+        self._lock = threading.RLock()
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str, *, precision: str, device: str | torch.device, is_stored: bool = True
+    ) -> AdapterBase:
+        """Load a base from a Hugging Face directory or hub name.
+
+        Args:
+            source: Directory or hub name.
+            precision: ``float32`` or ``bfloat16``, also of the weights: they are not trained.
+            device: Torch device.
+            is_stored: Whether it will still be there when the adapters are used.
+
+        Raises:
+            OSError: It cannot be loaded.
+            InvalidArgument: It is an adapter itself.
+        """
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        model = load_model(source, dtype, device)
+        path = str(Path(source).resolve()) if Path(source).is_dir() else source
+        return cls(model, AutoTokenizer.from_pretrained(source), path if is_stored else None)
+
+    def bare(self) -> Adapter:
+        """Return the base itself, as what a policy without adapter computes with."""
+        return Adapter(self, None, 0, self.tokenizer)
+
+    def add(self, name: str, lora: LoraConfig, seed: int) -> Adapter:
+        """Return a new adapter, in float32, with which the model is still that without.
+
+        Args:
+            name: Any that no other adapter has.
+            lora: Rank, scale and layers.
+            seed: Decides the adapter's weights.
+
+        Raises:
+            InvalidArgument: A target is no linear layer of the model, or the output head.
+        """
+        every = {path.rpartition(".")[2] for path in self._linear_layers}
+        targets = every if lora.targets == "all-linear" else lora.targets
+        settings = peft.LoraConfig(
+            r=lora.rank, lora_alpha=lora.alpha, target_modules=list(targets), task_type="CAUSAL_LM"
+        )
+        return self._inject(name, settings, self.tokenizer, seed)
+
+    def read(self, name: str, directory: Path) -> Adapter:
+        """Return an adapter as it was saved.
+
+        Args:
+            name: Any that no other adapter has.
+            directory: As peft writes it.
+
+        Raises:
+            InvalidArgument: It cannot be read, is of another model, or is more than a plain LoRA
+                adapter.
+        """
+        settings = read_settings(directory)
+        try:
+            weights = load_file(directory / _WEIGHTS_FILE)
+        except (OSError, SafetensorError) as error:
+            raise unusable(directory, f"{_WEIGHTS_FILE}: {error}") from error
+        has_tokenizer = (directory / "tokenizer_config.json").is_file()
+        tokenizer = AutoTokenizer.from_pretrained(directory) if has_tokenizer else self.tokenizer
+        adapter = self._inject(name, settings, tokenizer, seed=0)
+        assert adapter.name is not None
+        own = get_peft_model_state_dict(
+            self._peft, adapter_name=adapter.name, save_embedding_layers=False
+        )
+        if {name: w.shape for name, w in own.items()} != {n: w.shape for n, w in weights.items()}:
+            raise unusable(directory, "its weights do not fit the layers of the base model")
+        set_peft_model_state_dict(self._peft, weights, adapter_name=adapter.name)
+        return adapter
+
+    def _inject(
+        self, name: str, settings: peft.LoraConfig, tokenizer: PreTrainedTokenizerBase, seed: int
+    ) -> Adapter:
+        check_targets(settings.target_modules or (), self._linear_layers)
+        # Policies may have names that modules must not have.
+        name = f"policy-{quote(name, safe='').replace('.', '%2E')}"
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if self._peft is None:
+                self._peft = peft.get_peft_model(self.model, settings, adapter_name=name)
+            else:
+                self._peft.add_adapter(name, settings)
+        self._activate(self._active)
+        return Adapter(self, name, settings.r, tokenizer)
+
+    def _activate(self, name: str | None) -> None:
+        self._active = name
+        if name is not None:
+            self._peft.set_adapter(name)
+            self._peft.base_model.enable_adapter_layers()
+        elif self._peft is not None:
+            self._peft.base_model.disable_adapter_layers()
+
+    @contextlib.contextmanager
+    def _activated(self, name: str | None) -> Iterator[None]:
+        with self._lock:
+            before = self._active
+            try:
+                self._activate(name)
+                yield
+            finally:
+                self._activate(before)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the base's own weights, named as in its Hugging Face directory; tied ones once."""
+        for name, parameter in self.model.named_parameters():
+            if _LORA_WEIGHT not in name:
+                yield name.replace(_OWN_WEIGHT, "."), parameter.detach()
+
+    def _save_model(self, directory: Path, weights: dict[str, Tensor]) -> None:
+        self.model.save_pretrained(directory, state_dict=weights)
+
+    def _write(self, name: str, directory: Path, source: str) -> None:
+        settings = copy.copy(self._peft.peft_config[name])
+        settings.inference_mode, settings.base_model_name_or_path = True, source
+        settings.target_modules = sorted(settings.target_modules)
+        settings.save_pretrained(directory)
+        weights = get_peft_model_state_dict(
+            self._peft, adapter_name=name, save_embedding_layers=False
+        )
+        cpu = {key: value.cpu().contiguous() for key, value in weights.items()}
+        save_file(cpu, directory / _WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One adapter on its base, or the base itself."""
+
+    base: AdapterBase
+    """May have adapters of other policies too."""
+    name: str | None
+    """Its name in the model; None for the base itself."""
+    rank: int
+    """0 for the base itself."""
+    tokenizer: PreTrainedTokenizerBase
+    """That of the adapter's directory, else that of the base."""
+
+    def active(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which the model has this adapter, and only its weights learn."""
+        return self.base._activated(self.name)
+
+    def write(self, directory: Path) -> None:
+        """Write the adapter alone, as peft and vLLM read it."""
+        assert self.name is not None, "the base itself has no adapter"
+        self.base._write(self.name, directory, self.base.source or "")
+
+    def save(self, directory: Path, *, final: Path | None = None) -> None:
+        """Write an adapter directory of peft, with the base in it when nobody else has that.
+
+        Args:
+            directory: Where to write.
+            final: Where the directory will be moved to; None when it stays.
+        """
+        if self.name is None:
+            self.base._save_model(directory, dict(self.base.named_weights()))
+            return
+        source = self.base.source
+        if source is None:
+            self.base._save_model(directory / "base", dict(self.base.named_weights()))
+            self.base.tokenizer.save_pretrained(directory / "base")
+            source = str((final or directory).resolve() / "base")
+        self.base._write(self.name, directory, source)
+
+    def save_merged(self, directory: Path) -> None:
+        """Write an ordinary model: the base with the adapter added to its weights."""
+        weights = dict(self.base.named_weights())
+        for path, layer in self.base.model.named_modules():
+            if self.name in getattr(layer, "lora_A", ()):
+                own: Any = layer
+                weight = weights[f"{path}.weight"]
+                merged = weight.float() + own.get_delta_weight(self.name).float()
+                weights[f"{path}.weight"] = merged.to("cpu", weight.dtype)
+        self.base._save_model(directory, weights)

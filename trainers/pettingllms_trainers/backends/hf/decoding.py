@@ -1,0 +1,259 @@
+"""From requests to completions: admission under a token budget, sampling, stopping, compaction."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.hf.decoders import Decoder
+from pettingllms_trainers.backends.hf.sampling import RowSampling, check_sampling, uniforms
+from pettingllms_trainers.errors import GenerationError
+from pettingllms_trainers.types import Completion, FinishReason, GenerateRequest
+
+__all__ = ["Limits", "generate"]
+
+_COMPACT_FRACTION = 8
+_JOIN_FRACTION = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What the model and the machine can hold."""
+
+    max_batch_tokens: int
+    """Tokens of prompts and completions, at their greatest lengths, that are held at once."""
+    context_length: int | None
+    """Longest prompt and completion together; None for no limit."""
+    vocab_size: int
+    """Number of token ids of the model."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One completion that is being written."""
+
+    request: int
+    candidate: int
+    max_tokens: int
+    stop: tuple[str, ...]
+    token_ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    finish_reason: FinishReason | None = None
+
+
+def check_request(request: GenerateRequest, limits: Limits) -> None:
+    """Raise `InvalidArgument` if the request cannot be answered by this model."""
+    check_sampling(request.sampling)
+    if request.num_candidates < 1:
+        raise InvalidArgument(
+            "num_candidates", request.num_candidates, "1 or more", "ask for at least one completion"
+        )
+    prompt = request.prompt_ids
+    if not prompt or min(prompt) < 0 or max(prompt) >= limits.vocab_size:
+        raise InvalidArgument(
+            "prompt_ids",
+            "no token" if not prompt else f"ids from {min(prompt)} to {max(prompt)}",
+            f"one or more ids from 0 to {limits.vocab_size - 1}",
+            "encode the prompt with the tokenizer of this policy",
+        )
+    needed = len(prompt) + request.sampling.max_completion_tokens
+    if limits.context_length is not None and needed > limits.context_length:
+        raise InvalidArgument(
+            "prompt_ids",
+            f"{len(prompt)} prompt and up to {needed - len(prompt)} completion tokens",
+            f"at most {limits.context_length} tokens together (the context of the model)",
+            "shorten the observation, lower `max_completion_tokens` or take a larger context",
+        )
+
+
+def generate(
+    decoder: Decoder,
+    tokenizer: PreTrainedTokenizerBase,
+    requests: Sequence[GenerateRequest],
+    stop_ids: Collection[int],
+    limits: Limits,
+    device: torch.device,
+) -> list[list[Completion]]:
+    """Return the completions of each request, in the order of the requests.
+
+    Args:
+        decoder: The model.
+        tokenizer: Decodes the sampled tokens.
+        requests: Any number, of any lengths and settings.
+        stop_ids: Token ids that end a completion.
+        limits: What the model and the machine can hold.
+        device: Device of the model.
+
+    Raises:
+        InvalidArgument: A request cannot be answered.
+        GenerationError: The logits are not finite.
+    """
+    for request in requests:
+        check_request(request, limits)
+    batch = _Batch(decoder, tokenizer, requests, frozenset(stop_ids), limits, device)
+    with torch.no_grad():
+        batch.run()
+    return _completions(tokenizer, requests, batch.finished)
+
+
+class _Batch:
+    """The rows that are being written, and the requests that wait."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        tokenizer: PreTrainedTokenizerBase,
+        requests: Sequence[GenerateRequest],
+        stop_ids: frozenset[int],
+        limits: Limits,
+        device: torch.device,
+    ) -> None:
+        self._decoder, self._tokenizer, self._requests = decoder, tokenizer, requests
+        self._stop_ids, self._limits, self._device = stop_ids, limits, device
+        # Equal prompts come together, so that they are computed once; similar lengths, too.
+        order = sorted(range(len(requests)), key=lambda i: _by_prompt(requests[i]))
+        self._waiting = deque(order)
+        self._rows: list[_Row] = []
+        self._tokens = torch.zeros(0, dtype=torch.long, device=device)
+        self._draws = torch.zeros(0, 1, device=device)
+        self._sampling = RowSampling([], device)
+        self.finished: list[_Row] = []
+
+    def run(self) -> None:
+        """Write all completions of all requests."""
+        while self._waiting or self._rows:
+            self._admit()
+            self._compact()
+            if self._rows:
+                self._take(self._decoder.step(self._tokens), 0)
+
+    def _size(self, index: int) -> int:
+        """Return the greatest number of tokens that a request can come to hold."""
+        request = self._requests[index]
+        num_prompts = 1 if self._decoder.shares_prompts else request.num_candidates
+        longest = request.num_candidates * request.sampling.max_completion_tokens
+        return num_prompts * len(request.prompt_ids) + longest
+
+    def _admit(self) -> None:
+        """Prefill waiting requests as far as the token budget allows."""
+        if not self._waiting or (self._rows and not self._decoder.can_join):
+            return
+        held = {row.request for row in self._rows}
+        free = self._limits.max_batch_tokens - sum(self._size(index) for index in held)
+        if self._rows and free < self._limits.max_batch_tokens // _JOIN_FRACTION:
+            return
+        admitted: list[int] = []
+        while self._waiting and (
+            self._size(self._waiting[0]) <= free or not (self._rows or admitted)
+        ):
+            free -= self._size(self._waiting[0])
+            admitted.append(self._waiting.popleft())
+        if admitted:
+            self._prefill(admitted)
+
+    def _prefill(self, admitted: list[int]) -> None:
+        requests = [self._requests[index] for index in admitted]
+        logits = self._decoder.prefill(
+            [request.prompt_ids for request in requests],
+            [request.num_candidates for request in requests],
+        )
+        first = len(self._rows)
+        for index, request in zip(admitted, requests, strict=True):
+            sampling = request.sampling
+            for candidate in range(request.num_candidates):
+                limit = sampling.max_completion_tokens
+                self._rows.append(_Row(index, candidate, limit, sampling.stop))
+        draws = [self._draws.cpu(), *(uniforms(request) for request in requests)]
+        longest = max(part.shape[1] for part in draws)
+        padded = [torch.nn.functional.pad(part, (0, longest - part.shape[1])) for part in draws]
+        self._draws = torch.cat(padded).to(self._device)
+        settings = [self._requests[row.request].sampling for row in self._rows]
+        self._sampling = RowSampling(settings, self._device)
+        self._take(logits, first)
+
+    def _take(self, logits: Tensor, first: int) -> None:
+        """Sample one token for the rows from index `first` on."""
+        rows = self._rows[first:]
+        # A finished row stays until the next compaction; what it draws is thrown away.
+        steps = [min(len(row.token_ids), row.max_tokens - 1) for row in rows]
+        columns = torch.tensor(steps, device=self._device)[:, None]
+        draws = self._draws[first:].gather(1, columns).squeeze(1)
+        sampling = self._sampling
+        if first:
+            settings = [self._requests[row.request].sampling for row in rows]
+            sampling = RowSampling(settings, self._device)
+        tokens, logprobs = sampling.sample(logits, draws)
+        self._tokens = torch.cat([self._tokens[:first], tokens])
+        for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
+            if row.finish_reason is None:
+                row.token_ids.append(token)
+                row.logprobs.append(logprob)
+                row.finish_reason = self._finish_reason(row, token)
+
+    def _finish_reason(self, row: _Row, token: int) -> FinishReason | None:
+        if not math.isfinite(row.logprobs[-1]):
+            raise GenerationError(
+                "generation: the next-token logits are NaN or infinite; finite logits are needed. "
+                "Go back to an earlier checkpoint and lower the learning rate."
+            )
+        if token in self._stop_ids or (row.stop and self._ends_with_stop(row)):
+            return "stop"
+        return "length" if len(row.token_ids) >= row.max_tokens else None
+
+    def _ends_with_stop(self, row: _Row) -> bool:
+        # Every token but a special one writes a byte or more, so the window holds the stop text.
+        window = 2 * max(len(stop.encode()) for stop in row.stop) + 4
+        text = _decode(self._tokenizer, [row.token_ids[-window:]])[0]
+        return any(stop in text for stop in row.stop)
+
+    def _compact(self) -> None:
+        """Drop finished rows, once they are enough to be worth the copy."""
+        live = [index for index, row in enumerate(self._rows) if row.finish_reason is None]
+        num_finished = len(self._rows) - len(live)
+        if num_finished * _COMPACT_FRACTION < max(len(self._rows), 1):
+            return
+        self.finished += [row for row in self._rows if row.finish_reason is not None]
+        self._rows = [self._rows[index] for index in live]
+        kept = torch.tensor(live, dtype=torch.long, device=self._device)
+        self._tokens, self._draws = self._tokens[kept], self._draws[kept]
+        self._sampling.keep(kept)
+        self._decoder.keep(kept)
+
+
+def _by_prompt(request: GenerateRequest) -> tuple[int, tuple[int, ...]]:
+    return len(request.prompt_ids), request.prompt_ids
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, sequences: list[list[int]]) -> list[str]:
+    return tokenizer.batch_decode(
+        sequences, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+
+
+def _completions(
+    tokenizer: PreTrainedTokenizerBase, requests: Sequence[GenerateRequest], rows: list[_Row]
+) -> list[list[Completion]]:
+    """Return finished rows as completions, ordered by request and candidate."""
+    if not rows:
+        return []
+    rows = sorted(rows, key=lambda row: (row.request, row.candidate))
+    texts = _decode(tokenizer, [row.token_ids for row in rows])
+    completions: list[list[Completion]] = [[] for _ in requests]
+    for row, text in zip(rows, texts, strict=True):
+        cuts = [text.find(stop) for stop in row.stop if stop in text]
+        completions[row.request].append(
+            Completion(
+                token_ids=tuple(row.token_ids),
+                logprobs=tuple(row.logprobs),
+                text=text[: min(cuts)] if cuts else text,
+                finish_reason=row.finish_reason or "length",
+            )
+        )
+    return completions

@@ -1,0 +1,195 @@
+"""Who sees whom while generating: prompts alone, then one decoding step of many completions.
+
+The candidates of a group share the keys and values of their prompt: those are computed once and
+never copied per candidate. Legend: see `attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pettingllms_trainers.backends.hf.attention import (
+    Ragged,
+    causal_attention,
+    merge_partials,
+    partial_attention,
+)
+
+__all__ = ["DecodeLayout", "PrefillLayout"]
+
+_CAPACITY_STEP = 32
+
+
+class PrefillLayout:
+    """Prompts one after the other; each token sees its own prompt up to itself. Keeps what it saw.
+
+    Args:
+        lengths: ``[B]`` prompt lengths, all at least 1.
+        device: Device of the model.
+    """
+
+    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
+        self.rows = Ragged(lengths, device)
+        self.keys: dict[int, Tensor] = {}
+        """Layer -> ``[B, J, P, D]``."""
+        self.values: dict[int, Tensor] = {}
+        """Layer -> ``[B, J, P, D]``."""
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
+    ) -> Tensor:
+        """See `Layout.attend`."""
+        keys, values = self.rows.pad(key), self.rows.pad(value)
+        self.keys[layer] = keys.transpose(1, 2).contiguous()
+        self.values[layer] = values.transpose(1, 2).contiguous()
+        return self.rows.unpad(causal_attention(self.rows.pad(query), keys, values, window))
+
+
+@dataclass(slots=True)
+class _LayerCache:
+    prompt_keys: Tensor
+    """[B, J, P, D]."""
+    prompt_values: Tensor
+    keys: Tensor
+    """[N, J, capacity, D]: slot s holds what the row wrote in step s of the batch."""
+    values: Tensor
+
+
+class DecodeLayout:
+    """One new token for each of N live completions; rows join and leave between steps.
+
+    All rows write to the same slot, `cursor`; a row that joined late sees nothing before its start.
+
+    Args:
+        device: Device of the model.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.num_rows = 0
+        self.cursor = -1
+        """Slot that the present step writes."""
+        self.starts = torch.zeros(0, dtype=torch.long, device=device)
+        """``[N]`` first slot of each row."""
+        self._counts: list[int] = []
+        self._prompt_lengths: list[int] = []
+        self._layers: dict[int, _LayerCache] = {}
+        self._arrange()
+
+    def add(self, prefill: PrefillLayout, counts: Sequence[int]) -> None:
+        """Append `counts[b]` rows for each prompt b of a finished prefill."""
+        num_new, lengths = sum(counts), prefill.rows.lengths.tolist()
+        for layer, keys in prefill.keys.items():
+            self._layers[layer] = self._joined(layer, keys, prefill.values[layer], num_new)
+        self.starts = torch.cat([self.starts, self.starts.new_full((num_new,), self.cursor + 1)])
+        self._counts += counts
+        self._prompt_lengths += lengths
+        self._arrange()
+
+    def _joined(self, layer: int, keys: Tensor, values: Tensor, num_new: int) -> _LayerCache:
+        old = self._layers.get(layer)
+        if old is None:
+            own = keys.new_zeros(num_new, keys.shape[1], _CAPACITY_STEP, keys.shape[3])
+            own_values = values.new_zeros(*own.shape[:3], values.shape[3])
+            return _LayerCache(keys, values, own, own_values)
+        length = max(keys.shape[2], old.prompt_keys.shape[2])
+        own = old.keys.new_zeros(num_new, *old.keys.shape[1:])
+        own_values = old.values.new_zeros(num_new, *old.values.shape[1:])
+        return _LayerCache(
+            torch.cat([_lengthened(old.prompt_keys, length), _lengthened(keys, length)]),
+            torch.cat([_lengthened(old.prompt_values, length), _lengthened(values, length)]),
+            torch.cat([old.keys, own]),
+            torch.cat([old.values, own_values]),
+        )
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these (ascending indices), and the prompts and slots nobody needs."""
+        owners = torch.repeat_interleave(torch.tensor(self._counts))
+        counts = torch.bincount(owners[rows.cpu()], minlength=len(self._counts)).tolist()
+        prompts = [index for index, count in enumerate(counts) if count]
+        self._prompt_lengths = [self._prompt_lengths[index] for index in prompts]
+        self._counts = [counts[index] for index in prompts]
+        self.starts = self.starts[rows]
+        first = int(self.starts.min()) if len(rows) else self.cursor + 1
+        length = max(self._prompt_lengths, default=0)
+        index = torch.tensor(prompts, dtype=torch.long, device=self.device)
+        for cache in self._layers.values():
+            cache.prompt_keys = cache.prompt_keys[:, :, :length].index_select(0, index)
+            cache.prompt_values = cache.prompt_values[:, :, :length].index_select(0, index)
+            cache.keys = cache.keys[:, :, first:].index_select(0, rows)
+            cache.values = cache.values[:, :, first:].index_select(0, rows)
+        self.cursor -= first
+        self.starts = self.starts - first
+        if not len(rows):
+            self._layers.clear()
+        self._arrange()
+
+    def advance(self) -> None:
+        """Open the slot of the next step."""
+        self.cursor += 1
+        for cache in self._layers.values():
+            if self.cursor >= cache.keys.shape[2]:
+                capacity = max(2 * self.cursor, _CAPACITY_STEP)
+                cache.keys = _lengthened(cache.keys, capacity)
+                cache.values = _lengthened(cache.values, capacity)
+        self._windows = {}
+
+    def _arrange(self) -> None:
+        """Recompute what depends on which rows are there."""
+        self.num_rows = sum(self._counts)
+        self._windows: dict[int | None, tuple[Tensor | None, Tensor | None]] = {}
+        if self.num_rows:
+            self._rows = Ragged(self._counts, self.device)
+            self._prompts = Ragged(self._prompt_lengths, self.device)
+            self._aligned = not bool(self.starts.any())
+
+    def _masks(self, window: int | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return which prompt slots ``[B, 1, K, 1, P]``, own slots ``[N, 1, 1, T]`` are hidden."""
+        if window not in self._windows:
+            ages = self.cursor - torch.arange(self.cursor + 1, device=self.device)
+            own = None
+            if not self._aligned:
+                own = (self.cursor - self.starts)[:, None] < ages
+            prompt = None if self._prompts.is_regular else ~self._prompts.valid[:, None]
+            if window is not None:
+                hidden = (ages >= window)[None]
+                own = hidden if own is None else own | hidden
+                age = self._rows.pad(self.cursor - self.starts)[:, :, None]
+                slots = torch.arange(self._prompts.length, device=self.device)
+                far = age + self._prompts.lengths[:, None, None] - slots >= window
+                prompt = far if prompt is None else prompt | far
+            self._windows[window] = (
+                None if prompt is None else prompt[:, None, :, None],
+                None if own is None else own[:, None, None],
+            )
+        return self._windows[window]
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
+    ) -> Tensor:
+        """See `Layout.attend`."""
+        cache, rows = self._layers[layer], self._rows
+        cache.keys[:, :, self.cursor] = key
+        cache.values[:, :, self.cursor] = value
+        prompt_mask, own_mask = self._masks(window)
+        num_keys, num_used = key.shape[1], self.cursor + 1
+        own = partial_attention(
+            query.unflatten(1, (num_keys, -1)),
+            cache.keys[:, :, :num_used],
+            cache.values[:, :, :num_used],
+            own_mask,
+        )
+        grouped = rows.pad(query).unflatten(2, (num_keys, -1)).transpose(1, 2)
+        prompt = partial_attention(grouped, cache.prompt_keys, cache.prompt_values, prompt_mask)
+        prompt = tuple(rows.unpad(part.transpose(1, 2)) for part in prompt)
+        return merge_partials(own, prompt).flatten(1, 2)
+
+
+def _lengthened(cache: Tensor, length: int) -> Tensor:
+    """Return ``[R, J, length, D]`` with zeros after what `cache` holds."""
+    return F.pad(cache, (0, 0, 0, length - cache.shape[2]))

@@ -1,0 +1,322 @@
+"""One policy update of AT-GRPO: epochs, mini-batches, schedule, reference, statistics."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
+from pettingllms_trainers.algorithm.batch import Targets
+from pettingllms_trainers.config import DeepSpeedConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.errors import UpdateError
+from pettingllms_trainers.algorithm.loss import (
+    Diagnostics,
+    StepDiagnostics,
+    TokenStatistics,
+    policy_loss,
+)
+from pettingllms_trainers.algorithm.minibatch import Scores, WeightedGroup, check_groups, weighted_groups
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.types import (
+    Demonstration,
+    Imitation,
+    ImitationStep,
+    TrainingGroup,
+    UpdateStats,
+)
+from pettingllms_trainers.backends.hf.imitation import imitate
+
+__all__ = ["TrainingSettings", "Updater", "learning_rate"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingSettings:
+    """All that decides how a policy learns."""
+
+    loss: LossConfig
+    """The clipped policy loss."""
+    optimizer: OptimizerConfig
+    """AdamW, schedule, mini-batches."""
+    num_steps: int
+    """Train steps of the run: where the decay of the learning rate ends."""
+    max_completion_tokens: int
+    """Length limit at sampling time; the constant of the length-free loss."""
+    seed: int
+    """Decides the order of the groups."""
+    max_logprob_gap: float = math.inf
+    """Mean distance of the trainer's log-probabilities from the engine's that is an error, in
+    nats."""
+    deepspeed: DeepSpeedConfig = field(default_factory=DeepSpeedConfig)
+    """What is shared out among ranks."""
+    ranks: Ranks = field(default_factory=Ranks)
+    """The processes that train the policy together."""
+    memory_advice: tuple[str, ...] = ()
+    """What helps when memory does not suffice, besides settings of the optimizer."""
+
+
+def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
+    """Return the learning rate of a train step: linear warm-up, then linear decay.
+
+    Args:
+        config: Highest rate, warm-up steps, final fraction.
+        step: Train step, from 0; beyond `num_steps` the rate stays at its last value.
+        num_steps: Train steps of the run.
+    """
+    if step < config.num_warmup_steps:
+        return config.learning_rate * (step + 1) / config.num_warmup_steps
+    length = max(num_steps - 1 - config.num_warmup_steps, 1)
+    progress = min((step - config.num_warmup_steps) / length, 1.0)
+    return config.learning_rate * (1 - (1 - config.final_fraction) * progress)
+
+
+class Updater:
+    """Trains a model on the groups of each train step.
+
+    Args:
+        model: The weights; trained in place.
+        settings: How.
+        precision: ``float32`` or ``bfloat16`` arithmetic.
+    """
+
+    def __init__(self, model: PreTrainedModel, settings: TrainingSettings, precision: str) -> None:
+        self._settings = settings
+        self._learner = _new_learner(model, settings, precision)
+        self._reference: Mapping[str, Tensor] | None = None
+        self._num_updates = 0
+
+    def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
+        """Return the log-probabilities of the sampled tokens under the present weights."""
+        with self._enough_memory():
+            return self._learner.score(groups)
+
+    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        """Train on the groups of one train step.
+
+        Without groups nothing is trained; the schedule goes on, since the train step has passed.
+
+        Raises:
+            InvalidArgument: A group cannot be trained on.
+            UpdateError: Loss or gradient is not finite, memory does not suffice, or the engine has
+                other weights than the trainer.
+        """
+        check_groups(groups)
+        settings, step = self._settings, self._num_updates
+        rate = learning_rate(settings.optimizer, step, settings.num_steps)
+        if settings.loss.kl_coefficient and self._reference is None:
+            self._reference = self._learner.copy_weights()
+        self._num_updates += 1
+        if not groups:
+            return UpdateStats(num_groups=0, skipped="no groups to train on", learning_rate=rate)
+        old = reference = None
+        if settings.loss.old_logprobs == "recompute":
+            old = self.score(groups)
+        gap = _engine_gap(groups, old, settings.max_logprob_gap)
+        if self._reference is not None:
+            with self._learner.holding(self._reference):
+                reference = self.score(groups)
+        report = _Report(gap)
+        for indices in self._mini_batches(len(groups), step):
+            chosen = [groups[index] for index in indices]
+            weighted = weighted_groups(
+                chosen, settings.loss.aggregation, settings.max_completion_tokens
+            )
+            self._step(_with_scores(weighted, indices, old, reference), rate, report)
+        return report.stats(groups, rate, settings.ranks)
+
+    def imitate(
+        self, demonstrations: Sequence[Demonstration], imitation: Imitation
+    ) -> Iterator[ImitationStep]:
+        """See `Update.imitate`. The optimizer begins anew, before and after."""
+        self._learner.restart()
+        try:
+            with self._enough_memory():
+                yield from imitate(self._learner, demonstrations, imitation)
+        finally:
+            self._learner.restart()
+
+    def _step(self, groups: Sequence[WeightedGroup], rate: float, report: _Report) -> None:
+        settings, diagnostics = self._settings, Diagnostics()
+        is_first = not report.steps
+
+        def loss(statistics: TokenStatistics, targets: Targets) -> Tensor:
+            if is_first and targets.old_logprobs is None:
+                _check_gap(statistics.logprobs, targets.logprobs, settings.max_logprob_gap)
+            return policy_loss(statistics, targets, settings.loss, diagnostics)
+
+        with self._enough_memory():
+            _, norm = self._learner.step(groups, loss, rate)
+        report.add(diagnostics, norm)
+
+    @contextlib.contextmanager
+    def _enough_memory(self) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            optimizer = self._settings.optimizer
+            advice = [
+                f"lower optimizer.tokens_per_microbatch (now {optimizer.tokens_per_microbatch})",
+                *self._settings.memory_advice,
+            ]
+            if not optimizer.gradient_checkpointing:
+                advice.insert(1, "set optimizer.gradient_checkpointing = true (now false)")
+            raise UpdateError(
+                f"update: memory does not suffice ({str(error).splitlines()[0]}). The weights are "
+                f"those of the last optimizer step. What helps: {'; '.join(advice)}. Then go on "
+                "with --resume; only another deepspeed stage needs a new run"
+            ) from error
+
+    def _mini_batches(self, num_groups: int, step: int) -> Iterator[list[int]]:
+        """Yield the groups of each optimizer step; their order depends on seed and step only."""
+        optimizer = self._settings.optimizer
+        size = optimizer.groups_per_minibatch or num_groups
+        for epoch in range(optimizer.num_epochs):
+            generator = np.random.default_rng((self._settings.seed, step, epoch))
+            order = generator.permutation(num_groups)
+            # Cut evenly: a small last mini-batch would take a whole step on a few groups.
+            for part in np.array_split(order, math.ceil(num_groups / size)):
+                yield part.tolist()
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield all weights of the model, whole; tied ones once. Collective."""
+        return self._learner.named_weights()
+
+    def save_pretrained(self, directory: Path) -> None:
+        """Write the model as an ordinary Hugging Face directory, without tokenizer. Collective."""
+        self._learner.save_pretrained(directory)
+
+    def save(self, directory: Path) -> None:
+        """Write all that an exact resume needs; every rank its share. Collective."""
+        state = self._learner.state_dict()
+        if self._reference is not None:
+            state["reference"] = self._learner.export_copy(self._reference)
+        state["num_updates"] = self._num_updates
+        write_share(directory, self._settings.ranks.rank, state)
+
+    def load(self, directory: Path) -> None:
+        """Go on exactly where `save` was called. Collective.
+
+        Raises:
+            CheckpointError: The state is damaged or of another model; nothing was changed.
+        """
+        state = read_shares(directory)
+        reference: Mapping[str, Tensor] | None = state.get("reference")
+        if reference is not None:
+            reference = self._learner.import_copy(reference)
+        self._learner.load_state_dict(state)
+        self._num_updates, self._reference = state["num_updates"], reference
+
+    def load_weights(self, directory: Path) -> None:
+        """Take only the weights that `save` wrote.
+
+        Raises:
+            CheckpointError: The state is damaged or of another model; nothing was changed.
+        """
+        self._learner.load_weights(read_shares(directory)["model"])
+
+
+def _new_learner(model: PreTrainedModel, settings: TrainingSettings, precision: str) -> Learner:
+    if not settings.deepspeed.stage:
+        return Learner(model, settings.optimizer, precision, settings.ranks)
+    # Imported here: DeepSpeed is optional, and slow to import.
+    from pettingllms_trainers.backends.deepspeed import DeepSpeedLearner
+
+    return DeepSpeedLearner(
+        model, settings.optimizer, precision, settings.ranks, settings.deepspeed
+    )
+
+
+def _with_scores(
+    groups: Sequence[WeightedGroup],
+    indices: Sequence[int],
+    old: Sequence[Scores] | None,
+    reference: Sequence[Scores] | None,
+) -> list[WeightedGroup]:
+    return [
+        replace(
+            group,
+            old_logprobs=None if old is None else old[index],
+            reference_logprobs=None if reference is None else reference[index],
+        )
+        for group, index in zip(groups, indices, strict=True)
+    ]
+
+
+def _engine_gap(
+    groups: Sequence[TrainingGroup], old: Sequence[Scores] | None, limit: float
+) -> tuple[float, float]:
+    """Return mean and greatest distance of the engine's log-probabilities from recomputed ones.
+
+    Raises:
+        UpdateError: The mean is above the limit.
+    """
+    if old is None:
+        return 0.0, 0.0
+    engine = [value for group in groups for c in group.completions for value in c.logprobs]
+    trainer = [value for score in old for part in score for value in part]
+    return _check_gap(torch.tensor(trainer), torch.tensor(engine), limit)
+
+
+def _check_gap(trainer: Tensor, engine: Tensor, limit: float) -> tuple[float, float]:
+    distances = (trainer.detach() - engine).abs()
+    mean = float(distances.mean())
+    if mean > limit:  # one that is not finite is told by the step
+        raise UpdateError(
+            f"update: the engine's log-probabilities are {mean:.3g} nats from the trainer's on "
+            f"average, allowed are {limit:g} (engine.max_logprob_gap). The engine has other "
+            "weights, or computes otherwise: restart it with the model of this run; nothing was "
+            "trained"
+        )
+    return mean, float(distances.max())
+
+
+class _Report:
+    """Collects the diagnostics of all optimizer steps of one update."""
+
+    def __init__(self, engine_gap: tuple[float, float]) -> None:
+        self._engine_gap = engine_gap
+        self.steps: list[StepDiagnostics] = []
+        self._norms: list[float] = []
+
+    def add(self, diagnostics: Diagnostics, grad_norm: float) -> None:
+        """Add one optimizer step."""
+        self.steps.append(diagnostics.total())
+        self._norms.append(grad_norm)
+
+    def stats(self, groups: Sequence[TrainingGroup], rate: float, ranks: Ranks) -> UpdateStats:
+        """Return the statistics of the update. Collective."""
+        shares = ranks.gather([self.steps])
+        steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
+        whole = StepDiagnostics.merged(steps)
+        loss, policy_part = (value / len(steps) for value in whole.sums[:2])
+        entropy, ratio, clipped, kl, approx_kl = (
+            value / whole.num_tokens for value in whole.sums[2:]
+        )
+        lengths = [len(c.token_ids) for group in groups for c in group.completions]
+        return UpdateStats(
+            num_groups=len(groups),
+            num_completions=len(lengths),
+            num_tokens=sum(lengths),
+            num_optimizer_steps=len(steps),
+            loss=loss,
+            policy_loss=policy_part,
+            entropy=entropy,
+            ratio_mean=ratio,
+            ratio_max=whole.ratio_max,
+            first_ratio_error=steps[0].ratio_error,
+            engine_gap_mean=self._engine_gap[0],
+            engine_gap_max=self._engine_gap[1],
+            clip_fraction=clipped,
+            kl=kl,
+            approx_kl=approx_kl,
+            grad_norm=sum(self._norms) / len(steps),
+            learning_rate=rate,
+        )

@@ -1,0 +1,1 @@
+"""Policies and environments in the worker processes of a Ray cluster."""

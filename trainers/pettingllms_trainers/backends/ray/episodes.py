@@ -1,0 +1,131 @@
+"""Episodes in worker processes of a Ray cluster; a lost worker costs its own episodes only."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pettingllms import TextEnv
+from pettingllms_trainers.backends.ray.cluster import explained
+from pettingllms_trainers.rollout.episode import Branch, Situation
+from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
+
+__all__ = ["EnvWorkers", "RayEpisodes"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Home:
+    """A worker for as long as its process lives."""
+
+    index: int
+    actor: Any
+    num_episodes: int = 0
+
+
+class _Place(NamedTuple):
+    """Where an episode is played."""
+
+    home: _Home
+    number: int
+    """Id of the episode there, used once: Ray may run a late `close` after the next `start`."""
+
+
+class EnvWorkers:
+    """Workers of environments, replaced when they are lost.
+
+    Args:
+        start: Starts a `ray_worker.EnvWorker`; its argument is the position of the worker.
+        count: Number of workers, at least 1.
+        timeout_s: How long a worker may take to begin an episode.
+    """
+
+    def __init__(self, start: Callable[[int], Any], count: int, timeout_s: float) -> None:
+        self._start, self._timeout_s = start, timeout_s
+        self._homes = [_Home(index, start(index)) for index in range(count)]
+
+    @property
+    def actors(self) -> list[Any]:
+        """The present actors."""
+        return [home.actor for home in self._homes]
+
+    def least_busy(self) -> _Home:
+        """Return the worker with the fewest episodes."""
+        return min(self._homes, key=lambda home: home.num_episodes)
+
+    async def call(self, home: _Home, method: str, *arguments: object) -> Any:
+        """Return what a worker returns.
+
+        Raises:
+            EnvironmentFailure: The environment crashed, or the worker is lost.
+        """
+        call = getattr(home.actor, method).remote(*arguments)
+        is_first = method == "start"  # the worker may not have a process yet, and never get one
+        try:
+            with explained(f"environment worker {home.index}"):
+                return await asyncio.wait_for(call, self._timeout_s if is_first else None)
+        except TimeoutError:
+            cause = f"environment worker {home.index} began no episode in {self._timeout_s:g} s"
+            raise EnvironmentFailure(f"{cause} (ray.timeout_s)") from None
+        except WorkerLost as error:
+            self._replace(home)
+            raise EnvironmentFailure(f"environment worker {home.index} was lost") from error
+
+    def _replace(self, home: _Home) -> None:
+        if self._homes[home.index] is home:
+            logger.warning("environment worker %d is lost and started again", home.index)
+            self._homes[home.index] = _Home(home.index, self._start(home.index))
+
+
+class RayEpisodes:
+    """Environments of one kind in worker processes; see `Episodes`.
+
+    Args:
+        kind: Which of the environments of the workers.
+        env: An equal environment in this process; it is not changed.
+        workers: Where the episodes are played.
+    """
+
+    def __init__(self, kind: str, env: TextEnv[Any], workers: EnvWorkers) -> None:
+        self._kind, self._env, self._workers = kind, env, workers
+        self._places: dict[int, _Place] = {}
+        self._numbers = itertools.count()
+
+    async def start(self, episode: int, env_seed: int) -> Situation:
+        """See `Episodes.start`."""
+        home = self._workers.least_busy()
+        self._places[episode] = _Place(home, next(self._numbers))
+        home.num_episodes += 1
+        return await self._call(episode, "start", env_seed)
+
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+        """See `Episodes.branch`."""
+        return await self._call(episode, "branch", texts)
+
+    async def follow(self, episode: int, index: int) -> Situation:
+        """See `Episodes.follow`."""
+        return await self._call(episode, "follow", index)
+
+    async def environment(self, episode: int) -> TextEnv[Any]:
+        """See `Episodes.environment`."""
+        snapshot = await self._call(episode, "snapshot")
+        env = self._env.fork()
+        env.restore(snapshot)
+        return env
+
+    async def close(self, episode: int) -> None:
+        """See `Episodes.close`."""
+        place = self._places.pop(episode, None)
+        if place is not None:
+            place.home.num_episodes -= 1
+            # Nobody waits: the worker may be lost.
+            place.home.actor.close.remote(self._kind, place.number)
+
+    async def _call(self, episode: int, method: str, *arguments: object) -> Any:
+        home, number = self._places[episode]
+        return await self._workers.call(home, method, self._kind, number, *arguments)

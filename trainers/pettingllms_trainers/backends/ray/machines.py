@@ -1,0 +1,216 @@
+"""A run on a Ray cluster: who gets which processors, and what is built on them."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pettingllms import TextEnv
+from pettingllms.errors import EnvironmentNotLoadable, UnknownEnvironment
+from pettingllms_trainers.backends.ray.cluster import (
+    Bundle,
+    explained,
+    joined_cluster,
+    reserved,
+    start_actor,
+)
+from pettingllms_trainers.backends.ray.episodes import EnvWorkers, RayEpisodes
+from pettingllms_trainers.backends.ray.policies import RemotePolicy
+from pettingllms_trainers.backends.ray.worker import EnvWorker, PolicyInfo, PolicyWorker
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.policies import base_groups
+from pettingllms_trainers.rollout.environments import held_out_kwargs
+from pettingllms_trainers.rollout.episode import Episodes
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.runs.machines import local_episodes
+from pettingllms_trainers.policies.fixed import Player
+from pettingllms_trainers.policies.pool import Batcher, Policy, PolicyPool
+
+__all__ = ["RayMachines", "open_ray_machines"]
+
+_ENVIRONMENTS = "the environments"
+_TRAINING, _HELD_OUT = "training", "held-out"
+
+
+@contextlib.contextmanager
+def open_ray_machines(config: Config) -> Iterator[RayMachines]:
+    """Join or start the cluster and reserve what the run needs; give it back at the end.
+
+    Raises:
+        ConfigError: There is no such cluster, or it has too few processors.
+    """
+    with joined_cluster(config.ray) as ray:
+        teams = {_team_name(names): names for names in base_groups(config.models)}
+        wanted = {name: _policy_bundles(config) for name in teams}
+        if config.ray.num_env_workers:
+            wanted[_ENVIRONMENTS] = _env_bundles(config)
+        with reserved(ray, wanted, config.ray.timeout_s) as groups:
+            machines = RayMachines(ray, config, teams, groups)
+            try:
+                yield machines
+            finally:
+                machines.close()
+
+
+class RayMachines:
+    """Policies and environments in actors; see `Machines`.
+
+    Args:
+        ray: The connected module.
+        config: The run's configuration.
+        teams: Names of the policies that share workers.
+        groups: Placement group of each team, and of the environments.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        config: Config,
+        teams: Mapping[str, Sequence[str]],
+        groups: Mapping[str, Any],
+    ) -> None:
+        self._ray, self._config, self._groups = ray, config, groups
+        self._teams = dict(teams)
+        self._workers = {
+            team: [
+                start_actor(ray, PolicyWorker, groups[team], index, variables=_variables(config))
+                for index in range(config.ray.workers_per_policy)
+            ]
+            for team in teams
+        }
+        self._env_workers: EnvWorkers | None = None
+        if _ENVIRONMENTS in groups:
+            self._env_workers = EnvWorkers(
+                self._start_env_worker, config.ray.num_env_workers, config.ray.timeout_s
+            )
+
+    def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
+        """See `Machines.build_pool`. All workers load their models at the same time."""
+        config = self._ray.put(_located(self._config))
+        builds = {team: self._build(team, config) for team in self._teams}
+        policies: dict[str, Policy] = {}
+        for team, calls in builds.items():
+            with explained(f"a worker of {team}"):
+                infos: Mapping[str, PolicyInfo] = self._ray.get(calls)[0]
+            policies |= self._policies(self._workers[team], infos)
+        return PolicyPool(
+            policies={name: policies[name] for name in self._config.models},
+            roles=self._config.roles,
+            players=players,
+            computes_elsewhere=True,
+        )
+
+    def _build(self, team: str, config: Any) -> list[Any]:
+        """Let the workers of a team load their models; return what to wait for."""
+        workers, names = self._workers[team], list(self._teams[team])
+        with explained(f"a worker of {team}"):
+            meeting = self._ray.get(workers[0].meeting_point.remote())
+        return [
+            worker.build.remote(config, names, rank, len(workers), meeting)
+            for rank, worker in enumerate(workers)
+        ]
+
+    def _policies(
+        self, workers: Sequence[Any], infos: Mapping[str, PolicyInfo]
+    ) -> dict[str, Policy]:
+        """Return the policies that some workers hold."""
+        remotes = {
+            name: RemotePolicy(self._ray, name, workers, info.limits)
+            for name, info in infos.items()
+        }
+        shared = next(iter(remotes.values()))  # one engine: what one pushes is there for all
+        return {
+            name: Policy(
+                name=name,
+                encode=info.encode,
+                encode_answer=info.encode_answer,
+                batcher=Batcher(remotes[name]),
+                updater=remotes[name] if info.is_trainable else None,
+                sync=shared if info.has_copy else None,
+            )
+            for name, info in infos.items()
+        }
+
+    def build_episodes(
+        self, environments: tuple[TextEnv[Any], TextEnv[Any]]
+    ) -> tuple[Episodes, Episodes]:
+        """See `Machines.build_episodes`."""
+        workers = self._env_workers
+        if workers is None:
+            return local_episodes(self._config, environments)
+        try:
+            with explained("an environment worker"):
+                self._ray.get([actor.build.remote() for actor in workers.actors])
+        except (UnknownEnvironment, EnvironmentNotLoadable) as error:
+            raise ConfigError(
+                f"an environment worker cannot make {self._config.env.id}: {error}. Install the "
+                "package of the environment on all machines"
+            ) from error
+        training, held_out = environments
+        return (
+            RayEpisodes(_TRAINING, training, workers),
+            RayEpisodes(_HELD_OUT, held_out, workers),
+        )
+
+    def _start_env_worker(self, index: int) -> Any:
+        config = self._config
+        kinds = {_TRAINING: config.env.kwargs, _HELD_OUT: held_out_kwargs(config)}
+        return start_actor(
+            self._ray, EnvWorker, self._groups[_ENVIRONMENTS], index,
+            config.env.id, kinds, config.rollout.env_threads,
+        )  # fmt: skip
+
+    def check_directory(self, directory: Path) -> None:
+        """See `Machines.check_directory`."""
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".seen-by-all-", suffix="~") as file:
+            path = str(Path(file.name).resolve())
+            for team, workers in self._workers.items():
+                with explained(f"a worker of {team}"):
+                    found = self._ray.get([worker.reads.remote(path) for worker in workers])
+                if not all(found):
+                    raise ConfigError(
+                        f"the output directory {directory} is not seen by all workers of {team}: "
+                        "checkpoints are written by them. Choose an output_dir that all machines "
+                        "have under the same path, on a shared file system"
+                    )
+
+    def close(self) -> None:
+        """End all workers."""
+        actors = [worker for workers in self._workers.values() for worker in workers]
+        for actor in actors + (self._env_workers.actors if self._env_workers else []):
+            self._ray.kill(actor)
+
+
+def _variables(config: Config) -> dict[str, str]:
+    """Return what is set in the environment of policy workers; Ray shows them their own GPU."""
+    hidden = {} if config.ray.gpus_per_worker else {"CUDA_VISIBLE_DEVICES": ""}
+    return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **hidden}
+
+
+def _team_name(names: Sequence[str]) -> str:
+    return f"the policy {names[0]!r}" if len(names) == 1 else f"the policies {', '.join(names)}"
+
+
+def _policy_bundles(config: Config) -> list[Bundle]:
+    bundle = {"CPU": config.ray.cpus_per_worker, "GPU": config.ray.gpus_per_worker}
+    return [{kind: count for kind, count in bundle.items() if count}] * (
+        config.ray.workers_per_policy
+    )
+
+
+def _env_bundles(config: Config) -> list[Bundle]:
+    return [{"CPU": config.ray.cpus_per_env_worker}] * config.ray.num_env_workers
+
+
+def _located(config: Config) -> Config:
+    """Return the configuration with all that depends on this process's place spelt out."""
+    policies = {
+        name: policy.model_copy(update={"model": str(Path(policy.model).resolve())})
+        if Path(policy.model).is_dir()
+        else policy
+        for name, policy in config.policies.items()
+    }
+    return config.model_copy(update={"policies": policies})

@@ -1,0 +1,224 @@
+"""What runs in the worker processes of a Ray cluster. Nothing here knows of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pettingllms
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.rollout.episode import Branch, LocalEpisodes, Situation
+from pettingllms_trainers.policies.pool import Encode, EncodeAnswer, Policy, Sync, Update
+from pettingllms_trainers.ranks import Ranks, joined_ranks
+from pettingllms_trainers.types import (
+    Completion,
+    Demonstration,
+    GenerateRequest,
+    Imitation,
+    ImitationStep,
+    TrainingGroup,
+    UpdateStats,
+)
+
+if TYPE_CHECKING:  # workers of environments need no torch
+    from pettingllms_trainers.backends.hf.decoding import Limits
+
+__all__ = ["EnvWorker", "PolicyInfo", "PolicyWorker"]
+
+
+class PolicyInfo(NamedTuple):
+    """What the main process must know of a policy to ask for it."""
+
+    encode: Encode
+    """See `Policy.encode`; can be pickled."""
+    encode_answer: EncodeAnswer
+    """See `Policy.encode_answer`; can be pickled."""
+    limits: Limits
+    """See `Generate.limits`."""
+    is_trainable: bool
+    """Whether it has an updater."""
+    has_copy: bool
+    """Whether its engine has a copy of the weights."""
+
+
+class PolicyWorker:
+    """Policies that share a base model, with engine and updater, in a process of their own.
+
+    No method is a coroutine: Ray would then call several at once.
+    """
+
+    def __init__(self) -> None:
+        self._closing = contextlib.ExitStack()
+
+    def meeting_point(self) -> tuple[str, int]:
+        """Return an address of this machine, and a port that is free there."""
+        host: str = import_module("ray.util").get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((host, 0))
+            return host, free.getsockname()[1]
+
+    def build(
+        self, config: Config, names: Sequence[str], rank: int, size: int, meeting: tuple[str, int]
+    ) -> dict[str, PolicyInfo]:
+        """Load the models and start the engines; wait for the other workers of the policies.
+
+        Args:
+            config: The run's configuration.
+            names: The policies.
+            rank: Position among their workers.
+            size: Number of their workers.
+            meeting: See `meeting_point`; of the first of them.
+
+        Raises:
+            PettingLLMsError: A model cannot be loaded, or an engine not be started.
+        """
+        # Imported here: workers of environments need no torch.
+        from pettingllms_trainers.backends.build import build_policies, build_pool, prepare_libraries
+
+        own = config.model_copy(
+            update={"policies": {name: config.policies[name] for name in names}}
+        )
+        prepare_libraries(own)
+        ranks = self._closing.enter_context(_joined(rank, size, meeting))
+        self._policies = build_pool(own, build_policies(own, ranks), ranks=ranks).policies
+        self._runner = asyncio.Runner()
+        return {name: _info(policy) for name, policy in self._policies.items()}
+
+    def reads(self, path: str) -> bool:
+        """Return whether this machine sees a file."""
+        return Path(path).is_file()
+
+    def generate(self, name: str, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        """See `Generate.generate`."""
+        return self._runner.run(_generate(self._policies[name], requests))
+
+    def update(self, name: str, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        """See `Update.update`."""
+        return self._updater(name).update(groups)
+
+    def imitate(
+        self, name: str, demonstrations: Sequence[Demonstration], imitation: Imitation
+    ) -> Iterator[ImitationStep]:
+        """See `Update.imitate`; ends early when the call is cancelled."""
+        context = import_module("ray").get_runtime_context()
+        for step in self._updater(name).imitate(demonstrations, imitation):
+            yield step
+            if context.is_canceled():
+                return
+
+    def save_state(self, name: str, directory: str) -> list[str]:
+        """Return the files that are there then; see `Update.save_state`."""
+        self._updater(name).save_state(Path(directory))
+        return [path.name for path in Path(directory).iterdir()]
+
+    def load_state(self, name: str, directory: str) -> None:
+        """See `Update.load_state`."""
+        self._updater(name).load_state(Path(directory))
+
+    def save_pretrained(self, name: str, directory: str, final: str) -> None:
+        """See `Update.save_pretrained`."""
+        self._updater(name).save_pretrained(Path(directory), final=Path(final))
+
+    def release(self, name: str) -> None:
+        """See `Sync.release`."""
+        self._sync(name).release()
+
+    def push(self, name: str) -> None:
+        """See `Sync.push`."""
+        self._sync(name).push()
+
+    def _updater(self, name: str) -> Update:
+        updater = self._policies[name].updater
+        assert updater is not None, f"{name} is frozen"
+        return updater
+
+    def _sync(self, name: str) -> Sync:
+        sync = self._policies[name].sync
+        assert sync is not None, f"{name} generates with its own weights"
+        return sync
+
+
+def _joined(
+    rank: int, size: int, meeting: tuple[str, int]
+) -> contextlib.AbstractContextManager[Ranks]:
+    """Connect with the other workers, in the way that launchers of processes agree on."""
+    host, port = meeting
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",  # every worker sees its own GPU only
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
+    }
+    return joined_ranks()
+
+
+async def _generate(policy: Policy, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    return list(await asyncio.gather(*map(policy.batcher.sample, requests)))
+
+
+def _info(policy: Policy) -> PolicyInfo:
+    return PolicyInfo(
+        policy.encode,
+        policy.encode_answer,
+        policy.batcher.engine.limits,
+        policy.updater is not None,
+        policy.sync is not None,
+    )
+
+
+class EnvWorker:
+    """Environments of several kinds in a process of their own; see `Episodes`.
+
+    Args:
+        env_id: Id of an installed environment: it is made here, from its arguments.
+        kinds: Arguments of each kind.
+        num_threads: Threads that step environments of a kind; 0: the main one.
+    """
+
+    def __init__(
+        self, env_id: str, kinds: Mapping[str, Mapping[str, Any]], num_threads: int
+    ) -> None:
+        self._env_id, self._kinds, self._num_threads = env_id, kinds, num_threads
+        self._episodes: dict[str, LocalEpisodes] = {}
+
+    async def build(self) -> None:
+        """Make the environments.
+
+        Raises:
+            PettingLLMsError: They cannot be made here.
+        """
+        for kind in self._kinds:
+            self._of(kind)
+
+    def _of(self, kind: str) -> LocalEpisodes:
+        if kind not in self._episodes:
+            env = pettingllms.make(self._env_id, checks=False, **self._kinds[kind])
+            self._episodes[kind] = LocalEpisodes(env, self._num_threads)
+        return self._episodes[kind]
+
+    async def start(self, kind: str, episode: int, env_seed: int) -> Situation:
+        """See `Episodes.start`."""
+        return await self._of(kind).start(episode, env_seed)
+
+    async def branch(self, kind: str, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+        """See `Episodes.branch`."""
+        return await self._of(kind).branch(episode, texts)
+
+    async def follow(self, kind: str, episode: int, index: int) -> Situation:
+        """See `Episodes.follow`."""
+        return await self._of(kind).follow(episode, index)
+
+    async def snapshot(self, kind: str, episode: int) -> Any:
+        """Return the state of an episode; see `TextEnv.snapshot`."""
+        return (await self._of(kind).environment(episode)).snapshot()
+
+    async def close(self, kind: str, episode: int) -> None:
+        """See `Episodes.close`."""
+        await self._of(kind).close(episode)

@@ -1,0 +1,211 @@
+"""The vLLM engine in this process, with a copy of the weights that is renewed by every update."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.hf.decoding import Limits, check_request
+from pettingllms_trainers.backends.vllm.format import (
+    RawCompletion,
+    completions_of,
+    sampling_parameters,
+)
+from pettingllms_trainers.backends.vllm.start import start_engine
+from pettingllms_trainers.config.engine import EngineConfig
+from pettingllms_trainers.errors import GenerationError
+from pettingllms_trainers.types import Completion, GenerateRequest
+
+__all__ = ["VLLMEngine"]
+
+
+class VLLMEngine:
+    """One model in vLLM, as engine (`Generate`).
+
+    Args:
+        directory: Hugging Face directory with configuration and tokenizer.
+        tokenizer: The tokenizer.
+        stop_ids: Token ids that end a completion.
+        config: Precision, memory, lengths.
+        has_weights: Whether the directory has weights too; if not, `load_weights` must come first.
+        max_adapters: LoRA adapters that can be loaded; 0: none.
+        max_adapter_rank: Highest rank of an adapter, up to 512.
+
+    Raises:
+        ConfigError: vLLM is not installed, or cannot run this model with these settings.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        stop_ids: Iterable[int],
+        config: EngineConfig,
+        has_weights: bool = True,
+        max_adapters: int = 0,
+        max_adapter_rank: int = 16,
+    ) -> None:
+        self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
+        self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, has_weights
+        self._max_adapters, self._adapters = max_adapters, dict[str, Any]()
+        self._lock = threading.Lock()
+        self._llm = start_engine(
+            str(directory),
+            config,
+            has_weights=has_weights,
+            max_adapters=max_adapters,
+            max_adapter_rank=max_adapter_rank,
+        )
+        model = self._llm.model_config
+        self.limits = Limits(
+            max_batch_tokens=0,
+            context_length=int(model.max_model_len),
+            vocab_size=int(model.get_vocab_size()),
+        )
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether nothing can be generated before the next `load_weights`."""
+        return self._is_asleep or not self._has_weights
+
+    is_concurrent = False
+
+    def check(self, request: GenerateRequest) -> None:
+        """See `Generate.check`."""
+        check_request(request, self.limits)
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
+
+        Raises:
+            InvalidArgument: A request cannot be answered by this model.
+            GenerationError: The engine failed, or has no weights at present.
+        """
+        return self.generate_now(requests)
+
+    async def generate_with(
+        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
+    ) -> list[list[Completion]]:
+        """Generate with LoRA adapters that were loaded, one for each request or None."""
+        return self.generate_now(requests, adapters)
+
+    def generate_now(
+        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None] | None = None
+    ) -> list[list[Completion]]:
+        """Return the completions of each request, in order; for callers without an event loop.
+
+        Args:
+            requests: Any number, of any lengths and settings.
+            adapters: Name of each request's adapter, or None; None when no request has one.
+        """
+        if self.needs_weights:
+            raise GenerationError("vLLM has no weights while it sleeps; call `load_weights` first")
+        for request in requests:
+            check_request(request, self.limits)
+        new_parameters = import_module("vllm").SamplingParams
+        parameters = [
+            new_parameters(**sampling_parameters(request, self._stop_ids), flat_logprobs=True)
+            for request in requests
+        ]
+        names = [None] * len(requests) if adapters is None else adapters
+        with self._lock, _explained("generate"):  # policies with adapters share an engine
+            outputs = self._llm.generate(
+                [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
+                parameters,
+                lora_request=[None if name is None else self._adapters[name] for name in names],
+                use_tqdm=False,
+            )
+        return [
+            completions_of(self._tokenizer, request, [_raw(one) for one in output.outputs])
+            for request, output in zip(requests, outputs, strict=True)
+        ]
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replace the weights; wakes a sleeping engine.
+
+        Args:
+            weights: Names as in a Hugging Face checkpoint, without a head that is tied.
+
+        Raises:
+            GenerationError: The weights do not fit, or there is no memory for them.
+        """
+        self._has_weights = False  # until all of them are there
+        with _explained("load_weights"):
+            if self._is_asleep:
+                self._llm.wake_up(tags=["weights"])
+            self._llm.collective_rpc("load_trained_weights", args=(weights,))
+            if self._is_asleep:
+                self._llm.wake_up(tags=["kv_cache"])
+                for adapter in self._adapters.values():
+                    self._read_adapter(adapter)
+            self._reset_prefix_cache()
+        self._is_asleep, self._has_weights = False, True
+
+    def release(self) -> None:
+        """Give GPU memory back until the next `load_weights`, if sleep is wanted."""
+        if self._can_sleep and not self._is_asleep:
+            self._llm.sleep(level=2)
+            self._is_asleep = True
+
+    def load_adapter(self, name: str, directory: str | Path) -> None:
+        """Load a LoRA adapter, or replace it in place.
+
+        Args:
+            name: Any; requests name it.
+            directory: As written by peft; must stay until the adapter is replaced.
+
+        Raises:
+            InvalidArgument: More adapters than `max_adapters`.
+            GenerationError: The adapter does not fit the model.
+        """
+        known = self._adapters.get(name)
+        if known is None and len(self._adapters) >= self._max_adapters:
+            raise InvalidArgument(
+                "name", name, f"one of {self._max_adapters} adapters",
+                "make the engine with a higher `max_adapters`",
+            )  # fmt: skip
+        number = len(self._adapters) + 1 if known is None else known.lora_int_id
+        adapter = import_module("vllm.lora.request").LoRARequest(name, number, str(directory))
+        with _explained("load_adapter"):
+            self._read_adapter(adapter)
+            self._reset_prefix_cache()
+        self._adapters[name] = adapter
+
+    def _read_adapter(self, adapter: Any) -> None:
+        # Only here: requests with load_inplace would read the files again for every batch.
+        names = (adapter.lora_name, adapter.lora_int_id, adapter.lora_path)
+        self._llm.llm_engine.add_lora(type(adapter)(*names, load_inplace=True))
+
+    def _reset_prefix_cache(self) -> None:
+        if not self._llm.reset_prefix_cache():
+            raise RuntimeError("the prefix cache cannot be reset while requests are running")
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn what vLLM and torch raise into an error with advice."""
+    try:
+        yield
+    except (RuntimeError, ValueError, AssertionError) as error:  # vLLM asserts shapes
+        advice = (
+            "the GPU is full: lower engine.vllm.gpu_memory_utilization or set engine.vllm.sleep"
+            if isinstance(error, torch.OutOfMemoryError)
+            else "the engine may be unusable now; resume the run from its newest checkpoint"
+        )
+        raise GenerationError(
+            f"vLLM: {what} failed with {type(error).__name__}: {error}; {advice}"
+        ) from error
+
+
+def _raw(output: Any) -> RawCompletion:
+    return RawCompletion(output.token_ids, output.logprobs.logprobs, output.finish_reason)

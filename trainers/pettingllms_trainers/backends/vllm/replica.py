@@ -1,0 +1,207 @@
+"""One vLLM server: what it is asked over HTTP, and how it can fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from pettingllms_trainers.backends.vllm.format import RawCompletion
+from pettingllms_trainers.errors import GenerationError
+
+__all__ = ["Replica", "ReplicaLost", "RequestFailed", "start_command"]
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_TIMEOUT_S = 10.0
+_HEALTH_TIMEOUT_S = 10.0
+_LONGEST_MESSAGE = 400
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM can be started with."""
+
+
+def start_command(max_adapters: int = 0, max_adapter_rank: int = 0) -> str:
+    """Return how a server has to be started that is to load some LoRA adapters, or none."""
+    command = (
+        "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --generation-config vllm "
+        "--logprobs-mode processed_logprobs "
+        "--worker-extension-cls pettingllms_trainers.backends.vllm.worker.TrainedWeights"
+    )
+    if not max_adapters:
+        return command
+    rank = min(rank for rank in _LORA_RANKS if rank >= max_adapter_rank)
+    return (
+        f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 {command} --enable-lora "
+        f"--max-loras {max_adapters + 1} --max-lora-rank {rank}"
+    )
+
+
+class ReplicaLost(Exception):
+    """A server cannot be used until it gets new weights."""
+
+
+class RequestFailed(Exception):
+    """A server that is alive has failed to answer a request."""
+
+
+class Replica:
+    """A vLLM server.
+
+    Args:
+        url: Its address.
+        timeout_s: Within which it must answer.
+    """
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self.url, self._timeout_s = url, timeout_s
+        self.num_requests = 0
+        """Requests it has at present."""
+        self.loss: str | None = None
+        """Why it was taken out; None while it can be used."""
+
+    async def ask(
+        self, client: httpx2.AsyncClient, body: Mapping[str, Any], version: str | None
+    ) -> list[RawCompletion]:
+        """Return the completions of a request.
+
+        Args:
+            client: For all requests of one call.
+            body: As the route ``/inference/v1/generate`` wants it.
+            version: Of the weights that must have written them; None for any.
+
+        Raises:
+            ReplicaLost: It does not answer, is dead, or has other weights; it is taken out.
+            RequestFailed: It reports an error, or broke off, and is alive.
+            GenerationError: It refuses the request, or does not speak this language.
+        """
+        self.num_requests += 1
+        try:
+            response = await client.post(f"{self.url}/inference/v1/generate", json=body)
+        except httpx2.TimeoutException:
+            raise self._lost(f"no answer within {self._timeout_s:g} s (timeout_s)") from None
+        except httpx2.TransportError as error:
+            raise await self._judged(client, f"{type(error).__name__}: {error}") from error
+        finally:
+            self.num_requests -= 1
+        if response.is_server_error:
+            raise await self._judged(client, _explained(response))
+        if response.status_code == httpx2.codes.NOT_FOUND and body.get("model"):
+            raise self._lost(f"it has no adapter {body['model']!r}; was it started again?")
+        if not response.is_success:
+            raise GenerationError(
+                f"the vLLM server {self.url} refuses a request: {_explained(response)}. Start it "
+                f"with: {start_command()}"
+            )
+        return self._read(response, version)
+
+    def _read(self, response: httpx2.Response, version: str | None) -> list[RawCompletion]:
+        found: list[RawCompletion] = []
+        versions: set[str] = set()
+        try:
+            for choice in response.json()["choices"]:
+                versions |= {span["version"] for span in choice["weight_versions"]}
+                logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+                found.append(RawCompletion(choice["token_ids"], logprobs, choice["finish_reason"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise GenerationError(
+                f"the vLLM server {self.url} gives an answer of another form "
+                f"({type(error).__name__}: {error}); vLLM 0.32 or newer is needed"
+            ) from error
+        if version is not None and versions - {version}:
+            raise self._lost(f"its weights are {', '.join(versions)}, not {version}")
+        return found
+
+    async def _judged(self, client: httpx2.AsyncClient, cause: str) -> ReplicaLost | RequestFailed:
+        """Return whose fault it is when something went wrong: the server's or the request's."""
+        if self.loss is None:
+            try:
+                answer = await client.get(f"{self.url}/health", timeout=_HEALTH_TIMEOUT_S)
+            except httpx2.TransportError:
+                return self._lost(cause)
+            if answer.is_success:
+                return RequestFailed(f"{self.url}: {cause}")
+        return self._lost(cause)
+
+    def _lost(self, cause: str) -> ReplicaLost:
+        if self.loss is None:
+            self.loss = cause
+            logger.warning("the vLLM server %s is taken out: %s", self.url, cause)
+        return ReplicaLost(f"{self.url}: {self.loss}")
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return what `TrainedWeights.describe_for_trainer` says.
+
+        Raises:
+            ReplicaLost: It does not answer, or was not started as it must be.
+        """
+        answer = self._call([("/collective_rpc", {"method": "describe_for_trainer"})])
+        return answer.json()["results"][0]
+
+    def load(self, folder: Path, version: str) -> None:
+        """Replace the weights; it can be used afterwards.
+
+        Args:
+            folder: Holds safetensors files, here and there.
+            version: Name of the weights.
+
+        Raises:
+            ReplicaLost: It has not taken them.
+        """
+        method = {"method": "load_trained_weights", "args": [str(folder)]}
+        self._call(
+            [
+                ("/pause", None),  # nobody waits for what it may still be busy with
+                ("/collective_rpc", method),
+                ("/reset_prefix_cache", None),
+                ("/update_weight_version", {"new_version": version}),
+                ("/resume", None),
+            ]
+        )
+        self.loss = None
+
+    def load_adapter(self, name: str, directory: Path) -> None:
+        """Load a LoRA adapter, or replace it.
+
+        Raises:
+            ReplicaLost: It has not taken it.
+        """
+        # Taken away first, not replaced in place: then vLLM would read it again for every request.
+        self._call(
+            [
+                ("/v1/unload_lora_adapter", {"lora_name": name}),
+                ("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(directory)}),
+                ("/reset_prefix_cache", None),
+            ],
+            may_be_missing="/v1/unload_lora_adapter",
+        )
+
+    def _call(
+        self, calls: list[tuple[str, Mapping[str, Any] | None]], may_be_missing: str = ""
+    ) -> httpx2.Response:
+        """Post to routes one after another; return the last answer."""
+        timeout = httpx2.Timeout(self._timeout_s, connect=_CONNECT_TIMEOUT_S)
+        response = httpx2.Response(httpx2.codes.OK)
+        try:
+            with httpx2.Client(base_url=self.url, timeout=timeout) as client:
+                for route, body in calls:
+                    response = client.post(route, json=body)
+                    is_missing = route == may_be_missing and response.status_code == 404
+                    if not (response.is_success or is_missing) or _is_denied(response):
+                        self.loss = f"{route}: {_explained(response)}"
+                        raise ReplicaLost(f"{self.url}{self.loss}")
+        except httpx2.TransportError as error:
+            self.loss = f"{type(error).__name__}: {error}"
+            raise ReplicaLost(f"{self.url}: {self.loss}") from error
+        return response
+
+
+def _is_denied(response: httpx2.Response) -> bool:
+    """Return whether the prefix cache could not be reset, which is told in the body."""
+    return response.is_success and response.content.replace(b" ", b"") == b'{"success":false}'
+
+
+def _explained(response: httpx2.Response) -> str:
+    return f"status {response.status_code}: {response.text[:_LONGEST_MESSAGE]}"

@@ -1,0 +1,1 @@
+"""Who plays a role: policies with weights behind their engines, and fixed policies."""

@@ -1,0 +1,1 @@
+"""Episodes, rollout trees over them, and which branch an episode continues with."""

@@ -1,0 +1,141 @@
+"""The warm start of a run: policies imitate an environment's reference policies."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from statistics import fmean
+from typing import Any
+
+from pettingllms import TextEnv
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.policies.pool import Policy, PolicyPool
+from pettingllms_trainers.rollout.scripted import play_reference
+from pettingllms_trainers.rollout.tree import EpisodeSpec
+from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.types import Demonstration, Imitation, ImitationStep
+
+__all__ = ["WarmStart", "collect_demonstrations"]
+
+_NUM_LAST_STEPS = 10
+_NOTE_EVERY = 25
+
+
+def collect_demonstrations(
+    env: TextEnv[Any],
+    policies: Mapping[str, Policy],
+    demonstrators: Mapping[str, Mapping[str, float]],
+    *,
+    num_episodes: int,
+    seed: int,
+) -> dict[str, list[Demonstration]]:
+    """Return the demonstrations for each role, in play order.
+
+    Args:
+        env: Training environment; it is not changed.
+        policies: Role to the policy that is to learn the role; its tokenizer is used. Nothing is
+            collected for other roles.
+        demonstrators: Role to reference policies with their weights, for every role of the team.
+        num_episodes: Episodes that are played.
+        seed: Chooses levels and chance; the levels are others than those of train steps.
+    """
+    found: dict[str, list[Demonstration]] = defaultdict(list)
+    for index in range(num_episodes):
+        spec = EpisodeSpec(
+            index,
+            derive_seed(seed, "demonstrated level", index),
+            derive_seed(seed, "demonstration", index),
+        )
+        for decision in play_reference(env, spec, demonstrators).decisions:
+            policy = policies.get(decision.role)
+            if policy is None:
+                continue
+            found[decision.role].append(
+                Demonstration(policy.encode(decision.messages), policy.encode_answer(decision.text))
+            )
+    return dict(found)
+
+
+class WarmStart:
+    """Supervised steps of all trainable policies.
+
+    Args:
+        config: The run's configuration.
+        env: Training environment.
+        pool: Who plays which role.
+        stop: Asked after every step.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        env: TextEnv[Any],
+        pool: PolicyPool,
+        stop: StopRequest,
+    ) -> None:
+        self._stop = stop
+        self._config = config
+        self._env = env
+        self._pool = pool
+
+    def run(self, note: Callable[[str], None]) -> dict[str, float]:
+        """Fit the policies; return the metrics. Does nothing when no steps are wanted.
+
+        Args:
+            note: Is told how it goes on.
+
+        Raises:
+            StopRequested: A signal asked to stop.
+        """
+        config, settings = self._config, self._config.warm_start
+        if not settings.num_steps:
+            return {}
+        note(f"warm start: {settings.num_episodes} demonstrated episodes")
+        by_role = collect_demonstrations(
+            self._env,
+            {
+                role: self._pool.policies[name]
+                for role, name in config.roles.items()
+                if name in config.models
+            },
+            settings.demonstrators,
+            num_episodes=settings.num_episodes,
+            seed=config.seed,
+        )
+        data: dict[str, list[Demonstration]] = defaultdict(list)
+        for role, found in by_role.items():
+            data[config.roles[role]] += found
+        # All are begun before one is followed: policies of other processes fit at the same time.
+        fits = {
+            name: updater.imitate(data[name], self._imitation(name))
+            for name, updater in self._pool.updaters().items()
+        }
+        return {
+            f"warm_start/{name}/loss": self._follow(name, steps, note)
+            for name, steps in fits.items()
+        }
+
+    def _imitation(self, name: str) -> Imitation:
+        settings = self._config.warm_start
+        return Imitation(
+            num_steps=settings.num_steps,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            seed=derive_seed(self._config.seed, "warm start", name),
+        )
+
+    def _follow(
+        self, name: str, steps: Iterator[ImitationStep], note: Callable[[str], None]
+    ) -> float:
+        """Tell how a fit goes on; return its loss in the end."""
+        losses: list[float] = []
+        for step in steps:
+            self._stop.check()
+            losses.append(step.loss)
+            if len(losses) % _NOTE_EVERY == 0:
+                note(
+                    f"warm start of {name}: step {len(losses)}/{self._config.warm_start.num_steps},"
+                    f" loss {step.loss:.3f}"
+                )
+        return fmean(losses[-_NUM_LAST_STEPS:])

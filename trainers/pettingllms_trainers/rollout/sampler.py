@@ -1,0 +1,133 @@
+"""The rollouts of a train step, as the configuration of a run wants them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfig
+from pettingllms_trainers.rollout.episode import Episodes
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.algorithm.groups import score_groups
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.tree import RolloutSettings, episode_specs, play_episodes
+from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.types import RolloutTree, Sampling
+
+__all__ = ["Sample", "Sampler", "num_candidates_per_decision", "sampling_of"]
+
+
+class Sample(NamedTuple):
+    """The rollouts of a train step."""
+
+    trees: list[RolloutTree]
+    """One per episode."""
+    num_levels: int
+    """Levels that were played."""
+    num_refills: int
+    """Rounds of further levels among them."""
+
+
+class Sampler:
+    """Samples training rollouts.
+
+    Args:
+        episodes: Where the training environments live.
+        pool: Policies of the roles.
+        config: The run's configuration.
+        failures: Counts and tells what fails.
+        runner: Runs the rollouts.
+        stop: Asked before every round of further levels.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        pool: PolicyPool,
+        config: Config,
+        failures: FailureLog,
+        runner: asyncio.Runner,
+        stop: StopRequest,
+    ) -> None:
+        self._episodes = episodes
+        self._pool = pool
+        self._config = config
+        self._failures = failures
+        self._runner = runner
+        self._stop = stop
+        self.num_levels_used = 0
+        """Level cursor: training levels that the run has used. Whoever keeps a sample moves it."""
+
+    def rollouts(self, step: int) -> Sample:
+        """Return the rollouts of a train step; equal for equal weights and levels used before.
+
+        Rounds of further levels are played as long as the configuration wants more groups that
+        have something to teach. When a signal asks to stop the sample ends early and must be given
+        up, so that a resumed run draws all of it again.
+
+        Source:
+            Dynamic sampling of DAPO (arXiv 2503.14476, section 3.2). Changed: all that was sampled
+            is kept, and rounds are limited.
+
+        Raises:
+            RolloutError: More rollouts or candidates failed than allowed.
+        """
+        trees = self._round(step, 0)
+        num_refills = 0
+        while num_refills < self._config.rollout.max_refills and not self._has_enough(trees):
+            if self._stop.is_wanted():
+                break
+            num_refills += 1
+            trees += self._round(step, num_refills)
+        return Sample(trees, (1 + num_refills) * self._config.rollout.num_levels, num_refills)
+
+    def _round(self, step: int, index: int) -> list[RolloutTree]:
+        config = self._config.rollout
+        specs = episode_specs(
+            seed=self._config.seed,
+            step=step,
+            first_level=self.num_levels_used,
+            num_levels=config.num_levels,
+            num_trajectories=1 if config.mode == "tree" else config.num_candidates,
+            num_played=index * config.num_levels,
+        )
+        settings = RolloutSettings(
+            num_candidates=num_candidates_per_decision(config),
+            sampling={role: sampling_of(config, role) for role in self._config.roles},
+            advance=config.advance,
+            advance_temperature=config.advance_temperature,
+        )
+        return self._runner.run(
+            play_episodes(self._episodes, self._pool, specs, settings, self._failures)
+        )
+
+    def _has_enough(self, trees: Sequence[RolloutTree]) -> bool:
+        """Return whether every policy that is trained has as many useful groups as wanted."""
+        scored = score_groups(trees, Estimator(**self._config.advantage.model_dump()))
+        wanted = self._config.rollout.min_groups
+        return all(scored.num_comparisons.get(n, 0) >= wanted for n in self._pool.updaters())
+
+
+def sampling_of(config: RolloutConfig, role: str, temperature: float | None = None) -> Sampling:
+    """Return how a role is sampled.
+
+    Args:
+        config: Settings of all roles, and what differs for some.
+        role: The role.
+        temperature: Instead of the one of training.
+    """
+    own = config.per_role.get(role, RoleSamplingConfig())
+    if temperature is None:
+        temperature = config.temperature if own.temperature is None else own.temperature
+    return Sampling(
+        temperature=temperature,
+        max_completion_tokens=own.max_completion_tokens or config.max_completion_tokens,
+        stop=config.stop if own.stop is None else own.stop,
+    )
+
+
+def num_candidates_per_decision(config: RolloutConfig) -> int:
+    """Return how many candidates a decision has: K in a tree, 1 in a trajectory."""
+    return config.num_candidates if config.mode == "tree" else 1

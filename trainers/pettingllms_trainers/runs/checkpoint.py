@@ -1,0 +1,206 @@
+"""Checkpoints: written whole or not at all, read back exactly or refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.runs.folder import fsync_path
+
+__all__ = ["Checkpoint", "Saves", "load_checkpoint", "save_checkpoint"]
+
+_FORMAT = 2
+_MANIFEST = "checkpoint.json"
+_KEYS = {"format", "config_hash", "step", "num_levels_used", "policies", "files"}
+_PARTIAL = ".partial-"
+_NAME = re.compile(r"step-(\d{8})")
+
+
+class Saves(Protocol):
+    """What can write its state; see `Update`."""
+
+    def save_state(self, directory: Path) -> None:
+        """Write files into a directory, which exists."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """All that a run needs to go on as if it had never stopped."""
+
+    step: int
+    """Train steps that are done."""
+    num_levels_used: int
+    """Level cursor: training levels drawn so far."""
+    policies: Mapping[str, Path]
+    """Directory with the state of every trainable policy; see `Update.load_state`."""
+
+
+def save_checkpoint(
+    directory: Path,
+    policies: Mapping[str, Saves],
+    *,
+    step: int,
+    num_levels_used: int,
+    config_hash: str,
+    keep: int,
+    ranks: Ranks | None = None,
+) -> Path:
+    """Write a checkpoint, unless that of its step exists, and remove the oldest beyond `keep`.
+
+    A crash, a full disk or SIGKILL at any moment leaves all earlier checkpoints usable and no half
+    one under a checkpoint's name.
+
+    Args:
+        directory: Holds all checkpoints of a run.
+        policies: Trainable policies by name.
+        step: Train steps that are done.
+        num_levels_used: Training levels drawn so far.
+        config_hash: Of the run's configuration.
+        keep: Number of newest checkpoints that stay, at least 1.
+        ranks: The processes that write it together, on a file system that all see; None for this
+            one alone. Collective.
+
+    Returns:
+        The directory of the new checkpoint.
+    """
+    ranks = ranks or Ranks()
+    final = directory / f"step-{step:08d}"
+    if ranks.broadcast(final.exists()):
+        return final
+    folders = {name: f"policy-{index}" for index, name in enumerate(policies)}
+    partial = directory / f"{_PARTIAL}{final.name}"
+    if ranks.is_main:
+        _make_folders(partial, folders.values())
+    ranks.barrier()
+    try:
+        for name, policy in policies.items():
+            policy.save_state(partial / folders[name])
+        ranks.barrier()
+        if not ranks.is_main:
+            return ranks.broadcast(final)
+        manifest = {
+            "format": _FORMAT,
+            "config_hash": config_hash,
+            "step": step,
+            "num_levels_used": num_levels_used,
+            "policies": folders,
+            "files": _synced_files(partial),
+        }
+        _write_manifest(partial, manifest)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    os.replace(partial, final)
+    fsync_path(directory)
+    for old in _all(directory)[:-keep]:
+        shutil.rmtree(old)
+    return ranks.broadcast(final)
+
+
+def load_checkpoint(
+    directory: Path, *, config_hash: str, step: int | None = None
+) -> Checkpoint | None:
+    """Return a checkpoint of a run; None when it has none yet.
+
+    Args:
+        directory: Holds all checkpoints of a run.
+        config_hash: Of the configuration that wants to go on.
+        step: Train steps that are done; None for the newest checkpoint.
+
+    Raises:
+        CheckpointError: There is none of that step, or it is damaged, of another format, or of
+            another configuration.
+    """
+    found = {int(path.name.removeprefix("step-")): path for path in _all(directory)}
+    if not found:
+        return None
+    path = found.get(max(found) if step is None else step)
+    if path is None:
+        raise CheckpointError(
+            f"{directory} has no checkpoint of train step {step}; it has those of "
+            f"{', '.join(map(str, found))} (checkpoint.keep decides how many stay)"
+        )
+    manifest = _read_manifest(path)
+    if manifest["format"] != _FORMAT:
+        raise CheckpointError(
+            f"{path} has the checkpoint format {manifest.get('format')}; this version reads "
+            f"{_FORMAT}. Resume with the version that wrote it"
+        )
+    if manifest["config_hash"] != config_hash:
+        raise CheckpointError(
+            f"{path} was written by a run of another configuration (hash "
+            f"{manifest['config_hash']}, this one has {config_hash})"
+        )
+    _check_files(path, manifest["files"])
+    return Checkpoint(
+        step=manifest["step"],
+        num_levels_used=manifest["num_levels_used"],
+        policies={name: path / folder for name, folder in manifest["policies"].items()},
+    )
+
+
+def _make_folders(partial: Path, folders: Iterable[str]) -> None:
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in partial.parent.glob(f"{_PARTIAL}*"):
+        shutil.rmtree(leftover)
+    partial.mkdir()
+    for folder in folders:
+        (partial / folder).mkdir()
+
+
+def _synced_files(partial: Path) -> dict[str, int]:
+    """Make everything below a directory durable; return the sizes of its files in bytes."""
+    sizes: dict[str, int] = {}
+    for path in sorted(partial.rglob("*")):
+        fsync_path(path)
+        if path.is_file():
+            sizes[path.relative_to(partial).as_posix()] = path.stat().st_size
+    return sizes
+
+
+def _write_manifest(partial: Path, manifest: Mapping[str, Any]) -> None:
+    with (partial / _MANIFEST).open("w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    fsync_path(partial)
+
+
+def _all(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        return []
+    return sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, f"{_MANIFEST}: {error}") from error
+    if not isinstance(manifest, dict) or not set(manifest) >= _KEYS:
+        raise _damaged(path, f"{_MANIFEST} lacks some of {', '.join(sorted(_KEYS))}")
+    return manifest
+
+
+def _check_files(path: Path, files: Mapping[str, int]) -> None:
+    for name, num_bytes in files.items():
+        file = path / name
+        found = file.stat().st_size if file.is_file() else 0
+        if found != num_bytes:
+            raise _damaged(path, f"{name} has {found} of {num_bytes} bytes")
+
+
+def _damaged(path: Path, problem: str) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint {path} is damaged: {problem}. Remove this directory to resume from the "
+        "checkpoint before it, or from the start"
+    )

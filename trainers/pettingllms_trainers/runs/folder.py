@@ -1,0 +1,188 @@
+"""The directory of a run: what lies where, and lines that survive a crash.
+
+::
+
+    RUN/config.toml            the resolved configuration; loads back equal
+    RUN/metrics.jsonl          one line per train step
+    RUN/evaluations.jsonl      one line per held-out evaluation
+    RUN/rollouts.jsonl         some rollout trees, for people
+    RUN/checkpoints/step-N/    what `--resume` goes on from
+    RUN/policies/NAME/         trained policies as ordinary Hugging Face directories
+    RUN/eval.json              before, after and reference lines
+    RUN/learning_curve.png     held-out success over train steps
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pettingllms_trainers.config import Config, config_hash, decides_results, flat_table
+from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.errors import CheckpointError, OutputDirError
+
+__all__ = ["RunFiles", "fsync_path", "read_lines", "whole_directory", "write_atomically"]
+
+_LINE_FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
+_PARTIAL = ".partial"
+
+
+class RunFiles:
+    """The files of one run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = directory / "config.toml"
+        self.metrics = directory / "metrics.jsonl"
+        self.evaluations = directory / "evaluations.jsonl"
+        self.rollouts = directory / "rollouts.jsonl"
+        self.checkpoints = directory / "checkpoints"
+        self.policies = directory / "policies"
+        self.report = directory / "eval.json"
+        self.curve = directory / "learning_curve.png"
+
+    def check(self, config: Config, *, is_resumed: bool) -> None:
+        """Find out whether a run may use the directory, without writing anything.
+
+        Args:
+            config: Configuration of the run.
+            is_resumed: Whether the run goes on with what is there. A directory in which nothing
+                was written yet is fine: the run then starts from the beginning.
+
+        Raises:
+            OutputDirError: It is no directory, not empty, or holds something else than a run.
+            CheckpointError: It is the run of another configuration.
+        """
+        if self.directory.exists() and not self.directory.is_dir():
+            raise OutputDirError(f"the output directory {self.directory} is a file")
+        if not self._has_content():
+            return
+        if not is_resumed:
+            raise OutputDirError(
+                f"the output directory {self.directory} is not empty. Give a new one "
+                "(--output-dir), remove it, or go on with its run (--resume)"
+            )
+        if not self.config.is_file():
+            raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")
+        saved = load_config(self.config)
+        if config_hash(saved) != config_hash(config):
+            raise CheckpointError(
+                f"{self.directory} is a run of another configuration; it differs in "
+                f"{', '.join(_differences(saved, config))}. Resume with the configuration in "
+                f"{self.config}, or start a new run in another directory"
+            )
+
+    def open(self, config: Config) -> None:
+        """Create the directory, if it is new, and write the resolved configuration.
+
+        Raises:
+            OutputDirError: It cannot be created.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputDirError(
+                f"the output directory {self.directory} cannot be created: {error}"
+            ) from error
+        if not self.config.exists():
+            write_atomically(self.config, dump_config(config))
+
+    def append(self, path: Path, step: int, values: Mapping[str, Any]) -> None:
+        """Append one line of a step and make it durable.
+
+        Raises:
+            ValueError: A value is not a finite number or not JSON.
+        """
+        line = json.dumps({"step": step, **values}, allow_nan=False)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def forget_after(self, step: int) -> None:
+        """Remove the lines of later steps, which a resumed run writes again."""
+        for name in _LINE_FILES:
+            path = self.directory / name
+            if path.exists():
+                kept = [line for line in read_lines(path) if line["step"] <= step]
+                text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept)
+                write_atomically(path, text)
+
+    def _has_content(self) -> bool:
+        return self.directory.is_dir() and any(
+            not path.name.endswith(_PARTIAL) for path in self.directory.iterdir()
+        )
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a JSONL file; a last line that a crash cut off is left out."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    whole, _, _ = text.rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a crash leaves the old or the new content."""
+    partial = path.with_name(f".{path.name}{_PARTIAL}")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    fsync_path(path.parent)
+
+
+@contextlib.contextmanager
+def whole_directory(final: Path) -> Iterator[Path]:
+    """Write a directory so that a crash leaves none of that name or a whole one.
+
+    Args:
+        final: Its path; a directory that is there is replaced.
+
+    Yields:
+        An empty hidden directory beside it to write into, which is moved there at the end of the
+        context, and removed after an error.
+    """
+    partial = final.with_name(f".{final.name}{_PARTIAL}")
+    old = final.with_name(f".{final.name}.old{_PARTIAL}")
+    for leftover in (partial, old):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        for path in (*partial.rglob("*"), partial):
+            fsync_path(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if final.exists():
+        os.replace(final, old)  # a directory takes the place of an empty one only
+    os.replace(partial, final)
+    fsync_path(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def fsync_path(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _differences(saved: Config, given: Config) -> list[str]:
+    one, other = (flat_table(config.model_dump(mode="json")) for config in (saved, given))
+    return [
+        key
+        for key in sorted({*one, *other})
+        if one.get(key) != other.get(key) and decides_results(key)
+    ]

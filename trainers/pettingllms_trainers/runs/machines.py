@@ -1,0 +1,114 @@
+"""Where the policies and environments of a run live: in this process, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pettingllms import TextEnv
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.rollout.episode import Episodes, LocalEpisodes
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.policies.fixed import Player
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.ranks import Ranks
+
+__all__ = ["Machines", "local_episodes", "open_machines"]
+
+
+class Machines(Protocol):
+    """Builds what computes."""
+
+    def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
+        """Load the models, start the engines and return who plays which role.
+
+        Args:
+            players: Policies without weights.
+
+        Raises:
+            PettingLLMsError: A model cannot be loaded, or an engine not be started.
+        """
+        ...
+
+    def build_episodes(
+        self, environments: tuple[TextEnv[Any], TextEnv[Any]]
+    ) -> tuple[Episodes, Episodes]:
+        """Return the places where episodes are played.
+
+        Args:
+            environments: For training, and of the held-out split.
+
+        Raises:
+            PettingLLMsError: An environment cannot be made there.
+        """
+        ...
+
+    def check_directory(self, directory: Path) -> None:
+        """Make sure that a directory is there for all that will write into it.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        ...
+
+
+def local_episodes(
+    config: Config, environments: tuple[TextEnv[Any], TextEnv[Any]]
+) -> tuple[Episodes, Episodes]:
+    """Return episodes that are played in this process."""
+    num_threads = config.rollout.env_threads
+    training, held_out = environments
+    return LocalEpisodes(training, num_threads), LocalEpisodes(held_out, num_threads)
+
+
+class ThisProcess:
+    """All in this process, of which a launcher may have started several; see `Machines`."""
+
+    def __init__(self, config: Config, ranks: Ranks) -> None:
+        self._config, self._ranks = config, ranks
+
+    def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
+        """See `Machines.build_pool`."""
+        # Imported here: torch and transformers take seconds, and bad input needs neither.
+        from pettingllms_trainers.backends.build import build_policies, build_pool, prepare_libraries
+
+        prepare_libraries(self._config)
+        policies = build_policies(self._config, self._ranks)
+        return build_pool(self._config, policies, players, self._ranks)
+
+    def build_episodes(
+        self, environments: tuple[TextEnv[Any], TextEnv[Any]]
+    ) -> tuple[Episodes, Episodes]:
+        """See `Machines.build_episodes`."""
+        return local_episodes(self._config, environments)
+
+    def check_directory(self, directory: Path) -> None:
+        """See `Machines.check_directory`."""
+
+
+@contextlib.contextmanager
+def open_machines(config: Config, ranks: Ranks) -> Iterator[Machines]:
+    """Reserve what the configuration wants, for as long as the run takes.
+
+    Args:
+        config: The run's configuration.
+        ranks: The processes that a launcher has started.
+
+    Raises:
+        ConfigError: It cannot be had.
+    """
+    if not config.ray.enabled:
+        yield ThisProcess(config, ranks)
+        return
+    if ranks.size > 1:
+        raise ConfigError(
+            f"ray.enabled = true with {ranks.size} processes of a launcher: Ray starts its own. "
+            "Start one process, without torchrun or deepspeed"
+        )
+    # Imported here: only this one needs Ray.
+    from pettingllms_trainers.backends.ray.machines import open_ray_machines
+
+    with open_ray_machines(config) as machines:
+        yield machines

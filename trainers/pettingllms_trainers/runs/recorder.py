@@ -1,0 +1,117 @@
+"""Everything a run writes for people and programs, apart from checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pettingllms_trainers.runs.trackers import Boards
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.runs.evaluate import Arm
+from pettingllms_trainers.algorithm.groups import ScoredGroups
+from pettingllms_trainers.runs.metrics import checked
+from pettingllms_trainers.runs.plots import plot_learning_curve
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.runs.progress import Progress
+from pettingllms_trainers.runs.report import build_report
+from pettingllms_trainers.runs.folder import RunFiles, read_lines, whole_directory, write_atomically
+from pettingllms_trainers.runs.tree_json import tree_to_json
+from pettingllms_trainers.types import RolloutTree
+
+__all__ = ["Recorder", "SilentRecorder"]
+
+
+class Recorder:
+    """Writes the lines of train steps and evaluations, and the results at the end.
+
+    Args:
+        files: Where to.
+        config: The run's configuration.
+        progress: What people see meanwhile.
+        boards: Get the metrics too.
+    """
+
+    def __init__(self, files: RunFiles, config: Config, progress: Progress, boards: Boards) -> None:
+        self._files = files
+        self._config = config
+        self._progress = progress
+        self._boards = boards
+
+    def start_at(self, step: int) -> None:
+        """Forget what was written after a step, -1 for everything."""
+        self._files.forget_after(step)
+        self._boards.start_at(step)
+
+    def note(self, text: str) -> None:
+        """Tell people what happens outside train steps."""
+        self._progress.note(text)
+
+    def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics after a train step; step 0 is the start.
+
+        Raises:
+            TrainerError: A value is not finite.
+        """
+        self._files.append(self._files.metrics, step, checked(metrics))
+        self._boards.write(step, metrics)
+        if step > 0:
+            self._progress.step(step, metrics)
+
+    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredGroups) -> None:
+        """Write some rollout trees of a train step, when the configuration wants them."""
+        logging = self._config.logging
+        if logging.rollouts_every and step % logging.rollouts_every == 0:
+            for tree in trees[: logging.num_rollouts]:
+                self._files.append(self._files.rollouts, step, tree_to_json(tree, scored.groups))
+
+    def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
+        """Write a held-out evaluation."""
+        self._files.append(self._files.evaluations, step, line)
+
+    def policies(self, pool: PolicyPool) -> None:
+        """Write the trainable policies as ordinary Hugging Face directories."""
+        for name, updater in pool.updaters().items():
+            final = self._files.policies / name
+            with whole_directory(final) as partial:
+                updater.save_pretrained(partial, final=final)
+
+    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
+        """Write policies, report and learning curve; return the report."""
+        evaluations = read_lines(self._files.evaluations)
+        played = {name: arm.to_json() for name, arm in final_arms.items()}
+        report = build_report(evaluations, played)
+        self.policies(pool)
+        write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
+        plot_learning_curve(self._files.curve, evaluations, title=self._config.env.id)
+        return report
+
+
+class SilentRecorder(Recorder):
+    """That of a rank which is not the main one: writes nothing, and helps where all are needed."""
+
+    def start_at(self, step: int) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Check the metrics; see `Recorder.metrics`."""
+        checked(metrics)
+
+    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredGroups) -> None:
+        """Do nothing."""
+
+    def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def policies(self, pool: PolicyPool) -> None:
+        """Have a part in writing the policies: the main rank has the files."""
+        for name, updater in pool.updaters().items():
+            updater.save_pretrained(self._files.policies / name)
+
+    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
+        """Have a part in writing the policies; return an empty report."""
+        self.policies(pool)
+        return {}

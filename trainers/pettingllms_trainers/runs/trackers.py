@@ -1,0 +1,120 @@
+"""Where metrics go besides metrics.jsonl: TensorBoard files and Weights & Biases, both optional."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pettingllms_trainers.config import Config, LoggingConfig
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.runs.folder import write_atomically
+
+__all__ = ["Boards", "check_boards"]
+
+_RUN_ID = "wandb_run_id.txt"
+
+
+def check_boards(logging: LoggingConfig) -> None:
+    """Find out whether the boards that a configuration asks for can be used.
+
+    Raises:
+        ConfigError: A package is missing.
+    """
+    if logging.wandb_project and importlib.util.find_spec("wandb") is None:
+        raise ConfigError(
+            f"logging.wandb_project = {logging.wandb_project!r} needs the package wandb, which is "
+            'not installed: pip install "pettingllms-trainers[wandb]", or leave the key out'
+        )
+
+
+class Boards:
+    """The boards of a run, open while this object is used as a context.
+
+    Args:
+        directory: That of the run.
+        config: The run's configuration.
+    """
+
+    def __init__(self, directory: Path, config: Config) -> None:
+        self._directory, self._config = directory, config
+        self._tensorboard: Any = None
+        self._wandb: Any = None
+
+    def __enter__(self) -> Self:
+        """Open the run at Weights & Biases, if it is wanted; a resumed run goes on there.
+
+        Raises:
+            ConfigError: Weights & Biases refuses.
+        """
+        if self._config.logging.wandb_project:
+            self._wandb = _wandb_run(self._directory, self._config)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Write what is buffered and tell whether the run went well."""
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.finish(exit_code=0 if error is None else 1)
+
+    def start_at(self, step: int) -> None:
+        """Forget what TensorBoard was given after a step, -1 for everything."""
+        is_on = self._config.logging.tensorboard
+        if is_on and importlib.util.find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter  # slow, and only when it is used
+
+            folder = str(self._directory / "tensorboard")
+            self._tensorboard = SummaryWriter(folder, purge_step=step + 1)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a step.
+
+        Weights & Biases cannot forget: the steps that a resumed run repeats stay there as they are.
+        """
+        if self._tensorboard is not None:
+            for name, value in metrics.items():
+                self._tensorboard.add_scalar(name, value, step)
+        if self._wandb is not None and step >= self._wandb.step:
+            self._wandb.log(dict(metrics), step=step, commit=True)
+
+
+def _wandb_run(directory: Path, config: Config) -> Any:
+    wandb = importlib.import_module("wandb")  # slow, and only when it is used
+    logging = config.logging
+    try:
+        return wandb.init(
+            project=logging.wandb_project,
+            entity=logging.wandb_entity or None,
+            name=logging.wandb_name or directory.name,
+            id=_run_id(directory),
+            resume="allow",
+            dir=str(directory),
+            mode=None if logging.wandb_mode == "auto" else logging.wandb_mode,
+            config=config.model_dump(mode="json"),
+            # A table that is redrawn would fill the console log.
+            settings=wandb.Settings(console="off"),
+        )
+    except wandb.errors.Error as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise ConfigError(
+            f"logging.wandb_project = {logging.wandb_project!r}: Weights & Biases refuses: "
+            f'{reason}. Log in with `wandb login`, or set logging.wandb_mode = "offline"'
+        ) from error
+
+
+def _run_id(directory: Path) -> str:
+    """Return the run's name at Weights & Biases, the same when it is resumed."""
+    path = directory / _RUN_ID
+    if not path.is_file():
+        write_atomically(path, secrets.token_hex(8) + "\n")
+    return path.read_text(encoding="utf-8").strip()

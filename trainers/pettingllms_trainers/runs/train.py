@@ -1,0 +1,151 @@
+"""The training loop: rollouts, groups, advantages, updates; evaluated, recorded, resumable."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
+from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.rollout.demonstrations import WarmStart
+from pettingllms_trainers.algorithm.groups import score_groups, training_groups
+from pettingllms_trainers.runs.held_out import HeldOutSet
+from pettingllms_trainers.runs.metrics import rollout_metrics, timing_metrics, update_metrics
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.runs.recorder import Recorder
+from pettingllms_trainers.rollout.sampler import Sampler, num_candidates_per_decision
+from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.types import RolloutTree
+
+__all__ = ["Trainer"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trainer:
+    """One run of AT-GRPO.
+
+    Source:
+        Stronger-MAS (arXiv 2510.11062), algorithm 1. Changed: see `advantage.py` and `loss.py`.
+    """
+
+    config: Config
+    pool: PolicyPool
+    warm_start: WarmStart
+    sampler: Sampler
+    held_out: HeldOutSet
+    recorder: Recorder
+    checkpoints: Path
+    stop: StopRequest
+
+    def run(self) -> dict[str, Any] | None:
+        """Train from the newest checkpoint to the end; return the report.
+
+        Returns:
+            None when a signal stopped the run; then a checkpoint has been written.
+
+        Raises:
+            TrainerError: A checkpoint cannot be used, too many rollouts failed, or the training
+                has diverged.
+            StopRequested: A signal came during the warm start, when there was nothing to save.
+        """
+        config, step = self.config, self._restore()
+        if step is None:
+            self._begin()
+            step = 0
+        while step < config.num_steps and not self.stop.is_wanted():
+            if (metrics := self._take_step(step)) is None:
+                break
+            step += 1
+            if step == config.num_steps or _is_due(step, config.evaluation.every):
+                metrics |= self._evaluate(step)
+            self.recorder.metrics(step, metrics)
+            if _is_due(step, config.checkpoint.every):
+                self._save(step)
+        self._save(step)
+        if step < config.num_steps:
+            return None
+        return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
+
+    def _restore(self) -> int | None:
+        """Go back to the newest checkpoint; return its step, None when there is none."""
+        checkpoint = load_checkpoint(self.checkpoints, config_hash=config_hash(self.config))
+        self.recorder.start_at(-1 if checkpoint is None else checkpoint.step)
+        if checkpoint is None:
+            return None
+        for name, updater in self.pool.updaters().items():
+            updater.load_state(checkpoint.policies[name])
+        self.sampler.num_levels_used = checkpoint.num_levels_used
+        self.pool.push_weights()
+        self.recorder.note(f"going on after train step {checkpoint.step}")
+        return checkpoint.step
+
+    def _begin(self) -> None:
+        """Imitate demonstrations, if wanted, and evaluate before the first train step."""
+        self.pool.release_engines()
+        metrics = self.warm_start.run(self.recorder.note)
+        self.pool.push_weights()
+        self.recorder.metrics(0, metrics | self._evaluate(0))
+        self._save(0)
+
+    def _take_step(self, step: int) -> dict[str, float] | None:
+        """Sample and learn; None when a signal came before anything has changed."""
+        started = time.perf_counter()
+        sample = self.sampler.rollouts(step)
+        rollout_s = time.perf_counter() - started
+        if self.stop.is_wanted():
+            return None
+        metrics = self._learn(step + 1, sample.trees)
+        self.sampler.num_levels_used += sample.num_levels
+        return metrics | {
+            "rollout/num_refills": sample.num_refills,
+            "time/rollout_s": rollout_s,
+            "time/step_s": time.perf_counter() - started,
+        }
+
+    def _learn(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
+        """Update every policy on its groups."""
+        scored = score_groups(trees, Estimator(**self.config.advantage.model_dump()))
+        self.recorder.rollouts(step, trees, scored)
+        data = training_groups(scored.groups)
+        self.pool.release_engines()
+        started = time.perf_counter()
+        stats = self.pool.update(data)
+        update_s = time.perf_counter() - started
+        self.pool.push_weights()
+        sync_s = time.perf_counter() - started - update_s
+        generate_s = self.pool.take_generate_s()
+        return {
+            **rollout_metrics(trees, scored, num_candidates_per_decision(self.config.rollout)),
+            **update_metrics(stats),
+            **timing_metrics(trees, stats, generate_s=generate_s, update_s=update_s),
+            "time/sync_s": sync_s,
+        }
+
+    def _evaluate(self, step: int) -> dict[str, float]:
+        """Play the held-out levels."""
+        started = time.perf_counter()
+        arms = self.held_out.play(self.pool)
+        if step == 0:
+            arms |= self.held_out.play_references()
+        self.pool.take_generate_s()
+        self.recorder.evaluation(step, self.held_out.line(arms))
+        figures = {name: value for arm in arms.values() for name, value in arm.metrics().items()}
+        return {**figures, "time/evaluate_s": time.perf_counter() - started}
+
+    def _save(self, step: int) -> None:
+        save_checkpoint(
+            self.checkpoints,
+            self.pool.updaters(),
+            step=step,
+            num_levels_used=self.sampler.num_levels_used,
+            config_hash=config_hash(self.config),
+            keep=self.config.checkpoint.keep,
+            ranks=self.pool.ranks,
+        )
+
+
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
