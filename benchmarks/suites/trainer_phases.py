@@ -11,17 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pettingllms_trainers.backends.build import build_policies, build_pool, build_trainer
-from pettingllms_trainers.runs.trackers import Boards
+from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.policies.pool import Policy
+from pettingllms_trainers.policies.protocols import Encode
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import Branch, LocalEpisodes, Situation
-from pettingllms_trainers.policies.pool import Batcher, Encode, Policy
+from pettingllms_trainers.runs.assembly import build_trainer
+from pettingllms_trainers.runs.folder import RunFiles
 from pettingllms_trainers.runs.progress import SilentProgress
 from pettingllms_trainers.runs.recorder import Recorder
-from pettingllms_trainers.runs.folder import RunFiles
-from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.runs.trackers import Boards
 from pettingllms_trainers.runs.train import Trainer
+from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
 
 PHASES: tuple[str, ...] = ("environment", "encode", "generate", "update", "other")

@@ -28,11 +28,17 @@ from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3Fo
 
 from pettingllms_trainers.backends.hf.attention import use_layouts
 from pettingllms_trainers.backends.hf.decoders import ExpandedDecoder, SharedPrefixDecoder
-from pettingllms_trainers.backends.hf.decoding import Limits, generate
+from pettingllms_trainers.backends.hf.decoding import generate
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updating import TrainingSettings, Updater
 from pettingllms_trainers.config import LossConfig, OptimizerConfig
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
-from pettingllms_trainers.types import GenerateRequest, SampledCompletion, Sampling, TrainingGroup
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    Limits,
+    SampledCompletion,
+    Sampling,
+    TrainingGroup,
+)
 
 TOKENIZER = build_tokenizer(CHARACTERS)
 LOSS = LossConfig(clip_low=0.2, clip_high=0.28, entropy_coefficient=0.02)

@@ -17,13 +17,13 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from pettingllms import PromptTemplate, TextEnv, Transition
 from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.algorithm.groups import ScoredGroups, score_groups, training_groups
 from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.algorithm.groups import ScoredGroups, score_groups, training_groups
-from pettingllms_trainers.rollout.tree import episode_specs
 from pettingllms_trainers.rollout.sampler import Sampler
+from pettingllms_trainers.rollout.tree import episode_specs
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, UpdateStats
 

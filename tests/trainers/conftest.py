@@ -8,9 +8,10 @@ import pytest
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.policies.pool import Policy, PolicyPool
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.policies.pool import Batcher, Policy, PolicyPool
 from pettingllms_trainers.rollout.tree import EpisodeSpec, RolloutSettings, play_episodes
 from pettingllms_trainers.types import Completion, Sampling
 

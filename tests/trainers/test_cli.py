@@ -11,7 +11,7 @@ import pettingllms_trainers.runs.train as train_module
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.runs.folder import read_lines
+from pettingllms_trainers.files import read_lines
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from pettingllms_trainers.errors import (
     UpdateError,
     WorkerLost,
 )
-from pettingllms_trainers.runs.export import export_policy
 from pettingllms_trainers.ranks import num_launched
+from pettingllms_trainers.runs.export import export_policy
 
 __all__ = ["main"]
 

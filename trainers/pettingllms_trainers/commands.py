@@ -12,17 +12,17 @@ from typing import Any
 from rich.console import Console
 
 from pettingllms import TextEnv
-from pettingllms_trainers.runs.trackers import Boards, check_boards
 from pettingllms_trainers.config import Config, LoggingConfig
-from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.runs.machines import Machines, open_machines
 from pettingllms_trainers.policies.fixed import Player, open_players
-from pettingllms_trainers.runs.progress import progress_view
 from pettingllms_trainers.ranks import Ranks, joined_ranks
+from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.machines import Machines, open_machines
+from pettingllms_trainers.runs.progress import progress_view
 from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
 from pettingllms_trainers.runs.report import report_table
-from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.trackers import Boards, check_boards
 from pettingllms_trainers.stopping import StopRequest, StopRequested
 
 __all__ = ["train", "warm_start"]
@@ -65,7 +65,7 @@ def _train(
     _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
     # Imported here: torch and transformers take seconds, and bad input needs neither.
-    from pettingllms_trainers.backends.build import build_trainer
+    from pettingllms_trainers.runs.assembly import build_trainer
 
     console = Console(quiet=not pool.ranks.is_main)
     progress = progress_view(config.logging.progress, console, config.num_steps)

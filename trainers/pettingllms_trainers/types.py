@@ -21,6 +21,7 @@ __all__ = [
     "GroupKey",
     "Imitation",
     "ImitationStep",
+    "Limits",
     "RolloutStatus",
     "RolloutTree",
     "SampledCompletion",
@@ -61,6 +62,18 @@ class GenerateRequest:
     """How to draw them."""
     seed: int
     """Decides the draws together with the weights; other requests of a call do not matter."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a request is checked against: what the model and the machine can hold."""
+
+    max_batch_tokens: int
+    """Tokens of prompts and completions, at their greatest lengths, that are held at once."""
+    context_length: int | None
+    """Longest prompt and completion together; None for no limit."""
+    vocab_size: int
+    """Number of token ids of the model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

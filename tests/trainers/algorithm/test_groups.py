@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.algorithm.groups import collect_groups, score_groups, training_groups
+from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
     Candidate,
     Completion,

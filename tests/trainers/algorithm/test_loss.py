@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.algorithm.batch import Targets
-from pettingllms_trainers.config import LossConfig
 from pettingllms_trainers.algorithm.loss import (
     Diagnostics,
     TokenStatistics,
@@ -16,6 +15,7 @@ from pettingllms_trainers.algorithm.loss import (
     policy_loss,
     token_statistics,
 )
+from pettingllms_trainers.config import LossConfig
 
 M, V = 6, 9
 

@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM
 
 from pettingllms_trainers.backends.deepspeed import check_deepspeed
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
-from pettingllms_trainers.runs.folder import read_lines
 
 # It calls torch by old names.
 pytestmark = [

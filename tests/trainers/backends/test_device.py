@@ -2,8 +2,8 @@
 
 import pytest
 
-from pettingllms_trainers.config import Config
 from pettingllms_trainers.backends.device import named_device
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 
 

@@ -5,7 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from pettingllms_trainers.backends.engines import AdapterEngine, AdapterSync, WeightSync, build_engines
+from pettingllms_trainers.backends.engines import (
+    AdapterEngine,
+    AdapterSync,
+    WeightSync,
+    build_engines,
+)
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import Sampling

@@ -9,13 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.config.merge import Layer
 from pettingllms_trainers.config.loading import dump_config, load_config, validate
+from pettingllms_trainers.config.merge import Layer
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.types import Sampling
 
-CONFIGS = sorted((Path(__file__).resolve().parents[2] / "trainers" / "configs").glob("*.toml"))
+CONFIGS = sorted((Path(__file__).resolve().parents[3] / "trainers" / "configs").glob("*.toml"))
 MINIMAL = """
 [env]
 id = "toy_echo_v0"

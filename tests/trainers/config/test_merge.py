@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.config.merge import Layer, merge_layers
 from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.config.merge import Layer, merge_layers
 from pettingllms_trainers.errors import ConfigError
 
 TASK = """

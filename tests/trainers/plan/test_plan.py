@@ -12,15 +12,15 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
 from pettingllms_trainers.backends.hf.packed import PackedLayout
+from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config, PolicyConfig
-from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import _LAYER_BYTES, Lengths, plan_memory
 from pettingllms_trainers.plan.shapes import shape_of
 from pettingllms_trainers.plan.view import plan_view, warnings_of
+from pettingllms_trainers.rollout.environments import make_environments
 
 GIB = 1 << 30
 SIZES = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "max_length": 128}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.view import warnings_of
+from pettingllms_trainers.rollout.environments import make_environments
 
 PAPER = Path(__file__).resolve().parents[3] / "trainers" / "configs" / "paper"
 TASKS = ("sokoban", "sudoku", "plan_path", "code", "math", "math_ensemble")

@@ -11,14 +11,14 @@ import pytest
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.algorithm.groups import score_groups, training_groups
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
-from pettingllms_trainers.algorithm.groups import score_groups, training_groups
-from pettingllms_trainers.runs.metrics import rollout_metrics
+from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.policies.fixed import Player, open_players
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.runs.folder import read_lines
+from pettingllms_trainers.runs.metrics import rollout_metrics
 from pettingllms_trainers.types import RolloutStatus, Sampling
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -3,8 +3,8 @@
 import pytest
 
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.rollout.environments import held_out_kwargs, make_environments
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.rollout.environments import held_out_kwargs, make_environments
 
 
 @pytest.fixture

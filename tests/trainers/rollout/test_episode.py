@@ -8,10 +8,10 @@ import threading
 import pytest
 
 import pettingllms
-from pettingllms_trainers.rollout.episode import Branch, Episode, LocalEpisodes
 from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.rollout.episode import Branch, Episode, LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.policies.pool import Batcher
 from pettingllms_trainers.rollout.tree import EpisodeSpec, RolloutSettings, play_episodes
 from pettingllms_trainers.types import GenerateRequest, RolloutStatus, Sampling
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.algorithm.groups import score_groups
 from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.algorithm.groups import score_groups
-from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import Sampler
 from pettingllms_trainers.stopping import StopRequest
 

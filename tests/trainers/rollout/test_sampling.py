@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.sampling import RowSampling, check_sampling, uniforms
+from pettingllms_trainers.backends.hf.sampling import RowSampling, uniforms
+from pettingllms_trainers.policies.requests import check_sampling
 from pettingllms_trainers.types import GenerateRequest, Sampling
 
 torch.set_num_threads(1)  # several at once are slower on models this small

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.rollout.selection import choose
 from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.policies.pool import Batcher
+from pettingllms_trainers.rollout.selection import choose
 from pettingllms_trainers.rollout.tree import episode_specs
 from pettingllms_trainers.types import Completion, GenerateRequest, RolloutStatus, Sampling
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pettingllms_trainers.backends.hf.state_file import read_state, write_state
-from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 
 
 class Weights:

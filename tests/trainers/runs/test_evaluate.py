@@ -6,14 +6,14 @@ import pytest
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.levels import manifest_of
-from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.rollout.episode import LocalEpisodes
+from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.runs.evaluate import (
     evaluate_policies,
     evaluate_references,
     held_out_specs,
 )
-from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.types import Sampling
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
-from pettingllms_trainers.runs.folder import RunFiles, read_lines, whole_directory, write_atomically
+from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
+from pettingllms_trainers.runs.folder import RunFiles
 
 
 def config(**values):

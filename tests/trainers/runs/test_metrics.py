@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.algorithm.groups import score_groups
+from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.runs.metrics import (
     METRICS,
     checked,
@@ -20,7 +20,12 @@ from pettingllms_trainers.runs.metrics import (
     update_metrics,
 )
 from pettingllms_trainers.runs.plots import plot_learning_curve
-from pettingllms_trainers.runs.progress import LiveProgress, PlainProgress, SilentProgress, progress_view
+from pettingllms_trainers.runs.progress import (
+    LiveProgress,
+    PlainProgress,
+    SilentProgress,
+    progress_view,
+)
 from pettingllms_trainers.runs.report import build_report, report_table
 from pettingllms_trainers.runs.tree_json import tree_to_json
 from pettingllms_trainers.types import UpdateStats

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
 from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
 
 
 class Writer:

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from pettingllms_trainers.cli import main
+from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
-from pettingllms_trainers.runs.folder import read_lines
 
 # One process imports torch and then forks a child per attempt, which saves seconds for each.
 DRIVER = """

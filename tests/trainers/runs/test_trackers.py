@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from pettingllms_trainers.runs.trackers import Boards, check_boards
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.runs.trackers import Boards, check_boards
 
 DOUBLE = """
 import json, os, pathlib

@@ -9,24 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+
+from pettingllms_trainers.config.algorithm import Baseline, Credit, Grouping, Norm
 
 __all__ = [
-    "Baseline",
-    "Credit",
     "Estimator",
-    "Grouping",
-    "Norm",
     "at_grpo",
     "has_signal",
     "leave_one_out",
     "suffix_sums",
 ]
-
-Grouping = Literal["at_grpo", "agent_turn", "agent", "turn", "trajectory", "none"]
-Credit = Literal["step", "return_to_go", "episode"]
-Baseline = Literal["mean", "leave_one_out"]
-Norm = Literal["std", "none"]
 
 # Rewards are sums of a few floats: a spread below this is rounding, and dividing by it is noise.
 _RELATIVE_TOLERANCE = 1e-9

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pettingllms_trainers.algorithm.advantage import Credit, Estimator, Grouping, has_signal, suffix_sums
+from pettingllms_trainers.algorithm.advantage import Estimator, has_signal, suffix_sums
+from pettingllms_trainers.config.algorithm import Credit, Grouping
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
     Group,

@@ -1,8 +1,7 @@
-"""From a configuration to the models and the other parts of a run."""
+"""From a configuration to the models and engines of its policies."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,32 +11,24 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
-from pettingllms import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.backends.device import named_device
+from pettingllms_trainers.backends.engines import build_engines
 from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
 from pettingllms_trainers.backends.hf.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter
-from pettingllms_trainers.rollout.demonstrations import WarmStart
-from pettingllms_trainers.backends.device import named_device
-from pettingllms_trainers.backends.engines import build_engines
-from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.runs.held_out import HeldOutSet
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
+from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import Player
-from pettingllms_trainers.policies.pool import Batcher, Policy, PolicyPool
+from pettingllms_trainers.policies.pool import Policy, PolicyPool
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.runs.recorder import Recorder
-from pettingllms_trainers.runs.folder import RunFiles
-from pettingllms_trainers.rollout.sampler import Sampler, sampling_of
-from pettingllms_trainers.stopping import StopRequest
-from pettingllms_trainers.runs.train import Trainer
+from pettingllms_trainers.rollout.sampler import sampling_of
 
-__all__ = ["build_policies", "build_pool", "build_trainer", "prepare_libraries"]
+__all__ = ["build_policies", "build_pool", "prepare_libraries"]
 
 
 def prepare_libraries(config: Config) -> None:
@@ -217,41 +208,3 @@ def build_pool(
             sync=sync,
         )
     return PolicyPool(policies=members, roles=config.roles, players=players or {}, ranks=ranks)
-
-
-def build_trainer(
-    config: Config,
-    environments: tuple[TextEnv[Any], TextEnv[Any]],
-    pool: PolicyPool,
-    recorder: Recorder,
-    files: RunFiles,
-    *,
-    episodes: tuple[Episodes, Episodes],
-    stop: StopRequest,
-    runner: asyncio.Runner,
-) -> Trainer:
-    """Put the parts of a run together.
-
-    Args:
-        config: The run's configuration.
-        environments: For training, and of the held-out split; see `environments.make_environments`.
-        pool: See `build_pool`.
-        recorder: Writes what happens.
-        files: An opened run directory.
-        episodes: Where these environments are played.
-        stop: Tells when to stop early.
-        runner: Runs rollouts; one event loop for the whole run.
-    """
-    env, held_out_env = environments
-    training_episodes, held_out_episodes = episodes
-    failures = FailureLog(config.rollout.max_failed_fraction)
-    return Trainer(
-        config=config,
-        pool=pool,
-        warm_start=WarmStart(config, env, pool, stop),
-        sampler=Sampler(training_episodes, pool, config, failures, runner, stop),
-        held_out=HeldOutSet(held_out_env, held_out_episodes, config, failures, runner),
-        recorder=recorder,
-        checkpoints=files.checkpoints,
-        stop=stop,
-    )

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.versions import require_version
 
+from pettingllms_trainers.algorithm.minibatch import WeightedGroup
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, ConfigError
-from pettingllms_trainers.algorithm.minibatch import WeightedGroup
 from pettingllms_trainers.ranks import Ranks, leave_group
 from pettingllms_trainers.types import SampledCompletion, TrainingGroup
 

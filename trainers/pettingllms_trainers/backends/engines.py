@@ -18,7 +18,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.engine import VLLMEngine
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.pool import Generate, Sync
+from pettingllms_trainers.policies.protocols import Generate, Sync
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import Completion, GenerateRequest
 

@@ -10,8 +10,8 @@ from pettingllms_trainers.config.algorithm import (
     RoleSamplingConfig,
     RolloutConfig,
 )
-from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
+from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
 from pettingllms_trainers.config.policies import PolicyConfig
 from pettingllms_trainers.config.root import Config, config_hash, decides_results, flat_table
 from pettingllms_trainers.config.run import (

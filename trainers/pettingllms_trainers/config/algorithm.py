@@ -6,16 +6,26 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithm.advantage import Baseline, Credit, Grouping, Norm
 from pettingllms_trainers.config.section import Section
 
 __all__ = [
+    "Advance",
     "AdvantageConfig",
+    "Baseline",
+    "Credit",
+    "Grouping",
     "LossConfig",
+    "Norm",
     "OptimizerConfig",
     "RoleSamplingConfig",
     "RolloutConfig",
 ]
+
+Advance = Literal["greedy", "random", "softmax"]
+Grouping = Literal["at_grpo", "agent_turn", "agent", "turn", "trajectory", "none"]
+Credit = Literal["step", "return_to_go", "episode"]
+Baseline = Literal["mean", "leave_one_out"]
+Norm = Literal["std", "none"]
 
 _StopText = Annotated[str, Field(min_length=1)]
 _Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -41,7 +51,7 @@ class RolloutConfig(Section):
     """E: levels per train step, one rollout tree each."""
     num_candidates: int = Field(default=4, ge=2)
     """K: candidates per decision, or episodes per level in parallel mode."""
-    advance: Literal["greedy", "random", "softmax"] = "greedy"
+    advance: Advance = "greedy"
     """Candidate an episode goes on with: the best (the paper), any, or by softmax of rewards."""
     advance_temperature: float = Field(default=1.0, gt=0)
     """Divides the rewards in softmax advance."""

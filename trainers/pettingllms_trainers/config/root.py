@@ -15,8 +15,8 @@ from pettingllms_trainers.config.algorithm import (
     OptimizerConfig,
     RolloutConfig,
 )
-from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
+from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.policies import (
     PolicyConfig,
     base_groups,
@@ -24,7 +24,6 @@ from pettingllms_trainers.config.policies import (
     check_name,
     check_player,
 )
-from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.config.run import (
     CheckpointConfig,
     EnvConfig,
@@ -32,6 +31,7 @@ from pettingllms_trainers.config.run import (
     LoggingConfig,
     WarmStartConfig,
 )
+from pettingllms_trainers.config.section import Section
 
 __all__ = ["Config", "config_hash", "decides_results", "flat_table"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from pettingllms_trainers.config import Config
 from pettingllms_trainers.backends.device import named_device
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.ranks import num_launched
 
 __all__ = ["Devices", "devices_of"]

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen3Config
 
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
 from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.config.policies import TINY, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
 
 __all__ = ["ModelShape", "shape_of"]
 

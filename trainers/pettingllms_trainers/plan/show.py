@@ -8,13 +8,13 @@ from pathlib import Path
 from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
-from pettingllms_trainers.runs.trackers import check_boards
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.view import plan_view
+from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.trackers import check_boards
 
 __all__ = ["show_plan"]
 

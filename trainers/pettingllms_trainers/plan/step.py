@@ -11,9 +11,9 @@ from transformers import AutoTokenizer
 
 from pettingllms import TextEnv, role_of
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import TINY, PolicyConfig
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.plan.memory import Lengths
 from pettingllms_trainers.plan.shapes import ModelShape
 from pettingllms_trainers.rollout.sampler import num_candidates_per_decision, sampling_of

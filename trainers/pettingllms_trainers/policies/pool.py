@@ -1,205 +1,22 @@
-"""The seams of the trainer, `Generate`, `Update` and `Sync`, and who plays which role."""
+"""Policies, and which policy plays which role."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TypeVar
 
+from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import Player
+from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, Update
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import (
-    Completion,
-    Demonstration,
-    GenerateRequest,
-    Imitation,
-    ImitationStep,
-    TrainingGroup,
-    UpdateStats,
-)
+from pettingllms_trainers.types import TrainingGroup, UpdateStats
 
-if TYPE_CHECKING:  # the value is plain, its module needs torch
-    from pettingllms_trainers.backends.hf.decoding import Limits
-
-__all__ = [
-    "Batcher",
-    "Encode",
-    "EncodeAnswer",
-    "Generate",
-    "Policy",
-    "PolicyPool",
-    "Sync",
-    "Update",
-]
+__all__ = ["Policy", "PolicyPool"]
 
 _PartT = TypeVar("_PartT")
 _ResultT = TypeVar("_ResultT")
-
-Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
-"""Chat messages to prompt token ids, the generation prompt included."""
-
-
-EncodeAnswer = Callable[[str], tuple[int, ...]]
-"""The text of an answer to completion token ids, the end token included."""
-
-
-class Generate(Protocol):
-    """An engine that samples completions from a policy's present weights."""
-
-    @property
-    def is_concurrent(self) -> bool:
-        """Whether calls of `generate` may overlap, because it waits for somebody else's work.
-
-        If not, it computes in the calling thread and is called again when it is done.
-        """
-        ...
-
-    @property
-    def limits(self) -> Limits:
-        """What `check` compares a request with; a plain value."""
-        ...
-
-    def check(self, request: GenerateRequest) -> None:
-        """Make sure, at little cost, that the engine can answer a request.
-
-        Raises:
-            InvalidArgument: It cannot, whatever the weights: the prompt is too long, for example.
-        """
-        ...
-
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
-        """Return the completions of each request, in order.
-
-        A request's result depends on the request and the weights only, up to float rounding. A
-        completion that could not be made is left out; an engine that cannot go on raises.
-        """
-        ...
-
-
-class Update(Protocol):
-    """The owner of a policy's weights."""
-
-    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
-        """Train on the groups of one step; sampling afterwards uses the new weights."""
-        ...
-
-    def imitate(
-        self, demonstrations: Sequence[Demonstration], imitation: Imitation
-    ) -> Iterator[ImitationStep]:
-        """Fit the policy to demonstrations, step by step as the result is iterated.
-
-        A policy of another process does not wait for the iteration.
-        """
-        ...
-
-    def save_state(self, directory: Path) -> None:
-        """Write all that an exact resume needs as files into a directory, which exists."""
-        ...
-
-    def load_state(self, directory: Path) -> None:
-        """Go on exactly where `save_state` was called.
-
-        Raises:
-            CheckpointError: The files are damaged or of another model; nothing was changed.
-        """
-        ...
-
-    def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
-        """Write weights and tokenizer as an ordinary Hugging Face directory.
-
-        Args:
-            directory: Where to write.
-            final: Where the directory will be moved to; None when it stays.
-        """
-        ...
-
-
-class Sync(Protocol):
-    """The way of an updater's weights to an engine that has a copy of them."""
-
-    def release(self) -> None:
-        """Free what an update may need. Nothing is generated before the next `push`."""
-        ...
-
-    def push(self) -> None:
-        """Give the engine the present weights: sampling afterwards uses them, and only them.
-
-        Raises:
-            GenerationError: The engine cannot take them.
-        """
-        ...
-
-
-class Batcher:
-    """Joins requests of concurrent coroutines into one engine call.
-
-    The call starts once every coroutine that can run has asked, so batches are as big as they can
-    be and depend on nothing but the order in which the coroutines were started. Requests that come
-    while the engine computes share the next call.
-
-    Args:
-        engine: Answers.
-        overlaps: Whether coroutines go on while the engine computes. What shares a call then
-            depends on timing.
-    """
-
-    def __init__(self, engine: Generate, *, overlaps: bool = False) -> None:
-        self.engine = engine
-        """Answers."""
-        self._overlaps = overlaps
-        self._turn = asyncio.Lock()
-        self._requests: list[GenerateRequest] = []
-        self._flight: asyncio.Task[list[list[Completion]]] | None = None
-        self._num_flights = 0
-        self._busy_since_s = 0.0
-        self.generate_s = 0.0
-        """Wall time in which the engine worked since it was last set to 0."""
-
-    async def sample(self, request: GenerateRequest) -> list[Completion]:
-        """Return the completions of one request; raises what the engine raises.
-
-        Raises:
-            InvalidArgument: The engine cannot answer it. Requests that would have shared its call
-                are not affected.
-        """
-        self.engine.check(request)
-        index = len(self._requests)
-        self._requests.append(request)
-        if self._flight is None:
-            # A new task runs after all coroutines that are ready now: they join this flight.
-            self._flight = asyncio.get_running_loop().create_task(self._fly())
-        return (await asyncio.shield(self._flight))[index]
-
-    async def _fly(self) -> list[list[Completion]]:
-        async with contextlib.nullcontext() if self.engine.is_concurrent else self._turn:
-            requests, self._requests, self._flight = self._requests, [], None
-            completions = await self._timed(requests)
-        if len(completions) != len(requests):
-            raise RuntimeError(
-                f"the engine answered {len(requests)} requests with {len(completions)} results"
-            )
-        return completions
-
-    async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
-        if not self._num_flights:
-            self._busy_since_s = time.perf_counter()
-        self._num_flights += 1
-        try:
-            return await self._generate(requests)
-        finally:
-            self._num_flights -= 1
-            if not self._num_flights:
-                self.generate_s += time.perf_counter() - self._busy_since_s
-
-    async def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
-        if self.engine.is_concurrent or not self._overlaps:
-            return await self.engine.generate(requests)
-        return await asyncio.to_thread(lambda: asyncio.run(self.engine.generate(requests)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

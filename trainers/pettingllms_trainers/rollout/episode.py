@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pettingllms import TextEnv
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EnvironmentFailure
 
-__all__ = ["Branch", "Episode", "Episodes", "LocalEpisodes", "Situation"]
+__all__ = ["Branch", "Episode", "Episodes", "LocalEpisodes", "Situation", "local_episodes"]
 
 ResultT = TypeVar("ResultT")
 
@@ -227,3 +228,12 @@ class LocalEpisodes:
             return method(argument)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, method, argument)
+
+
+def local_episodes(
+    config: Config, environments: tuple[TextEnv[Any], TextEnv[Any]]
+) -> tuple[Episodes, Episodes]:
+    """Return episodes that are played in this process."""
+    num_threads = config.rollout.env_threads
+    training, held_out = environments
+    return LocalEpisodes(training, num_threads), LocalEpisodes(held_out, num_threads)

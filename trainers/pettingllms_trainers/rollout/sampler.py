@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pettingllms_trainers.algorithm.advantage import Estimator
+from pettingllms_trainers.algorithm.groups import score_groups
 from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfig
+from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.algorithm.groups import score_groups
-from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.tree import RolloutSettings, episode_specs, play_episodes
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, Sampling

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Literal
 
-__all__ = ["Advance", "choose"]
+from pettingllms_trainers.config.algorithm import Advance
 
-Advance = Literal["greedy", "random", "softmax"]
+__all__ = ["choose"]
 
 
 def choose(

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from pettingllms import role_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.rollout.selection import Advance, choose
-from pettingllms_trainers.rollout.episode import Branch, Episodes, Situation
+from pettingllms_trainers.config.algorithm import Advance
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
-from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.policies.fixed import Player
 from pettingllms_trainers.policies.pool import Policy, PolicyPool
+from pettingllms_trainers.rollout.episode import Branch, Episodes, Situation
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.selection import choose
 from pettingllms_trainers.types import (
     Candidate,
     Completion,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.files import fsync_path
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.runs.folder import fsync_path
 
 __all__ = ["Checkpoint", "Saves", "load_checkpoint", "save_checkpoint"]
 

@@ -12,9 +12,9 @@ from pettingllms import TextEnv
 from pettingllms.evaluation.levels import level_seed, manifest_of
 from pettingllms.evaluation.statistics import wilson_interval
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.scripted import play_reference
 from pettingllms_trainers.rollout.tree import EpisodeSpec, RolloutSettings, play_episodes
 from pettingllms_trainers.types import RolloutStatus, RolloutTree, Sampling

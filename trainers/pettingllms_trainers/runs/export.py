@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pettingllms.errors import suggestion
-from pettingllms_trainers.runs.checkpoint import load_checkpoint
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import CheckpointError, ConfigError, OutputDirError
-from pettingllms_trainers.runs.folder import RunFiles, whole_directory
+from pettingllms_trainers.files import whole_directory
+from pettingllms_trainers.runs.checkpoint import load_checkpoint
+from pettingllms_trainers.runs.folder import RunFiles
 
 __all__ = ["export_policy"]
 

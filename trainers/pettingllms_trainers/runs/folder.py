@@ -14,22 +14,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.config import Config, config_hash, decides_results, flat_table
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
+from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
 
-__all__ = ["RunFiles", "fsync_path", "read_lines", "whole_directory", "write_atomically"]
+__all__ = ["RunFiles"]
 
 _LINE_FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
-_PARTIAL = ".partial"
 
 
 class RunFiles:
@@ -115,68 +113,8 @@ class RunFiles:
 
     def _has_content(self) -> bool:
         return self.directory.is_dir() and any(
-            not path.name.endswith(_PARTIAL) for path in self.directory.iterdir()
+            not path.name.endswith(PARTIAL) for path in self.directory.iterdir()
         )
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a JSONL file; a last line that a crash cut off is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    whole, _, _ = text.rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a crash leaves the old or the new content."""
-    partial = path.with_name(f".{path.name}{_PARTIAL}")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    fsync_path(path.parent)
-
-
-@contextlib.contextmanager
-def whole_directory(final: Path) -> Iterator[Path]:
-    """Write a directory so that a crash leaves none of that name or a whole one.
-
-    Args:
-        final: Its path; a directory that is there is replaced.
-
-    Yields:
-        An empty hidden directory beside it to write into, which is moved there at the end of the
-        context, and removed after an error.
-    """
-    partial = final.with_name(f".{final.name}{_PARTIAL}")
-    old = final.with_name(f".{final.name}.old{_PARTIAL}")
-    for leftover in (partial, old):
-        if leftover.exists():
-            shutil.rmtree(leftover)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        for path in (*partial.rglob("*"), partial):
-            fsync_path(path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    if final.exists():
-        os.replace(final, old)  # a directory takes the place of an empty one only
-    os.replace(partial, final)
-    fsync_path(final.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def fsync_path(path: Path) -> None:
-    """Make a file, or the names in a directory, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _differences(saved: Config, given: Config) -> list[str]:

@@ -8,17 +8,17 @@ from typing import Any
 
 from pettingllms import TextEnv, role_of
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.environments import held_out_kwargs
 from pettingllms_trainers.rollout.episode import Episodes
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.runs.evaluate import (
     Arm,
     evaluate_policies,
     evaluate_references,
     held_out_specs,
 )
-from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.sampler import sampling_of
 
 __all__ = ["HeldOutSet"]
 

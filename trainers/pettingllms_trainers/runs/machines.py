@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.rollout.episode import Episodes, LocalEpisodes
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import Player
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.episode import Episodes, local_episodes
 
-__all__ = ["Machines", "local_episodes", "open_machines"]
+__all__ = ["Machines", "open_machines"]
 
 
 class Machines(Protocol):
@@ -54,15 +54,6 @@ class Machines(Protocol):
         ...
 
 
-def local_episodes(
-    config: Config, environments: tuple[TextEnv[Any], TextEnv[Any]]
-) -> tuple[Episodes, Episodes]:
-    """Return episodes that are played in this process."""
-    num_threads = config.rollout.env_threads
-    training, held_out = environments
-    return LocalEpisodes(training, num_threads), LocalEpisodes(held_out, num_threads)
-
-
 class ThisProcess:
     """All in this process, of which a launcher may have started several; see `Machines`."""
 
@@ -72,7 +63,11 @@ class ThisProcess:
     def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
         """See `Machines.build_pool`."""
         # Imported here: torch and transformers take seconds, and bad input needs neither.
-        from pettingllms_trainers.backends.build import build_policies, build_pool, prepare_libraries
+        from pettingllms_trainers.backends.build import (
+            build_policies,
+            build_pool,
+            prepare_libraries,
+        )
 
         prepare_libraries(self._config)
         policies = build_policies(self._config, self._ranks)

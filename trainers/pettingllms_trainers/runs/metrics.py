@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.algorithm.groups import ScoredGroups
+from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.types import RolloutStatus, RolloutTree, UpdateStats
 
 __all__ = [

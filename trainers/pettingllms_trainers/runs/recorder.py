@@ -6,16 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pettingllms_trainers.runs.trackers import Boards
-from pettingllms_trainers.config import Config
-from pettingllms_trainers.runs.evaluate import Arm
 from pettingllms_trainers.algorithm.groups import ScoredGroups
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.runs.evaluate import Arm
+from pettingllms_trainers.runs.folder import RunFiles
 from pettingllms_trainers.runs.metrics import checked
 from pettingllms_trainers.runs.plots import plot_learning_curve
-from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.progress import Progress
 from pettingllms_trainers.runs.report import build_report
-from pettingllms_trainers.runs.folder import RunFiles, read_lines, whole_directory, write_atomically
+from pettingllms_trainers.runs.trackers import Boards
 from pettingllms_trainers.runs.tree_json import tree_to_json
 from pettingllms_trainers.types import RolloutTree
 

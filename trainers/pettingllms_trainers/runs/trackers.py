@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.runs.folder import write_atomically
+from pettingllms_trainers.files import write_atomically
 
 __all__ = ["Boards", "check_boards"]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
-from pettingllms_trainers.config import Config, config_hash
-from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.algorithm.groups import score_groups, training_groups
+from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.demonstrations import WarmStart
+from pettingllms_trainers.rollout.sampler import Sampler, num_candidates_per_decision
+from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.held_out import HeldOutSet
 from pettingllms_trainers.runs.metrics import rollout_metrics, timing_metrics, update_metrics
-from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.recorder import Recorder
-from pettingllms_trainers.rollout.sampler import Sampler, num_candidates_per_decision
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
 

@@ -12,11 +12,11 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.adapters import AdapterBase, load_model
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.backends.hf.updating import TrainingSettings
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.errors import CheckpointError, GenerationError
-from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.types import (
     Demonstration,
     GenerateRequest,

@@ -8,12 +8,12 @@ from transformers import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.attention import use_layouts
+from pettingllms_trainers.backends.hf.imitation import imitate
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.config import EngineConfig, OptimizerConfig
 from pettingllms_trainers.backends.hf.tiny import build_tiny
+from pettingllms_trainers.config import EngineConfig, OptimizerConfig
 from pettingllms_trainers.types import Demonstration, GenerateRequest, Imitation, Sampling
-from pettingllms_trainers.backends.hf.imitation import imitate
 
 torch.set_num_threads(1)  # several at once are slower on models this small
 

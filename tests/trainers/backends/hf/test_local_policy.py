@@ -11,9 +11,9 @@ import torch
 from pettingllms import policies
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
-from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.backends.hf.local_policy import load
 from pettingllms_trainers.backends.hf.tiny import build_tiny
+from pettingllms_trainers.config.policies import LoraConfig
 
 
 @pytest.fixture(scope="module")

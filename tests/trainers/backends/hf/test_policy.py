@@ -19,12 +19,12 @@ from transformers import (
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends import decoding
+from pettingllms_trainers.backends.hf import decoding
 from pettingllms_trainers.backends.hf.layouts import DecodeLayout
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import GenerationError
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.types import GenerateRequest, Sampling
 
 torch.set_num_threads(1)  # several at once are slower on models this small

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny, build_tokenizer, vocabulary_of
+from pettingllms_trainers.backends.hf.tiny import (
+    CHARACTERS,
+    build_tiny,
+    build_tokenizer,
+    vocabulary_of,
+)
 
 CHARACTER_TOKENIZER = build_tokenizer(CHARACTERS)
 SAMPLES = ["You are at (1, 2).\nGoal: (3, 14)", "moves: up, down; next_to 'x'\n\n#..#"]

@@ -10,14 +10,14 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends import attention, packed
+from pettingllms_trainers.algorithm.minibatch import weighted_groups
+from pettingllms_trainers.backends.hf import attention, packed
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updating import TrainingSettings, learning_rate
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
-from pettingllms_trainers.algorithm.minibatch import weighted_groups
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.types import GenerateRequest, SampledCompletion, Sampling, TrainingGroup
 
 torch.set_num_threads(1)  # several at once are slower on models this small

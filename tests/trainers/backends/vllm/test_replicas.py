@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pettingllms_trainers.backends import vllm_server
+from pettingllms_trainers.backends.hf.tiny import build_tokenizer
+from pettingllms_trainers.backends.vllm import server as vllm_server
 from pettingllms_trainers.backends.vllm.server import VLLMServerEngine, write_weights
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
-from pettingllms_trainers.backends.hf.tiny import build_tokenizer
 from pettingllms_trainers.types import Sampling
 
 TOKENIZER = build_tokenizer("abc")

@@ -21,7 +21,7 @@ from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
-from pettingllms_trainers.runs.folder import read_lines
+from pettingllms_trainers.files import read_lines
 
 pytestmark = pytest.mark.slow
 

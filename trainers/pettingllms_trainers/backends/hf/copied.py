@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from pettingllms_trainers.backends.hf.decoding import Limits
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.types import Completion, GenerateRequest
+from pettingllms_trainers.types import Completion, GenerateRequest, Limits
 
 __all__ = ["CopiedModel"]
 

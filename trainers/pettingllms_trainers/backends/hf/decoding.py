@@ -11,28 +11,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.decoders import Decoder
-from pettingllms_trainers.backends.hf.sampling import RowSampling, check_sampling, uniforms
+from pettingllms_trainers.backends.hf.sampling import RowSampling, uniforms
 from pettingllms_trainers.errors import GenerationError
-from pettingllms_trainers.types import Completion, FinishReason, GenerateRequest
+from pettingllms_trainers.policies.requests import check_request
+from pettingllms_trainers.types import Completion, FinishReason, GenerateRequest, Limits
 
-__all__ = ["Limits", "generate"]
+__all__ = ["generate"]
 
 _COMPACT_FRACTION = 8
 _JOIN_FRACTION = 4
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """What the model and the machine can hold."""
-
-    max_batch_tokens: int
-    """Tokens of prompts and completions, at their greatest lengths, that are held at once."""
-    context_length: int | None
-    """Longest prompt and completion together; None for no limit."""
-    vocab_size: int
-    """Number of token ids of the model."""
 
 
 @dataclass(slots=True)
@@ -46,31 +34,6 @@ class _Row:
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     finish_reason: FinishReason | None = None
-
-
-def check_request(request: GenerateRequest, limits: Limits) -> None:
-    """Raise `InvalidArgument` if the request cannot be answered by this model."""
-    check_sampling(request.sampling)
-    if request.num_candidates < 1:
-        raise InvalidArgument(
-            "num_candidates", request.num_candidates, "1 or more", "ask for at least one completion"
-        )
-    prompt = request.prompt_ids
-    if not prompt or min(prompt) < 0 or max(prompt) >= limits.vocab_size:
-        raise InvalidArgument(
-            "prompt_ids",
-            "no token" if not prompt else f"ids from {min(prompt)} to {max(prompt)}",
-            f"one or more ids from 0 to {limits.vocab_size - 1}",
-            "encode the prompt with the tokenizer of this policy",
-        )
-    needed = len(prompt) + request.sampling.max_completion_tokens
-    if limits.context_length is not None and needed > limits.context_length:
-        raise InvalidArgument(
-            "prompt_ids",
-            f"{len(prompt)} prompt and up to {needed - len(prompt)} completion tokens",
-            f"at most {limits.context_length} tokens together (the context of the model)",
-            "shorten the observation, lower `max_completion_tokens` or take a larger context",
-        )
 
 
 def generate(

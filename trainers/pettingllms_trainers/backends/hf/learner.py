@@ -12,11 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from pettingllms_trainers.backends.hf.attention import flat_forward
-from pettingllms_trainers.backends.hf.packed import PackedLayout
 from pettingllms_trainers.algorithm.batch import MicroBatch, PackedTokens, Targets, micro_batches
-from pettingllms_trainers.config import OptimizerConfig
-from pettingllms_trainers.errors import CheckpointError, UpdateError
 from pettingllms_trainers.algorithm.loss import TokenStatistics, token_statistics
 from pettingllms_trainers.algorithm.minibatch import (
     Scores,
@@ -25,6 +21,10 @@ from pettingllms_trainers.algorithm.minibatch import (
     shares,
     weighted_groups,
 )
+from pettingllms_trainers.backends.hf.attention import flat_forward
+from pettingllms_trainers.backends.hf.packed import PackedLayout
+from pettingllms_trainers.config import OptimizerConfig
+from pettingllms_trainers.errors import CheckpointError, UpdateError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingGroup
 

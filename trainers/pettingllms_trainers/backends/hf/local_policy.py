@@ -15,7 +15,7 @@ from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
-from pettingllms_trainers.policies.pool import Batcher
+from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.types import GenerateRequest, Sampling
 
 __all__ = ["LocalPolicy", "load"]

@@ -20,18 +20,20 @@ from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase, load
 from pettingllms_trainers.backends.hf.attention import use_layouts
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.decoders import ExpandedDecoder, SharedPrefixDecoder
-from pettingllms_trainers.backends.hf.decoding import Limits, check_request, generate
+from pettingllms_trainers.backends.hf.decoding import generate
 from pettingllms_trainers.backends.hf.learner import arithmetic
 from pettingllms_trainers.backends.hf.updating import TrainingSettings, Updater
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.policies import base_of_adapter
-from pettingllms_trainers.policies.pool import Encode, EncodeAnswer
+from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer
+from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.types import (
     Completion,
     Demonstration,
     GenerateRequest,
     Imitation,
     ImitationStep,
+    Limits,
     TrainingGroup,
     UpdateStats,
 )

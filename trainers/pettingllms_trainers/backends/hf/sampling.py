@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.types import GenerateRequest, Sampling
 
-__all__ = ["RowSampling", "Sampled", "check_sampling", "uniforms"]
+__all__ = ["RowSampling", "Sampled", "uniforms"]
 
 
 class Sampled(NamedTuple):
@@ -22,25 +21,6 @@ class Sampled(NamedTuple):
     """``[N]``."""
     logprobs: Tensor
     """``[N]`` in the distribution that was sampled from."""
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Raise `InvalidArgument` if a value is out of its range."""
-    rules = (
-        ("temperature", sampling.temperature, sampling.temperature >= 0, "0 (greedy) or more"),
-        ("top_p", sampling.top_p, 0 < sampling.top_p <= 1, "above 0 and at most 1"),
-        ("top_k", sampling.top_k, sampling.top_k >= 0, "0 (off) or more"),
-        (
-            "max_completion_tokens",
-            sampling.max_completion_tokens,
-            sampling.max_completion_tokens >= 1,
-            "1 or more",
-        ),
-        ("stop", sampling.stop, all(sampling.stop), "texts that are not empty"),
-    )
-    for name, got, holds, allowed in rules:
-        if not holds:
-            raise InvalidArgument(name, got, allowed, f"change `{name}` of the sampling settings")
 
 
 def uniforms(request: GenerateRequest) -> Tensor:

@@ -13,18 +13,24 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pettingllms_trainers.backends.hf.learner import Learner
-from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
 from pettingllms_trainers.algorithm.batch import Targets
-from pettingllms_trainers.config import DeepSpeedConfig, LossConfig, OptimizerConfig
-from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.algorithm.loss import (
     Diagnostics,
     StepDiagnostics,
     TokenStatistics,
     policy_loss,
 )
-from pettingllms_trainers.algorithm.minibatch import Scores, WeightedGroup, check_groups, weighted_groups
+from pettingllms_trainers.algorithm.minibatch import (
+    Scores,
+    WeightedGroup,
+    check_groups,
+    weighted_groups,
+)
+from pettingllms_trainers.backends.hf.imitation import imitate
+from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
+from pettingllms_trainers.config import DeepSpeedConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
     Demonstration,
@@ -33,7 +39,6 @@ from pettingllms_trainers.types import (
     TrainingGroup,
     UpdateStats,
 )
-from pettingllms_trainers.backends.hf.imitation import imitate
 
 __all__ = ["TrainingSettings", "Updater", "learning_rate"]
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from pettingllms import TextEnv
 from pettingllms_trainers.backends.ray.cluster import explained
-from pettingllms_trainers.rollout.episode import Branch, Situation
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
+from pettingllms_trainers.rollout.episode import Branch, Situation
 
 __all__ = ["EnvWorkers", "RayEpisodes"]
 

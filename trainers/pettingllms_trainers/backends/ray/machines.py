@@ -22,12 +22,12 @@ from pettingllms_trainers.backends.ray.policies import RemotePolicy
 from pettingllms_trainers.backends.ray.worker import EnvWorker, PolicyInfo, PolicyWorker
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import base_groups
-from pettingllms_trainers.rollout.environments import held_out_kwargs
-from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.runs.machines import local_episodes
+from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import Player
-from pettingllms_trainers.policies.pool import Batcher, Policy, PolicyPool
+from pettingllms_trainers.policies.pool import Policy, PolicyPool
+from pettingllms_trainers.rollout.environments import held_out_kwargs
+from pettingllms_trainers.rollout.episode import Episodes, local_episodes
 
 __all__ = ["RayMachines", "open_ray_machines"]
 

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pettingllms_trainers.backends.hf.decoding import Limits, check_request
 from pettingllms_trainers.backends.ray.cluster import explained
 from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.types import (
     Completion,
     Demonstration,
     GenerateRequest,
     Imitation,
     ImitationStep,
+    Limits,
     TrainingGroup,
     UpdateStats,
 )

@@ -9,25 +9,24 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pettingllms
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.rollout.episode import Branch, LocalEpisodes, Situation
-from pettingllms_trainers.policies.pool import Encode, EncodeAnswer, Policy, Sync, Update
+from pettingllms_trainers.policies.pool import Policy
+from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, Update
 from pettingllms_trainers.ranks import Ranks, joined_ranks
+from pettingllms_trainers.rollout.episode import Branch, LocalEpisodes, Situation
 from pettingllms_trainers.types import (
     Completion,
     Demonstration,
     GenerateRequest,
     Imitation,
     ImitationStep,
+    Limits,
     TrainingGroup,
     UpdateStats,
 )
-
-if TYPE_CHECKING:  # workers of environments need no torch
-    from pettingllms_trainers.backends.hf.decoding import Limits
 
 __all__ = ["EnvWorker", "PolicyInfo", "PolicyWorker"]
 
@@ -79,7 +78,11 @@ class PolicyWorker:
             PettingLLMsError: A model cannot be loaded, or an engine not be started.
         """
         # Imported here: workers of environments need no torch.
-        from pettingllms_trainers.backends.build import build_policies, build_pool, prepare_libraries
+        from pettingllms_trainers.backends.build import (
+            build_policies,
+            build_pool,
+            prepare_libraries,
+        )
 
         own = config.model_copy(
             update={"policies": {name: config.policies[name] for name in names}}

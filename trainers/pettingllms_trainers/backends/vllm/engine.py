@@ -14,7 +14,6 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.decoding import Limits, check_request
 from pettingllms_trainers.backends.vllm.format import (
     RawCompletion,
     completions_of,
@@ -23,7 +22,8 @@ from pettingllms_trainers.backends.vllm.format import (
 from pettingllms_trainers.backends.vllm.start import start_engine
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.errors import GenerationError
-from pettingllms_trainers.types import Completion, GenerateRequest
+from pettingllms_trainers.policies.requests import check_request
+from pettingllms_trainers.types import Completion, GenerateRequest, Limits
 
 __all__ = ["VLLMEngine"]
 

@@ -25,7 +25,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from pettingllms_trainers.backends.hf.decoding import Limits, check_request
 from pettingllms_trainers.backends.vllm.format import completions_of, sampling_parameters
 from pettingllms_trainers.backends.vllm.replica import (
     Replica,
@@ -35,8 +34,9 @@ from pettingllms_trainers.backends.vllm.replica import (
 )
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
+from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import Completion, GenerateRequest
+from pettingllms_trainers.types import Completion, GenerateRequest, Limits
 
 __all__ = ["VLLMServerEngine", "write_weights"]
 

@@ -1,0 +1,14 @@
+"""AT-GRPO for teams of LLM agents: rollout trees, comparison groups, and a policy per role.
+
+The packages lie in the order of the data, and imports go up this list only::
+
+    cli, commands   which command; errors as exit codes
+    plan            what a run will need, before it starts
+    runs            the loop, evaluation, checkpoints, metrics, the directory of a run
+    backends        transformers, vLLM, DeepSpeed, Ray: the only modules that import them
+    rollout         episodes, rollout trees, the branch an episode continues with
+    policies        the protocols of engines and updaters; which policy plays which role
+    algorithm       groups, advantages, mini-batches, packed batches, loss
+    config          the run file
+    types, errors, ranks, files, stopping
+"""

@@ -1,0 +1,76 @@
+"""Files that survive a crash whole: written beside their place, synced, and then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PARTIAL", "fsync_path", "read_lines", "whole_directory", "write_atomically"]
+
+PARTIAL = ".partial"
+"""Suffix of what is being written; a crash may leave such names behind."""
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a JSONL file; a last line that a crash cut off is left out."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    whole, _, _ = text.rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a crash leaves the old or the new content."""
+    partial = path.with_name(f".{path.name}{PARTIAL}")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    fsync_path(path.parent)
+
+
+@contextlib.contextmanager
+def whole_directory(final: Path) -> Iterator[Path]:
+    """Write a directory so that a crash leaves none of that name or a whole one.
+
+    Args:
+        final: Its path; a directory that is there is replaced.
+
+    Yields:
+        An empty hidden directory beside it to write into, which is moved there at the end of the
+        context, and removed after an error.
+    """
+    partial = final.with_name(f".{final.name}{PARTIAL}")
+    old = final.with_name(f".{final.name}.old{PARTIAL}")
+    for leftover in (partial, old):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        for path in (*partial.rglob("*"), partial):
+            fsync_path(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if final.exists():
+        os.replace(final, old)  # a directory takes the place of an empty one only
+    os.replace(partial, final)
+    fsync_path(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def fsync_path(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,80 @@
+"""Requests of concurrent episodes, joined into one engine call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+
+from pettingllms_trainers.policies.protocols import Generate
+from pettingllms_trainers.types import Completion, GenerateRequest
+
+__all__ = ["Batcher"]
+
+
+class Batcher:
+    """Joins requests of concurrent coroutines into one engine call.
+
+    The call starts once every coroutine that can run has asked, so batches are as big as they can
+    be and depend on nothing but the order in which the coroutines were started. Requests that come
+    while the engine computes share the next call.
+
+    Args:
+        engine: Answers.
+        overlaps: Whether coroutines go on while the engine computes. What shares a call then
+            depends on timing.
+    """
+
+    def __init__(self, engine: Generate, *, overlaps: bool = False) -> None:
+        self.engine = engine
+        """Answers."""
+        self._overlaps = overlaps
+        self._turn = asyncio.Lock()
+        self._requests: list[GenerateRequest] = []
+        self._flight: asyncio.Task[list[list[Completion]]] | None = None
+        self._num_flights = 0
+        self._busy_since_s = 0.0
+        self.generate_s = 0.0
+        """Wall time in which the engine worked since it was last set to 0."""
+
+    async def sample(self, request: GenerateRequest) -> list[Completion]:
+        """Return the completions of one request; raises what the engine raises.
+
+        Raises:
+            InvalidArgument: The engine cannot answer it. Requests that would have shared its call
+                are not affected.
+        """
+        self.engine.check(request)
+        index = len(self._requests)
+        self._requests.append(request)
+        if self._flight is None:
+            # A new task runs after all coroutines that are ready now: they join this flight.
+            self._flight = asyncio.get_running_loop().create_task(self._fly())
+        return (await asyncio.shield(self._flight))[index]
+
+    async def _fly(self) -> list[list[Completion]]:
+        async with contextlib.nullcontext() if self.engine.is_concurrent else self._turn:
+            requests, self._requests, self._flight = self._requests, [], None
+            completions = await self._timed(requests)
+        if len(completions) != len(requests):
+            raise RuntimeError(
+                f"the engine answered {len(requests)} requests with {len(completions)} results"
+            )
+        return completions
+
+    async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        if not self._num_flights:
+            self._busy_since_s = time.perf_counter()
+        self._num_flights += 1
+        try:
+            return await self._generate(requests)
+        finally:
+            self._num_flights -= 1
+            if not self._num_flights:
+                self.generate_s += time.perf_counter() - self._busy_since_s
+
+    async def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        if self.engine.is_concurrent or not self._overlaps:
+            return await self.engine.generate(requests)
+        return await asyncio.to_thread(lambda: asyncio.run(self.engine.generate(requests)))

@@ -1,0 +1,114 @@
+"""The seams between the trainer and whatever computes: `Generate`, `Update` and `Sync`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pettingllms_trainers.types import (
+    Completion,
+    Demonstration,
+    GenerateRequest,
+    Imitation,
+    ImitationStep,
+    Limits,
+    TrainingGroup,
+    UpdateStats,
+)
+
+__all__ = ["Encode", "EncodeAnswer", "Generate", "Sync", "Update"]
+
+Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
+"""Chat messages to prompt token ids, the generation prompt included."""
+
+
+EncodeAnswer = Callable[[str], tuple[int, ...]]
+"""The text of an answer to completion token ids, the end token included."""
+
+
+class Generate(Protocol):
+    """An engine that samples completions from a policy's present weights."""
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether calls of `generate` may overlap, because it waits for somebody else's work.
+
+        If not, it computes in the calling thread and is called again when it is done.
+        """
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What `check` compares a request with; a plain value."""
+        ...
+
+    def check(self, request: GenerateRequest) -> None:
+        """Make sure, at little cost, that the engine can answer a request.
+
+        Raises:
+            InvalidArgument: It cannot, whatever the weights: the prompt is too long, for example.
+        """
+        ...
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+        """Return the completions of each request, in order.
+
+        A request's result depends on the request and the weights only, up to float rounding. A
+        completion that could not be made is left out; an engine that cannot go on raises.
+        """
+        ...
+
+
+class Update(Protocol):
+    """The owner of a policy's weights."""
+
+    def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
+        """Train on the groups of one step; sampling afterwards uses the new weights."""
+        ...
+
+    def imitate(
+        self, demonstrations: Sequence[Demonstration], imitation: Imitation
+    ) -> Iterator[ImitationStep]:
+        """Fit the policy to demonstrations, step by step as the result is iterated.
+
+        A policy of another process does not wait for the iteration.
+        """
+        ...
+
+    def save_state(self, directory: Path) -> None:
+        """Write all that an exact resume needs as files into a directory, which exists."""
+        ...
+
+    def load_state(self, directory: Path) -> None:
+        """Go on exactly where `save_state` was called.
+
+        Raises:
+            CheckpointError: The files are damaged or of another model; nothing was changed.
+        """
+        ...
+
+    def save_pretrained(self, directory: Path, *, final: Path | None = None) -> None:
+        """Write weights and tokenizer as an ordinary Hugging Face directory.
+
+        Args:
+            directory: Where to write.
+            final: Where the directory will be moved to; None when it stays.
+        """
+        ...
+
+
+class Sync(Protocol):
+    """The way of an updater's weights to an engine that has a copy of them."""
+
+    def release(self) -> None:
+        """Free what an update may need. Nothing is generated before the next `push`."""
+        ...
+
+    def push(self) -> None:
+        """Give the engine the present weights: sampling afterwards uses them, and only them.
+
+        Raises:
+            GenerationError: The engine cannot take them.
+        """
+        ...
