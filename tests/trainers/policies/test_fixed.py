@@ -21,7 +21,7 @@ from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.metrics import rollout_metrics
 from pettingllms_trainers.types import RolloutStatus, Sampling
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2]
 chat_server = runpy.run_path(str(TESTS / "pettingllms" / "policies" / "conftest.py"))["chat_server"]
 
 
