@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
 TOLERANCE = 1e-6
-"""Greatest relative or absolute error of a decimal number that still counts as equal."""
+"""Maximum relative or absolute error of a decimal number that still counts as equal."""
 
-_DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d{1,4})?")
-_INTEGER = re.compile(r"[+-]?\d+")
+MAX_JSON_DEPTH = 100
+"""JSON that is nested deeper is not read: Python's readers and writers of JSON are recursive."""
+
+_DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d{1,4})?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_CONTAINERS = (list, tuple, dict)
 
 
 def outputs_match(actual: str, expected: str, *, exact: bool = False) -> bool:
@@ -56,26 +61,38 @@ def _near(actual: float, expected: float) -> bool:
 def values_match(actual: Any, expected: Any) -> bool:
     """Return whether a returned value, as JSON gives it back, is the expected one.
 
-    Lists and tuples are the same, `True` equals 1 as in Python, and numbers of which one is a
-    decimal may differ by the relative or absolute `TOLERANCE`.
+    Lists and tuples are the same, and `True` equals 1 as in Python. Where a decimal number is
+    expected, a number may differ from it by the relative or absolute `TOLERANCE`. Where a whole
+    number is expected, the value must be exactly that number: 120.0 is 120, 119.99999999999997 is
+    not. Values may be nested to any depth.
     """
-    if isinstance(actual, float) or isinstance(expected, float):
-        if not (_is_number(actual) and _is_number(expected)):
+    pairs: list[tuple[Any, Any]] = [(actual, expected)]
+    while pairs:  # no recursion: the depth of a value is a program's choice
+        given, wanted = pairs.pop()
+        inner = _inner_pairs(given, wanted)
+        if inner is None and not _scalars_match(given, wanted):
             return False
-        return actual == expected or _near(_as_float(actual), _as_float(expected))
-    if isinstance(actual, list) and isinstance(expected, list):
-        given, wanted = cast("list[Any]", actual), cast("list[Any]", expected)
-        return len(given) == len(wanted) and all(map(values_match, given, wanted))
-    if isinstance(actual, dict) and isinstance(expected, dict):
-        pairs, others = cast("dict[str, Any]", actual), cast("dict[str, Any]", expected)
-        return pairs.keys() == others.keys() and all(
-            values_match(value, others[key]) for key, value in pairs.items()
-        )
-    return actual == expected
+        pairs += inner or ()
+    return True
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
+def _inner_pairs(given: Any, wanted: Any) -> list[tuple[Any, Any]] | None:
+    """Return the pairs that have to match within two containers of one kind and size, or None."""
+    if isinstance(given, list | tuple) and isinstance(wanted, list | tuple):
+        items, others = cast("list[Any]", given), cast("list[Any]", wanted)
+        return list(zip(items, others, strict=True)) if len(items) == len(others) else None
+    if isinstance(given, dict) and isinstance(wanted, dict):
+        left, right = cast("dict[str, Any]", given), cast("dict[str, Any]", wanted)
+        return [(left[key], right[key]) for key in left] if left.keys() == right.keys() else None
+    return None
+
+
+def _scalars_match(given: Any, wanted: Any) -> bool:
+    if isinstance(given, _CONTAINERS) or isinstance(wanted, _CONTAINERS):
+        return False
+    if isinstance(wanted, float) and isinstance(given, int | float):
+        return given == wanted or _near(_as_float(given), wanted)
+    return given == wanted
 
 
 def _as_float(value: float) -> float:
@@ -117,8 +134,28 @@ def _same_number(token: str, other: str) -> bool:
 
 
 def json_or_none(text: str) -> Any:
-    """Return the value of a JSON text, or None where it is not JSON."""
+    """Return the value of a JSON text, or None where it is not JSON.
+
+    A text that is nested deeper than `MAX_JSON_DEPTH` does not count as JSON.
+    """
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
+    return value if is_shallow(value) else None
+
+
+def is_shallow(value: Any) -> bool:
+    """Return whether a value of JSON is nested at most `MAX_JSON_DEPTH` deep."""
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [inner for outer in level for inner in _items(outer)]
+        if not level:
+            return True
+    return not any(isinstance(inner, _CONTAINERS) for inner in level)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list | tuple) else ()

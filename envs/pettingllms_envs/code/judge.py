@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 from pettingllms.errors import SandboxError
 from pettingllms.parsing import one_line
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status, default_sandbox
-from pettingllms_envs.code.comparison import json_or_none, outputs_match, values_match
+from pettingllms_envs.code.comparison import (
+    MAX_JSON_DEPTH,
+    is_shallow,
+    json_or_none,
+    outputs_match,
+    values_match,
+)
 from pettingllms_envs.code.mutants import mutants
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
@@ -26,6 +32,7 @@ _PORTION = 3
 _BAD_PROGRAM_LIMIT_S = 1.0
 _MAX_REMEMBERED_RUNS = 20_000
 _MAX_REMEMBERED_CHARS = 20_000
+_NO_VALUE = f"no value was returned that JSON can express within {MAX_JSON_DEPTH} levels"
 _TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
 
 
@@ -120,7 +127,10 @@ class Judge:
         """Return whether an output is the expected one."""
         if problem.function_name is None:
             return outputs_match(actual, expected, exact=self._exact)
-        return values_match(json_or_none(actual), json_or_none(expected))
+        wanted = json_or_none(expected)
+        if wanted is None:  # null, or no JSON at all, which nothing matches
+            return actual.strip() == expected.strip() == "null"
+        return values_match(json_or_none(actual), wanted)
 
     def bad_programs(self, problem: CodeProblem) -> tuple[BadProgram, ...]:
         """Return programs known to be wrong, for judging tests; the same ones at every call.
@@ -221,9 +231,10 @@ class Judge:
                 runs.append(Run(Status.ERROR, "", "the input is not a JSON list of arguments"))
                 continue
             call = next(calls)
-            run = _checked(call.execution, json.dumps(call.value) if call.has_value else "")
-            if run.is_ok and not call.has_value:
-                run = Run(Status.ERROR, "", "no value that JSON can express was returned")
+            is_usable = call.has_value and is_shallow(call.value)
+            run = _checked(call.execution, json.dumps(call.value) if is_usable else "")
+            if run.is_ok and not is_usable:
+                run = Run(Status.ERROR, "", _NO_VALUE)
             runs.append(run)
         return runs
 

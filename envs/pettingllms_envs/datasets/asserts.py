@@ -87,7 +87,7 @@ def _call_and_value(test: ast.expr) -> tuple[ast.expr, Any]:
     match test:
         case ast.Compare(left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp() as gap])):
             if isinstance(gap.op, ast.Sub) and isinstance(test.ops[0], ast.Lt | ast.LtE):
-                return gap.left, _literal(gap.right)
+                return gap.left, _decimal(gap.right)
         case ast.Compare(left=call, ops=[ast.Eq() | ast.Is()], comparators=[value]):
             return call, _literal(value)
         case ast.UnaryOp(op=ast.Not(), operand=call):
@@ -104,6 +104,15 @@ def _literal(node: ast.expr) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError) as error:
         raise UnreadableTest("an assert uses something else than literal values") from error
+
+
+def _decimal(node: ast.expr) -> Any:
+    """Return a literal; a whole number as a decimal, because the assert allows for an error."""
+    value = _literal(node)
+    try:
+        return float(value) if isinstance(value, int) else value
+    except OverflowError as error:
+        raise UnreadableTest("an assert has a number beyond the range of decimals") from error
 
 
 def _json(value: Any) -> str:

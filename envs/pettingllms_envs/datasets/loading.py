@@ -11,7 +11,10 @@ from typing import Generic, Literal, TypeVar, cast
 from pettingllms.errors import InvalidArgument
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.schemas import SCHEMAS, RowError, Schema, detect_schema, find_schema
+from pettingllms_envs.datasets.several_answers import accepts_several
 from pettingllms_envs.datasets.sources import BadRow, Row, read_rows
+
+SEVERAL_ANSWERS = "several outputs are right by its statement, and there is no checker"
 
 ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
 
@@ -40,6 +43,9 @@ def load_code_problems(
     source: str | Path, *, split: str | None = None, schema: str | None = None
 ) -> Loaded[CodeProblem]:
     """Load programming problems.
+
+    Problems whose statement accepts any of several outputs are skipped, because their tests hold
+    only one of them (see `accepts_several`); `skipped` has their rows under `SEVERAL_ANSWERS`.
 
     Args:
         source: A file or hub data set; see `read_rows`.
@@ -111,6 +117,8 @@ def _converted(rows: Iterable[Row | BadRow], schema: Schema) -> Loaded[CodeProbl
             problem = schema.convert(row, number)
             if problem.id in seen:
                 raise RowError("the id of an earlier row")
+            if isinstance(problem, CodeProblem) and accepts_several(problem.statement):
+                raise RowError(SEVERAL_ANSWERS)
         except RowError as error:
             skipped.setdefault(str(error), []).append(number)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from pettingllms.splits import check_split, split_of
 from pettingllms_envs.datasets.loading import load
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.schemas import SCHEMAS
+
+_logger = logging.getLogger(__name__)
 
 ProblemT = TypeVar("ProblemT", CodeProblem, MathProblem)
 
@@ -74,7 +77,10 @@ def _selected(source: str, split: str | None, schema: str | None, kind: str) -> 
 @functools.lru_cache(maxsize=16)
 def _loaded(source: str, split: str | None, schema: str | None, kind: Any, version: int) -> Any:
     del version  # a changed file is another entry of the cache
-    return load(source, split=split, schema=schema, kind=kind).problems
+    loaded = load(source, split=split, schema=schema, kind=kind)
+    for reason, rows in loaded.skipped.items():
+        _logger.info("%s: %d of %d rows left out: %s", source, len(rows), loaded.num_rows, reason)
+    return loaded.problems
 
 
 def in_split(problems: Sequence[ProblemT], split: str) -> tuple[ProblemT, ...]:

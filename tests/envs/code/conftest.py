@@ -25,12 +25,12 @@ ADD = CodeProblem(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def double():
     return DOUBLE
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def add():
     return ADD
 

@@ -22,7 +22,7 @@ def test_references_earn_everything_and_mutants_do_not(shared_data):
     path = str(shared_data("code_contests_sample.jsonl"))
     env = pettingllms.make("code_v0", source=path, split=None)
     problems = load_code_problems(path).problems
-    assert len(problems) == 80
+    assert len(problems) == 75
     survivors = []
     for problem in problems:
         total, success = first_return(env, problem.id, problem.solution)

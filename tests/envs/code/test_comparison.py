@@ -1,13 +1,14 @@
 """Output comparison."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_envs.code import outputs_match, values_match
-from pettingllms_envs.code.comparison import inputs_match
+from pettingllms_envs.code.comparison import MAX_JSON_DEPTH, inputs_match, json_or_none
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ def test_equal_outputs(actual, expected):
         ("0x10", "16"),
         ("05", "5"),
         ("True", "1"),
+        ("\u0663", "3.0"),  # a digit, but not of ours
     ],
 )
 def test_different_outputs(actual, expected):
@@ -97,7 +99,17 @@ def test_every_value_matches_itself(value):
         (0.1 + 0.2, 0.3, True),
         (1, 1.0, True),
         (True, 1, True),
-        ([1, [2.0000000001]], [1, [2]], True),
+        ([1, [2.0000000001]], [1, [2.0]], True),
+        ([1, [2.0000000001]], [1, [2]], False),
+        (120.0, 120, True),
+        (math.exp(math.lgamma(6)), 120, False),  # 119.99999999999997
+        (1, 1.0000000001, True),
+        (2**53, 2.0**53, True),
+        (2.0**53, 2**53 + 1, False),
+        ("2", 2.0, False),
+        ([], {}, False),
+        ([1], [1, 1], False),
+        (None, [], False),
         ("1", 1, False),
         (None, 0, False),
         (None, 0.0, False),
@@ -136,3 +148,40 @@ def test_values(actual, expected, is_equal):
 def test_inputs(text, other, is_call, is_same):
     assert inputs_match(text, other, is_call=is_call) is is_same
     assert inputs_match(other, text, is_call=is_call) is is_same
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_json_is_read_to_a_fixed_depth(opening, closing):
+    def nested(depth):
+        return opening * depth + "1" + closing * depth
+
+    assert json_or_none(nested(MAX_JSON_DEPTH)) is not None
+    for depth in (MAX_JSON_DEPTH + 1, 600, 985, 100_000):
+        assert json_or_none(nested(depth)) is None
+    assert json_or_none(opening * 5000) is None
+    assert json_or_none("[" + ", ".join(["[]"] * 50_000) + "]") == [[]] * 50_000
+
+
+def test_values_of_any_depth_are_compared():
+    deep, other = [1], [2]
+    for _ in range(50_000):
+        deep, other = [deep], [other]
+    assert values_match(deep, deep)
+    assert not values_match(deep, other)
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.booleans())
+def test_no_text_raises(first, second, flag):
+    outputs_match(first, second, exact=flag)
+    inputs_match(first, second, is_call=flag)
+    json_or_none(first)
+
+
+NUMBERS = st.from_regex(r"[+-]?[0-9]{0,30}\.?[0-9]{0,30}([eE][+-]?[0-9]{1,30})?", fullmatch=True)
+
+
+@given(NUMBERS | st.integers().map(lambda n: "1" + "0" * (abs(n) % 9000)), NUMBERS)
+def test_no_number_raises(first, second):
+    outputs_match(first, second)
+    inputs_match(first, second, is_call=False)
+    inputs_match(first, second, is_call=True)
