@@ -9,16 +9,17 @@ for agent in env.agent_iter():
 ```
 """
 
-from pettingllms.adapters.registries import announce as _announce
+from pettingllms.adapters.registries import connect as _connect
 from pettingllms.env import TextEnv
 from pettingllms.prompts import PromptTemplate
-from pettingllms.registry import EnvSpec, make, register, registered_ids, spec
+from pettingllms.registry import make, register, registered_ids, spec
+from pettingllms.spec import EnvSpec
 from pettingllms.state import Snapshot
 from pettingllms.transition import ParseError, Transition, role_of
 
 __version__ = "0.1.0"
 
-_announce(registered_ids())
+_connect()
 
 __all__ = [
     "EnvSpec",

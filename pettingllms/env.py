@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import random
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, cast
 
 from pettingzoo import AECEnv
 
-from pettingllms.arguments import (
-    check_choice,
-    check_kind,
-    check_number,
-    check_texts,
-    check_whole,
-)
+from pettingllms.arguments import check_choice, check_kind, check_number, check_whole
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
-from pettingllms.prompts import CompiledText, PreparedTemplate, PromptTemplate, resolve_prompts
-from pettingllms.registry import EnvSpec
+from pettingllms.hooks import GameHooks, StateT
+from pettingllms.prompts import CompiledText, PreparedTemplate, resolve_prompts
 from pettingllms.seeding import checked_seed, next_seed
 from pettingllms.spaces import Observation, TextSpace
-from pettingllms.state import Snapshot, digest, to_jsonable
-from pettingllms.transition import BLANK_INFO, NOTHING, ParseError, Transition, role_of
-
-StateT = TypeVar("StateT")
-
-_REACHABLE = ("agents", "rewards", "terminations", "truncations", "_cumulative_rewards")
+from pettingllms.spec import EnvSpec
+from pettingllms.stages import order_of, stage_openings
+from pettingllms.state import Snapshot, digest, own_copy
+from pettingllms.transition import BLANK_INFO, NOTHING, ParseError, role_of
 
 OBSERVATION_MODES = ("full", "delta")
 MAX_TEXT_LENGTH = 1_000_000
-"""Greatest length of observations and actions, in characters."""
+"""Maximum length of observations and actions, in characters."""
 MAX_TURNS = 1_000_000
+"""Maximum of `max_turns`."""
 
+# All that changes during an episode: what a snapshot holds. The order is that of `Snapshot.values`.
 _DYNAMIC = (
     "agents",
     "agent_selection",
@@ -43,30 +36,37 @@ _DYNAMIC = (
     "_cumulative_rewards",
     "_state",
     "_stage_state",
-    "_position",
+    "_num_acted",
     "turn",
     "episode_seed",
 )
 
 
-class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
+class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
     """A turn-based text game of a team of agents, in the PettingZoo AEC API.
 
-    A subclass keeps its rules in pure functions over one immutable state and supplies the hooks
-    `_generate`, `_fields`, `_parse`, `_act`, `_ansi` and `_reference`. This class does the rest:
-    agent order, turns, truncation, rewards, observations, seeding, forks and snapshots.
+    A subclass keeps its rules in pure functions over one immutable state value and supplies hooks,
+    which are functions of what they are given:
+
+    - `_generate(rng, options)` returns the initial state of an episode;
+    - `_fields(state, agent, turn)` returns the values of the placeholders in the prompts;
+    - `_parse(state, agent, text)` returns the action that a text asks for, or a `ParseError`;
+    - `_act(state, agent, action)` returns a `Transition`: the new state, rewards, facts;
+    - `_ansi(state)` returns the state as text for people;
+    - optional: `_reference(state, agent, policy, rng)`, `_rgb_array(state)`, `_state_json(state)`,
+      and `_next_agent(state)` if the game itself decides who acts next.
+
+    `pettingllms.hooks.GameHooks` documents them. This class does the rest: agent order, turns,
+    truncation, rewards, observations, seeding, forks and snapshots.
 
     A turn is a sequence of stages. The agents of one stage act simultaneously: what they read shows
     the world at the start of the stage. Agents of a later stage see what earlier stages did.
 
     Rewards: when agent i acts, `rewards[i] = alpha * team + local` and every other agent gets
-    `alpha * team`. `infos[i]` tells of agent i's last action: `reward_parts` (the two summands),
+    `alpha * team`. `infos[i]` describes agent i's last action: `reward_parts` (the two summands),
     `parse_error`, `turn`, and `success`, which is set for all when the episode ends.
     All agents end in the same step, with `terminations` (solved or failed) or `truncations`
     (`max_turns` turns played).
-
-    `step` changes nothing in place that callers can see, it replaces it; therefore `fork()` is a
-    shallow copy, with copies of the dictionaries that callers get hold of.
 
     Args:
         stages: Agent names, grouped by stage, in playing order: `(("tool_0",), ("planner_0",))`.
@@ -82,20 +82,21 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         InvalidArgument: If an argument is out of its range.
     """
 
-    metadata: dict[str, Any] = {"name": "text_env", "render_modes": ["ansi", "human"]}  # noqa: RUF012
-    reference_policies: ClassVar[tuple[str, ...]] = ()
-    """Names of the scripted policies that `reference_action` knows, for every role."""
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]]
-    """Role -> prompt template."""
-    prompt_fields: ClassVar[Mapping[str, str]]
-    """Placeholder -> its meaning; what `_fields` provides."""
+    # Branching relies on two rules. The state is one immutable value, so branches share it. `step`
+    # replaces what callers can get hold of and changes none of it in place, so a dictionary that
+    # `last` returned stays as it was, and a fork copies only what callers themselves might change.
 
-    _state: StateT
-    _stage_state: StateT
-    """The state at the start of the running stage: what observations show."""
+    metadata: dict[str, Any] = {"name": "text_env", "render_modes": ["ansi", "human"]}  # noqa: RUF012
 
     spec: EnvSpec | None = None
     """How `pettingllms.make` made this environment; None when it was constructed directly."""
+
+    _state: StateT
+    """The state now: what hooks are given, except for what agents read."""
+    _stage_state: StateT
+    """The state at the start of the running stage: what observations show."""
+    _num_acted: int
+    """Actions in the present turn."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         render_mode: str | None = None,
     ) -> None:
         super().__init__()
-        order = _checked_order(stages)
+        order = order_of(stages)
         check_whole("max_turns", max_turns, 1, MAX_TURNS)
         check_number("alpha", alpha, 0)
         check_choice("observation_mode", observation_mode, OBSERVATION_MODES)
@@ -129,51 +130,9 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         self.action_spaces = {agent: space for agent in order}
         self._order = order
         self._zeros = dict.fromkeys(order, 0.0)
-        self._opens_stage = _stage_openings(stages)
+        self._selects = type(self)._next_agent is not GameHooks._next_agent
+        self._opens_stage = (True,) * len(order) if self._selects else stage_openings(stages)
         self.episode_seed: int | None = None
-
-    # Hooks of a subclass ------------------------------------------------------------------------
-
-    @abstractmethod
-    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:
-        """Return the initial state of an episode; `rng` is the only source of chance."""
-
-    @abstractmethod
-    def _fields(self, state: StateT, agent: str) -> Mapping[str, object]:
-        """Return the values of the placeholders in `prompt_fields` (a lazy mapping is welcome)."""
-
-    def _fill(self, text: CompiledText, state: StateT, agent: str) -> str:
-        """Return a text with the values of its placeholders; override it to be faster."""
-        return text.fill(self._fields(state, agent))
-
-    @abstractmethod
-    def _parse(self, agent: str, text: str) -> Any:
-        """Read an agent's text: an action value, or a `ParseError`. Never raises."""
-
-    @abstractmethod
-    def _act(
-        self, state: StateT, agent: str, action: Any
-    ) -> Transition | tuple[StateT, float, float, bool, bool, Mapping[str, Any]]:
-        """Return what the parsed action (or `ParseError`) does to the state.
-
-        A plain tuple of the values of a `Transition` does as well, and costs less.
-        """
-
-    @abstractmethod
-    def _ansi(self, state: StateT) -> str:
-        """Return the state as text for people."""
-
-    def _reference(self, state: StateT, agent: str, policy: str, rng: random.Random) -> str:
-        """Return the text that a reference policy answers in this state."""
-        raise NotImplementedError(f"{type(self).__name__} lists {policy!r} but does not play it")
-
-    def _rgb_array(self, state: StateT) -> Any:
-        """Return the state as an image, uint8 of shape [height, width, 3]."""
-        raise NotImplementedError(f"{type(self).__name__} lists 'rgb_array' but does not draw it")
-
-    def _state_json(self, state: StateT) -> Any:
-        """Return what identifies a state, as JSON data (the default: the whole value)."""
-        return to_jsonable(state)
 
     # The AEC interface --------------------------------------------------------------------------
 
@@ -195,9 +154,9 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         state = self._generate(random.Random(self.episode_seed), options or NOTHING)
         order = self._order
         self._state = self._stage_state = state
-        self._position = self.turn = 0
+        self._num_acted = self.turn = 0
         self.agents = list(order)
-        self.agent_selection = order[0]
+        self.agent_selection = self._selected(state) if self._selects else order[0]
         self.rewards = dict.fromkeys(order, 0.0)
         self._cumulative_rewards = dict.fromkeys(order, 0.0)
         self.terminations = dict.fromkeys(order, False)
@@ -220,17 +179,15 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
             return
         if not isinstance(action, str):
             raise InvalidAction(f"{agent} is live and must be given a text; got {action!r}")
-        parsed = self._parse(agent, action)
-        state, team, local, terminated, success, info = self._act(self._state, agent, parsed)
+        parsed = self._parse(self._state, agent, action)
+        done = self._act(self._state, agent, parsed)
+        state, team, local, terminated, success, facts = done
         team *= self.alpha
-        if not isinstance(info, dict) or "reward_parts" not in info:
-            info = {**BLANK_INFO, **info}
+        info = {**BLANK_INFO, **facts}
         info["reward_parts"] = {"team": team, "local": local}
+        info["parse_error"] = parsed.reason if isinstance(parsed, ParseError) else None
+        info["success"] = success
         info["turn"] = self.turn
-        if success:
-            info["success"] = True
-        if isinstance(parsed, ParseError):
-            info["parse_error"] = parsed.reason
         self.infos = infos = {**self.infos, agent: info}
         if terminated:
             for other, known in infos.items():
@@ -241,46 +198,34 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
             for other in rewards:
                 rewards[other] = team
                 cumulative[other] += team
+        # what the agent has earned since its last action is paid out: only this action counts
         rewards[agent] = cumulative[agent] = team + local
         self._advance(state, terminated)
 
     def _advance(self, state: StateT, terminated: bool) -> None:
-        """Take over the state after an action, and move on to the next agent.
-
-        A game that decides itself who acts next overrides this and calls `_move_to`.
-        """
+        """Take over the state after an action, and select the agent that acts next."""
         order = self._order
-        position = self._position + 1
-        if position == len(order):
-            position = 0
+        place = self._num_acted + 1
+        if place == len(order):
+            place = 0
             self.turn += 1
             if self.turn == self.max_turns and not terminated:
                 self.truncations = dict.fromkeys(order, True)
         self._state = state
-        self._position = position
-        self.agent_selection = order[position]
-        if self._opens_stage[position]:
+        self._num_acted = place
+        self.agent_selection = self._selected(state) if self._selects else order[place]
+        if self._opens_stage[place]:
             self._stage_state = state
         if terminated:
             self._stage_state = state
             self.terminations = dict.fromkeys(order, True)
 
-    def _move_to(self, state: StateT, position: int, turn: int, terminated: bool) -> None:
-        """Take over a state in which any agent may be the next to act, each in a stage of its own.
-
-        Args:
-            state: The state; all agents see it.
-            position: Place in `possible_agents` of the agent that acts next.
-            turn: Turns played so far; `max_turns` of them truncate the episode.
-            terminated: Whether the episode has ended.
-        """
-        self._state = self._stage_state = state
-        self._position, self.turn = position, turn
-        self.agent_selection = self._order[position]
-        if terminated:
-            self.terminations = dict.fromkeys(self._order, True)
-        elif turn == self.max_turns:
-            self.truncations = dict.fromkeys(self._order, True)
+    def _selected(self, state: StateT) -> str:
+        agent = self._next_agent(state)
+        if agent not in self._order:
+            allowed = ", ".join(self._order)
+            raise InvalidArgument("agent that _next_agent returned", agent, allowed)
+        return agent
 
     def _was_dead_step(self, action: str | None) -> None:
         agent = self.agent_selection
@@ -302,7 +247,9 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         agent = self.agent_selection
         if not self.agents or self.terminations[agent] or self.truncations[agent]:
             return ()
-        order, start = self._order, self._position
+        if self._selects:
+            return (agent,)
+        order, start = self._order, self._num_acted
         openings = (at for at in range(start + 1, len(order)) if self._opens_stage[at])
         return order[start : next(openings, len(order))]
 
@@ -323,7 +270,7 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
         if template.whole is None or (self.turn and self.observation_mode == "delta"):
             system, user = self._prompt(agent)
             return Observation(f"{system}\n\n{user}" if system else user)
-        return Observation(self._fill(template.whole, self._stage_state, agent))
+        return Observation(self._filled(template.whole, agent))
 
     def messages(self, agent: str) -> list[dict[str, str]]:
         """Return the agent's observation as chat messages (system, if it has one, and user)."""
@@ -333,10 +280,13 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
 
     def _prompt(self, agent: str) -> tuple[str, str]:
         template = self._templates[agent]
-        state = self._stage_state
         if self.turn and self.observation_mode == "delta":
-            return "", self._fill(template.update, state, agent)
-        return self._fill(template.system, state, agent), self._fill(template.user, state, agent)
+            return "", self._filled(template.update, agent)
+        return self._filled(template.system, agent), self._filled(template.user, agent)
+
+    def _filled(self, text: CompiledText, agent: str) -> str:
+        turn = self.turn if self.turn < self.max_turns else self.max_turns - 1
+        return text.fill(self._fields(self._stage_state, agent, turn))
 
     def observation_space(self, agent: str) -> TextSpace:
         """Return the space of texts (one object for all agents)."""
@@ -375,19 +325,19 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
     def fork(self) -> Self:
         """Return an independent environment in the same state; costs microseconds."""
         twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        vars(twin).update(vars(self))
         if self.episode_seed is not None:
-            twin.__dict__.update(self._reachable())
+            twin._unshare()
         return twin
 
-    def _reachable(self) -> dict[str, Any]:
-        """Return copies of what callers get hold of and might change."""
-        copies: dict[str, Any] = {name: getattr(self, name).copy() for name in _REACHABLE}
-        copies["infos"] = {
-            agent: {**info, "reward_parts": {**info["reward_parts"]}}
-            for agent, info in self.infos.items()
-        }
-        return copies
+    def _unshare(self) -> None:
+        """Copy what callers get hold of and might change, so that no other branch sees it."""
+        self.agents = self.agents.copy()
+        self.rewards = self.rewards.copy()
+        self.terminations = self.terminations.copy()
+        self.truncations = self.truncations.copy()
+        self._cumulative_rewards = self._cumulative_rewards.copy()
+        self.infos = own_copy(self.infos)
 
     def snapshot(self) -> Snapshot:
         """Return the whole dynamic state, for `restore`."""
@@ -406,13 +356,13 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
             raise InvalidArgument(
                 "snapshot", snapshot.owner, f"a snapshot of {self._owner()} (class, agents, turns)"
             )
-        self.__dict__.update(zip(_DYNAMIC, snapshot.values, strict=True))
-        self.__dict__.update(self._reachable())
+        vars(self).update(zip(_DYNAMIC, snapshot.values, strict=True))
+        self._unshare()
 
     def state_hash(self) -> str:
         """Return 32 hexadecimal digits that identify the state and the moment within the turn."""
         self._require_reset("state_hash")
-        moment = [self._state_json(self._state), self.turn, self._position]
+        moment = [self._state_json(self._state), self.turn, self._num_acted]
         if self._stage_state is not self._state:
             moment.append(self._state_json(self._stage_state))
         return digest(moment)
@@ -448,19 +398,3 @@ class TextEnv(AECEnv[str, str, str | None], Generic[StateT]):
 def _first_info() -> dict[str, Any]:
     parts = {"team": 0.0, "local": 0.0}
     return {"reward_parts": parts, "parse_error": None, "success": False, "turn": 0}
-
-
-def _checked_order(stages: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    allowed = "sequences of different names of the form <role>_<number>"
-    check_kind("stages", stages, Sequence, allowed)
-    for stage in stages:
-        check_texts("stages", stage, allowed)
-    order = tuple(agent for stage in stages for agent in stage)
-    well_named = all(role_of(a).isalpha() and a.rpartition("_")[2].isdecimal() for a in order)
-    if not order or not well_named or len(set(order)) != len(order):
-        raise InvalidArgument("stages", stages, allowed)
-    return order
-
-
-def _stage_openings(stages: Sequence[Sequence[str]]) -> tuple[bool, ...]:
-    return tuple(index == 0 for stage in stages for index in range(len(stage)))

@@ -1,74 +1,46 @@
 """From an id to an environment, through the entry points of installed packages.
 
 Built-in environments use the same door as anybody's: the entry-point group `pettingllms.envs`.
-Nothing is imported before it is made.
+Nothing is imported before it is made, and no package's metadata is read before an id is looked up.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
+from pettingllms.announcements import ID_RULE, announced, is_id, is_path
 from pettingllms.arguments import check_kind
+from pettingllms.env import TextEnv
 from pettingllms.errors import (
     EnvironmentNotLoadable,
     InvalidArgument,
     UnknownEnvironment,
     suggestion,
 )
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-    from pettingllms.env import TextEnv
-
-GROUP = "pettingllms.envs"
-"""The entry-point group in which packages announce environments."""
+from pettingllms.spec import EnvSpec
+from pettingllms.wrappers import ChecksWrapper
 
 _REST = inspect.Parameter.VAR_POSITIONAL
-_ID = re.compile(r"[a-z][a-z0-9_]*_v[0-9]+")
 _registered: dict[str, EnvSpec] = {}
+_listeners: list[Callable[[Iterable[str]], None]] = []
+_has_told_announced = False
 
 
-@dataclass(frozen=True)
-class EnvSpec:
-    """How an environment is made."""
+def on_new_ids(listener: Callable[[Iterable[str]], None]) -> None:
+    """Have a function called with the ids that become known from now on.
 
-    id: str
-    """Versioned name, `<name>_v<number>`; a change of behaviour is a new number."""
-    entry_point: str | Callable[..., TextEnv[Any]]
-    """`"module:attribute"` of the class or factory, or the callable itself."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments that `make` passes on."""
-    package: str = ""
-    """The distribution that provides it; empty when it was registered by hand."""
-
-    def load(self) -> Callable[..., TextEnv[Any]]:
-        """Import and return the class or factory.
-
-        Raises:
-            EnvironmentNotLoadable: If the import fails; the cause is chained.
-        """
-        if callable(self.entry_point):
-            return self.entry_point
-        module, _, attribute = self.entry_point.partition(":")
-        try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise EnvironmentNotLoadable(
-                f"environment {self.id!r} is announced as {self.entry_point!r}"
-                f"{f' by {self.package}' if self.package else ''}, but loading it failed: {error}"
-            ) from error
+    These are ids that are registered by hand, and, once they are looked up for the first time, all
+    that installed packages announce.
+    """
+    _listeners.append(listener)
 
 
 def register(
     id: str,
-    entry_point: str | Callable[..., TextEnv[Any]],
+    entry_point: str | Callable[..., Any],
     *,
     kwargs: Mapping[str, Any] | None = None,
 ) -> None:
@@ -84,21 +56,33 @@ def register(
     Raises:
         InvalidArgument: If the id is ill-formed or taken, or the entry point is neither.
     """
-    allowed = "lower-case letters, digits and _, ending in _v<number>"
-    check_kind("id", id, str, allowed)
-    if not _ID.fullmatch(id):
-        raise InvalidArgument("id", id, allowed)
+    check_kind("id", id, str, ID_RULE)
+    if not is_id(id):
+        raise InvalidArgument("id", id, ID_RULE)
     if id in _registered or id in _announced():
         raise InvalidArgument("id", id, "an id that is not taken", "Raise the version number.")
-    is_path = isinstance(entry_point, str) and re.fullmatch(r"[\w.]+:\w+", entry_point)
-    if not callable(entry_point) and not is_path:
+    if not callable(entry_point) and not (isinstance(entry_point, str) and is_path(entry_point)):
         raise InvalidArgument("entry_point", entry_point, 'a callable or "module:attribute"')
     _registered[id] = EnvSpec(id, entry_point, dict(kwargs or {}))
+    for listener in _listeners:
+        listener((id,))
 
 
 def registered_ids() -> tuple[str, ...]:
-    """Return the ids of all installed and registered environments, sorted."""
+    """Return the ids of all installed and registered environments, sorted.
+
+    Announcements that cannot be used are left out; `refused_ids` has them.
+    """
     return tuple(sorted({*_registered, *_announced()}))
+
+
+def refused_ids() -> Mapping[str, str]:
+    """Return the announced ids that cannot be used, with the reasons.
+
+    They are ill-formed, announced by several packages, or announced as something else than
+    `module:attribute`.
+    """
+    return announced().refused
 
 
 def spec(id: str) -> EnvSpec:
@@ -106,15 +90,16 @@ def spec(id: str) -> EnvSpec:
 
     Raises:
         UnknownEnvironment: If nothing of that id is installed; suggests the nearest id.
+        EnvironmentNotLoadable: If the id is announced in a way that cannot be used, for example by
+            two packages.
         InvalidArgument: If the id is no text.
     """
     check_kind("id", id, str, "the id of an environment, such as 'plan_path_v0'")
-    if id in _registered:
-        return _registered[id]
-    announced = _announced()
-    if id in announced:
-        point = announced[id]
-        return EnvSpec(id, point.value, package=point.dist.name if point.dist else "")
+    found = _registered.get(id) or _announced().get(id)
+    if found is not None:
+        return found
+    if id in refused_ids():
+        raise EnvironmentNotLoadable(f"environment {id!r} cannot be used: {refused_ids()[id]}")
     known = registered_ids()
     if not known:
         raise UnknownEnvironment(
@@ -127,13 +112,23 @@ def spec(id: str) -> EnvSpec:
     )
 
 
+def _announced() -> Mapping[str, EnvSpec]:
+    global _has_told_announced
+    specs = announced().specs
+    if not _has_told_announced:
+        _has_told_announced = True
+        for listener in _listeners:
+            listener(specs)
+    return specs
+
+
 def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     """Make an environment.
 
     Args:
         id: One of `registered_ids()`, such as `"plan_path_v0"`.
-        checks: Whether the environment is wrapped in `ChecksWrapper`, which tells wrong use of the
-            API in clear words. Without it stepping is faster; the trainer does without.
+        checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
+            the API with clear errors. Without it stepping is faster; the trainer does without.
         **kwargs: Arguments of the environment, documented in its class.
 
     Returns:
@@ -141,7 +136,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
 
     Raises:
         UnknownEnvironment: If there is no such id.
-        EnvironmentNotLoadable: If its package cannot be imported.
+        EnvironmentNotLoadable: If its package cannot be imported, or provides no environment.
         InvalidArgument: If the environment has no such argument, refuses its value, or needs one
             that is not given.
     """
@@ -150,14 +145,13 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     factory = found.load()
     _check_keywords(id, factory, arguments)
     env = factory(**arguments)
+    if not isinstance(env, TextEnv):
+        raise EnvironmentNotLoadable(
+            f"environment {id!r}{found.origin} is made by {found.entry_point!r}, which returned "
+            f"a {type(env).__name__}; allowed: a pettingllms.TextEnv"
+        )
     env.spec = replace(found, kwargs=arguments)
-    if not checks:
-        return env
-    from pettingllms.wrappers import (
-        ChecksWrapper,
-    )  # the wrappers import PettingZoo's, which is slow
-
-    return ChecksWrapper(env)
+    return ChecksWrapper(env) if checks else env
 
 
 def _check_keywords(id: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
@@ -173,10 +167,3 @@ def _check_keywords(id: str, factory: Callable[..., Any], arguments: Mapping[str
         is_needed = parameter.default is parameter.empty and parameter.kind is not _REST
         if is_needed and name not in arguments:
             raise InvalidArgument(f"arguments of {id}", arguments, f"with a value for {name!r}")
-
-
-@cache
-def _announced() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # costs tens of ms; only when an id is looked up
-
-    return {point.name: point for point in entry_points(group=GROUP)}

@@ -29,10 +29,9 @@ class Transition(NamedTuple):
     success: bool = False
     """Whether the task is solved. A time-out is never a success."""
     info: Mapping[str, Any] = NOTHING
-    """Further facts for `infos` of the acting agent.
+    """Further facts for `infos` of the acting agent: numbers, texts, and lists and dicts of these.
 
-    The shell copies them. An environment that steps fast returns a new dict that begins with
-    `BLANK_INFO`: that dict itself becomes the info.
+    The dict is copied, what it holds is not: lists and dicts in it are new in every transition.
     """
 
 

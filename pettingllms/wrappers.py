@@ -8,9 +8,10 @@ from typing import Any, Generic, TypeVar, cast
 
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from pettingllms.env import Snapshot, TextEnv
+from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError
 from pettingllms.spaces import Observation, TextSpace
+from pettingllms.state import Snapshot
 
 StateT = TypeVar("StateT")
 

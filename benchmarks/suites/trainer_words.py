@@ -54,10 +54,10 @@ class Words(TextEnv[str]):
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> str:
         return " ".join(f"w{rng.randrange(self.vocab_size)}" for _ in range(PROMPT_LENGTH))
 
-    def _fields(self, state: str, agent: str) -> Mapping[str, object]:
+    def _fields(self, state: str, agent: str, turn: int) -> Mapping[str, object]:
         return {"words": state}
 
-    def _parse(self, agent: str, text: str) -> str:
+    def _parse(self, state: str, agent: str, text: str) -> str:
         return text
 
     def _act(self, state: str, agent: str, action: str) -> Transition:

@@ -179,6 +179,10 @@ def make_vector(
 
 
 def gymnasium_id(env_id: str) -> str:
-    """Return the Gymnasium id of one of our ids: `plan_path_v0` -> `pettingllms/PlanPath-v0`."""
+    """Return the Gymnasium id of one of our ids: `plan_path_v0` -> `pettingllms/PlanPath-v0`.
+
+    Different ids have different Gymnasium ids: the `_` before a digit is kept (`a_1` -> `A_1`).
+    """
     name, _, version = env_id.rpartition("_v")
-    return f"pettingllms/{''.join(part.capitalize() for part in name.split('_'))}-v{version}"
+    words = (word.capitalize() if word[0].isalpha() else f"_{word}" for word in name.split("_"))
+    return f"pettingllms/{''.join(words)}-v{version}"

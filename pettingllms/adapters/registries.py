@@ -10,7 +10,18 @@ import gymnasium
 import pettingzoo
 
 from pettingllms.adapters.gymnasium import gymnasium_id
-from pettingllms.registry import make
+from pettingllms.announcements import own_ids
+from pettingllms.registry import make, on_new_ids
+
+
+def connect() -> None:
+    """Register our environments with Gymnasium and PettingZoo, now and in future.
+
+    Now: those that come with this package. Later: every id that becomes known, see
+    `pettingllms.registry.on_new_ids`. Registering stores a name; it imports no environment.
+    """
+    announce(own_ids())
+    on_new_ids(announce)
 
 
 def announce(ids: Iterable[str]) -> None:

@@ -168,14 +168,8 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             f"The game says: {refusal}" if refusal else "",
         ) from refusal
 
-    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Start a new episode; see `TextEnv.reset`. There are no options."""
-        super().reset(seed=seed, options=options)
-        self._advance(self.state(), terminated=False)
-
-    def _advance(self, state: TextArenaState, terminated: bool) -> None:
-        turn = len(state.moves) // self.num_players
-        self._move_to(state, state.player, turn, terminated)
+    def _next_agent(self, state: TextArenaState) -> str:
+        return self.possible_agents[state.player]
 
     def _start(self, num_players: int, seed: int) -> tuple[Any, Chance]:
         game = copy.deepcopy(self._template)
@@ -197,7 +191,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             chance,
         )
 
-    def _parse(self, agent: str, text: str) -> str:
+    def _parse(self, state: TextArenaState, agent: str, text: str) -> str:
         return text
 
     def _act(self, state: TextArenaState, agent: str, action: str) -> Transition:
@@ -229,7 +223,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         success = min(rewards) >= 1
         return Transition(new, team, rewards[player] - team, True, success, info)
 
-    def _fields(self, state: TextArenaState, agent: str) -> Mapping[str, object]:
+    def _fields(self, state: TextArenaState, agent: str, turn: int) -> Mapping[str, object]:
         player = self.possible_agents.index(agent)
         messages, num_read = state.messages[player], state.num_read[player]
         return {

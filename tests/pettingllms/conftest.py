@@ -50,10 +50,10 @@ class GuessEnv(TextEnv):
     def _generate(self, rng, options):
         return Numbers(options.get("secret", rng.randrange(1, 100)))
 
-    def _fields(self, state, agent):
+    def _fields(self, state, agent, turn):
         return state._asdict()
 
-    def _parse(self, agent, text):
+    def _parse(self, state, agent, text):
         short = text.isascii() and text.isdecimal() and len(text) < 5
         return text if short else ParseError("not a short number")
 

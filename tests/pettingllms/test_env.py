@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pettingllms
-from pettingllms import TextEnv
+from pettingllms import TextEnv, Transition
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError
-from pettingllms.transition import BLANK_INFO
 
 
 def started(cls, seed=0, **kwargs):
@@ -41,11 +40,10 @@ def test_a_game_may_decide_who_acts_next(guess_env):
     class Stubborn(guess_env):
         """The teller acts until it has said the number."""
 
-        def _advance(self, state, terminated):
-            position = int(state.hint == str(state.secret))
-            self._move_to(state, position, self.turn + 1, terminated)
+        def _next_agent(self, state):
+            return "guesser_0" if state.hint == str(state.secret) else "teller_0"
 
-    env = started(Stubborn, max_turns=4)
+    env = started(Stubborn, max_turns=2)
     for _ in range(2):
         env.step("0")
         assert env.acting() == ("teller_0",)
@@ -81,12 +79,11 @@ def test_rewards_mix_team_and_local(guess_env):
 
 
 def test_infos_are_completed_without_a_change_of_what_the_environment_keeps(guess_env):
-    kept = {"told": 7}
+    kept = {"turn": 99, "told": 7}
 
     class KeepsItsInfo(guess_env):
         def _act(self, state, agent, action):
-            is_fresh = agent == "guesser_0"
-            return state, 0.5, 0.25, False, False, {**BLANK_INFO, **kept} if is_fresh else kept
+            return Transition(state, 0.5, 0.25, info=kept)
 
     env = started(KeepsItsInfo, alpha=2.0)
     env.step("1")
@@ -98,8 +95,7 @@ def test_infos_are_completed_without_a_change_of_what_the_environment_keeps(gues
         "guesser_0": {**common, "parse_error": "not a short number"},
     }
     assert list(env.infos["teller_0"]) == list(env.infos["guesser_0"])
-    assert kept == {"told": 7}
-    assert BLANK_INFO["reward_parts"] is None
+    assert kept == {"turn": 99, "told": 7}
 
 
 def test_what_last_returned_stays_as_it_was(guess_env):

@@ -126,7 +126,7 @@ def test_constant_levels_are_found(guess_env):
 
 def test_observations_that_hide_the_level_are_found(guess_env):
     class Faulty(guess_env):
-        def _fields(self, state, agent):
+        def _fields(self, state, agent, turn):
             return {"secret": 1, "hint": 2, "answer": 3}
 
     with pytest.raises(ConformanceError, match="depends on the seed"):
@@ -157,9 +157,9 @@ def test_mutable_states_are_found(guess_env):
 
 def test_observing_with_side_effects_is_found(guess_env):
     class Faulty(guess_env):
-        def _fields(self, state, agent):
+        def _fields(self, state, agent, turn):
             self._state = state._replace(hint=str(len(state.hint)))
-            return super()._fields(state, agent)
+            return super()._fields(state, agent, turn)
 
     with pytest.raises(ConformanceError):
         check_env(Faulty)

@@ -47,10 +47,10 @@ class EchoEnv(TextEnv):
     def _generate(self, rng, options):
         return EchoState(rng.randrange(10**6) * 2 + (self.split == "test"))
 
-    def _fields(self, state, agent):
+    def _fields(self, state, agent, turn):
         return {"agent": agent, "called": state.called, "results": list(state.results)}
 
-    def _parse(self, agent, text):
+    def _parse(self, state, agent, text):
         return int(text) if text.strip("-").isdecimal() else ParseError("not a number")
 
     def _act(self, state, agent, action):

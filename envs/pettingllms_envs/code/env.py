@@ -204,14 +204,16 @@ class CodeEnv(TextEnv[CodeState]):
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> CodeState:
         return CodeState(draw(self._problems, rng, options).id)
 
-    def _fields(self, state: CodeState, agent: str) -> Mapping[str, object]:
+    def _fields(self, state: CodeState, agent: str, turn: int) -> Mapping[str, object]:
         problem = self._problems[state.problem_id]
         return fields(problem, state, self.max_turns, self._tests_per_turn, self._is_alone)
 
-    def _parse(self, agent: str, text: str) -> str | tuple[CodeTest, ...] | ParseError:
+    def _parse(
+        self, state: CodeState, agent: str, text: str
+    ) -> str | tuple[CodeTest, ...] | ParseError:
         if role_of(agent) == "coder":
             return read_program(text)
-        problem = self._problems[self._state.problem_id]
+        problem = self._problems[state.problem_id]
         return read_tests(text, self._tests_per_turn, problem.function_name is not None)
 
     def _ansi(self, state: CodeState) -> str:

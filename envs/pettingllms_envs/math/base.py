@@ -99,10 +99,10 @@ class AnswerEnv(TextEnv[MathState]):
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> MathState:
         return MathState(self._draw(rng, options))
 
-    def _fields(self, state: MathState, agent: str) -> Mapping[str, object]:
+    def _fields(self, state: MathState, agent: str, turn: int) -> Mapping[str, object]:
         return fields(state, self.max_turns)
 
-    def _parse(self, agent: str, text: str) -> Solution | ParseError:
+    def _parse(self, state: MathState, agent: str, text: str) -> Solution | ParseError:
         return read_program(text) if role_of(agent) == "tool" else read_boxed(text)
 
     def _ansi(self, state: MathState) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_whole
-from pettingllms.env import MAX_TURNS, ParseError, TextEnv, Transition, role_of
+from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
@@ -264,13 +265,11 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             level = generate(rng, self._request)
         return PlanPathState(level, level.start)
 
-    def _fields(self, state: PlanPathState, agent: str) -> Mapping[str, object]:
-        view, turn, max_turns = self.view, self.turn, self.max_turns
-        return Fields(
-            {}, READERS, lambda: Situation(state, view, turn, max_turns, self.moves_per_turn)
-        )
+    def _fields(self, state: PlanPathState, agent: str, turn: int) -> Mapping[str, object]:
+        view, max_turns, moves_per_turn = self.view, self.max_turns, self.moves_per_turn
+        return Fields({}, READERS, lambda: Situation(state, view, turn, max_turns, moves_per_turn))
 
-    def _parse(self, agent: str, text: str) -> Any:
+    def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:
         if role_of(agent) == "tool":
             return self._tool.read(text)
         moves = read_moves(text)

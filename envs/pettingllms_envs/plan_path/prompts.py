@@ -121,7 +121,7 @@ class Situation(NamedTuple):
     state: PlanPathState
     view: str
     turn: int
-    """Turns played before this one."""
+    """The turn, from 0."""
     max_turns: int
     moves_per_turn: int
 
@@ -167,7 +167,7 @@ READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
         "greatest number of moves executed in a turn",
         lambda now: now.moves_per_turn,
     ),
-    "turn": ("the present turn, from 1", lambda now: min(now.turn + 1, now.max_turns)),
+    "turn": ("the present turn, from 1", lambda now: now.turn + 1),
     "max_turns": ("turns of the episode", lambda now: now.max_turns),
     "turns_left": ("turns left, with the present one", lambda now: now.max_turns - now.turn),
     "moves_used": ("moves executed so far", lambda now: now.state.moves_used),

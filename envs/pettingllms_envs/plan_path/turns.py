@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pettingllms.env import ParseError, Transition
+from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.plan_path.reward import SUCCESS, Costs, progress
 from pettingllms_envs.plan_path.rules import Maze, PlanPathState, Walk, maze_of, walk
 from pettingllms_envs.plan_path.tools import Fault, Tool, ToolResult

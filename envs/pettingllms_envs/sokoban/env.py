@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_choice, check_flag, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import CompiledText, PromptTemplate, resolve_prompts
+from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.transition import Transition
 from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
@@ -18,7 +19,7 @@ from pettingllms_envs.python_tool import read_program
 from pettingllms_envs.sokoban.generator import MAX_SIZE, MIN_SIZE, generate, request_of
 from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
-from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, fill_usual, templates
+from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
 from pettingllms_envs.sokoban.reward import costs
 from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.scenes import scenes_of
@@ -26,7 +27,6 @@ from pettingllms_envs.sokoban.text import NO_MOVES, read_level, read_levels_of_f
 from pettingllms_envs.sokoban.tool_turns import use_tool
 from pettingllms_envs.sokoban.tools import read_calls
 from pettingllms_envs.sokoban.turns import (
-    Outcome,
     SokobanState,
     Terms,
     initial_state,
@@ -253,22 +253,17 @@ class SokobanEnv(TextEnv[SokobanState]):
             return initial_state(rng.choice(self._levels))
         return initial_state(generate(rng, self._request))
 
-    def _fields(self, state: SokobanState, agent: str) -> Mapping[str, object]:
-        turn, max_turns, moves_per_turn = self.turn, self.max_turns, self.moves_per_turn
+    def _fields(self, state: SokobanState, agent: str, turn: int) -> Mapping[str, object]:
+        max_turns, moves_per_turn = self.max_turns, self.moves_per_turn
         return Fields({}, READERS, lambda: Situation(state, turn, max_turns, moves_per_turn))
 
-    def _fill(self, text: CompiledText, state: SokobanState, agent: str) -> str:
-        turn = self.turn + 1
-        told = fill_usual(text, state, turn if turn <= self.max_turns else self.max_turns)
-        return super()._fill(text, state, agent) if told is None else told
-
-    def _parse(self, agent: str, text: str) -> Any:
+    def _parse(self, state: SokobanState, agent: str, text: str) -> Any:
         if agent == "tool_0":
             return read_program(text) if self.tool == "python" else read_calls(text)
         moves = read_moves(text)
         return NO_MOVES if moves is None else moves
 
-    def _act(self, state: SokobanState, agent: str, action: Any) -> Outcome:
+    def _act(self, state: SokobanState, agent: str, action: Any) -> Transition:
         if agent == "planner_0":
             return move(state, action, self._terms)
         if agent == "proposer_0":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from pettingllms_envs.grid import board_mask, cells_of, layers
@@ -138,9 +139,7 @@ class Guide:
         return min(best.values(), default=-1)
 
 
+@lru_cache(maxsize=512)
 def guide_of(level: Level) -> Guide:
     """Return the guide of a level."""
-    guide = level.memo.get("guide")
-    if guide is None:
-        guide = level.memo["guide"] = Guide(level)
-    return guide
+    return Guide(level)

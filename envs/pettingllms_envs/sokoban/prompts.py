@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
-from pettingllms.prompts import CompiledText, PromptTemplate
+from pettingllms.prompts import PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.sokoban.scenes import cell_list, scenes_of
@@ -55,9 +54,6 @@ _ANSWER_PROGRAM = f"""\
 The program reads the board from stdin and prints a JSON list of moves; its answer is the last \
 list it prints.
 {INSTRUCTIONS}"""
-_BOARD = ("turn", "board", "places")
-_BOARD_AND_PROPOSAL = (*_BOARD, "proposal")
-_moves_json = lru_cache(maxsize=4096)(moves_json)
 _USER = "Turn {turn} of {max_turns}.\n{board}\n{places}"
 
 
@@ -89,30 +85,12 @@ def templates(
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 
-def fill_usual(text: CompiledText, state: SokobanState, turn: int) -> str | None:
-    """Return the text with its values if it has the placeholders of `templates`, or None.
-
-    This is what nearly all observations are, at a fraction of what `READERS` cost.
-    """
-    names = text.names
-    if names != _BOARD and names != _BOARD_AND_PROPOSAL:
-        return None
-    level, player, boxes, _, _, _, _, proposal = state
-    board, places = scenes_of(level).layouts[boxes].views[player]
-    if names == _BOARD:
-        before, between, then, after = text.literals
-        return f"{before}{turn}{between}{board}{then}{places}{after}"
-    before, between, then, heard, after = text.literals
-    proposal = _moves_json(proposal)
-    return f"{before}{turn}{between}{board}{then}{places}{heard}{proposal}{after}"
-
-
 class Situation(NamedTuple):
     """Everything the placeholders depend on."""
 
     state: SokobanState
     turn: int
-    """Turns played before this one."""
+    """The turn, from 0."""
     max_turns: int
     moves_per_turn: int
 
@@ -154,7 +132,7 @@ READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
     "moves_used": ("moves executed so far", lambda now: now.state.moves_used),
     "rows": ("number of rows", lambda now: now.state.level.rows),
     "cols": ("number of columns", lambda now: now.state.level.cols),
-    "turn": ("the present turn, from 1", lambda now: min(now.turn + 1, now.max_turns)),
+    "turn": ("the present turn, from 1", lambda now: now.turn + 1),
     "max_turns": ("turns of the episode", lambda now: now.max_turns),
 }
 

@@ -5,15 +5,17 @@ Cells are numbered as `pettingllms_envs.grid` says; a set of cells is an int.
 
 from __future__ import annotations
 
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
 from pettingllms_envs.grid import deltas
 
 WALL, FLOOR, GOAL, BOX, BOX_ON_GOAL, PLAYER, PLAYER_ON_GOAL = "# .$*@+"
 
 
-class _LevelFields(NamedTuple):
+class Level(NamedTuple):
+    """A warehouse with its boxes and the player at their first places."""
+
     rows: int
     cols: int
     floor: int
@@ -30,27 +32,10 @@ class _LevelFields(NamedTuple):
     solution: str = ""
     """The reference solution, as letters; empty if the certificate is another."""
 
-
-class Level(_LevelFields):
-    """A warehouse with its boxes and the player at their first places. Immutable."""
-
-    @cached_property
+    @property
     def stride(self) -> int:
         """The difference between the numbers of a cell and the cell below it."""
         return self.cols + 1
-
-    @cached_property
-    def tables(self) -> tuple[int, int, dict[str, int]]:
-        """Floor, goals, and the change of the cell number by each move."""
-        return self.floor, self.goals, deltas_of(self.stride)
-
-    @cached_property
-    def memo(self) -> dict[str, Any]:
-        """What was computed from this level; kept with it, but no part of its value."""
-        return {}
-
-    def __reduce__(self) -> tuple[type[Level], tuple[Any, ...]]:
-        return Level, tuple(self)
 
 
 class Run(NamedTuple):
@@ -104,7 +89,7 @@ def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, s
     Returns:
         The values of a `Run`, which itself would cost as much as a move.
     """
-    floor, goals, delta = level.tables
+    floor, goals, delta = level.floor, level.goals, deltas_of(level.cols + 1)
     executed, num_illegal, num_pushes = "", 0, 0
     for move in moves:
         if boxes == goals:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from pettingllms.transition import BLANK_INFO
 from pettingllms_envs.grid import cells_of
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.reward import shaped
@@ -68,7 +68,6 @@ class Layout:
         goals, stride = level.goals, level.stride
         self.pushes_left = guide.pushes_left(boxes)
         facts = {
-            **BLANK_INFO,
             "illegal_moves": 0,
             "cut_moves": 0,
             "boxes_home": (boxes & goals).bit_count(),
@@ -128,12 +127,10 @@ class Scenes:
         return "".join(cells)
 
 
+@lru_cache(maxsize=512)
 def scenes_of(level: Level) -> Scenes:
     """Return the scenes of a level."""
-    memo = level.memo
-    if "scenes" not in memo:
-        memo["scenes"] = Scenes(level)
-    return memo["scenes"]
+    return Scenes(level)
 
 
 def cell_list(bits: int, stride: int) -> str:

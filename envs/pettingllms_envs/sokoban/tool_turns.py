@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pettingllms.env import ParseError
+from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.python_tool import run_program, show_program
 from pettingllms_envs.sokoban.scenes import scenes_of
 from pettingllms_envs.sokoban.text import read_answer
 from pettingllms_envs.sokoban.tools import run_calls
-from pettingllms_envs.sokoban.turns import Outcome, SokobanState, Terms, report
+from pettingllms_envs.sokoban.turns import SokobanState, Terms, report
 
 
-def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Outcome:
+def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Transition:
     """Run what the tool agent asks for and show it to the planner.
 
     Args:
@@ -28,9 +28,8 @@ def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Outco
         return report(state, action, terms, "", f"none: {action.reason}")
     if tool == "call":
         done = run_calls(state.level, state.player, state.boxes, action, terms.moves_per_turn)
-        outcome = report(state, done.moves, terms, done.calls, done.results)
-        outcome[-1]["cut_moves"] += done.num_cut
-        return outcome
+        told = report(state, done.moves, terms, done.calls, done.results)
+        return told._replace(info={**told.info, "cut_moves": told.info["cut_moves"] + done.num_cut})
     board = scenes_of(state.level).text(state.player, state.boxes)
     ran = run_program(action, board + "\n")
     moves = read_answer(ran.stdout) if ran.is_ok else ParseError("the program failed")

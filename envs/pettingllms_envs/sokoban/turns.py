@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pettingllms.env import ParseError
+from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.sokoban.reward import SUCCESS, Costs
 from pettingllms_envs.sokoban.rules import Level, play
 from pettingllms_envs.sokoban.scenes import scenes_of
-
-_new = tuple.__new__  # half the time of calling the class of a named tuple
-
-Outcome = tuple[Any, float, float, bool, bool, dict[str, Any]]
-"""The values of a `Transition`."""
 
 
 class SokobanState(NamedTuple):
@@ -47,14 +42,11 @@ class Terms(NamedTuple):
 
 
 def initial_state(level: Level) -> SokobanState:
-    """Return the state at the start of an episode.
-
-    It holds a copy of the level, so that what is computed from it does not outlive the episode.
-    """
-    return SokobanState(Level._make(level), level.player, level.boxes)
+    """Return the state at the start of an episode."""
+    return SokobanState(level, level.player, level.boxes)
 
 
-def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Outcome:
+def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
     """Let the planner act: its moves are executed and the turn's proposal is settled."""
     level, player, boxes, moves_used, before, _, _, _ = state
     moves, num_cut, local = action, 0, 0.0
@@ -76,8 +68,8 @@ def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Outcome
         info["illegal_moves"] = num_illegal
         local += num_illegal * terms.costs.illegal
     team = reached - before + SUCCESS if solved else reached - before
-    after = _new(SokobanState, (level, player, boxes, moves_used, reached, "", "", ""))
-    return after, team, local, ended, solved, info
+    after = SokobanState(level, player, boxes, moves_used, reached)
+    return Transition(after, team, local, ended, solved, info)
 
 
 def propose(
@@ -86,7 +78,7 @@ def propose(
     terms: Terms,
     call: str = "",
     result: str = "",
-) -> Outcome:
+) -> Transition:
     """Let the proposer or the tool agent act: moves are tried out and shown, not executed.
 
     Args:
@@ -111,17 +103,16 @@ def propose(
     if num_illegal:
         info["illegal_moves"] = num_illegal
         local += num_illegal * terms.costs.illegal
-    after = _new(SokobanState, (level, player, boxes, moves_used, promised, call, result, moves))
-    return after, promised - before, local, False, False, info
+    after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves)
+    return Transition(after, promised - before, local, info=info)
 
 
 def report(
     state: SokobanState, action: str | ParseError, terms: Terms, call: str, result: str
-) -> Outcome:
+) -> Transition:
     """Let the tool agent act: as `propose`, and the planner will read call and result."""
-    outcome = propose(state, action, terms, call, result)
-    outcome[-1].update(call=call, result=result)
-    return outcome
+    done = propose(state, action, terms, call, result)
+    return done._replace(info={**done.info, "call": call, "result": result})
 
 
 def _flawed(action: str | ParseError, terms: Terms) -> tuple[str, int, float]:

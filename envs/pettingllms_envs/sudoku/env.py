@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_flag, check_whole
-from pettingllms.env import MAX_TURNS, ParseError, TextEnv, Transition, role_of
+from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.splits import check_split, split_of
+from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.fields import Fields
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program, run_program, show_program
@@ -240,15 +241,15 @@ class SudokuEnv(TextEnv[SudokuState]):
             f"{self.split!r} among {SPLIT_ATTEMPTS}; ask for more clues"
         )
 
-    def _fields(self, state: SudokuState, agent: str) -> Mapping[str, object]:
-        turn, max_turns = self.turn, self.max_turns
-        at_hand = {"grid": state.grid.text, "turn": min(turn + 1, max_turns)}
+    def _fields(self, state: SudokuState, agent: str, turn: int) -> Mapping[str, object]:
+        max_turns = self.max_turns
+        at_hand = {"grid": state.grid.text, "turn": turn + 1}
         return Fields(at_hand, READERS, lambda: Situation(state, turn, max_turns))
 
-    def _parse(self, agent: str, text: str) -> Any:
+    def _parse(self, state: SudokuState, agent: str, text: str) -> Any:
         if role_of(agent) != "tool":
             read = _read_answer if len(text) <= CACHED_CHARS else read_answer
-            return read(text, self._state.puzzle.size)
+            return read(text, state.puzzle.size)
         return read_program(text) if self.tool == "python" else read_calls(text)
 
     def _act(self, state: SudokuState, agent: str, action: Any) -> Transition:

@@ -91,7 +91,7 @@ class Situation(NamedTuple):
 
     state: SudokuState
     turn: int
-    """Turns played before this one."""
+    """The turn, from 0."""
     max_turns: int
 
 
@@ -131,7 +131,7 @@ READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
     "tool_call": ("the tool agent's calls or program", lambda now: now.state.call or "none"),
     "tool_result": ("what came of them", lambda now: now.state.result or "none"),
     "size": ("n", lambda now: now.state.puzzle.size),
-    "turn": ("the present turn, from 1", lambda now: min(now.turn + 1, now.max_turns)),
+    "turn": ("the present turn, from 1", lambda now: now.turn + 1),
     "max_turns": ("turns of the episode", lambda now: now.max_turns),
 }
 

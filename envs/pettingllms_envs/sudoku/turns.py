@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pettingllms.env import ParseError, Transition
+from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.reward import EMPTY, MALFORMED, REFUSED, SUCCESS, potential
 from pettingllms_envs.sudoku.rules import Fill, Grid, fill, is_solved, start

@@ -363,17 +363,6 @@ def test_levels_from_texts_files_and_options(tmp_path):
             SokobanEnv(levels=wrong)
 
 
-def test_what_is_computed_from_a_level_ends_with_the_episode():
-    env = SokobanEnv(levels=[CORRIDOR], team="single")
-    env.reset(seed=0)
-    first = env.state().level
-    play(env, reference_player("random", random.Random(0)))
-    assert first.memo
-    env.reset(seed=0)
-    assert env.state().level == first
-    assert not env.state().level.memo
-
-
 def test_boxoban_levels_play(shared_data):
     path = shared_data("boxoban/medium_valid.txt")
     env = SokobanEnv(levels=path, tool="call", moves_per_turn=200)

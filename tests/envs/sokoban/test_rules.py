@@ -1,6 +1,5 @@
 """Moves, searches and bounds against rules on a list of characters."""
 
-import pickle
 import random
 from collections import deque
 
@@ -246,12 +245,3 @@ def test_tables_compute_what_is_missing_and_are_bounded():
     assert [table[key] for key in (1, 2, 1, 3, 4, 1)] == [-1, -2, -1, -3, -4, -1]
     assert computed == [1, 2, 3, 4, 1]
     assert len(table) == 2
-
-
-def test_levels_keep_no_tables_when_pickled():
-    level = read_level("#####\n#@$.#\n#####")
-    assert scenes_of(level).layouts[level.boxes].potentials[level.player] == 0
-    assert level.memo
-    copy = pickle.loads(pickle.dumps(level))
-    assert copy == level
-    assert not copy.memo

@@ -28,10 +28,10 @@ class PointEnv(TextEnv):
     def _generate(self, rng, options):
         return tuple(rng.randrange(self.width) for _ in range(self.max_turns + 1))
 
-    def _fields(self, state, agent):
+    def _fields(self, state, agent, turn):
         return {"row": "".join("x" if i == state[0] else "." for i in range(self.width))}
 
-    def _parse(self, agent, text):
+    def _parse(self, state, agent, text):
         return text
 
     def _act(self, state, agent, action):

@@ -34,10 +34,10 @@ class CopyEnv(TextEnv):
     def _generate(self, rng, options):
         return CopyState(rng.randrange(5))
 
-    def _fields(self, state, agent):
+    def _fields(self, state, agent, turn):
         return {"digit": state.digit, "called": "" if state.called is None else state.called}
 
-    def _parse(self, agent, text):
+    def _parse(self, state, agent, text):
         return int(text) if text.isdecimal() and len(text) == 1 else ParseError("not a digit")
 
     def _act(self, state, agent, action):

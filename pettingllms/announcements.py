@@ -1,0 +1,100 @@
+"""Environments that installed packages announce in the entry-point group `pettingllms.envs`.
+
+Announcements are data from strangers: any package can write any text there. Each is checked on its
+own, and one that cannot be used is kept with the reason, so that it harms nobody who does not ask
+for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from pettingllms.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "pettingllms.envs"
+"""The entry-point group in which packages announce environments."""
+OWN_PACKAGE = "pettingllms"
+"""The distribution of this package and of the environments that come with it."""
+
+ID_RULE = "lower-case words of letters and digits, joined by _, ending in _v<number>"
+_ID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*_v(0|[1-9][0-9]*)")
+_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+class Announcements(NamedTuple):
+    """What installed packages announce."""
+
+    specs: dict[str, EnvSpec]
+    """Id -> how it is made."""
+    refused: dict[str, str]
+    """Announced id -> why it cannot be used, and what to do."""
+
+
+def is_id(text: str) -> bool:
+    """Return whether a text has the form of an id: `sokoban_v0`."""
+    return _ID.fullmatch(text) is not None
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text has the form `module:attribute`."""
+    return _PATH.fullmatch(text) is not None
+
+
+@cache
+def announced() -> Announcements:
+    """Return what all installed packages announce; reads their metadata once per process."""
+    # Importing importlib.metadata and reading every package's metadata costs tens of milliseconds
+    # in a large installation. `import pettingllms` does neither; the first look-up does both.
+    from importlib.metadata import entry_points
+
+    return checked(entry_points(group=GROUP))
+
+
+def own_ids() -> tuple[str, ...]:
+    """Return the ids that this distribution announces, from its own metadata alone.
+
+    One small file is read instead of those of all packages; there are none in a bare checkout.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        points = distribution(OWN_PACKAGE).entry_points.select(group=GROUP)
+    except PackageNotFoundError:
+        return ()
+    return tuple(sorted(checked(points).specs))
+
+
+def checked(points: Iterable[EntryPoint]) -> Announcements:
+    """Sort announcements into usable and refused ones; imports none of them."""
+    by_id: dict[str, list[EntryPoint]] = {}
+    for point in points:
+        by_id.setdefault(point.name, []).append(point)
+    specs: dict[str, EnvSpec] = {}
+    refused: dict[str, str] = {}
+    for id, rivals in by_id.items():
+        packages = sorted({_package(point) for point in rivals})
+        values = sorted({point.value for point in rivals})
+        if not is_id(id):
+            refused[id] = f"{packages[0]} announces it under an ill-formed id; allowed: {ID_RULE}"
+        elif len(packages) > 1 or len(values) > 1:
+            refused[id] = (
+                f"it is announced more than once, by {' and '.join(packages)} as "
+                f"{' and '.join(values)}, and an id has one meaning. Uninstall one of the packages."
+            )
+        elif not is_path(values[0]):
+            refused[id] = (
+                f'{packages[0]} announces it as {values[0]!r}; allowed: "module:attribute"'
+            )
+        else:
+            specs[id] = EnvSpec(id, values[0], package=packages[0])
+    return Announcements(specs, refused)
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else ""

@@ -1,0 +1,97 @@
+"""`GameHooks`: what a game supplies; `pettingllms.env.TextEnv` does the rest."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pettingllms.prompts import PromptTemplate
+from pettingllms.state import to_jsonable
+from pettingllms.transition import Transition
+
+StateT = TypeVar("StateT")
+
+
+class GameHooks(ABC, Generic[StateT]):
+    """The hooks of a game: functions of what they are given, and of the constructor's arguments.
+
+    A hook gets everything that changes during an episode as an argument. It neither reads nor
+    writes attributes that `reset` or `step` set: forks, snapshots, replays and `state_hash` are
+    exact only as long as the future depends on the state value and on nothing else.
+    """
+
+    reference_policies: ClassVar[tuple[str, ...]] = ()
+    """Names of the scripted policies that `reference_action` knows, for every role."""
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]]
+    """Role -> prompt template."""
+    prompt_fields: ClassVar[Mapping[str, str]]
+    """Placeholder -> its meaning; what `_fields` provides."""
+
+    @abstractmethod
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:
+        """Return the initial state of an episode.
+
+        Args:
+            rng: The only source of chance.
+            options: What was passed to `reset`; unknown keys are ignored.
+        """
+
+    @abstractmethod
+    def _fields(self, state: StateT, agent: str, turn: int) -> Mapping[str, object]:
+        """Return the values of the placeholders in `prompt_fields`.
+
+        Args:
+            state: What the agent sees: the world at the start of the running stage.
+            agent: The agent that reads.
+            turn: The turn, 0 to `max_turns - 1`; after the last one it stays at `max_turns - 1`.
+
+        Returns:
+            The values by name. Only those that a template names are looked up, so a mapping that
+            computes them on demand saves the others.
+        """
+
+    @abstractmethod
+    def _parse(self, state: StateT, agent: str, text: str) -> Any:
+        """Return the action that a text asks for, or a `ParseError`. Never raises.
+
+        Args:
+            state: The state before the action, for answers whose form depends on it.
+            agent: The agent that wrote the text.
+            text: Any text.
+        """
+
+    @abstractmethod
+    def _act(self, state: StateT, agent: str, action: Any) -> Transition:
+        """Return what an action does.
+
+        Args:
+            state: The state before the action.
+            agent: The agent that acts.
+            action: What `_parse` returned, possibly a `ParseError`.
+        """
+
+    @abstractmethod
+    def _ansi(self, state: StateT) -> str:
+        """Return the state as text for people."""
+
+    def _next_agent(self, state: StateT) -> str | None:
+        """Return who acts next, for a game that decides that itself; None: the order of stages.
+
+        Such a game always returns an agent, and every agent then is a stage of its own; a turn is
+        as many actions as there are agents.
+        """
+        return None
+
+    def _reference(self, state: StateT, agent: str, policy: str, rng: random.Random) -> str:
+        """Return the text that a reference policy answers in this state."""
+        raise NotImplementedError(f"{type(self).__name__} lists {policy!r} but does not play it")
+
+    def _rgb_array(self, state: StateT) -> Any:
+        """Return the state as an image, uint8 of shape [height, width, 3]."""
+        raise NotImplementedError(f"{type(self).__name__} lists 'rgb_array' but does not draw it")
+
+    def _state_json(self, state: StateT) -> Any:
+        """Return what identifies a state, as JSON data (the default: the whole value)."""
+        return to_jsonable(state)

@@ -1,0 +1,101 @@
+"""Branches of an episode share one immutable state value and nothing else, in every environment."""
+
+import random
+from dataclasses import fields, is_dataclass
+from enum import Enum
+
+import pytest
+
+import pettingllms
+from pettingllms.testing.play import mixed_player
+
+ATOMS = (type(None), bool, int, float, str, bytes, Enum)
+IDS = pettingllms.registered_ids()
+
+
+def played(env_id, num_steps, seed=2):
+    env = pettingllms.make(env_id, checks=False, max_turns=6)
+    env.reset(seed=seed)
+    player = mixed_player(random.Random(seed))
+    for _ in range(num_steps):
+        if env.acting():
+            env.step(player(env, env.agent_selection))
+    return env
+
+
+def mutable_parts(value, path="state"):
+    """Yield where a state holds something that can be changed."""
+    if isinstance(value, ATOMS):
+        return
+    if isinstance(value, tuple | frozenset):
+        parts = {f"{path}[{index}]": part for index, part in enumerate(value)}
+    elif is_dataclass(value) and type(value).__dataclass_params__.frozen:
+        parts = {f"{path}.{field.name}": getattr(value, field.name) for field in fields(value)}
+    else:
+        yield f"{path}: {type(value).__name__}"
+        return
+    parts |= {f"{path}.{name}": part for name, part in getattr(value, "__dict__", {}).items()}
+    for place, part in parts.items():
+        yield from mutable_parts(part, place)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("num_steps", [0, 1, 2, 5])
+def test_nothing_that_a_state_holds_can_be_changed(env_id, num_steps):
+    env = played(env_id, num_steps)
+    env.last()
+    assert list(mutable_parts(env.state())) == []
+
+
+def ruin(value):
+    """Change everything that can be changed, at any depth."""
+    parts = list(value.values()) if isinstance(value, dict) else list(value)
+    for part in parts:
+        if isinstance(part, dict | list):
+            ruin(part)
+    if isinstance(value, dict):
+        value.update(dict.fromkeys(value, "ruined"))
+    else:
+        value.append("ruined")
+
+
+def seen(env):
+    """Return everything that callers can see, step by step, to the end."""
+    player = mixed_player(random.Random(5))
+    steps = []
+    while env.acting():
+        env.step(player(env, env.agent_selection))
+        steps.append(repr((env.infos, env.rewards, env.terminations, env.last(), env.state_hash())))
+    return steps
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_what_is_changed_in_one_branch_shows_in_no_other(env_id):
+    expected = seen(played(env_id, 3))
+    env = played(env_id, 3)
+    twin, snapshot = env.fork(), env.snapshot()
+    stray = env.fork()
+    ruin(stray.infos)
+    ruin(stray.rewards)
+    ruin(stray.agents)
+    assert seen(twin) == expected
+    for step in range(2):
+        stray = env.fork()
+        if step and stray.acting():
+            stray.step("")
+        ruin(env.infos)
+        env.restore(snapshot)
+        ruin(stray.infos)
+    assert seen(env) == expected
+    # caches that a game keeps beyond an episode are not changed either
+    assert seen(played(env_id, 3)) == expected
+
+
+def test_changeable_parts_of_states_are_found():
+    class WithDict(tuple):
+        pass
+
+    state = WithDict((1, "a"))
+    assert list(mutable_parts(state)) == []
+    state.table = {}
+    assert list(mutable_parts((state, [1]))) == ["state[0].table: dict", "state[1]: list"]
