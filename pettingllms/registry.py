@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pettingllms.announcements import ID_RULE, announced, is_id, is_path
+from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
 from pettingllms.arguments import check_kind
 from pettingllms.env import TextEnv
 from pettingllms.errors import (
@@ -26,7 +26,8 @@ from pettingllms.wrappers import ChecksWrapper
 _REST = inspect.Parameter.VAR_POSITIONAL
 _registered: dict[str, EnvSpec] = {}
 _listeners: list[Callable[[Iterable[str]], None]] = []
-_has_told_announced = False
+_reported: Announcements | None = None
+"""The announcements that listeners have heard of."""
 
 
 def on_new_ids(listener: Callable[[Iterable[str]], None]) -> None:
@@ -113,13 +114,13 @@ def spec(id: str) -> EnvSpec:
 
 
 def _announced() -> Mapping[str, EnvSpec]:
-    global _has_told_announced
-    specs = announced().specs
-    if not _has_told_announced:
-        _has_told_announced = True
+    global _reported
+    found = announced()
+    if found is not _reported:
+        _reported = found
         for listener in _listeners:
-            listener(specs)
-    return specs
+            listener(found.specs)
+    return found.specs
 
 
 def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ from rich.console import Console
 from pettingllms.cli.console import plain_table, print_json, stdout, visible
 from pettingllms.cli.data import GROUP as DATA
 from pettingllms.policies import GROUP as POLICIES
-from pettingllms.registry import registered_ids
+from pettingllms.registry import refused_ids, registered_ids
 from pettingllms.sandbox import probe
 
 _PACKAGES = {
@@ -54,6 +54,7 @@ def doctor_command(as_json: bool) -> int:
     Ends with 1 if something that is installed does not work.
     """
     environments = {env_id: _problem_of(_RESET, env_id) for env_id in registered_ids()}
+    environments |= refused_ids()
     plug_ins = {group: _plug_ins(group) for group in (POLICIES, DATA)}
     findings = {
         "python": platform.python_version(),

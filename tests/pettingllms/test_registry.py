@@ -91,6 +91,22 @@ def test_importing_the_package_imports_no_environment_and_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_importing_the_package_reads_the_entry_points_of_no_other():
+    code = (
+        "import importlib.metadata as metadata\n"
+        "def refuse(*args, **kwargs): raise AssertionError('entry points were read')\n"
+        "metadata.entry_points = metadata.EntryPoint.load = refuse\n"
+        "import gymnasium, pettingllms\n"
+        "assert 'pettingllms/Sokoban-v0' in gymnasium.registry\n"
+        "from pettingllms.announcements import announced\n"
+        "assert not announced.cache_info().currsize\n"
+        "try: pettingllms.registered_ids()\n"
+        "except AssertionError: pass\n"
+        "else: raise SystemExit('the trap does not work')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_ids_stand_in_the_registries_of_others(guess_id):
     assert "pettingllms/PlanPath-v0" in gymnasium.registry
     env = pettingzoo.make("aec", "pettingllms/plan_path-v0", size=6)
