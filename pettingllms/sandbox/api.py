@@ -11,8 +11,9 @@ from concurrent.futures import Future
 from typing import Any, Literal, Self
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.sandbox.isolation import Tier, packages_of
+from pettingllms.sandbox.isolation import Tier
 from pettingllms.sandbox.lane import Finished
+from pettingllms.sandbox.library import packages_of
 from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
 from pettingllms.sandbox.servers import Servers
 from pettingllms.sandbox.worker import Request

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import enum
-import importlib.util
 import os
 import sys
 from typing import Any
 
-from pettingllms.errors import InvalidArgument, MissingDependency, SandboxError
+from pettingllms.errors import SandboxError
 from pettingllms.sandbox.filter import build_filter
+from pettingllms.sandbox.library import FLAVOURS
 from pettingllms.sandbox.syscalls import syscall_numbers
 
 
@@ -29,21 +29,23 @@ class Tier(enum.StrEnum):
 
 JAILS = (Tier.NAMESPACES, Tier.LANDLOCK, Tier.SEALED)
 
-_FLAVOURS: dict[str, tuple[str, ...]] = {
-    "lean": (),
-    "science": ("numpy", "mpmath", "sympy"),
-}
 _FIRST_JAIL_UID, _NUM_JAIL_UIDS = 61184, 4335  # the range that systemd keeps for dynamic users
 
-NOT_COVERED = (
+NOT_COVERED: tuple[str, ...] = (
     "bugs of the kernel in the calls that are allowed (adversarial training belongs in a VM)",
     "timing and cache side channels",
     "use of the processor and memory up to the limits",
 )
+FILES_NOT_HIDDEN = (
+    "existence, size, owner and times of files of the host (this user may not change its root)"
+)
+
+LOOKS_UP_FILES = "look files up by path"
+"""What the canary prints where the root could not be hidden (see `jail.namespaces.hide_files`)."""
 
 # Each name is printed if what it names was possible. In a whole jail nothing is printed but "end".
-CANARY = """
-import os, socket, sys, threading
+CANARY = f"""
+import ctypes, os, socket, sys, threading
 
 def possible(name, action, *arguments):
     try:
@@ -54,6 +56,7 @@ def possible(name, action, *arguments):
 
 possible("read a file of the host", open, "/etc/passwd")
 possible("look a file of the host up", os.stat, "/etc/passwd")
+possible("get a handle on a file of the host", os.open, "/etc/passwd", os.O_PATH)
 possible("list the host's root", os.listdir, "/")
 possible("see processes", os.listdir, "/proc")
 possible("write a file", open, "/tmp/canary", "w")
@@ -73,30 +76,20 @@ for descriptor in range(3, 64):
     possible("use an inherited descriptor", os.fstat, descriptor)
 if 0 in (os.getuid(), os.geteuid()):
     print("be root")
-if set(os.environ) - {"LC_ALL", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "PATH",
-                      "PYTHONHASHSEED", "TZ", "LD_LIBRARY_PATH", "LC_CTYPE"}:
+newfstatat, statx = map(int, input().split())
+libc, buffer = ctypes.CDLL(None), ctypes.create_string_buffer(512)
+for path in (b"/etc/passwd", b"/proc/self", b"/usr", os.fsencode(os.__file__)):
+    if not libc.syscall(newfstatat, -100, path, buffer, 0x1000):
+        print({LOOKS_UP_FILES!r})
+        break
+if not libc.syscall(statx, -100, b"/usr", 0x1000, 0xFFF, buffer):
+    print("look up a file with statx")
+if set(os.environ) - {{"LC_ALL", "MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
+                      "PATH", "PYTHONHASHSEED", "TZ", "LD_LIBRARY_PATH", "LC_CTYPE"}}:
     print("see the environment")
 threading.Thread(target=lambda: None).start()
 print("end")
 """
-
-
-def packages_of(flavour: str) -> list[tuple[str, str]]:
-    """Names and folders of the packages of a flavour.
-
-    Raises:
-        InvalidArgument: There is no such flavour.
-        MissingDependency: One of its packages is not installed.
-    """
-    if flavour not in _FLAVOURS:
-        raise InvalidArgument("flavour", flavour, " or ".join(map(repr, _FLAVOURS)))
-    found: list[tuple[str, str]] = []
-    for name in _FLAVOURS[flavour]:
-        spec = importlib.util.find_spec(name)
-        if spec is None or not spec.submodule_search_locations:
-            raise MissingDependency(f"the sandbox flavour {flavour!r}", name, "math")
-        found.append((name, os.path.abspath(spec.submodule_search_locations[0])))
-    return found
 
 
 def check_platform() -> None:
@@ -120,15 +113,13 @@ def jail_uid(seed: int) -> int | None:
 
 def server_config(tier: Tier, flavour: str, slots: int, uid: int | None) -> dict[str, Any]:
     """The first message to a fork server (see `jail.server`)."""
-    may_read_files = tier is not Tier.SEALED
-    program = build_filter(may_read_files=may_read_files)
+    program = build_filter()
     numbers = syscall_numbers()
     return {
         "namespaces": tier is Tier.NAMESPACES,
         "landlock": tier in (Tier.NAMESPACES, Tier.LANDLOCK),
-        "may_read_files": may_read_files,
         "jail_uid": uid,
-        "packages": packages_of(flavour),
+        "packages": FLAVOURS[flavour],
         "warm_up": flavour == "science",
         "filter": base64.b64encode(program.code).decode(),
         "pid_offsets": program.pid_offsets,

@@ -6,9 +6,17 @@ import itertools
 import os
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.isolation import CANARY, Tier, jail_uid, server_config
+from pettingllms.sandbox.isolation import (
+    CANARY,
+    LOOKS_UP_FILES,
+    Tier,
+    jail_uid,
+    server_config,
+)
+from pettingllms.sandbox.library import archive
 from pettingllms.sandbox.outcome import Limits, Status
 from pettingllms.sandbox.pool import Pool
+from pettingllms.sandbox.syscalls import syscall_numbers
 from pettingllms.sandbox.tasks import TaskBudget
 from pettingllms.sandbox.worker import Request, Worker
 
@@ -32,7 +40,8 @@ def open_jail(tier: Tier, flavour: str, workers: int) -> Pool:
         num_servers=1 if has_user_namespace else num_servers,
         num_running=slots if has_user_namespace else slots * num_servers,
     )
-    pool = Pool(lambda: Worker(config), num_servers, slots, budget)
+    library = archive(flavour)
+    pool = Pool(lambda: Worker(config, library), num_servers, slots, budget)
     try:
         _check_canary(pool, tier)
     except SandboxError:
@@ -42,10 +51,14 @@ def open_jail(tier: Tier, flavour: str, workers: int) -> Pool:
 
 
 def _check_canary(pool: Pool, tier: Tier) -> None:
-    result, _ = pool.submit(Request(CANARY.encode(), b"", Limits())).result()
+    numbers = syscall_numbers()
+    stdin = f"{numbers['newfstatat']} {numbers['statx']}".encode()
+    result, _ = pool.submit(Request(CANARY.encode(), stdin, Limits())).result()
     if result.status is not Status.OK:
         last_line = result.stderr.strip().rpartition("\n")[2]
         raise SandboxError(f"a canary in the jail ended with {result.status}: {last_line}")
     *possible, end = result.stdout.splitlines()
+    if not pool.facts["hides_files"]:
+        possible = [name for name in possible if name != LOOKS_UP_FILES]
     if possible or end != "end":
         raise SandboxError(f"the jail {tier!s} does not hold; in it one can {', '.join(possible)}")

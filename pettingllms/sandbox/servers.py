@@ -8,7 +8,13 @@ import weakref
 from typing import Any
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.isolation import JAILS, NOT_COVERED, Tier, check_platform
+from pettingllms.sandbox.isolation import (
+    FILES_NOT_HIDDEN,
+    JAILS,
+    NOT_COVERED,
+    Tier,
+    check_platform,
+)
 from pettingllms.sandbox.opening import open_jail
 from pettingllms.sandbox.pool import Pool
 from pettingllms.sandbox.unsafe import UnsafePool
@@ -71,13 +77,16 @@ class Servers:
         """What the pool's servers say about themselves, and what they do not cover."""
         pool = self.pool()
         is_jail = self._tier in JAILS
+        not_covered = list(NOT_COVERED) if is_jail else ["everything: it is no jail"]
+        if is_jail and not pool.facts["hides_files"]:
+            not_covered.append(FILES_NOT_HIDDEN)
         return {
             "isolation": str(self._tier),
             "is_jail": is_jail,
             "server_pids": pool.server_pids,
             "num_restarts": pool.num_restarts,
             "not_available": dict(self._reasons),
-            "not_covered": list(NOT_COVERED) if is_jail else ["everything: it is no jail"],
+            "not_covered": not_covered,
             **pool.facts,
         }
 

@@ -95,12 +95,13 @@ class Worker:
 
     Args:
         config: What `jail.server` takes as its first message.
+        library: Memory file with what programs can import (`library.archive`).
 
     Raises:
         SandboxError: The server did not come up; the message has its own last words.
     """
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], library: int) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         self._log = os.memfd_create("log", os.MFD_CLOEXEC)
@@ -118,7 +119,7 @@ class Worker:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
-            ours.send(json.dumps(config).encode())
+            socket.send_fds(ours, [json.dumps(config).encode()], [library])
         except OSError as error:
             self._release()
             raise SandboxError(f"the fork server could not be started: {error}") from error
@@ -231,6 +232,9 @@ def bare_environment() -> dict[str, str]:
     return {
         **kept,
         "LC_ALL": "C.UTF-8",
+        # One heap for all threads: the C library reserves 64 MiB of addresses for each further one,
+        # so that a handful of threads would use up a program's memory limit.
+        "MALLOC_ARENA_MAX": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
         "PATH": "/usr/bin:/bin",

@@ -82,7 +82,7 @@ def _place(files: Descriptors) -> None:
 
 def _lock(job: Job, locks: Locks) -> None:
     os.setsid()
-    kernel.keep_capabilities(locks.capset_number, 0)
+    kernel.keep_no_capabilities(locks.capset_number)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if locks.server_pid and os.getppid() != locks.server_pid:
         os._exit(0)

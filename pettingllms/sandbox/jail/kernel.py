@@ -12,7 +12,6 @@ _syscall.restype = ctypes.c_long
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
-PR_SET_KEEPCAPS = 8
 PR_SET_NO_NEW_PRIVS = 38
 
 CLONE_NEWNS = 0x00020000
@@ -22,8 +21,6 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
-
-CAP_SETUID_MASK = 1 << 7
 
 _CLOSE_RANGE = 436  # this number and those above are the same on all architectures
 _SECCOMP_SET_MODE_FILTER = 1
@@ -75,26 +72,14 @@ def umount(target: str, flags: int) -> None:
     _check(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
 
 
-def set_filesystem_uid(uid: int) -> None:
-    """Read and write files as `uid`. The kernel reports no error, so this checks.
-
-    Raises:
-        PermissionError: The kernel refused.
-    """
-    _libc.setfsuid(uid)
-    if _libc.setfsuid(-1) != uid:
-        raise PermissionError(1, f"setfsuid({uid}) was refused")
-
-
 def close_from(first: int) -> None:
     """Close every descriptor from `first` on."""
     syscall(_CLOSE_RANGE, first, 0xFFFFFFFF, 0)
 
 
-def keep_capabilities(capset_number: int, mask: int) -> None:
-    """Give up every capability but those of the first 32 that are in `mask` (0: all of them)."""
-    header = struct.pack("=II", _CAPABILITY_VERSION_3, 0)
-    syscall(capset_number, header, struct.pack("=6I", mask, mask, 0, 0, 0, 0))
+def keep_no_capabilities(capset_number: int) -> None:
+    """Give up every capability."""
+    syscall(capset_number, struct.pack("=II", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 
 def load_filter(seccomp_number: int, code: bytes) -> None:

@@ -1,17 +1,14 @@
-"""Landlock: read some folders, nothing else, for this process and all its children."""
+"""Landlock: no file at all, for this process and all its children."""
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
 
 from .kernel import syscall
 
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446
 _VERSION_FLAG = 1
-_PATH_BENEATH = 1
-_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 
 # Highest right that each version of the interface knows, so that all of them are denied.
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
@@ -39,13 +36,10 @@ def _ruleset(interface: int) -> int:
     return syscall(_CREATE_RULESET, attributes, len(attributes), 0)
 
 
-def restrict(readable: Iterable[str]) -> int:
-    """Deny this process the file system, but for reading what lies in `readable`.
+def deny_files() -> int:
+    """Deny this process and all its children every file, TCP, abstract sockets and signals.
 
     Needs no_new_privs to be set.
-
-    Args:
-        readable: Existing files and folders.
 
     Returns:
         Version of the interface that was used.
@@ -56,14 +50,6 @@ def restrict(readable: Iterable[str]) -> int:
     interface = version()
     ruleset = _ruleset(interface)
     try:
-        for path in readable:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            try:
-                rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)
-                rule = struct.pack("=Qi", rights, descriptor)
-                syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
-            finally:
-                os.close(descriptor)
         syscall(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)

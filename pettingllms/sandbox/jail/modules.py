@@ -1,7 +1,9 @@
-"""What a program can import: the standard library and named packages, from a table of their files.
+"""What a program can import: modules that lie in memory, and what was imported before the locks.
 
-The table is made once, before the locks. Finding a module then needs no look at the file system
-(the filter answers no `stat`), and packages of the host that nobody named do not exist.
+The parent hands over one memory file: the length of an index, the index as JSON, and the modules
+one after the other. The index has `name: [path, is package, is byte code, offset, length]` for
+Python modules and `name: [path]` for extension modules. Extension modules can be loaded before the
+locks only, since the loader opens files; all other modules at any time.
 """
 
 from __future__ import annotations
@@ -10,18 +12,20 @@ import gc
 import importlib
 import importlib.machinery
 import importlib.util
+import json
+import marshal
+import mmap
 import os
+import struct
 import sys
-from collections.abc import Iterable, Sequence
-from types import ModuleType
+from collections.abc import Iterable
+from types import CodeType, ModuleType
+from typing import Any
 
-_NOT_OFFERED = """
-__pycache__ site-packages dist-packages test tests idlelib idle_test tkinter turtledemo lib2to3
-ensurepip venv pydoc_data distutils msilib lib-dynload
-"""
-_SKIPPED = frozenset(_NOT_OFFERED.split())
+HEADER = struct.Struct("=Q")
+"""Length of the index, at the beginning of the memory file."""
 
-# What programs use most, plus every extension that links libraries which the jail cannot open.
+# What programs use most, and the extension modules of the standard library that are of use here.
 _PRELOADED = """
 array ast atexit base64 binascii bisect bz2 calendar cmath codecs collections collections.abc
 contextlib copy ctypes dataclasses datetime decimal encodings.ascii encodings.latin_1
@@ -29,142 +33,113 @@ encodings.utf_16 encodings.utf_8_sig enum errno fractions functools gc hashlib h
 itertools json keyword linecache locale lzma math numbers operator os pickle pprint queue random re
 reprlib resource select selectors signal socket statistics string struct sys textwrap threading
 time timeit tokenize traceback types typing unicodedata uuid warnings weakref zlib
+_asyncio _contextvars _csv _elementtree _lsprof _multibytecodec _multiprocessing _opcode
+_posixshmem _posixsubprocess _zoneinfo fcntl grp mmap pyexpat syslog termios
 """
-
-# Where nothing can be imported later on.
-_PRELOADED_IF_SEALED = """
-argparse asyncio colorsys concurrent.futures concurrent.futures.thread csv difflib doctest email
-getpass glob graphlib hmac html html.parser ipaddress logging logging.handlers pathlib pickletools
-sched secrets shlex stringprep symtable tempfile unittest unittest.mock urllib.parse
-xml.etree.ElementTree zoneinfo
-"""
-
-_Stat = tuple[float, int]
+_UNWANTED = ("test", "_simd")
+"""Parts of names of extension modules of packages that no program needs."""
 
 
-class _TableLoader(importlib.machinery.SourceFileLoader):
-    """Loads a source file whose date and size are known already."""
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads a module from memory."""
 
-    def __init__(self, fullname: str, path: str, stat: _Stat) -> None:
+    def __init__(self, fullname: str, path: str, data: memoryview, is_bytecode: bool) -> None:
         super().__init__(fullname, path)
-        self._stat = stat
+        self._data = data
+        self._is_bytecode = is_bytecode
 
-    def path_stats(self, path: str | bytes | os.PathLike[str]) -> dict[str, float]:
-        return {"mtime": self._stat[0], "size": self._stat[1]}
+    def get_code(self, fullname: str) -> CodeType:
+        if self._is_bytecode:
+            return marshal.loads(self._data)
+        return self.source_to_code(bytes(self._data), self.path)
 
-    path_stats.__doc__ = importlib.machinery.SourceFileLoader.path_stats.__doc__
+    get_code.__doc__ = importlib.machinery.SourceFileLoader.get_code.__doc__
+
+    def get_data(self, path: str | bytes) -> bytes:
+        raise OSError(2, "only the modules themselves are in memory", path)
+
+    get_data.__doc__ = importlib.machinery.SourceFileLoader.get_data.__doc__
 
 
-class TableFinder:
-    """A finder that knows all importable files beforehand."""
+class MemoryFinder:
+    """A finder that knows all modules there are."""
 
-    def __init__(
-        self, standard_library: Sequence[str], packages: Iterable[tuple[str, str]]
-    ) -> None:
-        self._files: dict[str, tuple[str, bool, _Stat]] = {}
-        for folder in standard_library:
-            self._add_folder("", folder)
-        for name, folder in packages:
-            self._add_package(name, folder)
-
-    def _add_package(self, name: str, folder: str) -> None:
-        init = os.path.join(folder, "__init__.py")
-        if os.path.isfile(init):
-            status = os.stat(init)
-            self._files[name] = (init, True, (status.st_mtime, status.st_size))
-            self._add_folder(name + ".", folder)
-
-    def _add_folder(self, prefix: str, folder: str) -> None:
-        for entry in os.scandir(folder):
-            if entry.is_dir():
-                if entry.name.isidentifier() and entry.name not in _SKIPPED:
-                    self._add_package(prefix + entry.name, entry.path)
-                continue
-            stem, suffix = _split(entry.name)
-            if suffix and stem != "__init__":
-                status = entry.stat()
-                known = (entry.path, False, (status.st_mtime, status.st_size))
-                self._files.setdefault(prefix + stem, known)
+    def __init__(self, descriptor: int) -> None:
+        with mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
+            (length,) = HEADER.unpack(mapped[: HEADER.size])
+            first = HEADER.size + length
+            self._index: dict[str, list[Any]] = json.loads(mapped[HEADER.size : first])
+        self._modules = memoryview(mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ))[
+            first:
+        ]
 
     def find_spec(
         self, fullname: str, path: object = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The module's specification, or None when the table does not hold it."""
-        found = self._files.get(fullname)
+        """The module's specification, or None when there is no such module."""
+        found = self._index.get(fullname)
         if found is None:
             return None
-        file, is_package, stat = found
-        if not file.endswith(".py"):
-            loader = importlib.machinery.ExtensionFileLoader(fullname, file)
-            return importlib.util.spec_from_file_location(fullname, file, loader=loader)
+        if len(found) == 1:
+            loader = importlib.machinery.ExtensionFileLoader(fullname, found[0])
+            return importlib.util.spec_from_file_location(fullname, found[0], loader=loader)
+        file, is_package, is_bytecode, offset, length = found
+        data = self._modules[offset : offset + length]
         return importlib.util.spec_from_file_location(
             fullname,
             file,
-            loader=_TableLoader(fullname, file, stat),
+            loader=_Loader(fullname, file, data, is_bytecode),
             submodule_search_locations=[os.path.dirname(file)] if is_package else None,
         )
 
-
-def _split(name: str) -> tuple[str, str]:
-    for suffix in (".py", *importlib.machinery.EXTENSION_SUFFIXES):
-        if name.endswith(suffix):
-            return name[: -len(suffix)], suffix
-    return name, ""
-
-
-def standard_library() -> list[str]:
-    """The folders of the standard library, as the bare interpreter searches them."""
-    return [path for path in sys.path if os.path.isdir(path)]
-
-
-def readable_paths(packages: Iterable[tuple[str, str]]) -> list[str]:
-    """Files and folders that importing after the locks may have to read.
-
-    The standard library's folder is listed entry by entry: `site-packages` lies inside it.
-    """
-    paths: list[str] = []
-    for folder in standard_library():
-        paths += [
-            entry.path
-            for entry in os.scandir(folder)
-            if entry.name not in _SKIPPED or entry.name in ("__pycache__", "lib-dynload")
+    def extensions_of(self, packages: Iterable[str]) -> list[str]:
+        """Names of the extension modules of packages, without those for their own tests."""
+        inside = tuple(name + "." for name in packages)
+        return [
+            name
+            for name, found in self._index.items()
+            if len(found) == 1
+            and name.startswith(inside)
+            and not any(part in name for part in _UNWANTED)
         ]
-    for _, folder in packages:
-        paths += [path for path in (folder, folder + ".libs") if os.path.isdir(path)]
-    folders = tuple(path + os.sep for path in paths)
-    return sorted({path for path in paths if not path.startswith(folders)})
+
+    def forget_extensions(self) -> None:
+        """From now on, an extension module that is not loaded does not exist."""
+        self._index = {name: found for name, found in self._index.items() if len(found) > 1}
 
 
-def install(packages: Sequence[tuple[str, str]]) -> None:
-    """Make the table the way by which everything but built-in modules is imported."""
-    finder = TableFinder(standard_library(), packages)
+def install(descriptor: int) -> MemoryFinder:
+    """Make the memory file the place from which everything but built-in modules is imported."""
+    finder = MemoryFinder(descriptor)
+    os.close(descriptor)
     sys.meta_path[:] = [
         importlib.machinery.BuiltinImporter,
         importlib.machinery.FrozenImporter,
         finder,
     ]
+    return finder
 
 
-def preload(names: Iterable[str], *, may_read_files: bool) -> None:
-    """Import the usual modules (more of them if none can be read later), and then `names`.
+def preload(finder: MemoryFinder, packages: Iterable[str]) -> None:
+    """Import the usual modules and then `packages` with all their extension modules.
 
     Raises:
-        ImportError: One of `names` cannot be imported.
+        ImportError: One of `packages` cannot be imported.
     """
-    usual = _PRELOADED if may_read_files else _PRELOADED + _PRELOADED_IF_SEALED
-    for name in usual.split():
+    for name in _PRELOADED.split():
         try:
             importlib.import_module(name)
         except ModuleNotFoundError:
-            # Interpreters are built without one or the other compression module.
+            # Interpreters are built without one or the other of them, or with it inside another.
             continue
-    for name in names:
+    for name in packages:
+        importlib.import_module(name)
+    for name in finder.extensions_of(packages):
         importlib.import_module(name)
 
 
-def settle(*, may_read_files: bool) -> None:
-    """Keep the collector's hands off what all children share; end imports where none can work."""
-    if not may_read_files:
-        del sys.meta_path[2:]
+def settle(finder: MemoryFinder) -> None:
+    """Keep the collector's hands off what all children share; end what needs files."""
+    finder.forget_extensions()
     gc.collect()
     gc.freeze()

@@ -193,12 +193,13 @@ def main(descriptor: int) -> None:
 
     Args:
         descriptor: A connected SOCK_SEQPACKET socket. The first message is the configuration, as
-            JSON; each later one a job with its open files.
+            JSON, with the library's memory file; each later one a job with its open files.
     """
     os.umask(0o022)
     parent = socket.socket(fileno=descriptor)
-    config = json.loads(parent.recv(1 << 17))
-    locks, own_pids, facts = setup.set_up(config, parent)
+    message, (library,), _, _ = socket.recv_fds(parent, 1 << 17, 1)
+    config = json.loads(message)
+    locks, own_pids, facts = setup.set_up(config, library, parent)
     facts["python"] = sys.version.split()[0]
     parent.send(json.dumps(facts).encode())
     _Server(parent, locks, config["slots"], own_pids).serve()

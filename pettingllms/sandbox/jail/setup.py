@@ -8,9 +8,14 @@ import os
 import resource
 import signal
 import socket
+import threading
 from typing import Any, NoReturn
 
-from . import child, kernel, landlock, modules, namespaces, program, warm
+from . import child, kernel, landlock, modules, namespaces, pairs, program, warm
+
+_THREAD_STACK_BYTES = 8 << 20
+"""What a thread gets on most machines. Without this, it would depend on `ulimit -s` of the host,
+and with an unlimited or large one a few threads would use up a program's memory limit."""
 
 
 def _wait_for(inner: int, parent: socket.socket) -> NoReturn:
@@ -18,29 +23,6 @@ def _wait_for(inner: int, parent: socket.socket) -> NoReturn:
     parent.close()
     _, status = os.waitpid(inner, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-
-
-def _become_jail_user(uid: int, readable: list[str], capset_number: int) -> bool:
-    """Leave root. Returns whether files still have to be read as their owner root would."""
-    keeps_files = not _readable_by(uid, readable)
-    kernel.prctl(kernel.PR_SET_KEEPCAPS, keeps_files)
-    namespaces.become(uid)
-    if keeps_files:
-        kernel.keep_capabilities(capset_number, kernel.CAP_SETUID_MASK)
-        kernel.set_filesystem_uid(0)
-    kernel.keep_capabilities(capset_number, 0)
-    return keeps_files
-
-
-def _readable_by(uid: int, paths: list[str]) -> bool:
-    """Whether `uid`, of no group, can read all `paths` (an interpreter may lie under /root)."""
-    pid = os.fork()
-    if pid == 0:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-        os._exit(0 if all(os.access(path, os.R_OK) for path in paths) else 1)
-    return os.waitpid(pid, 0)[1] == 0
 
 
 def _prefer_us_when_memory_runs_out() -> None:
@@ -54,8 +36,8 @@ def _virtual_memory_bytes() -> int:
         return int(statm.read().split()[0]) * resource.getpagesize()
 
 
-def _enter_namespaces(config: dict[str, Any], readable: list[str], parent: socket.socket) -> int:
-    namespaces.enter(readable, config["jail_uid"], config["numbers"]["pivot_root"])
+def _enter_namespaces(config: dict[str, Any], parent: socket.socket) -> int:
+    namespaces.enter(config["jail_uid"], config["numbers"]["pivot_root"])
     inner = os.fork()
     if inner:
         _wait_for(inner, parent)
@@ -72,12 +54,13 @@ def _use_memory_files_as_standard_streams() -> None:
 
 
 def set_up(
-    config: dict[str, Any], parent: socket.socket
+    config: dict[str, Any], library: int, parent: socket.socket
 ) -> tuple[child.Locks, int, dict[str, Any]]:
     """Import what programs import, and lock this process up as far as forking allows.
 
     Args:
         config: As `isolation.server_config` makes it.
+        library: Memory file with everything that can be imported.
         parent: The socket; the outer half of a server with a pid namespace closes its own.
 
     Returns:
@@ -89,31 +72,33 @@ def set_up(
         ImportError: A package of the flavour cannot be imported.
     """
     _prefer_us_when_memory_runs_out()
-    packages = [(name, folder) for name, folder in config["packages"]]
-    modules.install(packages)
-    may_read_files = config["may_read_files"]
-    modules.preload([name for name, _ in packages], may_read_files=may_read_files)
+    finder = modules.install(library)
+    modules.preload(finder, config["packages"])
     if config["warm_up"]:
         warm.science()
     _use_memory_files_as_standard_streams()
     program.prepare()
-    modules.settle(may_read_files=may_read_files)
-    readable = modules.readable_paths(packages)
+    pairs.install()
+    threading.stack_size(_THREAD_STACK_BYTES)
+    modules.settle(finder)
     base_memory_bytes = _virtual_memory_bytes()
-    facts: dict[str, Any] = {"landlock": 0, "reads_as_root": False, "uid": os.getuid()}
     own_pids = -1
+    hides_files = True
     if config["namespaces"]:
-        own_pids = _enter_namespaces(config, readable, parent)
-    elif config["jail_uid"] is not None:
-        facts["reads_as_root"] = _become_jail_user(
-            config["jail_uid"], readable, config["numbers"]["capset"]
-        )
-    facts["uid"] = os.getuid()
+        own_pids = _enter_namespaces(config, parent)
+    else:
+        hides_files = namespaces.hide_files()
+        if config["jail_uid"] is not None:
+            namespaces.become(config["jail_uid"])
+        kernel.keep_no_capabilities(config["numbers"]["capset"])
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
         resource.setrlimit(kind, (0, 0))
-    if config["landlock"]:
-        facts["landlock"] = landlock.restrict(readable)
+    facts = {
+        "landlock": landlock.deny_files() if config["landlock"] else 0,
+        "hides_files": hides_files,
+        "uid": os.getuid(),
+    }
     locks = child.Locks(
         base64.b64decode(config["filter"]),
         tuple(config["pid_offsets"]),

@@ -9,8 +9,18 @@ import pytest
 
 import pettingllms.sandbox
 from pettingllms.errors import InvalidArgument, MissingDependency, SandboxError
-from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status, isolation, unsafe
+from pettingllms.sandbox import (
+    ExecutionResult,
+    Limits,
+    Sandbox,
+    Status,
+    isolation,
+    opening,
+    unsafe,
+    worker,
+)
 from pettingllms.sandbox.jail import child
+from pettingllms.sandbox.library import archive
 from pettingllms.sandbox.verdict import Report, judge
 
 
@@ -43,7 +53,7 @@ def test_arguments_out_of_range(arguments):
 
 
 def test_missing_package(monkeypatch):
-    monkeypatch.setattr(isolation.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="science"):
         Sandbox(flavour="science")
 
@@ -201,9 +211,28 @@ def test_other_systems_are_refused(monkeypatch):
 
 
 def test_a_server_that_cannot_start_says_why(monkeypatch):
-    monkeypatch.setattr(isolation, "packages_of", lambda flavour: [("nothing_there", "/none")])
+    sandbox = Sandbox(isolation="sealed", workers=1)
+    monkeypatch.setitem(isolation.FLAVOURS, "lean", ("nothing_there",))
+    monkeypatch.setattr(opening, "archive", lambda flavour: archive("science"))
     with pytest.raises(SandboxError, match="nothing_there"):
-        Sandbox(isolation="sealed", workers=1).run("1")
+        sandbox.run("1")
+
+
+def test_files_that_cannot_be_hidden_are_reported(any_jail, monkeypatch):
+    def opened(hides_files):
+        def wait(worker, original=worker.Worker.wait_until_ready):
+            return {**original(worker), "hides_files": hides_files}
+
+        monkeypatch.setattr(worker.Worker, "wait_until_ready", wait)
+        return Sandbox(isolation="sealed", workers=1)
+
+    seen = f"print({isolation.LOOKS_UP_FILES!r})\nprint('end')"
+    monkeypatch.setattr(opening, "CANARY", seen)
+    with pytest.raises(SandboxError, match="does not hold; in it one can look files up"):
+        opened(hides_files=True).run("1")
+    with opened(hides_files=False) as sandbox:
+        assert any("existence" in text for text in sandbox.describe()["not_covered"])
+    assert not any("existence" in text for text in any_jail.describe()["not_covered"])
 
 
 class TestUnsafe:
