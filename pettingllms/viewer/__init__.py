@@ -1,7 +1,7 @@
 """Runs as one self-contained HTML page: `write_view`, or `pettingllms view` on the command line.
 
 ```
-folder or file ──► runs.py ──► Run (facts, curves, episodes one by one)
+folder or file ──► runs.py ──► OpenedRun (facts, curves, episodes one by one)
                                  │  boards.py: boards that prompts do not show
                                  ▼
                   page.py: assets/* + data in compressed blocks ──► one HTML file

@@ -14,8 +14,8 @@ from typing import Any
 from pettingllms.env import TextEnv
 from pettingllms.errors import PettingLLMsError
 from pettingllms.registry import make
-from pettingllms.viewer.episodes import Episode, Setting
-from pettingllms.viewer.runs import Run
+from pettingllms.viewer.episodes import Setting, ShownEpisode
+from pettingllms.viewer.runs import OpenedRun
 
 _ROW = r"(?:[ \t]*\d+ )?(?:\S ){2,}\S[ \t]*|[#@+$*.PG_ ]{3,}"
 _REWARD_TOLERANCE = 1e-9
@@ -38,7 +38,7 @@ class Boards:
         max_episodes: Greatest number of episodes to play again.
     """
 
-    def __init__(self, run: Run, max_episodes: int) -> None:
+    def __init__(self, run: OpenedRun, max_episodes: int) -> None:
         self._run = run
         self._left = max_episodes
         self._env: TextEnv[Any] | None = None
@@ -48,7 +48,7 @@ class Boards:
         self._num_without = 0
         self._problem: str | None = None
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: ShownEpisode) -> None:
         """Put the boards of the followed path into an episode, if they can be drawn."""
         if not self._is_off and self._left and _is_without_programs(episode):
             try:
@@ -74,7 +74,7 @@ class Boards:
         self._is_off = True
         self._problem = problem.rstrip(".")
 
-    def _replay(self, episode: Episode) -> None:
+    def _replay(self, episode: ShownEpisode) -> None:
         self._left -= 1
         env = self._opened(episode)
         if env is None:
@@ -96,7 +96,7 @@ class Boards:
             decision["board"] = board
         episode.final_board = boards[-1]
 
-    def _opened(self, episode: Episode) -> TextEnv[Any] | None:
+    def _opened(self, episode: ShownEpisode) -> TextEnv[Any] | None:
         """Return the environment at the start of an episode, or None when it has no boards."""
         setting = episode.setting or self._run.setting
         if self._env is None or setting != self._setting:
@@ -114,7 +114,7 @@ def _is_equal(reward: float, recorded: Any) -> bool:
     return abs(reward - recorded) < _REWARD_TOLERANCE
 
 
-def _is_without_programs(episode: Episode) -> bool:
+def _is_without_programs(episode: ShownEpisode) -> bool:
     return not any("```" in candidate["text"] for _, candidate in episode.actions())
 
 

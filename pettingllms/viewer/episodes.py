@@ -28,7 +28,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(kw_only=True, slots=True)
-class Episode:
+class ShownEpisode:
     """One episode as the page shows it."""
 
     key: tuple[str | int, ...]
@@ -92,7 +92,7 @@ def followed(decision: Decision) -> dict[str, Any] | None:
     return None if chosen is None else decision["candidates"][chosen]
 
 
-def tree_episode(line: Mapping[str, Any]) -> Episode:
+def tree_episode(line: Mapping[str, Any]) -> ShownEpisode:
     """Return the episode of a line of a training run's `rollouts.jsonl`.
 
     Raises:
@@ -102,7 +102,7 @@ def tree_episode(line: Mapping[str, Any]) -> Episode:
     """
     outcome = line["outcome"]
     decisions = [_decision(node) for node in line["nodes"]]
-    return Episode(
+    return ShownEpisode(
         key=(_whole(line["step"]), _whole(line["episode"])),
         seed=_whole(line["env_seed"]),
         state_hash=_text(line["initial_state_hash"]),
@@ -117,7 +117,9 @@ def tree_episode(line: Mapping[str, Any]) -> Episode:
     )
 
 
-def evaluation_episode(line: Mapping[str, Any], arms: Mapping[str, Mapping[str, str]]) -> Episode:
+def evaluation_episode(
+    line: Mapping[str, Any], arms: Mapping[str, Mapping[str, str]]
+) -> ShownEpisode:
     """Return the episode of a line of an evaluation's `episodes.jsonl`.
 
     Args:
@@ -129,7 +131,7 @@ def evaluation_episode(line: Mapping[str, Any], arms: Mapping[str, Mapping[str, 
         TypeError: A field is of another kind.
     """
     arm = _text(line["arm"])
-    return Episode(
+    return ShownEpisode(
         key=(arm, _whole(line["level"]), _whole(line["sample"])),
         seed=_whole(line["level_seed"]),
         state_hash=_text(line["initial_state_hash"]),

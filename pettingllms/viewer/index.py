@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pettingllms.viewer.episodes import Episode
+from pettingllms.viewer.episodes import ShownEpisode
 
 _DIGITS = 6
 
@@ -29,7 +29,7 @@ class EpisodeIndex:
     def __len__(self) -> int:
         return len(self._endings)
 
-    def add(self, episode: Episode, *, is_first_of_block: bool) -> None:
+    def add(self, episode: ShownEpisode, *, is_first_of_block: bool) -> None:
         """Append an episode."""
         position = len(self)
         if is_first_of_block:

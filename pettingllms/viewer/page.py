@@ -22,7 +22,7 @@ from typing import IO, Any
 from pettingllms.viewer.boards import Boards
 from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.index import EpisodeIndex
-from pettingllms.viewer.runs import Run, open_run
+from pettingllms.viewer.runs import OpenedRun, open_run
 
 BLOCK_CHARS = 1 << 18
 """A block is closed when its JSON lines are longer than this."""
@@ -88,7 +88,7 @@ def write_view(run: str | Path, target: str | Path, *, max_replays: int = 200) -
     )
 
 
-def _write(file: IO[str], run: Run, boards: Boards) -> int:
+def _write(file: IO[str], run: OpenedRun, boards: Boards) -> int:
     script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     style = _asset("style.css")
     head, _, tail = _asset("page.html").partition("<!-- data -->")
@@ -108,7 +108,7 @@ def _write(file: IO[str], run: Run, boards: Boards) -> int:
     return len(index)
 
 
-def _blocks(run: Run, boards: Boards, index: EpisodeIndex) -> Iterator[str]:
+def _blocks(run: OpenedRun, boards: Boards, index: EpisodeIndex) -> Iterator[str]:
     lines: list[str] = []
     num_chars = 0
     for episode in run.episodes():
@@ -123,7 +123,7 @@ def _blocks(run: Run, boards: Boards, index: EpisodeIndex) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _head(run: Run, num_episodes: int) -> dict[str, Any]:
+def _head(run: OpenedRun, num_episodes: int) -> dict[str, Any]:
     return {
         "kind": run.kind,
         "name": run.path.resolve().name,

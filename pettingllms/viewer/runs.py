@@ -14,8 +14,8 @@ from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.viewer.curves import arm_columns, metric_columns
 from pettingllms.viewer.episodes import (
-    Episode,
     Setting,
+    ShownEpisode,
     evaluation_episode,
     steps_decisions,
     tree_episode,
@@ -28,7 +28,7 @@ EVALUATION_VERSION = 1
 
 
 @dataclass(kw_only=True, slots=True)
-class Run:
+class OpenedRun:
     """A run, opened; its episodes are read one by one."""
 
     kind: str
@@ -48,13 +48,13 @@ class Run:
     """`metrics`: name -> steps and values; `evaluations`: arm -> steps, success and interval."""
     figures: Mapping[str, Any] | None = None
     """Arm -> figures with intervals, of a finished evaluation."""
-    episodes: Callable[[], Iterator[Episode]]
+    episodes: Callable[[], Iterator[ShownEpisode]]
     """Reads the episodes; afterwards `notices` tells which lines could not be read."""
     notices: list[str] = field(default_factory=list[str])
     """What is missing on the page and why."""
 
 
-def open_run(path: Path) -> Run:
+def open_run(path: Path) -> OpenedRun:
     """Open a run for viewing.
 
     Args:
@@ -82,7 +82,7 @@ def open_run(path: Path) -> Run:
     )
 
 
-def _training(path: Path) -> Run:
+def _training(path: Path) -> OpenedRun:
     config_path = path / "config.toml"
     try:
         text = config_path.read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def _training(path: Path) -> Run:
     }
     notices += metrics.notices() + evaluations.notices()
     rollouts = LineFile(path / "rollouts.jsonl")
-    run = Run(
+    run = OpenedRun(
         kind="training",
         path=path,
         env_id=env_id,
@@ -119,7 +119,7 @@ def _training(path: Path) -> Run:
     return run
 
 
-def _evaluation(path: Path) -> Run:
+def _evaluation(path: Path) -> OpenedRun:
     run_path = path / "run.json"
     try:
         text = run_path.read_text(encoding="utf-8")
@@ -136,7 +136,7 @@ def _evaluation(path: Path) -> Run:
             f"{EVALUATION_FORMAT!r}, version {EVALUATION_VERSION}."
         )
     notices: list[str] = []
-    return Run(
+    return OpenedRun(
         kind="evaluation",
         path=path,
         env_id=env_id,
@@ -155,11 +155,11 @@ def _evaluation(path: Path) -> Run:
     )
 
 
-def _transcripts(path: Path, files: list[Path]) -> Run:
+def _transcripts(path: Path, files: list[Path]) -> OpenedRun:
     headers = [parse_json(_first_line(file)) for file in files]
     first, env_ids = headers[0], sorted({str(header.get("id")) for header in headers})
     notices: list[str] = []
-    return Run(
+    return OpenedRun(
         kind="transcripts",
         path=path,
         env_id=", ".join(env_ids),
@@ -172,8 +172,8 @@ def _transcripts(path: Path, files: list[Path]) -> Run:
 
 
 def _read(
-    file: LineFile, convert: Callable[[Any], Episode], notices: list[str]
-) -> Iterator[Episode]:
+    file: LineFile, convert: Callable[[Any], ShownEpisode], notices: list[str]
+) -> Iterator[ShownEpisode]:
     """Yield the episodes of a file, each once: a resumed run may have played one again."""
     seen: set[tuple[str | int, ...]] = set()
     for episode in file.read(convert):
@@ -183,7 +183,7 @@ def _read(
     notices += file.notices()
 
 
-def _recorded(files: list[Path], notices: list[str]) -> Iterator[Episode]:
+def _recorded(files: list[Path], notices: list[str]) -> Iterator[ShownEpisode]:
     for file in files:
         try:
             transcript = Transcript.load(file)
@@ -194,11 +194,11 @@ def _recorded(files: list[Path], notices: list[str]) -> Iterator[Episode]:
             yield episode
 
 
-def _transcript_episode(name: str, transcript: Transcript) -> Episode:
+def _transcript_episode(name: str, transcript: Transcript) -> ShownEpisode:
     steps = transcript.steps
     last = steps[-1] if steps else {"success": False, "ended": False, "turn": -1}
     ending = "solved" if last["success"] else "terminated" if last["ended"] else "unfinished"
-    return Episode(
+    return ShownEpisode(
         key=(name,),
         setting=Setting(transcript.id, transcript.kwargs, transcript.options),
         seed=transcript.seed,
