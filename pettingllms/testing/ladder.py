@@ -1,0 +1,150 @@
+"""The ladder: does the return of an episode order policies as their success does?
+
+A ladder is a list of policies from doing nothing to solving every other turn. A reward that pays
+for looking busy, or that punishes honest trying, puts them into another order than success does.
+
+```python
+from pettingllms.testing.ladder import check_ladder
+
+check_ladder("my_game_v0", team="single")
+```
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import permutations
+from typing import Any, NamedTuple
+
+from pettingllms.errors import ConformanceError, InvalidArgument
+from pettingllms.registry import make
+from pettingllms.testing.play import AnyEnv, Player, play, reference_player
+
+ORACLE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
+"""Shares of the actions in which the mixed policies of a ladder follow the oracle."""
+
+PlayerOfEpisode = Callable[[random.Random], Player]
+"""Source of chance of one episode -> the player of that episode."""
+
+
+class Rung(NamedTuple):
+    """How one policy of a ladder did."""
+
+    policy: str
+    success: float
+    """Share of solved episodes."""
+    returns: Mapping[str, float]
+    """Agent -> mean return of an episode."""
+
+
+def ladder_players(reference_policies: Sequence[str]) -> dict[str, PlayerOfEpisode]:
+    """Return the policies of a ladder by name.
+
+    They are: silence; an empty list; one constant answer; every reference policy but the oracle;
+    and the oracle in some of its actions (`ORACLE_SHARES`), in all others the reference policy
+    `"random"`, or silence where there is none.
+
+    Args:
+        reference_policies: Those of the environment, with an `"oracle"` among them.
+
+    Raises:
+        InvalidArgument: If there is no oracle.
+    """
+    if "oracle" not in reference_policies:
+        raise InvalidArgument("reference_policies", reference_policies, 'an "oracle" among them')
+    players: dict[str, PlayerOfEpisode] = {
+        "silent": lambda _: lambda _env, _agent: "",
+        "empty list": lambda _: lambda _env, _agent: "#### []",
+        "constant": lambda _: lambda _env, _agent: '#### ["R"]',
+    }
+    for name in reference_policies:
+        if name != "oracle":
+            players[name] = _reference(name)
+    otherwise = players.get("random", players["silent"])
+    for share in ORACLE_SHARES:
+        players[f"oracle in {share:.0%}"] = _mixed(share, otherwise)
+    return players
+
+
+def measure_ladder(env: AnyEnv, seeds: Iterable[int]) -> list[Rung]:
+    """Return how every policy of the ladder does, all on the same levels.
+
+    Args:
+        env: A raw environment; forks of it are played.
+        seeds: Seeds of the levels, at least one.
+    """
+    starts: list[tuple[int, AnyEnv]] = []
+    for seed in seeds:
+        start = env.fork()
+        start.reset(seed=seed)
+        starts.append((seed, start))
+    return [
+        _rung(name, player, starts)
+        for name, player in ladder_players(env.reference_policies).items()
+    ]
+
+
+def misordered(rungs: Sequence[Rung], gap: float = 0.05) -> list[str]:
+    """Return a sentence for every pair of policies whose returns contradict their success.
+
+    Args:
+        rungs: What `measure_ladder` returned.
+        gap: Differences of success below this are no difference, in (0, 1].
+    """
+    return [
+        f"{better.policy!r} solves {better.success:.1%} and returns {returned:+.3f} to {agent}, "
+        f"{worse.policy!r} solves {worse.success:.1%} and returns {worse.returns[agent]:+.3f}"
+        for better, worse in permutations(rungs, 2)
+        if better.success - worse.success >= gap
+        for agent, returned in better.returns.items()
+        if returned <= worse.returns[agent]
+    ]
+
+
+def check_ladder(env_id: str, num_levels: int = 60, gap: float = 0.05, **kwargs: Any) -> list[Rung]:
+    """Prove that the return orders the ladder of an environment by success; return its rungs.
+
+    Args:
+        env_id: Id of the environment; it needs the reference policy `"oracle"`.
+        num_levels: Levels that every policy plays, those of the seeds 0, 1, 2, ...
+        gap: Differences of success below this are no difference, in (0, 1].
+        **kwargs: Arguments of the environment.
+
+    Raises:
+        ConformanceError: Naming the pairs of policies whose returns contradict their success.
+        InvalidArgument: If the environment has no oracle.
+    """
+    rungs = measure_ladder(make(env_id, checks=False, **kwargs), range(num_levels))
+    found = misordered(rungs, gap)
+    if found:
+        given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+        raise ConformanceError(
+            f"{env_id}({given}): more success must return more, but " + "; ".join(found)
+        )
+    return rungs
+
+
+def _reference(name: str) -> PlayerOfEpisode:
+    return lambda rng: reference_player(name, rng)
+
+
+def _mixed(share: float, otherwise: PlayerOfEpisode) -> PlayerOfEpisode:
+    def of_episode(rng: random.Random) -> Player:
+        oracle, other = reference_player("oracle", rng), otherwise(rng)
+        return lambda env, agent: (oracle if rng.random() < share else other)(env, agent)
+
+    return of_episode
+
+
+def _rung(name: str, player: PlayerOfEpisode, starts: Sequence[tuple[int, AnyEnv]]) -> Rung:
+    rewards: dict[str, list[float]] = {agent: [] for agent in starts[0][1].possible_agents}
+    num_solved = 0
+    for seed, start in starts:
+        steps = play(start.fork(), player(random.Random(seed)))
+        num_solved += bool(steps[-1]["info"]["success"])
+        for agent, series in rewards.items():
+            series += [step["rewards"][agent] for step in steps]
+    returns = {agent: math.fsum(series) / len(starts) for agent, series in rewards.items()}
+    return Rung(name, num_solved / len(starts), returns)
