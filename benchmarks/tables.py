@@ -151,6 +151,19 @@ def exponent(points: list[dict[str, Any]]) -> float:
     return linear_regression([*map(math.log, tokens)], [*map(math.log, times)]).slope
 
 
+def ladder() -> str:
+    """Return success and return of every policy of the ladder, game by game."""
+    data = result("games_ladder")
+    names = list(data["ladders"])
+    policies = dict.fromkeys(r["policy"] for rungs in data["ladders"].values() for r in rungs)
+    rows: list[list[str]] = []
+    for policy in sorted(policies, key=lambda name: name.startswith("oracle")):
+        found = [{r["policy"]: r for r in data["ladders"][name]}.get(policy) for name in names]
+        cells = [f"{100 * r['success']:.0f} %, {r['return']:+.3f}" if r else "" for r in found]
+        rows.append([policy, *cells])
+    return markdown(["policy", *names], rows) + _caption(data)
+
+
 def percent(figures: dict[str, float]) -> str:
     """Return a share in per cent."""
     return f"{100 * figures['median']:.1f} %"
@@ -162,6 +175,7 @@ def _caption(data: dict[str, Any]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
+    "ladder": ladder,
     "learning": learning,
     "speed": speed,
     "growth": growth,

@@ -44,7 +44,7 @@ def ladder_players(reference_policies: Sequence[str]) -> dict[str, PlayerOfEpiso
 
     They are: silence; an empty list; one constant answer; every reference policy but the oracle;
     and the oracle in some of its actions (`ORACLE_SHARES`), in all others the reference policy
-    `"random"`, or silence where there is none.
+    `"random"`, or the constant answer where there is none.
 
     Args:
         reference_policies: Those of the environment, with an `"oracle"` among them.
@@ -62,7 +62,7 @@ def ladder_players(reference_policies: Sequence[str]) -> dict[str, PlayerOfEpiso
     for name in reference_policies:
         if name != "oracle":
             players[name] = _reference(name)
-    otherwise = players.get("random", players["silent"])
+    otherwise = players.get("random", players["constant"])
     for share in ORACLE_SHARES:
         players[f"oracle in {share:.0%}"] = _mixed(share, otherwise)
     return players

@@ -26,11 +26,11 @@ from pettingllms_envs.plan_path.prompts import (
     templates,
     with_limits,
 )
-from pettingllms_envs.plan_path.reward import costs
 from pettingllms_envs.plan_path.rules import Level, PlanPathState, maze_of
 from pettingllms_envs.plan_path.text import level_text, parse_level, parse_levels
 from pettingllms_envs.plan_path.tools import TOOLS
 from pettingllms_envs.plan_path.turns import Terms, call, move, propose
+from pettingllms_envs.reward import costs
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS
 
 
@@ -52,11 +52,11 @@ class PlanPathEnv(TextEnv[PlanPathState]):
 
     ## Observation
 
-    The rules, the turn, the board, and where player and goal are *now*; for the planner also
-    what its team-mate did this turn. `view="board"` draws the board with row and column
-    numbers. `view="centred"` rolls it so that the player is in the middle of (rows + 1) x
-    (cols + 1) symbols, with one row and one column of walls as the edge. `prompt_fields` lists
-    the placeholders of prompts.
+    The rules, the turn, why the last turn changed nothing if it did not, the board, and where
+    player and goal are *now*; for the planner also what its team-mate did this turn.
+    `view="board"` draws the board with row and column numbers. `view="centred"` rolls it so that
+    the player is in the middle of (rows + 1) x (cols + 1) symbols, with one row and one column
+    of walls as the edge. `prompt_fields` lists the placeholders of prompts.
 
     ## Action
 
@@ -73,22 +73,23 @@ class PlanPathEnv(TextEnv[PlanPathState]):
 
     ## Reward
 
-    The potential is 1 - d / shortest with d the moves that are left to the goal (breadth-first
-    search) and `shortest` those at the start. T is `max_turns`, M is `moves_per_turn`.
+    d are the moves left to the goal (breadth-first search), d0 those at the start. The potential
+    is 0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it. T is `max_turns`, M is
+    `moves_per_turn`.
 
     | part | when | value |
     |---|---|---|
     | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
     | team | planner | rise of the potential, minus what was promised this turn |
     | team | planner: the goal is reached | +1 |
-    | local | unreadable text; program that fails or prints no list | -0.24 / T |
-    | local | empty list; call that is refused | -0.2 / T |
-    | local | each illegal move, proposed or executed | -0.2 / (T M) |
+    | local | unreadable text; program that fails or prints no list | -0.05 / T |
+    | local | moves that change nothing, or none; call that is refused | -0.04 / T |
+    | local | else, each illegal move, proposed or executed | -0.04 / (T M) |
 
     A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
-    and closed loops pay 0. With alpha=1 the return of every agent is above 1.75 in a solved
-    episode and below 1 in an unsolved one; a team part lies within +-(2 M / shortest + 1), a
-    local part in [-0.24 / T, 0].
+    and closed loops pay 0. With alpha=1 the return of every agent is in [1.05, 1.1] in a solved
+    episode and in [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a local
+    part in [-0.05 / T, 0].
 
     ## Termination
 
@@ -166,7 +167,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         "name": "plan_path_v0",
         "render_modes": ["ansi", "human", "rgb_array"],
     }
-    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
+    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         **templates("proposer-planner", "python", "board"),
         **templates("tool-planner", "python", "board"),

@@ -1,4 +1,8 @@
-"""The reference policies: oracle (plans), greedy (reacts) and random, for every role."""
+"""The reference policies, for every role: oracle plans, greedy reacts, random draws.
+
+There-and-back walks towards the goal without entering it, and home again; it shows what idling
+returns.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ def moves_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random
         maze: The level's tables.
         position: The player's cell.
         policy: `"oracle"`: the first moves of a shortest path; `"greedy"`: see `greedy_walk`;
-            `"random"`: legal moves drawn uniformly.
+            `"random"`: legal moves drawn uniformly; `"there-and-back"`: see `idle_walk`.
         num_moves: How many moves.
         rng: Source of chance.
     """
@@ -44,6 +48,8 @@ def moves_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random
         path = shortest_path(maze, position, maze.level.goal)
         assert path is not None  # the player never leaves the goal's region
         return path[:num_moves]
+    if policy == "there-and-back":
+        return idle_walk(maze, position)[:num_moves]
     return (greedy_walk if policy == "greedy" else random_walk)(maze, position, num_moves, rng)
 
 
@@ -53,19 +59,30 @@ def target_cell(maze: Maze, position: int, policy: str, num_moves: int, rng: ran
     Args:
         maze: The level's tables.
         position: The player's cell.
-        policy: `"oracle"`: the goal; `"greedy"`: the cell of a greedy walk that is nearest to the
-            goal by Manhattan distance; `"random"`: any free cell but the player's.
+        policy: `"oracle"`: the goal; `"there-and-back"`: where `idle_walk` ends; `"greedy"`: the
+            cell of a greedy walk that is nearest to the goal by Manhattan distance; `"random"`:
+            any free cell but the player's.
         num_moves: Length of the greedy walk.
         rng: Source of chance.
     """
     if policy == "oracle" or position == maze.level.goal:
         return maze.level.goal
+    if policy == "there-and-back":
+        return walk(maze, position, idle_walk(maze, position)[:num_moves]).position
     if policy == "random":
         return rng.choice(cells_of(maze.free & ~(1 << position)))
     moves = greedy_walk(maze, position, num_moves, rng)
     visited = [walk(maze, position, moves[:end]).position for end in range(1, len(moves) + 1)]
     others = [cell for cell in visited if cell != position]
     return min(others, key=lambda cell: manhattan(maze.level, cell))
+
+
+def idle_walk(maze: Maze, position: int) -> str:
+    """Return the way back to the start; from there, the way to the last cell before the goal."""
+    level = maze.level
+    if position != level.start:
+        return shortest_path(maze, position, level.start) or ""
+    return (shortest_path(maze, position, level.goal) or "")[:-1]
 
 
 def program_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random) -> str:

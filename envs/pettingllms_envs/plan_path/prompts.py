@@ -10,6 +10,7 @@ from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import PlanPathState
 from pettingllms_envs.plan_path.text import centred_rows, compact_drawing, labelled_drawing
 from pettingllms_envs.python_tool import INSTRUCTIONS
+from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
 
 VIEWS = ("board", "centred")
 
@@ -25,9 +26,9 @@ comes back on the other. One extra row and one extra column of # mark the edge o
 
 _MOVES = """\
 Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. They are executed in order \
-until the player stands on the goal. A move into a wall or off the board does not move the player \
-and costs a little.
-There are {max_turns} turns, with at most {moves_per_turn} moves each."""
+until the player stands on the goal. A move into a wall or off the board is illegal and does not \
+move the player.
+There are {max_turns} turns, with at most {moves_per_turn} moves each. {costs}"""
 
 _CALLS = """\
 path(row, col): the first {moves_per_turn} moves of a shortest path from the player to that cell
@@ -68,7 +69,7 @@ The program reads the board from stdin, one line per row, without spaces and wit
 prints a JSON list of moves, such as ["U","R","R"]; its answer is the last such list that it prints.
 {INSTRUCTIONS}"""
 
-_TURN = "Turn {turn} of {max_turns}."
+_TURN = "Turn {turn} of {max_turns}.{history}"
 _PLACES = (
     "The player is at row {row}, column {col}. The goal is at row {goal_row}, column {goal_col}."
 )
@@ -112,6 +113,8 @@ def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -
     A system text without placeholders need not be formatted for every observation.
     """
     system = template.system.replace("{max_turns}", str(max_turns))
+    told = costs_text(costs(max_turns, moves_per_turn), "illegal move")
+    system = system.replace("{costs}", told)
     return template._replace(system=system.replace("{moves_per_turn}", str(moves_per_turn)))
 
 
@@ -169,6 +172,11 @@ READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
     ),
     "turn": ("the present turn, from 1", lambda now: now.turn + 1),
     "max_turns": ("turns of the episode", lambda now: now.max_turns),
+    "history": (HISTORY, lambda now: history_text(now.state.unchanged)),
+    "costs": (
+        "a sentence on what bad answers cost",
+        lambda now: costs_text(costs(now.max_turns, now.moves_per_turn), "illegal move"),
+    ),
     "turns_left": ("turns left, with the present one", lambda now: now.max_turns - now.turn),
     "moves_used": ("moves executed so far", lambda now: now.state.moves_used),
 }

@@ -57,6 +57,8 @@ class PlanPathState(NamedTuple):
     """What the tool call returned."""
     proposal: str = ""
     """The moves proposed this turn, as letters."""
+    unchanged: str = ""
+    """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
 
 
 class Maze:

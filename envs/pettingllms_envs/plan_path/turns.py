@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pettingllms.transition import ParseError, Transition
-from pettingllms_envs.plan_path.reward import SUCCESS, Costs, progress
+from pettingllms_envs.plan_path.reward import potential
 from pettingllms_envs.plan_path.rules import Maze, PlanPathState, Walk, maze_of, walk
 from pettingllms_envs.plan_path.tools import Fault, Tool, ToolResult
+from pettingllms_envs.reward import SUCCESS, Costs, unchanged_answer
 
 
 class Terms(NamedTuple):
@@ -35,10 +36,12 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
     else:
         result = tool.run(maze, state.position, action, terms.moves_per_turn)
     done = walk(maze, state.position, result.moves)
-    local = 0.0
-    if result.fault is not Fault.NONE:
-        local = terms.costs.empty if result.fault is Fault.EMPTY else terms.costs.malformed
-    local += done.illegal * terms.costs.illegal
+    costs = terms.costs
+    local = done.illegal * costs.illegal
+    if result.fault is Fault.MALFORMED:
+        local = costs.malformed
+    elif result.fault is Fault.EMPTY or (result.moves and done.position == state.position):
+        local = costs.empty
     after = PlanPathState(
         state.level,
         state.position,
@@ -47,6 +50,7 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
         result.call,
         result.text,
         result.moves,
+        state.unchanged,
     )
     return _promise(maze, after, local, {"call": result.call, "result": result.text})
 
@@ -54,21 +58,20 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
 def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
     """Let the proposer act: its moves are tried out and shown to the planner, not executed."""
     maze = maze_of(state.level)
-    moves, done, local, info = _try_moves(maze, state.position, action, terms)
-    after = PlanPathState(
-        state.level, state.position, state.moves_used, done.position, proposal=moves
-    )
+    moves, done, local, info, _ = _try_moves(maze, state.position, action, terms)
+    after = state._replace(promised=done.position, call="", result="", proposal=moves)
     return _promise(maze, after, local, info)
 
 
 def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
     """Let the planner act: its moves are executed and the turn's proposal is settled."""
     maze, level = maze_of(state.level), state.level
-    _, done, local, info = _try_moves(maze, state.position, action, terms)
-    after = PlanPathState(level, done.position, state.moves_used + len(done.executed))
+    _, done, local, info, unchanged = _try_moves(maze, state.position, action, terms)
+    moves_used = state.moves_used + len(done.executed)
+    after = PlanPathState(level, done.position, moves_used, unchanged=unchanged)
     promised = state.promised if state.promised >= 0 else state.position
     solved = done.position == level.goal
-    team = progress(maze.to_goal[promised], maze.to_goal[done.position], level.shortest)
+    team = potential(maze, done.position) - potential(maze, promised)
     info["executed"] = list(done.executed)
     info.update(_facts(maze, after))
     return Transition(after, team + SUCCESS * solved, local, solved, solved, info)
@@ -76,28 +79,27 @@ def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transi
 
 def _try_moves(
     maze: Maze, position: int, action: str | ParseError, terms: Terms
-) -> tuple[str, Walk, float, dict[str, Any]]:
-    moves, cut, local = "", 0, 0.0
-    if isinstance(action, ParseError):
-        local = terms.costs.malformed
-    elif not action:
-        local = terms.costs.empty
-    else:
+) -> tuple[str, Walk, float, dict[str, Any], str]:
+    moves, cut = "", 0
+    if not isinstance(action, ParseError):
         moves = action[: terms.moves_per_turn]
         cut = len(action) - len(moves)
     done = walk(maze, position, moves)
+    local, unchanged = done.illegal * terms.costs.illegal, ""
+    if done.position == position:
+        local, unchanged = unchanged_answer(action, done.executed, terms.costs)
     info = {
         "illegal_moves": done.illegal,
         "cut_moves": cut,
         "unused_moves": len(moves) - len(done.executed) - done.illegal,
     }
-    return moves, done, local + done.illegal * terms.costs.illegal, info
+    return moves, done, local, info, unchanged
 
 
 def _promise(maze: Maze, after: PlanPathState, local: float, info: dict[str, Any]) -> Transition:
-    distance, promised = maze.to_goal[after.position], maze.to_goal[after.promised]
-    team = progress(distance, promised, after.level.shortest)
-    info.update(_facts(maze, after), proposed=list(after.proposal), promised_distance=promised)
+    team = potential(maze, after.promised) - potential(maze, after.position)
+    info.update(_facts(maze, after), proposed=list(after.proposal))
+    info["promised_distance"] = maze.to_goal[after.promised]
     return Transition(after, team, local, info=info)
 
 

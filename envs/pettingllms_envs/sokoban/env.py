@@ -16,11 +16,11 @@ from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program
+from pettingllms_envs.reward import costs
 from pettingllms_envs.sokoban.generator import MAX_SIZE, MIN_SIZE, generate, request_of
 from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
-from pettingllms_envs.sokoban.reward import costs
 from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.scenes import scenes_of
 from pettingllms_envs.sokoban.text import NO_MOVES, read_level, read_levels_of_file
@@ -54,7 +54,8 @@ class SokobanEnv(TextEnv[SokobanState]):
 
     ## Observation
 
-    The rules, the turn, the board as it is now in XSB symbols (`#` wall, `@` player, `$` box,
+    The rules, the turn, why the last turn changed nothing if it did not, the board as it is now
+    in XSB symbols (`#` wall, `@` player, `$` box,
     `.` goal, `*` box on a goal, `+` player on a goal, space), the cells of player, boxes and
     goals; for the planner also what its team-mate did this turn. `prompt_fields` lists the
     placeholders of prompts.
@@ -74,24 +75,24 @@ class SokobanEnv(TextEnv[SokobanState]):
 
     d is the distance of a state: the pushes left (cheapest assignment of boxes to goals, each box
     alone on the board) plus, below 1, the way of the player to the next push that lowers them.
-    d0 is that of the start. The potential is 1 - d / d0 up to d0, d0 / d - 1 beyond it, and -1
-    if the level is certainly lost (a box that can reach no goal, or a frozen square). T is
-    `max_turns`, M is `moves_per_turn`.
+    d0 is that of the start. The potential is 0.1 * (1 - d / d0) up to d0, 0.01 * (d0 / d - 1)
+    beyond it, and -0.01 if the level is certainly lost (a box that can reach no goal, or a
+    frozen square). T is `max_turns`, M is `moves_per_turn`.
 
     | part | when | value |
     |---|---|---|
     | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
     | team | planner | rise of the potential, minus what was promised this turn |
     | team | planner: solved | +1 |
-    | local | unreadable text; program that fails or prints no answer | -0.24 / T |
-    | local | empty list; calls of which all are refused | -0.2 / T |
-    | local | each illegal move, executed or proposed | -0.2 / (T M) |
+    | local | unreadable text; program that fails or prints no answer | -0.05 / T |
+    | local | moves that change nothing, or none; calls of which all are refused | -0.04 / T |
+    | local | else, each illegal move, executed or proposed | -0.04 / (T M) |
 
     What a program prints, the moves of all calls and the proposer's list are proposals, of at most
     M moves; a program that fails or runs too long proposes nothing. A turn's team parts add up to
     its real progress: a promise that is not kept pays nothing, and closed loops pay 0. With
-    alpha=1 the return of every agent is above 1.75 in a solved episode and below 1 in an unsolved
-    one; a team part lies in [-2, 3], a local part in [-0.24 / T, 0].
+    alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in [-0.06, 0.1) in
+    an unsolved one; a team part lies in [-0.11, 1.11], a local part in [-0.05 / T, 0].
 
     ## Termination
 
@@ -171,7 +172,13 @@ class SokobanEnv(TextEnv[SokobanState]):
         "name": "sokoban_v0",
         "render_modes": ["ansi", "human", "rgb_array"],
     }
-    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
+    reference_policies: ClassVar[tuple[str, ...]] = (
+        "oracle",
+        "greedy",
+        "random",
+        "never-push",
+        "there-and-back",
+    )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         **templates("proposer-planner", "python", 4, 20),
         **templates("tool-planner", "python", 4, 20),
@@ -206,7 +213,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         check_whole("size", size, MIN_SIZE, MAX_SIZE)
         check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         check_flag("stop_when_lost", stop_when_lost)
-        own = templates(team, tool, max_turns, moves_per_turn)
+        own = templates(team, tool, max_turns, moves_per_turn, stop_when_lost)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,

@@ -1,11 +1,15 @@
-"""The reference policies: oracle (plans), greedy (reacts) and random, for every role."""
+"""The reference policies, for every role.
+
+Oracle plans, greedy reacts, random draws. The last two solve nothing and show what idling returns:
+never-push walks to the cell of the highest potential, there-and-back walks there and home again.
+"""
 
 from __future__ import annotations
 
 import random
 
 from pettingllms.errors import UnreachableRequest
-from pettingllms_envs.grid import MOVES, cells_of
+from pettingllms_envs.grid import MOVES, cells_of, flood
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import Level, deltas_of, run, step
 from pettingllms_envs.sokoban.search import shortest_walk, solve
@@ -21,7 +25,7 @@ def moves_of(state: SokobanState, policy: str, num_moves: int, rng: random.Rando
     Args:
         state: The state.
         policy: `"oracle"`: see `oracle_moves`; `"greedy"`: see `greedy_moves`; `"random"`: legal
-            moves drawn uniformly.
+            moves drawn uniformly; `"never-push"` and `"there-and-back"`: see `idle_walk`.
         num_moves: How many moves.
         rng: Source of chance.
     """
@@ -30,6 +34,8 @@ def moves_of(state: SokobanState, policy: str, num_moves: int, rng: random.Rando
         if found is not None:
             return found[:num_moves]
         policy = "greedy"
+    if policy in ("never-push", "there-and-back"):
+        return idle_walk(state, returns=policy == "there-and-back")[:num_moves]
     play = greedy_moves if policy == "greedy" else random_moves
     return play(state.level, state.player, state.boxes, num_moves, rng)
 
@@ -50,6 +56,22 @@ def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
         return solve(level, player, boxes, guide_of(level).alive, ORACLE_NODES)
     except UnreachableRequest:
         return None
+
+
+def idle_walk(state: SokobanState, returns: bool) -> str:
+    """Return the way, without a push, to the reachable cell of the highest potential.
+
+    Args:
+        state: The state.
+        returns: Whether to go back to the player's first cell from any other.
+    """
+    level, player, boxes = state.level, state.player, state.boxes
+    free, guide = level.floor & ~boxes, guide_of(level)
+    target = level.player
+    if not returns or player == level.player:
+        cells = cells_of(flood(free, 1 << player, level.stride))
+        target = min(cells, key=lambda cell: guide.distance(cell, boxes))
+    return shortest_walk(free, player, target, level.stride) or ""
 
 
 def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: random.Random) -> str:

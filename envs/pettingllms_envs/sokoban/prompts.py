@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pettingllms.prompts import PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
+from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
 from pettingllms_envs.sokoban.scenes import cell_list, scenes_of
 from pettingllms_envs.sokoban.tools import DESCRIPTION, MAX_CALLS
 from pettingllms_envs.sokoban.turns import SokobanState
@@ -17,8 +18,10 @@ _RULES = """\
 free floor. Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left.
 Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. A move into a box pushes it \
 one cell, if the cell beyond it holds no wall and no other box; boxes cannot be pulled. Moves are \
-executed in order. An illegal move changes nothing and costs a little. There are {max_turns} \
-turns, with at most {moves_per_turn} moves each."""
+executed in order; an illegal move changes nothing. {lost}
+There are {max_turns} turns, with at most {moves_per_turn} moves each. {costs}"""
+
+_LOST = "A box stuck where it can reach no goal loses the level"
 
 _GOAL = "Push all boxes onto goals"
 _TASKS = {
@@ -54,11 +57,11 @@ _ANSWER_PROGRAM = f"""\
 The program reads the board from stdin and prints a JSON list of moves; its answer is the last \
 list it prints.
 {INSTRUCTIONS}"""
-_USER = "Turn {turn} of {max_turns}.\n{board}\n{places}"
+_USER = "Turn {turn} of {max_turns}.{history}\n{board}\n{places}"
 
 
 def templates(
-    team: str, tool: str, max_turns: int, moves_per_turn: int
+    team: str, tool: str, max_turns: int, moves_per_turn: int, stop_when_lost: bool = True
 ) -> dict[str, PromptTemplate]:
     """Return role -> prompt template of a team; the system texts have no placeholders left.
 
@@ -67,8 +70,14 @@ def templates(
         tool: `"python"` or `"call"`; only the team with a tool agent heeds it.
         max_turns: Turns of an episode.
         moves_per_turn: Greatest number of moves executed in a turn.
+        stop_when_lost: Whether an episode ends when it is certainly lost.
     """
-    rules = _RULES.format(max_turns=max_turns, moves_per_turn=moves_per_turn)
+    rules = _RULES.format(
+        max_turns=max_turns,
+        moves_per_turn=moves_per_turn,
+        lost=f"{_LOST} and ends the episode." if stop_when_lost else f"{_LOST}.",
+        costs=costs_text(costs(max_turns, moves_per_turn), "illegal move"),
+    )
 
     def template(task: str, answer: str, heard: str = "") -> PromptTemplate:
         user = _USER.replace("{max_turns}", str(max_turns)) + (f"\n{heard}" if heard else "")
@@ -110,6 +119,7 @@ READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
         "a sentence with the cells of player, boxes and goals",
         lambda now: _view(now)[1],
     ),
+    "history": (HISTORY, lambda now: history_text(now.state.unchanged)),
     "player": ("the player's (row, column)", _player),
     "boxes": (
         "the (row, column) of all boxes",

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from pettingllms_envs.grid import cells_of
+from pettingllms_envs.reward import shaped
 from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.reward import shaped
 from pettingllms_envs.sokoban.rules import (
     BOX,
     BOX_ON_GOAL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pettingllms.transition import ParseError, Transition
-from pettingllms_envs.sokoban.reward import SUCCESS, Costs
+from pettingllms_envs.reward import SUCCESS, Costs, unchanged_answer
 from pettingllms_envs.sokoban.rules import Level, play
 from pettingllms_envs.sokoban.scenes import scenes_of
 
@@ -28,6 +28,8 @@ class SokobanState(NamedTuple):
     """What came of it, for the planner."""
     proposal: str = ""
     """The moves proposed this turn, as letters."""
+    unchanged: str = ""
+    """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
 
 
 class Terms(NamedTuple):
@@ -48,16 +50,14 @@ def initial_state(level: Level) -> SokobanState:
 
 def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
     """Let the planner act: its moves are executed and the turn's proposal is settled."""
-    level, player, boxes, moves_used, before, _, _, _ = state
-    moves, num_cut, local = action, 0, 0.0
-    if isinstance(moves, ParseError) or not 0 < len(moves) <= terms.moves_per_turn:
-        moves, num_cut, local = _flawed(moves, terms)
-    player, boxes, executed, num_illegal, num_pushes = play(level, player, boxes, moves)
+    level, before = state.level, state.potential
+    moves, num_cut = _counted(action, terms.moves_per_turn)
+    player, boxes, executed, num_illegal, num_pushes = play(level, state.player, state.boxes, moves)
     layout = scenes_of(level).layouts[boxes]
     reached = layout.potentials[player]
     solved = boxes == level.goals
     ended = solved or (layout.pushes_left < 0 and terms.stop_when_lost)
-    moves_used += len(executed)
+    moves_used = state.moves_used + len(executed)
     info = layout.decided.copy()
     info["moves_used"] = moves_used
     info["executed"] = list(executed)
@@ -66,9 +66,11 @@ def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transit
         info["cut_moves"] = num_cut
     if num_illegal:
         info["illegal_moves"] = num_illegal
-        local += num_illegal * terms.costs.illegal
+    local, unchanged = num_illegal * terms.costs.illegal, ""
+    if player == state.player and boxes == state.boxes:
+        local, unchanged = unchanged_answer(action, executed, terms.costs)
     team = reached - before + SUCCESS if solved else reached - before
-    after = SokobanState(level, player, boxes, moves_used, reached)
+    after = SokobanState(level, player, boxes, moves_used, reached, unchanged=unchanged)
     return Transition(after, team, local, ended, solved, info)
 
 
@@ -88,11 +90,9 @@ def propose(
         call: What a tool agent asked for or wrote, bounded.
         result: What came of it, bounded.
     """
-    level, player, boxes, moves_used, before, _, _, _ = state
-    moves, num_cut, local = action, 0, 0.0
-    if isinstance(moves, ParseError) or not 0 < len(moves) <= terms.moves_per_turn:
-        moves, num_cut, local = _flawed(moves, terms)
-    player_there, boxes_there, _, num_illegal, _ = play(level, player, boxes, moves)
+    level, player, boxes, moves_used, before, _, _, _, unchanged = state
+    moves, num_cut = _counted(action, terms.moves_per_turn)
+    player_there, boxes_there, executed, num_illegal, _ = play(level, player, boxes, moves)
     layouts = scenes_of(level).layouts
     promised = layouts[boxes_there].potentials[player_there]
     info = layouts[boxes].proposed.copy()
@@ -102,8 +102,10 @@ def propose(
         info["cut_moves"] = num_cut
     if num_illegal:
         info["illegal_moves"] = num_illegal
-        local += num_illegal * terms.costs.illegal
-    after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves)
+    local = num_illegal * terms.costs.illegal
+    if player == player_there and boxes == boxes_there:
+        local, _ = unchanged_answer(action, executed, terms.costs)
+    after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves, unchanged)
     return Transition(after, promised - before, local, info=info)
 
 
@@ -115,11 +117,8 @@ def report(
     return done._replace(info={**done.info, "call": call, "result": result})
 
 
-def _flawed(action: str | ParseError, terms: Terms) -> tuple[str, int, float]:
-    """Return the moves that count, how many do not, and what the answer costs as such."""
+def _counted(action: str | ParseError, limit: int) -> tuple[str, int]:
+    """Return the moves that count, and how many are left out."""
     if isinstance(action, ParseError):
-        return "", 0, terms.costs.malformed
-    if not action:
-        return "", 0, terms.costs.empty
-    limit = terms.moves_per_turn
-    return action[:limit], len(action) - limit, 0.0
+        return "", 0
+    return (action, 0) if len(action) <= limit else (action[:limit], len(action) - limit)

@@ -17,11 +17,11 @@ from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.fields import Fields
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program, run_program, show_program
+from pettingllms_envs.reward import costs
 from pettingllms_envs.sudoku.generator import DEFAULT_CLUES, Puzzle, check_num_clues, generate
 from pettingllms_envs.sudoku.image import draw_image
 from pettingllms_envs.sudoku.policies import fills_of
 from pettingllms_envs.sudoku.prompts import FIELDS, READERS, Situation, templates
-from pettingllms_envs.sudoku.reward import EMPTY, MALFORMED
 from pettingllms_envs.sudoku.rules import start
 from pettingllms_envs.sudoku.symmetry import canonical
 from pettingllms_envs.sudoku.text import fills_json, read_answer, read_puzzle, read_puzzles
@@ -64,8 +64,9 @@ class SudokuEnv(TextEnv[SudokuState]):
     ## Observation
 
     The rules, the turn and the grid as it is now (0 is an empty cell); from the second turn on
-    the team's own fills and the fills refused last turn; for the planner also what its team-mate
-    did this turn. `prompt_fields` lists the placeholders of prompts.
+    the team's own fills, the fills refused last turn, and why it changed nothing, if so; for
+    the planner also what its team-mate did this turn. `prompt_fields` lists the placeholders of
+    prompts.
 
     ## Action
 
@@ -82,23 +83,23 @@ class SudokuEnv(TextEnv[SudokuState]):
 
     ## Reward
 
-    The potential is (right fills - wrong fills) / E with E the empty cells of the puzzle. T is
-    `max_turns`.
+    The potential is 0.1 * (right fills - wrong fills) / E with E the empty cells of the puzzle. T
+    is `max_turns`.
 
     | part | when | value |
     |---|---|---|
     | team | tool, proposer: fills are proposed | rise of the potential if they were written |
     | team | planner | rise of the potential, minus what was promised this turn |
     | team | planner: solved | +1 |
-    | local | unreadable text; program that fails or prints no answer | -0.24 / T |
-    | local | no fills, or fills that change nothing; calls of which all are refused | -0.2 / T |
-    | local | refused fills, written or proposed | -0.2 / T * refused / all fills |
+    | local | unreadable text; program that fails or prints no answer | -0.05 / T |
+    | local | fills that change nothing, or none; calls of which all are refused | -0.04 / T |
+    | local | else, each refused fill, -0.04 / T at most | -0.04 / (T n n) |
 
     What a program prints, the fills of the last `check` and the proposer's list are proposals; a
     program that fails or runs too long proposes nothing. A turn's team parts add up to its real
     progress: a promise that is not kept pays nothing, and closed loops pay 0. With alpha=1 the
-    return of every agent is above 1.75 in a solved episode and below 1 in an unsolved one; a team
-    part lies in [-2, 3], a local part in [-0.24 / T, 0].
+    return of every agent is in [1.05, 1.1] in a solved episode and in [-0.15, 0.1) in an unsolved
+    one; a team part lies in [-0.2, 1.2], a local part in [-0.05 / T, 0].
 
     ## Termination
 
@@ -166,7 +167,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         "name": "sudoku_v0",
         "render_modes": ["ansi", "human", "rgb_array"],
     }
-    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random")
+    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         **templates("proposer-planner", "python", 4, 4),
         **templates("tool-planner", "python", 4, 4),
@@ -201,6 +202,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         check_split(split)
         self.split = split
         self.tool = tool
+        self._costs = costs(max_turns, size * size)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
@@ -255,21 +257,21 @@ class SudokuEnv(TextEnv[SudokuState]):
     def _act(self, state: SudokuState, agent: str, action: Any) -> Transition:
         role = role_of(agent)
         if role == "planner":
-            return decide(state, action, self.max_turns)
+            return decide(state, action, self._costs)
         if role == "proposer":
-            return propose(state, action, self.max_turns)
-        malformed = -MALFORMED / self.max_turns
+            return propose(state, action, self._costs)
+        malformed, empty, _ = self._costs
         if isinstance(action, ParseError):
             return report(state, "", f"none: {action.reason}", None, malformed)
         if self.tool == "call":
             done = run_calls(state.puzzle, state.grid, action)
-            local = 0.0 if done.is_useful else -EMPTY / self.max_turns
+            local = 0.0 if done.is_useful else empty
             return report(state, done.calls, done.results, done.answer, local)
         run = run_program(action, state.grid.text + "\n")
         call, answer = show_program(action), read_answer(run.stdout, state.puzzle.size)
         if isinstance(answer, ParseError) or not run.is_ok:
             return report(state, call, run.report, None, malformed)
-        local = cost(try_answer(state.puzzle, state.grid, answer), self.max_turns)
+        local = cost(try_answer(state.puzzle, state.grid, answer), self._costs)
         return report(state, call, run.report, answer, local)
 
     def _ansi(self, state: SudokuState) -> str:

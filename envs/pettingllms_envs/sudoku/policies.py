@@ -1,4 +1,8 @@
-"""The reference policies: oracle (knows), greedy (sees singles) and random, for every role."""
+"""The reference policies, for every role: oracle knows, greedy sees singles, random guesses.
+
+There-and-back fills in right values, but not all, and clears them again; it shows what idling
+returns.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,16 @@ def fills_of(state: SudokuState, policy: str, rng: random.Random) -> list[Fill]:
         state: The state.
         policy: `"oracle"`: all that is missing, and corrections of what is wrong; `"greedy"`: the
             naked and hidden singles that can be seen at once (nothing follows from them within the
-            turn), or a guess if there are none; `"random"`: up to n guesses that the rules allow.
+            turn), or a guess if there are none; `"random"`: up to n guesses that the rules allow;
+            `"there-and-back"`: half of what is missing, or, if something is filled in, its removal.
         rng: Source of chance.
     """
     if policy == "oracle":
         return _missing(state)
     if policy == "greedy":
         return _visible_singles(state) or _guesses(state, 1, rng)
+    if policy == "there-and-back":
+        return _clears(state) or _missing(state)[: state.puzzle.clues.count(0) // 2]
     return _guesses(state, state.puzzle.size, rng)
 
 
@@ -38,6 +45,16 @@ def _missing(state: SudokuState) -> list[Fill]:
     todo = [c for c, value in enumerate(values) if value != puzzle.solution[c]]
     clears = [_fill(size, cell, 0) for cell in wrong]
     return clears + [_fill(size, cell, puzzle.solution[cell]) for cell in todo]
+
+
+def _clears(state: SudokuState) -> list[Fill]:
+    """Return the fills that clear every cell but the clues."""
+    puzzle, size = state.puzzle, state.puzzle.size
+    return [
+        _fill(size, cell, 0)
+        for cell in range(size * size)
+        if not puzzle.clues[cell] and value_at(puzzle, state.grid, cell)
+    ]
 
 
 def _visible_singles(state: SudokuState) -> list[Fill]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pettingllms.prompts import PromptTemplate
 from pettingllms_envs.python_tool import INSTRUCTIONS
+from pettingllms_envs.reward import costs, costs_text, history_text
 from pettingllms_envs.sudoku.rules import Fill, value_at
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
 from pettingllms_envs.sudoku.text import SHOWN_CHARS, cut, fills_json
@@ -18,8 +19,7 @@ Every row, column and box of the {size}x{size} grid must hold each of the values
 once. Boxes have {box_rows} rows and {box_cols} columns. 0 is an empty cell. Rows and columns are \
 numbered from 1; row 1 is at the top, column 1 at the left.
 A fill is [row, column, value]; value 0 clears a cell. The given values cannot be changed. A value \
-that already stands in the row, column or box is refused and costs a little. There are {max_turns} \
-turns."""
+that already stands in the row, column or box is refused. There are {max_turns} turns. {costs}"""
 
 _TASKS = {
     "single": "Solve the Sudoku.",
@@ -68,7 +68,13 @@ def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, Prom
         max_turns: Turns of an episode.
     """
     box_rows, box_cols = BOX_SHAPES[size]
-    limits = {"size": size, "box_rows": box_rows, "box_cols": box_cols, "max_turns": max_turns}
+    limits = {
+        "size": size,
+        "box_rows": box_rows,
+        "box_cols": box_cols,
+        "max_turns": max_turns,
+        "costs": costs_text(costs(max_turns, size * size), "refused fill"),
+    }
 
     def template(task: str, answer: str, heard: str = "") -> PromptTemplate:
         rules = _RULES.format_map(limits)
@@ -112,14 +118,14 @@ def _history(now: Situation) -> str:
         lines += f"\nFilled in by your team so far: {fills_json(own_fills(state))}"
     if state.refused:
         lines += f"\nRefused last turn: {state.refused}"
-    return lines
+    return lines + history_text(state.unchanged)
 
 
 READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
     "grid": ("the grid, one row per line, 0 for empty cells", lambda now: now.state.grid.text),
     "history": (
-        "from the second turn on, lines on the team's fills and on refused ones; begins with a "
-        "line break unless it is empty",
+        "from the second turn on, lines on the team's fills, on refused ones and on a last turn "
+        "that changed nothing; begins with a line break unless it is empty",
         _history,
     ),
     "own_fills": ("the team's fills in the grid", lambda now: fills_json(own_fills(now.state))),

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pettingllms.transition import ParseError, Transition
+from pettingllms_envs.reward import SUCCESS, Costs
 from pettingllms_envs.sudoku.generator import Puzzle
-from pettingllms_envs.sudoku.reward import EMPTY, MALFORMED, REFUSED, SUCCESS, potential
+from pettingllms_envs.sudoku.reward import potential
 from pettingllms_envs.sudoku.rules import Fill, Grid, fill, is_solved, start
 from pettingllms_envs.sudoku.text import Answer, fills_json
 
@@ -30,6 +31,8 @@ class SudokuState(NamedTuple):
     """The fills proposed this turn."""
     refused: str = ""
     """The planner's fills that were refused last turn, for its next prompt."""
+    unchanged: str = ""
+    """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
 
 
 class Trial(NamedTuple):
@@ -58,21 +61,25 @@ def try_answer(puzzle: Puzzle, grid: Grid, answer: Answer) -> Trial:
     return Trial(grid, fills, tuple(refused), grid == before)
 
 
-def decide(state: SudokuState, action: Answer | ParseError, max_turns: int) -> Transition:
+def decide(state: SudokuState, action: Answer | ParseError, costs: Costs) -> Transition:
     """Let the planner act: its fills are written and the turn's proposal is settled."""
     puzzle = state.puzzle
-    trial, local = _judge(state, action, max_turns)
+    trial, local = _judge(state, action, costs)
     after = SudokuState(
-        puzzle, trial.grid, potential(puzzle, trial.grid), refused=_refusals(trial.refused)
+        puzzle,
+        trial.grid,
+        potential(puzzle, trial.grid),
+        refused=_refusals(trial.refused),
+        unchanged=_unchanged(action, trial),
     )
     solved = is_solved(puzzle, trial.grid)
     team = after.potential - state.potential + SUCCESS * solved
     return Transition(after, team, local, solved, solved, _facts(after, trial))
 
 
-def propose(state: SudokuState, action: Answer | ParseError, max_turns: int) -> Transition:
+def propose(state: SudokuState, action: Answer | ParseError, costs: Costs) -> Transition:
     """Let the proposer act: its fills are tried out and shown to the planner, not written."""
-    trial, local = _judge(state, action, max_turns)
+    trial, local = _judge(state, action, costs)
     return _promise(state, trial, local, {})
 
 
@@ -93,20 +100,31 @@ def report(
     return _promise(after, trial, local, {"call": call, "result": result})
 
 
-def cost(trial: Trial, max_turns: int) -> float:
-    """Return the local reward of a readable answer; one that changes nothing counts as empty."""
-    if trial.is_idle:
-        return -EMPTY / max_turns
-    if not trial.refused:
-        return 0.0
-    return -REFUSED / max_turns * len(trial.refused) / len(trial.fills)
+def cost(trial: Trial, costs: Costs) -> float:
+    """Return the local reward of a readable answer; one that changes nothing counts as empty.
+
+    Refused fills cost the same whatever stands beside them, and never more than an empty answer.
+    """
+    return costs.empty if trial.is_idle else max(costs.empty, len(trial.refused) * costs.illegal)
 
 
-def _judge(state: SudokuState, action: Answer | ParseError, max_turns: int) -> tuple[Trial, float]:
+def _judge(state: SudokuState, action: Answer | ParseError, costs: Costs) -> tuple[Trial, float]:
     if isinstance(action, ParseError):
-        return Trial(state.grid, (), (), True), -MALFORMED / max_turns
+        return Trial(state.grid, (), (), True), costs.malformed
     trial = try_answer(state.puzzle, state.grid, action)
-    return trial, cost(trial, max_turns)
+    return trial, cost(trial, costs)
+
+
+def _unchanged(action: Answer | ParseError, trial: Trial) -> str:
+    """Return why the grid is as it was, empty if it is not."""
+    if not trial.is_idle:
+        return ""
+    if isinstance(action, ParseError):
+        return "the answer could not be read"
+    if not action.fills:
+        return "the answer had no fills"
+    all_refused = len(trial.refused) == len(trial.fills) > 0
+    return "all fills were refused" if all_refused else "the fills repeated what was there"
 
 
 def _promise(state: SudokuState, trial: Trial, local: float, info: dict[str, Any]) -> Transition:

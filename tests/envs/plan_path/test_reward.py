@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms.testing import HOSTILE_TEXTS
 from pettingllms_envs.grid import moves_json
+from pettingllms_envs.plan_path.reward import potential
+from pettingllms_envs.plan_path.rules import maze_of
 from pettingllms_envs.team_table import TEAMS
 
 LEVEL = "P...\n.##.\n...G"
@@ -42,15 +44,15 @@ def scripted(*texts):
 @pytest.mark.parametrize(
     ("text", "team", "local"),
     [
-        ('["R"]', 1 / 5, 0),
-        ('["R","L"]', 0, 0),
-        ('["R","R","L"]', 1 / 5, 0),
-        ('["U","L","D"]', 1 / 5, -2 * 0.2 / 20),
-        ('["U","U","U","U","U","U"]', 0, -5 * 0.2 / 20),
-        ("[]", 0, -0.2 / 4),
-        ("nothing", 0, -0.24 / 4),
-        ("", 0, -0.24 / 4),
-        ('["D","D","R","R","R"]', 1 + 1, 0),
+        ('["R"]', 0.1 / 5, 0),
+        ('["R","L"]', 0, -0.04 / 4),
+        ('["R","R","L"]', 0.1 / 5, 0),
+        ('["U","L","D"]', 0.1 / 5, -2 * 0.04 / 20),
+        ('["U","U","U","U","U","U"]', 0, -0.04 / 4),
+        ("[]", 0, -0.04 / 4),
+        ("nothing", 0, -0.05 / 4),
+        ("", 0, -0.05 / 4),
+        ('["D","D","R","R","R"]', 0.1 + 1, 0),
     ],
 )
 def test_the_table_for_executed_and_for_proposed_moves(text, team, local):
@@ -66,14 +68,14 @@ def test_the_table_for_executed_and_for_proposed_moves(text, team, local):
 @pytest.mark.parametrize(
     ("text", "team", "local"),
     [
-        ("path(0, 1)", 1 / 5, 0),
-        ("path(2, 3)", 1, 0),
-        ("path(1, 1)", 0, -0.2 / 4),
-        ("path(9, 9)", 0, -0.2 / 4),
-        ("path(0, 0)", 0, -0.2 / 4),
+        ("path(0, 1)", 0.1 / 5, 0),
+        ("path(2, 3)", 0.1, 0),
+        ("path(1, 1)", 0, -0.04 / 4),
+        ("path(9, 9)", 0, -0.04 / 4),
+        ("path(0, 0)", 0, -0.04 / 4),
         ("distance(2, 3)", 0, 0),
         ("neighbours(0, 0)", 0, 0),
-        ("go there", 0, -0.24 / 4),
+        ("go there", 0, -0.05 / 4),
     ],
 )
 def test_the_table_for_tool_calls(text, team, local):
@@ -85,7 +87,7 @@ def test_moving_away_loses_what_coming_back_gains():
     env = make(team="single")
     level = ".P..\n.##.\n...G"
     _, parts, _ = play(env, scripted('["L"]', '["R"]'), level=level)
-    assert [team for _, team, _ in parts[:2]] == [pytest.approx(-0.25), pytest.approx(0.25)]
+    assert [team for _, team, _ in parts[:2]] == [pytest.approx(-0.002), pytest.approx(0.002)]
 
 
 def test_better_proposals_earn_more_in_their_own_step():
@@ -170,16 +172,15 @@ def test_bounds_and_order_of_returns(team, max_turns):
     for seed in range(150):
         returns, parts, success = play(env, mixed_player(rng), seed)
         level, state = env.state().level, env.state()
-        progress = 1 - env.infos["planner_0"]["distance"] / level.shortest
+        progress = potential(maze_of(level), state.position)
         assert sum(part for _, part, _ in parts) == pytest.approx(progress + success)
         for agent, total in returns.items():
             local = sum(cost for other, _, cost in parts if other == agent)
-            assert -0.25 < local <= 0
+            assert -0.05 - EPSILON < local <= 0
             assert total == pytest.approx(progress + success + local)
-            assert total > 1.75 if success else total < 1
-        bound = 2 * 6 / level.shortest
-        assert all(-bound <= part <= bound + 1 for _, part, _ in parts)
-        assert all(-0.24 / max_turns - EPSILON <= cost <= 0 for _, _, cost in parts)
+            assert total >= 1.05 - EPSILON if success else total < 0.1
+        assert all(-0.11 - EPSILON <= part <= 1.11 + EPSILON for _, part, _ in parts)
+        assert all(-0.05 / max_turns - EPSILON <= cost <= 0 for _, _, cost in parts)
         assert success == (state.position == level.goal)
         outcomes.add(success)
     assert outcomes == {False, True}
@@ -220,7 +221,7 @@ def test_alpha_weighs_the_team_part_only():
     env = make(team="single", alpha=0.5)
     env.reset(seed=0, options={"level": LEVEL})
     env.step('["U","R"]')
-    assert env.rewards["planner_0"] == pytest.approx(0.5 / 5 - 0.2 / 40)
+    assert env.rewards["planner_0"] == pytest.approx(0.5 * 0.1 / 5 - 0.04 / 40)
 
 
 def test_long_runs_raise_nothing_and_change_no_global_state():

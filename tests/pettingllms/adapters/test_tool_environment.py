@@ -31,7 +31,7 @@ def test_an_episode_played_with_the_tool():
     assert seen == ENDED
     assert environment.act("more") == ENDED
     assert environment.get_reward() == pytest.approx(expected)
-    assert expected > 1.75
+    assert expected > 1.05
 
 
 def test_stopping_is_not_better_than_silence():

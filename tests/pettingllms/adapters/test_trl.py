@@ -145,7 +145,7 @@ def test_one_step_with_tool_calls(make_trainer):
     seeds = {environment._view.env.episode_seed for environment in made}
     assert seeds == {3}, "the whole group plays one level"
     rewards = [environment.get_reward() for environment in made]
-    assert rewards[0] == rewards[2] > 1.75
+    assert rewards[0] == rewards[2] > 1.05
     assert rewards[1] == rewards[3] < 0
     assert log["reward"] == pytest.approx(sum(rewards) / 4)
     assert log["tools/call_frequency"] >= 1

@@ -18,7 +18,7 @@ def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
         "taken back",
         "no command ':nonsense'",
         "solved after turn 1",
-        "planner_0 +2.000",
+        "planner_0 +1.100",
     ):
         assert text in done.stdout, text
     steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]

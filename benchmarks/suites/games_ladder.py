@@ -1,0 +1,56 @@
+"""Do returns order policies by success? The ladder of every game, on test levels.
+
+    python benchmarks/suites/games_ladder.py [--levels 250]
+
+All policies of a game play the same levels, alone (`team="single"`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from measuring import RESULTS, frame, write
+
+import pettingllms
+from pettingllms.testing.ladder import measure_ladder, misordered
+
+GAP = 0.03
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Sokoban": ("sokoban_v0", {}),
+    "Sokoban, 2 boxes": ("sokoban_v0", {"boxes": 2}),
+    "Sokoban, 3 boxes": ("sokoban_v0", {"boxes": 3}),
+    "Sudoku 4x4": ("sudoku_v0", {}),
+    "Sudoku 9x9": ("sudoku_v0", {"size": 9}),
+    "Plan-Path": ("plan_path_v0", {}),
+}
+
+
+def main() -> None:
+    """Measure all ladders and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--levels", type=int, default=250)
+    parser.add_argument("--output", type=Path, default=RESULTS / "games_ladder.json")
+    options = parser.parse_args()
+    result = frame("games_ladder", range(options.levels))
+    result |= {"gap": GAP, "ladders": {}, "misordered": {}}
+    for name, (env_id, kwargs) in CASES.items():
+        env = pettingllms.make(env_id, checks=False, team="single", split="test", **kwargs)
+        rungs = measure_ladder(env, range(options.levels))
+        result["ladders"][name] = [
+            {
+                "policy": rung.policy,
+                "success": round(rung.success, 4),
+                "return": round(rung.returns["planner_0"], 4),
+            }
+            for rung in rungs
+        ]
+        result["misordered"][name] = misordered(rungs, GAP)
+        print(name, result["ladders"][name], result["misordered"][name], flush=True)
+    result["seeds"] = f"0 to {options.levels - 1}"
+    write(result, options.output)
+
+
+if __name__ == "__main__":
+    main()

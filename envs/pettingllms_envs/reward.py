@@ -1,0 +1,116 @@
+"""The terms of reward that Sokoban, Sudoku and Plan-Path share, and why they are what they are.
+
+A solved episode pays `SUCCESS`. Everything else of an episode (the rise of a potential, the costs
+of bad answers) stays within +-`PROGRESS`, and so
+
+- every solved episode returns more than every unsolved one;
+- the mean return orders policies by their share of solved episodes, unless these shares differ by
+  less than what the rest of an unsolved episode can differ by, 0.2 of a solved one.
+
+The second was found by measuring. With a potential as large as the bonus, policies were paid for
+looking busy: in Sokoban with one box, walking to the best cell and never pushing returned +0.18
+without solving anything, and in Sudoku with one turn, filling in what is seen at once returned
++0.39 without solving anything, more than solving one puzzle in ten. With a lost level at -1, honest
+trying was punished: random moves solved 18 % of the Sokoban levels and returned less than silence.
+With the terms below the ladder of `pettingllms.testing.ladder` is in order for all games, teams,
+sizes and numbers of boxes; `benchmarks/suites/games_ladder.py` measures it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pettingllms.transition import ParseError
+
+SUCCESS = 1.0
+"""The bonus for solving."""
+
+PROGRESS = 0.1
+"""The potential of a solved state; that of the start is 0."""
+
+LOST = -0.01
+"""The potential of a state that cannot be solved any more, and the limit of those that lead away
+from the goal. It must be small: trying is how a policy begins to solve, and it loses most levels
+before it solves some."""
+
+MALFORMED, EMPTY, ILLEGAL = 0.05, 0.04, 0.04
+"""What an episode of unreadable answers, of empty ones, or of illegal ones costs an agent."""
+
+
+class Costs(NamedTuple):
+    """The costs of one answer, all negative."""
+
+    malformed: float
+    """For a text without a readable answer, or a program that fails."""
+    empty: float
+    """For an empty answer, one that changes nothing, or calls that are all refused."""
+    illegal: float
+    """For each illegal move or refused fill."""
+
+
+def costs(max_turns: int, max_illegal: int) -> Costs:
+    """Return the costs of one answer; those of an episode add up to at most 0.05 per agent.
+
+    Args:
+        max_turns: Turns of an episode.
+        max_illegal: Illegal moves of one answer that cost as much as an empty answer.
+    """
+    return Costs(-MALFORMED / max_turns, -EMPTY / max_turns, -ILLEGAL / max_turns / max_illegal)
+
+
+def shaped(distance: float, start: float) -> float:
+    """Return the potential at a distance d from solved, in [`LOST`, `PROGRESS`].
+
+    With d0 the distance of the first state it is `PROGRESS` * (1 - d / d0) up to d0, and beyond it
+    `LOST` * (1 - d0 / d). The team's reward is its difference, undiscounted, so that every closed
+    loop adds up to 0.
+
+    Args:
+        distance: d; negative if the state certainly cannot be solved any more.
+        start: d0, positive.
+
+    Source: potential-based shaping (Ng, Harada, Russell 1999).
+    """
+    if distance < 0:
+        return LOST
+    if distance <= start:
+        return PROGRESS * (1 - distance / start)
+    return LOST * (1 - start / distance)
+
+
+def unchanged_answer(action: str | ParseError, executed: str, costs: Costs) -> tuple[float, str]:
+    """Return what an answer costs that leaves the board as it was, and why it did, for prompts.
+
+    Args:
+        action: The moves, or why there are none.
+        executed: The legal ones among them.
+        costs: The costs of one answer.
+    """
+    if isinstance(action, ParseError):
+        return costs.malformed, "the answer could not be read"
+    if not action:
+        return costs.empty, "the answer had no moves"
+    return costs.empty, "the moves led back" if executed else "all moves were illegal"
+
+
+def costs_text(costs: Costs, illegal: str) -> str:
+    """Return the sentence that prompts say about costs.
+
+    Args:
+        costs: The costs of one answer.
+        illegal: What `costs.illegal` is the cost of: `"illegal move"`.
+    """
+    malformed, empty, each = (f"{-cost:.3g}" for cost in costs)
+    return (
+        f"Costs: an answer that cannot be read {malformed}; one that is empty or changes nothing "
+        f"{empty}; each {illegal} {each}."
+    )
+
+
+def history_text(unchanged: str) -> str:
+    """Return the line, with its line break, on a turn that changed nothing; empty without one."""
+    return f"\nThe last turn changed nothing: {unchanged}." if unchanged else ""
+
+
+HISTORY = "a line on a last turn that changed nothing; begins with a line break unless it is empty"
+"""Meaning of the placeholder `history`."""

@@ -1,0 +1,84 @@
+"""Returns order policies by their success: every game, team, size and number of boxes."""
+
+import pytest
+
+from pettingllms.errors import ConformanceError
+from pettingllms.testing.ladder import check_ladder
+
+SOKOBAN = [
+    {"team": "single"},
+    {"team": "proposer-planner"},
+    {"tool": "call"},
+    {"team": "single", "boxes": 2},
+    {"team": "proposer-planner", "boxes": 2, "size": 7},
+    {"tool": "call", "boxes": 3},
+    {"team": "single", "max_turns": 1},
+    {"team": "single", "boxes": 2, "max_turns": 8, "moves_per_turn": 5},
+    {"team": "single", "size": 5, "min_moves": 2},
+    {"team": "single", "size": 8, "boxes": 2},
+    {"team": "single", "size": 12},
+    {"team": "single", "boxes": 2, "stop_when_lost": False},
+]
+SUDOKU = [
+    {"team": "single"},
+    {"team": "proposer-planner"},
+    {"tool": "call"},
+    {"team": "single", "size": 6},
+    {"team": "single", "size": 9},
+    {"team": "single", "size": 9, "max_turns": 1},
+    {"team": "single", "clues": 10},
+]
+PLAN_PATH = [
+    {"team": "single"},
+    {"team": "proposer-planner"},
+    {"tool": "call"},
+    {"team": "single", "size": 5},
+    {"team": "single", "size": 16, "moves_per_turn": 20},
+    {"team": "single", "size": 32, "moves_per_turn": 40},
+    {"team": "single", "max_turns": 1, "moves_per_turn": 40},
+    {"team": "single", "obstacle_ratio": 0.4},
+]
+FEW = [  # slow: many agents, large levels, or a sandbox
+    ("sokoban_v0", {}),
+    ("sokoban_v0", {"team": "single", "size": 10, "boxes": 4}),
+    ("sokoban_v0", {"team": "single", "size": 12, "boxes": 6}),
+    ("sudoku_v0", {}),
+    ("sudoku_v0", {"team": "single", "size": 16}),
+    ("sudoku_v0", {"team": "single", "size": 9, "clues": 28, "singles_only": False}),
+    ("plan_path_v0", {}),
+    ("code_v0", {"team": "single"}),
+    ("math_v0", {}),
+    ("math_v0", {"team": "single"}),
+    ("math_ensemble_v0", {"reasoners": 1, "tools": 0}),
+]
+CASES = [
+    *[("sokoban_v0", kwargs, 60) for kwargs in SOKOBAN],
+    *[("sudoku_v0", kwargs, 60) for kwargs in SUDOKU],
+    *[("plan_path_v0", kwargs, 60) for kwargs in PLAN_PATH],
+    *[(env_id, kwargs, 12) for env_id, kwargs in FEW],
+]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "num_levels"),
+    CASES,
+    ids=["-".join([env_id, *map(str, kwargs.values())]) for env_id, kwargs, _ in CASES],
+)
+def test_returns_order_policies_by_success(env_id, kwargs, num_levels):
+    """Levels and policies are drawn from fixed seeds; few episodes more or less do not count."""
+    rungs = check_ladder(env_id, num_levels, gap=max(0.05, 3 / num_levels), **kwargs)
+    assert rungs[0].success == 0
+    assert max(rung.success for rung in rungs) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "term", "value"),
+    [
+        ("sokoban_v0", {"boxes": 3}, "pettingllms_envs.reward.LOST", -1.0),
+        ("sudoku_v0", {"size": 9, "max_turns": 1}, "pettingllms_envs.sudoku.reward.PROGRESS", 1.0),
+    ],
+)
+def test_terms_that_mislead_are_found(monkeypatch, env_id, kwargs, term, value):
+    monkeypatch.setattr(term, value)
+    with pytest.raises(ConformanceError, match="more success must return more"):
+        check_ladder(env_id, 60, team="single", **kwargs)

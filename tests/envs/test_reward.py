@@ -1,0 +1,95 @@
+"""The terms of reward that the games share, and what prompts say about them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pettingllms
+from pettingllms_envs.reward import EMPTY, LOST, PROGRESS, SUCCESS, costs, costs_text, shaped
+
+LEVELS = {
+    "sokoban_v0": "######\n#@ $.#\n#    #\n######",
+    "plan_path_v0": "P...\n.##.\n...G",
+    "sudoku_v0": "1234\n3412\n2143\n432.",
+}
+ANSWERS = {
+    "sokoban_v0": {
+        "": "the answer could not be read",
+        "#### []": "the answer had no moves",
+        '#### ["U","U"]': "all moves were illegal",
+        '#### ["D","U"]': "the moves led back",
+    },
+    "plan_path_v0": {
+        "": "the answer could not be read",
+        "#### []": "the answer had no moves",
+        '#### ["U","L"]': "all moves were illegal",
+        '#### ["R","L"]': "the moves led back",
+    },
+    "sudoku_v0": {
+        "": "the answer could not be read",
+        "#### []": "the answer had no fills",
+        "#### [[4,4,2],[1,1,2]]": "all fills were refused",
+        "#### [[4,4,0]]": "the fills repeated what was there",
+    },
+}
+CASES = [(env_id, *case) for env_id, cases in ANSWERS.items() for case in cases.items()]
+
+
+@given(
+    start=st.integers(1, 500),
+    near=st.integers(0, 2000),
+    far=st.integers(0, 2000),
+)
+def test_the_potential_falls_with_the_distance_and_stays_within_its_bounds(start, near, far):
+    near, far = sorted((near, far))
+    assert LOST < shaped(far, start) <= shaped(near, start) <= PROGRESS
+    assert (shaped(far, start) < shaped(near, start)) == (near < far)
+    assert shaped(start, start) == 0
+    assert shaped(0, start) == PROGRESS
+    assert shaped(-1, start) == LOST
+
+
+@given(max_turns=st.integers(1, 1000), max_illegal=st.integers(1, 10_000))
+def test_costs_of_an_episode_stay_below_progress(max_turns, max_illegal):
+    terms = costs(max_turns, max_illegal)
+    assert terms.malformed < terms.empty < 0
+    assert terms.illegal * max_illegal == pytest.approx(terms.empty)
+    assert -max_turns * terms.malformed == pytest.approx(0.05)
+    assert -max_turns * terms.malformed < PROGRESS < SUCCESS
+    told = costs_text(terms, "illegal move")
+    assert f"changes nothing {EMPTY / max_turns:.3g};" in told
+
+
+@pytest.mark.parametrize(("env_id", "text", "reason"), CASES)
+@pytest.mark.parametrize("observation_mode", ["full", "delta"])
+@pytest.mark.parametrize("team", ["single", "proposer-planner"])
+def test_a_turn_that_changed_nothing_costs_and_is_told(
+    env_id, text, reason, observation_mode, team
+):
+    env = pettingllms.make(env_id, checks=False, team=team, observation_mode=observation_mode)
+    env.reset(seed=0, options={"level": LEVELS[env_id]})
+    assert "changed nothing" not in env.observe(env.agent_selection)
+    for agent in env.possible_agents:
+        env.step(text)
+        expected = -(0.05 if not text else 0.04) / env.max_turns
+        assert env.infos[agent]["reward_parts"]["local"] == pytest.approx(expected)
+    for agent in env.possible_agents:
+        assert f"The last turn changed nothing: {reason}." in env.observe(agent)
+        env.step("")
+    assert reason not in env.observe(env.agent_selection) or not text
+
+
+@pytest.mark.parametrize("env_id", LEVELS)
+def test_prompts_tell_what_bad_answers_cost(env_id):
+    env = pettingllms.make(env_id, checks=False, team="single", max_turns=5)
+    env.reset(seed=0)
+    told = "cannot be read 0.01; one that is empty or changes nothing 0.008; each"
+    assert told in env.observe("planner_0")
+
+
+def test_prompts_of_sokoban_say_that_a_stuck_box_ends_the_episode():
+    for team, tool in [("single", "call"), ("tool-planner", "call"), ("tool-planner", "python")]:
+        env = pettingllms.make("sokoban_v0", checks=False, team=team, tool=tool)
+        env.reset(seed=0)
+        for agent in env.possible_agents:
+            assert "loses the level and ends the episode" in env.observe(agent)
