@@ -1,7 +1,8 @@
 """Checks of arguments: whatever a caller passes, what cannot be used is told in clear words.
 
-Each check returns nothing when the value can be used and raises `InvalidArgument` otherwise, also
-for values of a wrong kind: `True` is no number, and `6.0` is no whole number.
+Each check raises `InvalidArgument` when the value cannot be used, also for values of a wrong kind:
+`True` is no number, and `6.0` is no whole number. NumPy's numbers are numbers; checks of numbers
+return the Python number, so that what is computed from it cannot overflow and is JSON data.
 """
 
 from __future__ import annotations
@@ -10,32 +11,45 @@ import math
 import sys
 from collections.abc import Collection, Sequence
 from types import UnionType
-from typing import cast
+from typing import Any, cast
+
+import numpy as np
 
 from pettingllms.errors import InvalidArgument, suggestion
 
 
-def check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
-    """Refuse everything but an int from `low` to `high`; None: without an upper bound."""
+def plain(value: Any) -> Any:
+    """Return a number of NumPy as the Python number that it is, anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def check_whole(name: str, value: object, low: int, high: int | None = None) -> int:
+    """Return an int from `low` to `high`, refuse all else; None: without an upper bound."""
+    value = plain(value)
     is_kind = isinstance(value, int) and not isinstance(value, bool)
     if not (is_kind and low <= cast("int", value) <= (math.inf if high is None else high)):
         bound = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise InvalidArgument(name, value, f"a whole number {bound}")
+    return cast("int", value)
 
 
-def check_number(name: str, value: object, low: float, high: float | None = None) -> None:
-    """Refuse everything but a finite int or float from `low` to `high`; None: no upper bound."""
+def check_number(name: str, value: object, low: float, high: float | None = None) -> float:
+    """Return a finite int or float from `low` to `high`, refuse all else; None: no upper bound."""
+    value = plain(value)
     most = sys.float_info.max if high is None else high
     is_kind = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_kind and low <= cast("float", value) <= most):
         bound = f"finite number of at least {low}" if high is None else f"number, {low} to {high}"
         raise InvalidArgument(name, value, f"a {bound}")
+    return cast("float", value)
 
 
-def check_flag(name: str, value: object) -> None:
-    """Refuse everything but True and False."""
+def check_flag(name: str, value: object) -> bool:
+    """Return True or False, refuse all else."""
+    value = plain(value)
     if not isinstance(value, bool):
         raise InvalidArgument(name, value, "True or False")
+    return value
 
 
 def check_choice(

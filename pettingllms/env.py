@@ -88,6 +88,10 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
 
     metadata: dict[str, Any] = {"name": "text_env", "render_modes": ["ansi", "human"]}  # noqa: RUF012
 
+    board: str = ""
+    """What of the arguments decides which states fit, such as `"6x6"`; a snapshot of another board
+    is refused."""
+
     spec: EnvSpec | None = None
     """How `pettingllms.make` made this environment; None when it was constructed directly."""
 
@@ -110,8 +114,8 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
     ) -> None:
         super().__init__()
         order = order_of(stages)
-        check_whole("max_turns", max_turns, 1, MAX_TURNS)
-        check_number("alpha", alpha, 0)
+        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        alpha = check_number("alpha", alpha, 0)
         check_choice("observation_mode", observation_mode, OBSERVATION_MODES)
         check_choice("render_mode", render_mode, self.metadata["render_modes"], none="no rendering")
         self.possible_agents = list(order)
@@ -354,7 +358,10 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         check_kind("snapshot", snapshot, Snapshot, "what `snapshot` returned")
         if snapshot.owner != self._owner():
             raise InvalidArgument(
-                "snapshot", snapshot.owner, f"a snapshot of {self._owner()} (class, agents, turns)"
+                "snapshot",
+                snapshot.owner,
+                f"a snapshot of {self._owner()} (class, agents, turns, board)",
+                "Restore it in an environment made with the same arguments.",
             )
         vars(self).update(zip(_DYNAMIC, snapshot.values, strict=True))
         self._unshare()
@@ -387,8 +394,8 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         self._require_reset("reference_action")
         return self._reference(self._stage_state, agent, policy, rng)
 
-    def _owner(self) -> tuple[str, tuple[str, ...], int]:
-        return (type(self).__qualname__, self._order, self.max_turns)
+    def _owner(self) -> tuple[str, tuple[str, ...], int, str]:
+        return (type(self).__qualname__, self._order, self.max_turns, self.board)
 
     def _require_reset(self, method: str) -> None:
         if self.episode_seed is None:

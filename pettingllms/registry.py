@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
-from pettingllms.arguments import check_kind
+from pettingllms.arguments import check_kind, plain
 from pettingllms.env import TextEnv
 from pettingllms.errors import (
     EnvironmentNotLoadable,
@@ -142,7 +142,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
             that is not given.
     """
     found = spec(id)
-    arguments = {**found.kwargs, **kwargs}
+    arguments = {name: plain(value) for name, value in {**found.kwargs, **kwargs}.items()}
     factory = found.load()
     _check_keywords(id, factory, arguments)
     env = factory(**arguments)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 class Snapshot(NamedTuple):
     """The whole dynamic state of an environment; see `TextEnv.snapshot`. Picklable."""
 
-    owner: tuple[str, tuple[str, ...], int]
+    owner: tuple[str, tuple[str, ...], int, str]
     values: tuple[Any, ...]
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import gymnasium
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector.utils import create_shared_memory
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, OrderError, suggestion
 from pettingllms.registry import make, spec
-from pettingllms.spaces import Observation
+from pettingllms.spaces import Observation, TextSpace
 
 Partner = str | Callable[[str], str]
 """How another agent is played: the name of a reference policy, or observation -> text."""
@@ -28,8 +30,9 @@ class SingleAgentView(gymnasium.Env[str, str]):
     Should a team-mate end the episode before the agent's first turn, the first `step` plays nothing
     and reports the end.
 
-    For many at once use `make_vector`: `gymnasium.vector.AsyncVectorEnv` turns text observations
-    into blanks unless it is given `shared_memory=False`.
+    For many at once use `make_vector`. Gymnasium's shared memory cannot carry texts, so
+    `gymnasium.make_vec(..., vectorization_mode="async")` is refused unless it is given
+    `vector_kwargs={"shared_memory": False}`.
 
     Args:
         env: A raw or wrapped environment.
@@ -131,6 +134,16 @@ class SingleAgentView(gymnasium.Env[str, str]):
         self.env.close()
 
 
+@create_shared_memory.register(TextSpace)
+def _refuse_shared_memory(space: TextSpace, n: int = 1, ctx: Any = None) -> Any:
+    """Refuse what Gymnasium would do: hand out blanks for texts (its issue 1164)."""
+    raise CustomSpaceError(
+        f"Gymnasium's shared memory cannot carry the texts of {space}; pass "
+        'vector_kwargs={"shared_memory": False} to gymnasium.make_vec, or use '
+        "pettingllms.adapters.gymnasium.make_vector"
+    )
+
+
 def make_single(
     env_id: str,
     agent: str | None = None,
@@ -172,7 +185,6 @@ def make_vector(
         gymnasium_id(env_id),
         num_envs=num_envs,
         vectorization_mode="async" if asynchronous else "sync",
-        # with shared memory, gymnasium hands out blank texts and says nothing (its issue 1164)
         vector_kwargs={"shared_memory": False} if asynchronous else {},
         **kwargs,
     )

@@ -1,8 +1,11 @@
 """Whatever is passed as an argument, option or seed works, or is refused in clear words."""
 
 import inspect
+import json
+import random
 import re
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -10,8 +13,20 @@ from hypothesis import strategies as st
 import pettingllms
 from pettingllms import PromptTemplate
 from pettingllms.errors import InvalidArgument, LevelFormatError, PettingLLMsError
+from pettingllms.testing import play
+from pettingllms.testing.play import reference_player
 from pettingllms_envs.datasets import CodeProblem, MathProblem
+from pettingllms_envs.plan_path import PlanPathEnv
+from pettingllms_envs.sokoban import SokobanEnv
+from pettingllms_envs.sudoku import SudokuEnv
 
+NUMPY = [
+    (SokobanEnv, {"size": np.int64(7), "boxes": np.uint8(2), "wall_ratio": np.float32(0.25)}),
+    (SokobanEnv, {"max_turns": np.int32(3), "moves_per_turn": np.int8(15), "alpha": np.float32(2)}),
+    (SudokuEnv, {"size": np.int64(9), "clues": np.int16(40), "singles_only": np.bool_(True)}),
+    (PlanPathEnv, {"rows": np.int8(9), "cols": np.int64(12), "obstacle_ratio": np.float64(0.2)}),
+    (PlanPathEnv, {"min_moves": np.int8(5), "max_moves": np.uint8(20)}),
+]
 IDS = pettingllms.registered_ids()
 PARAMETERS = [
     (env_id, name)
@@ -151,3 +166,25 @@ def test_messages(env_id, kwargs, message):
     with pytest.raises(InvalidArgument) as caught:
         pettingllms.make(env_id, **kwargs)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("cls", "kwargs"), NUMPY)
+def test_numbers_of_numpy_are_numbers(cls, kwargs):
+    """Made directly or by id, they give the same episodes as Python's numbers, and JSON data."""
+    plain = {name: value.item() for name, value in kwargs.items()}
+    made = pettingllms.make(cls.metadata["name"], checks=False, **kwargs)
+    assert json.loads(json.dumps(made.spec.kwargs)) == plain
+    envs = [cls(**plain), cls(**kwargs), made]
+    episodes = []
+    for env in envs:
+        env.reset(seed=np.int64(3))
+        steps = play(env, reference_player("random", random.Random(0)))
+        assert json.dumps(steps[-1]["info"])
+        episodes.append(steps)
+    assert episodes[0] == episodes[1] == episodes[2]
+
+
+@pytest.mark.parametrize("value", [np.float64(6.0), np.bool_(True), np.array([6]), np.int64(3)])
+def test_other_values_of_numpy_are_refused(value):
+    with pytest.raises(InvalidArgument, match="size"):
+        SokobanEnv(size=value)

@@ -218,6 +218,19 @@ def test_snapshot_returns_to_the_moment(guess_env):
     assert (env.state_hash(), dict(env.rewards), env.agent_selection, env.infos) == before
 
 
+@pytest.mark.parametrize("env_id", ["sokoban_v0", "sudoku_v0", "plan_path_v0"])
+def test_snapshot_of_another_board_is_refused(env_id):
+    small = pettingllms.make(env_id, checks=False, team="single", size=6)
+    large = pettingllms.make(env_id, checks=False, team="single", size=9)
+    small.reset(seed=0)
+    large.reset(seed=0)
+    with pytest.raises(InvalidArgument, match=r"snapshot: .*'6x6'.*'9x9'.*board.*same arguments"):
+        large.restore(small.snapshot())
+    twin = pettingllms.make(env_id, checks=False, team="single", size=6)
+    twin.restore(small.snapshot())
+    assert twin.state_hash() == small.state_hash()
+
+
 def test_snapshot_of_another_kind_is_refused(guess_env):
     other = started(guess_env, max_turns=5).snapshot()
     with pytest.raises(InvalidArgument, match="snapshot"):

@@ -198,9 +198,9 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         check_choice("team", team, TEAMS)
         check_choice("tool", tool, TOOLS)
         check_choice("view", view, VIEWS)
-        check_whole("max_turns", max_turns, 1, MAX_TURNS)
-        check_whole("size", size, MIN_SIZE, MAX_SIZE)
-        check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
+        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        size = check_whole("size", size, MIN_SIZE, MAX_SIZE)
+        moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         defaults = {
             role: with_limits(template, max_turns, moves_per_turn)
             for role, template in templates(team, tool, view).items()
@@ -218,6 +218,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn))
         shape = (size if rows is None else rows, size if cols is None else cols)
         self._request = self._checked_request(shape, obstacle_ratio, min_moves, max_moves, split)
+        self.board = f"{shape[0]}x{shape[1]}" if levels is None else "levels"
         given = () if levels is None else read_levels(levels, parse_levels, parse_level)
         self._levels = tuple(map(self._within_budget, given))
         self._marked = {
@@ -236,7 +237,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         budget = self.max_turns * self.moves_per_turn
         if max_moves is None:
             max_moves = budget
-        check_whole("max_moves", max_moves, 1)
+        max_moves = check_whole("max_moves", max_moves, 1)
         if max_moves > budget:
             raise UnreachableRequest(
                 f"max_moves={max_moves} asks for levels that max_turns={self.max_turns} turns of "

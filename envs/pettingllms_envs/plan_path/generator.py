@@ -31,17 +31,20 @@ class Request(NamedTuple):
     split: str | None
 
     def checked(self) -> Request:
-        """Return the request itself.
+        """Return the request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a value is out of its range or of the wrong kind.
             UnreachableRequest: If the values contradict one another.
         """
-        for name in ("rows", "cols"):
-            check_whole(name, getattr(self, name), MIN_SIZE, MAX_SIZE)
-        check_number("obstacle_ratio", self.obstacle_ratio, 0, 0.9)
-        check_whole("min_moves", self.min_moves, 1)
-        check_whole("max_moves", self.max_moves, 1)
+        plain = Request(
+            check_whole("rows", self.rows, MIN_SIZE, MAX_SIZE),
+            check_whole("cols", self.cols, MIN_SIZE, MAX_SIZE),
+            check_number("obstacle_ratio", self.obstacle_ratio, 0, 0.9),
+            check_whole("min_moves", self.min_moves, 1),
+            check_whole("max_moves", self.max_moves, 1),
+            self.split,
+        )
         check_split(self.split)
         longest = self.rows * self.cols - 1
         if self.min_moves > self.max_moves:
@@ -55,7 +58,7 @@ class Request(NamedTuple):
                 f"no path on {self.rows}x{self.cols} cells has min_moves={self.min_moves} moves; "
                 f"at most {longest} are possible"
             )
-        return self
+        return plain
 
 
 def generate(rng: random.Random, request: Request) -> Level:

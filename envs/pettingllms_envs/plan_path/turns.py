@@ -37,7 +37,7 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
         result = tool.run(maze, state.position, action, terms.moves_per_turn)
     done = walk(maze, state.position, result.moves)
     costs = terms.costs
-    local = done.illegal * costs.illegal
+    local = done.illegal * costs.illegal if done.illegal else 0.0
     if result.fault is Fault.MALFORMED:
         local = costs.malformed
     elif result.fault is Fault.EMPTY or (result.moves and done.position == state.position):
@@ -85,7 +85,8 @@ def _try_moves(
         moves = action[: terms.moves_per_turn]
         cut = len(action) - len(moves)
     done = walk(maze, position, moves)
-    local, unchanged = done.illegal * terms.costs.illegal, ""
+    local = done.illegal * terms.costs.illegal if done.illegal else 0.0
+    unchanged = ""
     if done.position == position:
         local, unchanged = unchanged_answer(action, done.executed, terms.costs)
     info = {

@@ -135,8 +135,8 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to rotation, reflection, and the player's place within its region.
     - `levels`: levels to draw from instead of generating: a path or pattern of XSB or Boxoban
-      files, or a list of XSB texts, at most 64x64 cells with 10 boxes; `split` does not apply
-      to them. `reset(options={"level": text})` sets one episode's level.
+      files, or a list of XSB texts, at most 64x64 cells with 10 boxes, rows of any length;
+      `split` does not apply to them. `reset(options={"level": text})` sets one episode's level.
     - `alpha`: weight of the team reward.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt.
@@ -209,10 +209,10 @@ class SokobanEnv(TextEnv[SokobanState]):
     ) -> None:
         check_choice("team", team, TEAMS)
         check_choice("tool", tool, TOOLS)
-        check_whole("max_turns", max_turns, 1, MAX_TURNS)
-        check_whole("size", size, MIN_SIZE, MAX_SIZE)
-        check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
-        check_flag("stop_when_lost", stop_when_lost)
+        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        size = check_whole("size", size, MIN_SIZE, MAX_SIZE)
+        moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
+        stop_when_lost = check_flag("stop_when_lost", stop_when_lost)
         own = templates(team, tool, max_turns, moves_per_turn, stop_when_lost)
         super().__init__(
             stages=TEAMS[team],
@@ -236,6 +236,7 @@ class SokobanEnv(TextEnv[SokobanState]):
             split,
             max_turns * moves_per_turn,
         )
+        self.board = f"{height}x{width}" if levels is None else "levels"
         self._levels: tuple[Level, ...] | None = None
         if levels is not None:
             found = read_levels(levels, read_levels_of_file, read_level)

@@ -41,19 +41,19 @@ class Request(NamedTuple):
     split: str | None
 
     def checked(self) -> Request:
-        """Return the request.
+        """Return the request, in Python's numbers.
 
         Raises:
             InvalidArgument: If a number is out of its range.
         """
-        check_whole("rows", self.rows, MIN_SIZE, MAX_SIZE)
-        check_whole("cols", self.cols, MIN_SIZE, MAX_SIZE)
-        check_whole("boxes", self.num_boxes, 1, MAX_BOXES)
-        check_whole("min_moves", self.min_moves, 1)
-        check_whole("max_moves", self.max_moves, self.min_moves)
-        check_number("wall_ratio", self.wall_ratio, 0, 0.6)
+        rows = check_whole("rows", self.rows, MIN_SIZE, MAX_SIZE)
+        cols = check_whole("cols", self.cols, MIN_SIZE, MAX_SIZE)
+        num_boxes = check_whole("boxes", self.num_boxes, 1, MAX_BOXES)
+        min_moves = check_whole("min_moves", self.min_moves, 1)
+        max_moves = check_whole("max_moves", self.max_moves, min_moves)
+        wall_ratio = check_number("wall_ratio", self.wall_ratio, 0, 0.6)
         check_split(self.split)
-        return self
+        return Request(rows, cols, num_boxes, wall_ratio, min_moves, max_moves, self.split)
 
 
 def default_lengths(rows: int, cols: int, num_boxes: int, budget: int) -> tuple[int, int]:

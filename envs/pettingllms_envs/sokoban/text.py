@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pettingllms.env import ParseError
 from pettingllms.errors import LevelFormatError
 from pettingllms_envs.grid import bits_of, find_symbols, flood, parse_rows, read_moves
@@ -24,6 +26,8 @@ SYMBOLS = WALL + FLOOR + GOAL + BOX + BOX_ON_GOAL + PLAYER + PLAYER_ON_GOAL
 MAX_ROWS = 64
 MAX_BOXES = 10
 
+_REMARK = re.compile(r";|[A-Za-z][A-Za-z -]*:")
+
 NO_MOVES = ParseError("no list of the moves U, D, L, R")
 
 
@@ -42,7 +46,7 @@ def read_level(text: str, first_line: int = 1) -> Level:
     """Read one XSB board: `#` wall, `@` player, `$` box, `.` goal, `+`, `*` both on a goal, space.
 
     Args:
-        text: Equally long rows, one per line.
+        text: Rows, one per line; shorter ones are filled up with floor on the right.
         first_line: Number of the first line of `text`, for errors.
 
     Returns:
@@ -50,20 +54,22 @@ def read_level(text: str, first_line: int = 1) -> Level:
         floor is what the player could reach without boxes.
 
     Raises:
-        LevelFormatError: For an unknown symbol, ragged rows, not exactly one player, boxes that are
+        LevelFormatError: For an unknown symbol, not exactly one player, boxes that are
             not as many as goals, none or more than 10 boxes, a board that is not enclosed by walls,
             a box or a goal that is walled off, a level that is solved already or has no solution,
             or more than 64 rows or columns; it names line and column, counted from 1.
     """
     padding = "\n" * (first_line - 1)  # so that errors name the line in the whole file
-    rows = parse_rows(padding + text, symbols=SYMBOLS)
+    rows = parse_rows(padding + text, symbols=SYMBOLS, pad=FLOOR)
     lines = text.split("\n")
     skipped = next(number for number, line in enumerate(lines) if line.strip())
     return _level_of(rows, first_line + skipped)
 
 
 def read_levels_of_file(text: str) -> list[Level]:
-    """Read a file of levels: boards divided by blank lines or by lines that begin with `;`.
+    """Read a file of levels, as Boxoban's and the usual XSB collections are.
+
+    Boards are divided by blank lines, lines that begin with `;`, and lines such as `Title: ...`.
 
     Raises:
         LevelFormatError: As `read_level`, with the line in the file; or if there is no level.
@@ -71,7 +77,7 @@ def read_levels_of_file(text: str) -> list[Level]:
     levels: list[Level] = []
     block: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.strip() and not line.startswith(";"):
+        if line.strip() and not _REMARK.match(line):
             block.append(line)
         elif block:
             levels.append(read_level("\n".join(block), number - len(block)))

@@ -66,7 +66,8 @@ def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transit
         info["cut_moves"] = num_cut
     if num_illegal:
         info["illegal_moves"] = num_illegal
-    local, unchanged = num_illegal * terms.costs.illegal, ""
+    local = num_illegal * terms.costs.illegal if num_illegal else 0.0
+    unchanged = ""
     if player == state.player and boxes == state.boxes:
         local, unchanged = unchanged_answer(action, executed, terms.costs)
     team = reached - before + SUCCESS if solved else reached - before
@@ -102,7 +103,7 @@ def propose(
         info["cut_moves"] = num_cut
     if num_illegal:
         info["illegal_moves"] = num_illegal
-    local = num_illegal * terms.costs.illegal
+    local = num_illegal * terms.costs.illegal if num_illegal else 0.0
     if player == player_there and boxes == boxes_there:
         local, _ = unchanged_answer(action, executed, terms.costs)
     after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves, unchanged)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.arguments import check_choice, check_flag, check_whole
+from pettingllms.arguments import check_choice, check_flag, check_whole, plain
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
@@ -192,11 +192,11 @@ class SudokuEnv(TextEnv[SudokuState]):
     ) -> None:
         check_choice("team", team, TEAMS)
         check_choice("tool", tool, TOOLS)
-        check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        size = plain(size)
         check_choice("size", size, DEFAULT_CLUES)
-        check_flag("singles_only", singles_only)
-        self.num_clues = DEFAULT_CLUES[size] if clues is None else clues
-        check_num_clues(size, self.num_clues)
+        singles_only = check_flag("singles_only", singles_only)
+        self.num_clues = check_num_clues(size, DEFAULT_CLUES[size] if clues is None else clues)
         self.size = size
         self.singles_only = singles_only
         check_split(split)
@@ -211,6 +211,7 @@ class SudokuEnv(TextEnv[SudokuState]):
             prompts=resolve_prompts(templates(team, tool, size, max_turns), prompts, FIELDS),
             render_mode=render_mode,
         )
+        self.board = f"{size}x{size}"
         self._levels: tuple[Puzzle, ...] | None = None
         if levels is not None:
             found = read_levels(levels, read_puzzles, read_puzzle)

@@ -83,15 +83,16 @@ def generate(
     )
 
 
-def check_num_clues(size: int, num_clues: int) -> None:
-    """Refuse numbers of clues for which no puzzle exists; see `generate`."""
+def check_num_clues(size: int, num_clues: int) -> int:
+    """Return a number of clues, refuse those for which no puzzle exists; see `generate`."""
     cells = size * size
-    check_whole("clues", num_clues, 1, cells - 1)
+    num_clues = check_whole("clues", num_clues, 1, cells - 1)
     if num_clues < FEWEST_CLUES[size]:
         raise UnreachableRequest(
             f"no {size}x{size} puzzle with {num_clues} clues is known to have one solution; the "
             f"fewest are {FEWEST_CLUES[size]}, and above {DEFAULT_CLUES[size]} they come quickly"
         )
+    return num_clues
 
 
 def random_solution(rng: random.Random, shape: Geometry) -> bytes:

@@ -105,7 +105,9 @@ def cost(trial: Trial, costs: Costs) -> float:
 
     Refused fills cost the same whatever stands beside them, and never more than an empty answer.
     """
-    return costs.empty if trial.is_idle else max(costs.empty, len(trial.refused) * costs.illegal)
+    if trial.is_idle:
+        return costs.empty
+    return max(costs.empty, len(trial.refused) * costs.illegal) if trial.refused else 0.0
 
 
 def _judge(state: SudokuState, action: Answer | ParseError, costs: Costs) -> tuple[Trial, float]:

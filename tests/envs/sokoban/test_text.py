@@ -35,7 +35,8 @@ def test_reads_what_it_writes():
         ("#####\n#@$. \n#####", 2, 5, "open to the edge"),
         ("#@###\n# $.#\n#####", 1, 2, "open to the edge"),
         ("#####\n#@$x#\n#####", 2, 4, "unknown symbol 'x'"),
-        ("#####\n#@$.#\n####", 3, 5, "4 cells"),
+        ("#####\n#@$.#\n###", 3, 4, "open to the edge"),
+        ("#####\n#@$.\n#####", 2, 5, "open to the edge"),
         ("########\n#@$.#$.#\n########", 2, 6, "walled off"),
         ("#####\n#@*##\n#####", 1, 0, "on goals already"),
         ("#####\n#$@.#\n#####", 1, 0, "cannot be solved"),
@@ -56,6 +57,26 @@ def test_too_large_and_too_many():
     boxes = "#" * 30 + "\n#@" + "$." * 13 + " #\n" + "#" * 30
     with pytest.raises(LevelFormatError, match="13 boxes and 13 goals"):
         read_level(boxes)
+
+
+RAGGED = "  ####\n###  ####\n#     $ #\n# #  #$ #\n# . .#@ #\n#########"
+
+
+def test_shorter_rows_are_filled_up():
+    level = read_level(RAGGED)
+    assert (level.rows, level.cols) == (6, 9)
+    filled = "#########\n###  ####\n#     $ #\n# #  #$ #\n# . .#@ #\n#########"
+    assert level == read_level(filled)
+    assert level_text(level) == filled
+    solution = solve(level, level.player, level.boxes, guide_of(level).alive)
+    assert run(level, level.player, level.boxes, solution).boxes == level.goals
+
+
+def test_collections_with_titles_and_remarks_load():
+    text = f"Title: Two\nAuthor: A person\n\n; 1\n\n{RAGGED}\nTitle: first\n\n{GOOD}\n; end\n"
+    assert [level.cols for level in read_levels_of_file(text)] == [9, 7]
+    with pytest.raises(LevelFormatError, match="unknown symbol 'T'"):
+        read_level(f"{GOOD}\nTitle")
 
 
 def test_files_of_levels():

@@ -27,14 +27,22 @@ def test_vectors_keep_their_texts(asynchronous):
         envs.close()
 
 
-def test_shared_memory_blanks_texts():
-    """The trap that `make_vector` avoids; when gymnasium mends it, this test says so."""
+def test_shared_memory_is_refused_instead_of_handing_out_blanks():
+    with pytest.raises(ValueError, match="shared_memory=False") as error:
+        gymnasium.make_vec(
+            "pettingllms/PlanPath-v0", num_envs=2, vectorization_mode="async", size=6
+        )
+    assert "cannot carry the texts" in str(error.value.__cause__)
     envs = gymnasium.make_vec(
-        "pettingllms/PlanPath-v0", num_envs=2, vectorization_mode="async", size=6
+        "pettingllms/PlanPath-v0",
+        num_envs=2,
+        vectorization_mode="async",
+        vector_kwargs={"shared_memory": False},
+        size=6,
     )
     try:
         observations, _ = envs.reset(seed=[1, 2])
-        assert not any(text.strip("\x00 ") for text in observations)
+        assert all("Turn 1 of 4" in text for text in observations)
     finally:
         envs.close()
 
