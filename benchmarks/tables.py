@@ -68,7 +68,7 @@ def learning() -> str:
             share(run["before"]["greedy"]),
             share(run["after"]["greedy"]),
             share(run["after"]["sampled"]),
-            share(run["references"]["reference:greedy"]),
+            share(run["scripted"]["scripted:greedy"]),
             f"{run['cpu_s']:.0f} s",
         ]
         for run in data["runs"]

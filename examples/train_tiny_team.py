@@ -25,7 +25,7 @@ def main() -> int:
             metrics = json.loads(line)
             if metrics["step"]:
                 loss = metrics.get("loss/planner/loss")
-                used = metrics["role/planner/groups_used"]
+                used = metrics["role/planner/decisions_used"]
                 print(f"step {metrics['step']}: planner loss {loss}, groups used {used:.2f}")
         tree = json.loads((run / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()[0])
         print("a rollout tree has the keys", ", ".join(tree))

@@ -25,6 +25,7 @@ from measuring import frame, write
 
 WAYS = ("greedy", "random", "softmax")
 ARMS = ("greedy", "sampled")
+FLAG = "--rollout.branch_choice"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result = frame("advance", options.seeds) | {"config": options.config.name}
     with ThreadPoolExecutor(options.jobs) as pool:
         started = [
-            (way, pool.submit(train, options.config, seed, [*flags, "--rollout.advance", way]))
+            (
+                way,
+                pool.submit(train, options.config, seed, [*flags, "--rollout.branch_choice", way]),
+            )
             for way in WAYS
             for seed in options.seeds
         ]

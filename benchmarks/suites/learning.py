@@ -85,7 +85,7 @@ def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         "manifest": report["manifest"],
         "before": figures(report["before"]["arms"]),
         "after": figures(report["after"]["arms"]),
-        "references": figures(report["references"]),
+        "scripted": figures(report["scripted"]),
         "greedy_curve": [[line["step"], line["arms"]["greedy"]["success"]] for line in curve],
     }
 

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple, TypeVar
 from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import Policy
+from pettingllms_trainers.policies.pool import ModelPolicy
 from pettingllms_trainers.policies.protocols import Encode
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.rollout.episode import Branch, LocalEpisodes, Situation
+from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes
 from pettingllms_trainers.runs.assembly import build_trainer
-from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.progress import SilentProgress
 from pettingllms_trainers.runs.recorder import Recorder
-from pettingllms_trainers.runs.trackers import Boards
+from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.stopping import StopRequest
-from pettingllms_trainers.types import Completion, GenerateRequest, TrainingGroup, UpdateStats
+from pettingllms_trainers.types import GenerateRequest, TokenCompletion, TrainingGroup, UpdateStats
 
 PHASES: tuple[str, ...] = ("environment", "encode", "generate", "update", "other")
 """`encode`: chat template and tokenizer; `other`: whatever else a step does, from the joining of
@@ -97,7 +97,7 @@ class Watched:
 class WatchedEpisodes(Watched):
     """Where environments are played, in this thread."""
 
-    async def start(self, episode: int, env_seed: int) -> Situation:
+    async def start(self, episode: int, env_seed: int) -> EpisodeState:
         """Begin an episode."""
         return await self._clock.awaited("environment", self._inner.start(episode, env_seed))
 
@@ -105,7 +105,7 @@ class WatchedEpisodes(Watched):
         """Score texts of the acting agent."""
         return await self._clock.awaited("environment", self._inner.branch(episode, texts))
 
-    async def follow(self, episode: int, index: int) -> Situation:
+    async def follow(self, episode: int, index: int) -> EpisodeState:
         """Go on with one branch."""
         return await self._clock.awaited("environment", self._inner.follow(episode, index))
 
@@ -113,7 +113,7 @@ class WatchedEpisodes(Watched):
 class WatchedModel(Watched):
     """A model in this process, which generates and learns."""
 
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """Sample."""
         return await self._clock.awaited("generate", self._inner.generate(requests))
 
@@ -138,7 +138,7 @@ class Encoder:
         return tokens
 
 
-def _watched(policy: Policy, clock: Clock) -> Policy:
+def _watched(policy: ModelPolicy, clock: Clock) -> ModelPolicy:
     model: Any = WatchedModel(policy.updater, clock)
     # Of transformers in this process: the engine and the updater are one object.
     return replace(
@@ -158,7 +158,7 @@ def run(config: Config, num_steps: int) -> list[Step]:
     """
     clock = Clock()
     environments = make_environments(config)
-    files = RunFiles(Path(config.output_dir))
+    files = RunDirectory(Path(config.output_dir))
     files.open(config)
     pool = build_pool(config, build_policies(config))
     policies = {name: _watched(policy, clock) for name, policy in pool.policies.items()}
@@ -169,7 +169,7 @@ def run(config: Config, num_steps: int) -> list[Step]:
             config,
             environments,
             replace(pool, policies=policies),
-            Recorder(files, config, SilentProgress(), Boards(files.directory, config)),
+            Recorder(files, config, SilentProgress(), Trackers(files.directory, config)),
             files,
             episodes=(watched, held_out),
             stop=StopRequest(),
@@ -188,7 +188,7 @@ def _step(trainer: Trainer, index: int, clock: Clock) -> Step:
         raise SystemExit("stopped by a signal")
     return Step(
         seconds=seconds,
-        num_decisions=_total(metrics, "role/[^/]+/num_groups"),
+        num_decisions=_total(metrics, "role/[^/]+/num_decisions"),
         num_prompt_tokens=_num_read(trainer) - num_read,
         num_sampled_tokens=_total(metrics, "rollout/num_completion_tokens"),
         num_trained_tokens=_total(metrics, "update/[^/]+/num_tokens"),

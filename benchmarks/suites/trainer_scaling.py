@@ -154,7 +154,7 @@ def warmed_up(recipe: Mapping[str, Any], num_steps: int, folder: Path) -> dict[s
         {
             "warm_start.num_steps": num_steps,
             "output_dir": str(folder),
-            "evaluation.references": [],
+            "evaluation.scripted": [],
             "logging": {"progress": "off", "tensorboard": False},
         },
     )

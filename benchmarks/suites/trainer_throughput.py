@@ -34,9 +34,9 @@ from pettingllms_trainers.backends.hf.updating import TrainingSettings, Updater
 from pettingllms_trainers.config import LossConfig, OptimizerConfig
 from pettingllms_trainers.types import (
     GenerateRequest,
-    Limits,
-    SampledCompletion,
-    Sampling,
+    RequestLimits,
+    SamplingSettings,
+    TrainingCompletion,
     TrainingGroup,
 )
 
@@ -91,7 +91,7 @@ def build_model(load: Workload) -> PreTrainedModel:
 def build_requests(load: Workload, seed: int) -> list[GenerateRequest]:
     """Return the requests of one round."""
     rng = random.Random(seed)
-    sampling = Sampling(max_completion_tokens=load.completion_length)
+    sampling = SamplingSettings(max_completion_tokens=load.completion_length)
     return [
         GenerateRequest(
             prompt_ids=tuple(rng.choices(range(4, load.vocab_size), k=length)),
@@ -105,7 +105,9 @@ def build_requests(load: Workload, seed: int) -> list[GenerateRequest]:
 
 def our_generation(decoder: type, model: PreTrainedModel) -> Callable[..., Any]:
     """Return our engine with one of its decoders."""
-    limits = Limits(max_batch_tokens=10**6, context_length=512, vocab_size=model.config.vocab_size)
+    limits = RequestLimits(
+        max_batch_tokens=10**6, context_length=512, vocab_size=model.config.vocab_size
+    )
 
     def run(requests: list[GenerateRequest]) -> Any:
         # Ids beyond the tokenizer's vocabulary decode to nothing: only ids are compared here.
@@ -200,7 +202,7 @@ def as_groups(requests: list[GenerateRequest], completions: Any, seed: int) -> l
             role="role",
             prompt_ids=request.prompt_ids,
             completions=tuple(
-                SampledCompletion(c.token_ids, c.logprobs, rng.gauss(0, 1)) for c in group
+                TrainingCompletion(c.token_ids, c.logprobs, rng.gauss(0, 1)) for c in group
             ),
         )
         for request, group in zip(requests, completions, strict=True)

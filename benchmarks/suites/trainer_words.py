@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from pettingllms import PromptTemplate, TextEnv, Transition
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.algorithm.groups import ScoredGroups, score_groups, training_groups
+from pettingllms_trainers.algorithm.groups import ScoredDecisions, score_decisions, training_groups
 from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.rollout.episode import LocalEpisodes
@@ -137,18 +137,18 @@ class Ours:
     def step(self, step: int) -> dict[str, float]:
         """Take a train step; return what its phases took and how many tokens it saw."""
 
-        def rollout() -> tuple[list[RolloutTree], ScoredGroups]:
+        def rollout() -> tuple[list[RolloutTree], ScoredDecisions]:
             trees = self._sampler.rollouts(step).trees
             self._sampler.num_levels_used += NUM_PROMPTS
-            return trees, score_groups(trees, self._estimator)
+            return trees, score_decisions(trees, self._estimator)
 
         def update() -> UpdateStats:
-            return self.policy.update(training_groups(scored.groups)["writer"])
+            return self.policy.update(training_groups(scored.decisions)["writer"])
 
         sampled, (trees, scored) = measuring.timed(rollout)
         learnt, stats = measuring.timed(update)
-        groups = [node for tree in trees for node in tree.nodes]
-        candidates = [c for group in scored.groups for c in group.candidates]
+        groups = [decision for tree in trees for decision in tree.decisions]
+        candidates = [c for group in scored.decisions for c in group.candidates]
         return {
             "rollout_cpu_s": sampled.cpu_s,
             "rollout_wall_s": sampled.wall_s,

@@ -101,7 +101,8 @@ def tree_episode(line: Mapping[str, Any]) -> ShownEpisode:
         ValueError: A decision has chosen a candidate that is not there.
     """
     outcome = line["outcome"]
-    decisions = [_decision(node) for node in line["nodes"]]
+    nodes = line["decisions"] if "decisions" in line else line["nodes"]  # older runs: nodes
+    decisions = [_decision(node) for node in nodes]
     return ShownEpisode(
         key=(_whole(line["step"]), _whole(line["episode"])),
         seed=_whole(line["env_seed"]),

@@ -150,7 +150,7 @@ def test_every_recipe_of_a_sweep_is_a_valid_run():
     for points in trainer_scaling.SWEEPS.values():
         for point in points:
             table = trainer_scaling.changed(
-                tables[point.recipe], {**point.changes, "evaluation.references": []}
+                tables[point.recipe], {**point.changes, "evaluation.scripted": []}
             )
             make_environments(Config.model_validate(table))
             assert table["warm_start"]["num_steps"]
@@ -166,7 +166,7 @@ def test_changed_leaves_its_argument_alone():
 def test_steps_of_a_real_run_are_split_into_phases():
     changes = {
         "warm_start.num_steps": 0,
-        "evaluation.references": [],
+        "evaluation.scripted": [],
         "logging": {"progress": "off", "tensorboard": False},
         "rollout.num_levels": 2,
         "rollout.num_candidates": 2,

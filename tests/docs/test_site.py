@@ -135,14 +135,14 @@ ROWS = [row for part in INDEX["part"] for row in part["rows"]]
 def names_in(path):
     """Return all names that a module defines, methods as `Class.method`."""
     found = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    for decision in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(decision, ast.Assign | ast.AnnAssign):
+            targets = decision.targets if isinstance(decision, ast.Assign) else [decision.target]
             found |= {target.id for target in targets if isinstance(target, ast.Name)}
-        elif hasattr(node, "name"):
-            found.add(node.name)
-            inner = node.body if isinstance(node, ast.ClassDef) else []
-            found |= {f"{node.name}.{part.name}" for part in inner if hasattr(part, "name")}
+        elif hasattr(decision, "name"):
+            found.add(decision.name)
+            inner = decision.body if isinstance(decision, ast.ClassDef) else []
+            found |= {f"{decision.name}.{part.name}" for part in inner if hasattr(part, "name")}
     return found
 
 

@@ -9,11 +9,11 @@ import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.pool import Policy, PolicyPool
+from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.tree import EpisodeSpec, RolloutSettings, play_episodes
-from pettingllms_trainers.types import Completion, Sampling
+from pettingllms_trainers.rollout.tree import RolloutSettings, RolloutSpec, play_episodes
+from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
 
 class EchoState(NamedTuple):
@@ -99,7 +99,7 @@ class ScriptedEngine:
 
 def completion_of(text):
     token_ids = (*text.encode(), 0)
-    return Completion(
+    return TokenCompletion(
         token_ids=token_ids, logprobs=(-0.5,) * len(token_ids), text=text, finish_reason="stop"
     )
 
@@ -129,7 +129,7 @@ def scripted_pool():
         scripts = scripts or {"shared": script}
         engines = {name: ScriptedEngine(script) for name, script in scripts.items()}
         policies = {
-            name: Policy(
+            name: ModelPolicy(
                 name=name,
                 encode=encode,
                 encode_answer=lambda text: tuple(text.encode()),
@@ -160,10 +160,10 @@ def play():
         env_threads=0,
         **settings,
     ):
-        specs = [EpisodeSpec(index, seed, 1000 + seed) for index, seed in enumerate(seeds)]
+        specs = [RolloutSpec(index, seed, 1000 + seed) for index, seed in enumerate(seeds)]
         rollout = RolloutSettings(
             num_candidates=num_candidates,
-            sampling=dict.fromkeys(pool.roles, Sampling()) | (sampling or {}),
+            sampling=dict.fromkeys(pool.roles, SamplingSettings()) | (sampling or {}),
             **settings,
         )
         episodes, failures = LocalEpisodes(env, env_threads), FailureLog(allowed)
@@ -172,8 +172,8 @@ def play():
             try:
                 return await play_episodes(episodes, pool, specs, rollout, failures)
             finally:
-                for player in pool.players.values():
-                    await player.policy.aclose()
+                for fixed in pool.fixed_policies.values():
+                    await fixed.policy.aclose()
 
         return asyncio.run(play_all())
 
@@ -239,7 +239,7 @@ planner = {{ oracle = 0.5, random = 0.5 }}
 [rollout]
 num_levels = 3
 num_candidates = 4
-advance = "softmax"
+branch_choice = "softmax"
 max_completion_tokens = 4
 [optimizer]
 learning_rate = 1e-3
@@ -251,7 +251,7 @@ kl_coefficient = 0.01
 [evaluation]
 num_episodes = 6
 every = 2
-references = ["greedy"]
+scripted = ["greedy"]
 [checkpoint]
 every = 1
 [logging]

@@ -38,8 +38,8 @@ def run(small_run_file, tmp_path, capsys):
         (["--roles.judge", "p"], "'judge' is no role of this environment"),
         (["--roles.planner", "q"], "names the policy 'q', which is not defined"),
         (["--roles.planner", "t"], "policy 'p' plays no role"),
-        (["--evaluation.references", "gredy"], 'did you mean "greedy"'),
-        (["--warm-start.demonstrators.tool.wizard", "1"], "the reference policy 'wizard'"),
+        (["--evaluation.scripted", "gredy"], 'did you mean "greedy"'),
+        (["--warm-start.demonstrators.tool.wizard", "1"], "the scripted policy 'wizard'"),
         (["--evaluation.kwargs.split", "tset"], "split"),
         (["--policies.p.model", "/no/such/model"], "[policies.p] model = '/no/such/model'"),
         (["--policies.p.hidden-size", "18"], "hidden_size"),
@@ -72,7 +72,7 @@ def test_a_run_writes_what_it_promises(run, tmp_path):
     code, out, _ = run()
     assert code == 0
     assert "team, greedy" in out
-    assert "reference policy greedy" in out
+    assert "scripted policy greedy" in out
     directory = tmp_path / "run"
     assert {path.name for path in directory.iterdir()} == {
         "config.toml",
@@ -118,14 +118,14 @@ def test_too_many_failures_end_the_run_with_their_cause(run, monkeypatch):
         raise KeyError("gone")
 
     monkeypatch.setattr(PlanPathEnv, "_act", crash)
-    code, _, err = run("--warm-start.num-steps", "0", "--evaluation.references")
+    code, _, err = run("--warm-start.num-steps", "0", "--evaluation.scripted")
     assert code == 1
     assert "6 of 6 rollouts failed" in err
     assert "KeyError: 'gone'" in err
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("moment", ["score_groups", "rollout_metrics"])
+@pytest.mark.parametrize("moment", ["score_decisions", "rollout_metrics"])
 def test_a_signal_saves_a_checkpoint_and_ends(run, tmp_path, monkeypatch, kind, moment):
     """The signal arrives while the second train step learns."""
     original, calls = getattr(train_module, moment), []
@@ -271,7 +271,7 @@ def test_a_warm_start_that_is_stopped_says_so(run, tmp_path, signal_in_step_3):
     ("flags", "message"),
     [
         (["--warm-start.num-steps", "0"], "there is nothing to imitate: warm_start.num_steps is 0"),
-        (["--warm-start.demonstrators.tool.wizard", "1"], "the reference policy 'wizard'"),
+        (["--warm-start.demonstrators.tool.wizard", "1"], "the scripted policy 'wizard'"),
     ],
 )
 def test_a_warm_start_of_nothing(run, tmp_path, flags, message):
@@ -295,7 +295,7 @@ def test_a_warm_start_beside_a_player(small_run_file, tmp_path, capsys):
     assert main(["warm-start", str(path), "--output-dir", str(tmp_path / "run")]) == 0
     assert [path.name for path in (tmp_path / "run" / "policies").iterdir()] == ["t"]
     assert main([str(path), "--output-dir", str(tmp_path / "other"), "--dry-run"]) == 0
-    assert "a player, not trained" in capsys.readouterr().out
+    assert "fixed, not trained" in capsys.readouterr().out
 
 
 def test_a_full_disk_is_told(small_run_file, tmp_path, monkeypatch, capsys):

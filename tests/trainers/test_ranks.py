@@ -19,7 +19,7 @@ from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.runs.machines import open_machines
 from pettingllms_trainers.runs.metrics import is_timing
-from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 
 def launch(*arguments, num_processes=2, check=True):
@@ -117,7 +117,7 @@ def test_shares_are_all_groups_once_and_even(lengths, num_shares):
         TrainingGroup(
             role="a",
             prompt_ids=(1,) * length,
-            completions=(SampledCompletion((1,), (0.0,), 0.0),),
+            completions=(TrainingCompletion((1,), (0.0,), 0.0),),
         )
         for length in lengths
     ]

@@ -39,7 +39,7 @@ usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...
 
 Train a team of agents with AT-GRPO as the TOML files CONFIG say; later ones override earlier ones.
 
-  warm-start           only the supervised steps on the environment's reference policies
+  warm-start           only the supervised steps on the environment's scripted policies
   export               write a policy of a checkpoint as an ordinary Hugging Face directory
   --dry-run            check everything and show what the run will need and do, and end; planned
                        for the GPUs here, or for N GPUs of GIB each (80 without a GPU here)

@@ -14,15 +14,15 @@ from rich.console import Console
 from pettingllms import TextEnv
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.fixed import Player, open_players
+from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import Machines, open_machines
 from pettingllms_trainers.runs.progress import progress_view
 from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
 from pettingllms_trainers.runs.report import report_table
-from pettingllms_trainers.runs.trackers import Boards, check_boards
+from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 from pettingllms_trainers.stopping import StopRequest, StopRequested
 
 __all__ = ["train", "warm_start"]
@@ -46,21 +46,21 @@ def train(config: Config, *, is_resumed: bool) -> int:
         config = _shown_by(ranks, config)
         with (
             asyncio.Runner() as runner,
-            open_players(config, environments[0], runner) as players,
+            open_fixed_policies(config, environments[0], runner) as fixed_policies,
             open_machines(config, ranks) as machines,
         ):
-            return _train(config, environments, files, machines, players, runner)
+            return _train(config, environments, files, machines, fixed_policies, runner)
 
 
 def _train(
     config: Config,
     environments: tuple[TextEnv[Any], TextEnv[Any]],
-    files: RunFiles,
+    files: RunDirectory,
     machines: Machines,
-    players: Mapping[str, Player],
+    fixed_policies: Mapping[str, FixedPolicy],
     runner: asyncio.Runner,
 ) -> int:
-    pool = machines.build_pool(players)
+    pool = machines.build_pool(fixed_policies)
     episodes = machines.build_episodes(environments)
     _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
@@ -69,10 +69,10 @@ def _train(
 
     console = Console(quiet=not pool.ranks.is_main)
     progress = progress_view(config.logging.progress, console, config.num_steps)
-    boards = Boards(files.directory, config)
+    trackers = Trackers(files.directory, config)
     has_begun = True
-    with StopRequest(pool.ranks) as stop, boards, progress:
-        recorder = _recorder(pool.ranks)(files, config, progress, boards)
+    with StopRequest(pool.ranks) as stop, trackers, progress:
+        recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         trainer = build_trainer(
             config, environments, pool, recorder, files, episodes=episodes, stop=stop, runner=runner
         )
@@ -129,7 +129,7 @@ def warm_start(config: Config) -> int:
             return _warm_start(config, env, files, machines)
 
 
-def _warm_start(config: Config, env: TextEnv[Any], files: RunFiles, machines: Machines) -> int:
+def _warm_start(config: Config, env: TextEnv[Any], files: RunDirectory, machines: Machines) -> int:
     from pettingllms_trainers.rollout.demonstrations import WarmStart
 
     pool = machines.build_pool({})
@@ -138,8 +138,8 @@ def _warm_start(config: Config, env: TextEnv[Any], files: RunFiles, machines: Ma
     console = Console(quiet=not pool.ranks.is_main)
     kind = "off" if config.logging.progress == "off" else "plain"
     progress = progress_view(kind, console, 0)
-    with StopRequest(pool.ranks) as stop, Boards(files.directory, config) as boards, progress:
-        recorder = _recorder(pool.ranks)(files, config, progress, boards)
+    with StopRequest(pool.ranks) as stop, Trackers(files.directory, config) as trackers, progress:
+        recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         recorder.start_at(-1)
         try:
             metrics = WarmStart(config, env, pool, stop).run(recorder.note)
@@ -170,7 +170,7 @@ def _recorder(ranks: Ranks) -> type[Recorder]:
     return Recorder if ranks.is_main else SilentRecorder
 
 
-def _open(files: RunFiles, config: Config, ranks: Ranks) -> None:
+def _open(files: RunDirectory, config: Config, ranks: Ranks) -> None:
     if ranks.is_main:
         files.open(config)
     ranks.barrier()
@@ -184,10 +184,10 @@ def _open(files: RunFiles, config: Config, ranks: Ranks) -> None:
 
 def _check(
     config: Config, *, is_resumed: bool
-) -> tuple[tuple[TextEnv[Any], TextEnv[Any]], RunFiles]:
+) -> tuple[tuple[TextEnv[Any], TextEnv[Any]], RunDirectory]:
     """Return environments and files of a run; nothing is loaded and nothing written."""
-    check_boards(config.logging)
+    check_trackers(config.logging)
     environments = make_environments(config)
-    files = RunFiles(Path(config.output_dir))
+    files = RunDirectory(Path(config.output_dir))
     files.check(config, is_resumed=is_resumed)
     return environments, files

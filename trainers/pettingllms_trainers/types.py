@@ -1,6 +1,6 @@
 """Plain values that travel along the data path of the trainer. No torch, no behaviour.
 
-``GenerateRequest -> Completion -> Candidate -> Group -> RolloutTree``, and then
+``GenerateRequest -> TokenCompletion -> Candidate -> Decision -> RolloutTree``, and then
 ``TrainingGroup -> UpdateStats``.
 """
 
@@ -13,19 +13,19 @@ from typing import Literal, NamedTuple
 
 __all__ = [
     "Candidate",
-    "Completion",
+    "Decision",
+    "DecisionKey",
     "Demonstration",
     "FinishReason",
     "GenerateRequest",
-    "Group",
-    "GroupKey",
     "Imitation",
     "ImitationStep",
-    "Limits",
+    "RequestLimits",
     "RolloutStatus",
     "RolloutTree",
-    "SampledCompletion",
-    "Sampling",
+    "SamplingSettings",
+    "TokenCompletion",
+    "TrainingCompletion",
     "TrainingGroup",
     "TreeOutcome",
     "UpdateStats",
@@ -35,7 +35,7 @@ FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sampling:
+class SamplingSettings:
     """How completions are drawn from the policy's next-token distribution."""
 
     temperature: float = 1.0
@@ -58,14 +58,14 @@ class GenerateRequest:
     """Token ids of the prompt, special tokens included; at least one."""
     num_candidates: int
     """K: completions that share this prompt; at least 1."""
-    sampling: Sampling
+    sampling: SamplingSettings
     """How to draw them."""
     seed: int
     """Decides the draws together with the weights; other requests of a call do not matter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class RequestLimits:
     """What a request is checked against: what the model and the machine can hold."""
 
     max_batch_tokens: int
@@ -77,11 +77,11 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Completion:
+class TokenCompletion:
     """What the policy wrote: exactly the tokens that were drawn."""
 
     token_ids: tuple[int, ...]
-    """Sampled token ids, the end token included when one was sampled; none of a player's text."""
+    """Sampled token ids, with the end token if one was sampled; none of a fixed policy's text."""
     logprobs: tuple[float, ...]
     """Log-probability of each sampled token in the distribution it was drawn from."""
     text: str
@@ -94,7 +94,7 @@ class Completion:
 class Candidate:
     """One macro action of an agent and what it earned in its own fork of the environment."""
 
-    completion: Completion
+    completion: TokenCompletion
     """What was sampled."""
     reward: float
     """``alpha * team + local``: what is compared inside the group."""
@@ -110,12 +110,12 @@ class Candidate:
     """Group-relative advantage; None before advantages are computed."""
 
 
-class GroupKey(NamedTuple):
+class DecisionKey(NamedTuple):
     """Identity of a comparison group: candidates are compared with equal keys only."""
 
     episode: int
     """Episode id, unique within a training step."""
-    node: int
+    position: int
     """Position of the decision in the episode's play order, from 0."""
     agent: str
     """Agent name, ``<role>_<n>``."""
@@ -124,17 +124,17 @@ class GroupKey(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class Decision:
     """All candidates of one decision: same state, same agent, same prompt tokens."""
 
-    key: GroupKey
+    key: DecisionKey
     """Where the decision was taken."""
     role: str
     """Role of the agent."""
     policy: str
     """Name of the policy that was sampled."""
     prompt_ids: tuple[int, ...]
-    """Prompt tokens that all candidates share; none when a player answered."""
+    """Prompt tokens that all candidates share; none of a fixed policy."""
     observation: str
     """The prompt as text."""
     candidates: tuple[Candidate, ...]
@@ -179,7 +179,7 @@ class RolloutTree:
     """Seed the environment was reset with."""
     initial_state_hash: str
     """Hash of the initial state: equal levels have equal hashes."""
-    nodes: tuple[Group, ...]
+    decisions: tuple[Decision, ...]
     """Decisions in play order."""
     outcome: TreeOutcome | None
     """End of the chosen path; None when the rollout failed."""
@@ -189,7 +189,7 @@ class RolloutTree:
     """Why it failed; None when it did not."""
 
 
-class SampledCompletion(NamedTuple):
+class TrainingCompletion(NamedTuple):
     """One completion as the update sees it."""
 
     token_ids: tuple[int, ...]
@@ -208,7 +208,7 @@ class TrainingGroup:
     """Role that sampled the completions."""
     prompt_ids: tuple[int, ...]
     """Prompt tokens that all completions share."""
-    completions: tuple[SampledCompletion, ...]
+    completions: tuple[TrainingCompletion, ...]
     """Completions with their advantages."""
     temperature: float = 1.0
     """Sampling temperature: ratios are taken in the distribution that was sampled."""

@@ -42,12 +42,12 @@ function heldOut(arms) {
     const arm = arms[name], isSuccess = field === "success";
     const points = arm.step.map((x, i) => ({ x, y: arm[field][i],
       low: isSuccess ? arm.success_low[i] : undefined, high: isSuccess ? arm.success_high[i] : undefined }));
-    // a reference policy is evaluated once and does not learn: a level line
-    const isReference = name.startsWith("reference:");
-    if (isReference && points.length === 1 && last > points[0].x) {
+    // a scripted policy is evaluated once and does not learn: a level line
+    const isScripted = /^(scripted|reference):/.test(name);
+    if (isScripted && points.length === 1 && last > points[0].x) {
       points.push({ x: last, y: points[0].y });
     }
-    return { name, points, isDashed: isReference };
+    return { name, points, isDashed: isScripted };
   });
   return [group("Held-out evaluation", true, () => [
     lineChart("success, with 95 % intervals", series("success"), { range: [0, 1], format: (v) => `${short(100 * v)} %` }),

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.batch import PackedTokens, micro_batches
 from pettingllms_trainers.algorithm.minibatch import check_groups, weighted_groups
-from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 torch.set_num_threads(1)  # several at once are slower on models this small
 
 token = st.integers(0, 30)
 sampled = st.lists(token, min_size=1, max_size=6).flatmap(
     lambda ids: st.builds(
-        SampledCompletion,
+        TrainingCompletion,
         st.just(tuple(ids)),
         st.just(tuple(-0.1 * (i + 1) for i in range(len(ids)))),
         st.floats(-3, 3),
@@ -125,7 +125,7 @@ def test_prompts_at_most_double_when_they_are_padded(groups, max_tokens):
 
 
 def test_long_prompts_do_not_share_a_micro_batch_with_many_short_ones():
-    completion = SampledCompletion((1, 2, 3), (-1.0,) * 3, 1.0)
+    completion = TrainingCompletion((1, 2, 3), (-1.0,) * 3, 1.0)
     groups = [
         TrainingGroup(role="r", prompt_ids=(9,) * length, completions=(completion,))
         for length in (4, 5, 6, 6, 6, 60, 70)
@@ -135,7 +135,7 @@ def test_long_prompts_do_not_share_a_micro_batch_with_many_short_ones():
 
 
 def test_a_prompt_is_packed_once():
-    completions = tuple(SampledCompletion((1, 2, 3), (-1.0,) * 3, 1.0) for _ in range(8))
+    completions = tuple(TrainingCompletion((1, 2, 3), (-1.0,) * 3, 1.0) for _ in range(8))
     group = TrainingGroup(role="r", prompt_ids=(9,) * 50, completions=completions)
     (packed,) = cut_up([group], 10**6, is_packed=True)
     assert packed.inputs.token_ids.shape == (50 + 8 * 2,)
@@ -166,7 +166,7 @@ def test_weights_do_not_depend_on_the_cut(groups, aggregation, max_tokens, is_pa
 
 
 def test_aggregations_weigh_long_and_short_completions_as_their_names_say():
-    completions = tuple(SampledCompletion((1,) * n, (-1.0,) * n, 1.0) for n in (1, 3))
+    completions = tuple(TrainingCompletion((1,) * n, (-1.0,) * n, 1.0) for n in (1, 3))
     group = TrainingGroup(role="r", prompt_ids=(1,), completions=completions)
     weights = {
         name: weighted_groups([group], name, 6)[0].weights
@@ -178,7 +178,7 @@ def test_aggregations_weigh_long_and_short_completions_as_their_names_say():
 
 
 GOOD = TrainingGroup(
-    role="planner", prompt_ids=(1,), completions=(SampledCompletion((2,), (-1.0,), 0.5),)
+    role="planner", prompt_ids=(1,), completions=(TrainingCompletion((2,), (-1.0,), 0.5),)
 )
 
 
@@ -188,10 +188,10 @@ GOOD = TrainingGroup(
         ({"prompt_ids": ()}, "without prompt"),
         ({"completions": ()}, "without prompt or completions"),
         ({"temperature": 0.0}, "temperature 0"),
-        ({"completions": (SampledCompletion((), (), 1.0),)}, "0 tokens"),
-        ({"completions": (SampledCompletion((1, 2), (-1.0,), 1.0),)}, "2 tokens with 1"),
-        ({"completions": (SampledCompletion((1,), (-1.0,), math.nan),)}, "advantage nan"),
-        ({"completions": (SampledCompletion((1,), (-math.inf,), 1.0),)}, "not finite"),
+        ({"completions": (TrainingCompletion((), (), 1.0),)}, "0 tokens"),
+        ({"completions": (TrainingCompletion((1, 2), (-1.0,), 1.0),)}, "2 tokens with 1"),
+        ({"completions": (TrainingCompletion((1,), (-1.0,), math.nan),)}, "advantage nan"),
+        ({"completions": (TrainingCompletion((1,), (-math.inf,), 1.0),)}, "not finite"),
     ],
 )
 def test_groups_that_cannot_be_trained_on_are_refused(changes, message):

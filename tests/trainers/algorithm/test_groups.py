@@ -7,29 +7,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.algorithm.groups import collect_groups, score_groups, training_groups
+from pettingllms_trainers.algorithm.groups import (
+    collect_decisions,
+    score_decisions,
+    training_groups,
+)
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
     Candidate,
-    Completion,
-    Group,
-    GroupKey,
+    Decision,
+    DecisionKey,
     RolloutStatus,
     RolloutTree,
-    Sampling,
+    SamplingSettings,
+    TokenCompletion,
 )
 
 
 def candidate(reward, token=65, local=0.0):
-    completion = Completion(
+    completion = TokenCompletion(
         token_ids=(token, 0), logprobs=(-0.25, -0.5), text=chr(token), finish_reason="stop"
     )
     return Candidate(completion=completion, reward=reward, team=reward - local, local=local)
 
 
-def node(rewards, *, episode=0, index=0, agent="echo_0", turn=0, prompt=(1, 2), local=0.0):
-    return Group(
-        key=GroupKey(episode, index, agent, turn),
+def decision(rewards, *, episode=0, index=0, agent="echo_0", turn=0, prompt=(1, 2), local=0.0):
+    return Decision(
+        key=DecisionKey(episode, index, agent, turn),
         role=agent[:-2],
         policy=agent[:-2],
         prompt_ids=prompt,
@@ -39,40 +43,40 @@ def node(rewards, *, episode=0, index=0, agent="echo_0", turn=0, prompt=(1, 2), 
     )
 
 
-def tree(*nodes, episode=0, env_seed=None, status=RolloutStatus.OK):
+def tree(*decisions, episode=0, env_seed=None, status=RolloutStatus.OK):
     return RolloutTree(
         episode=episode,
         env_seed=episode if env_seed is None else env_seed,
         initial_state_hash="",
-        nodes=nodes,
+        decisions=decisions,
         outcome=None,
         status=status,
     )
 
 
 def advantages(scored):
-    return [[round(c.advantage, 6) for c in group.candidates] for group in scored.groups]
+    return [[round(c.advantage, 6) for c in group.candidates] for group in scored.decisions]
 
 
 def test_64_problems_are_64_groups_of_8():
     """Trap 10: ids are those of the problem, not of a fraction of it."""
-    trees = [tree(node([0] * 7 + [1], episode=e), episode=e) for e in range(64)]
-    scored = score_groups(trees, Estimator())
-    assert len(scored.groups) == 64
-    assert all(len(group.candidates) == 8 for group in scored.groups)
-    assert len({group.key for group in scored.groups}) == 64
+    trees = [tree(decision([0] * 7 + [1], episode=e), episode=e) for e in range(64)]
+    scored = score_decisions(trees, Estimator())
+    assert len(scored.decisions) == 64
+    assert all(len(group.candidates) == 8 for group in scored.decisions)
+    assert len({group.key for group in scored.decisions}) == 64
 
 
 def test_groups_without_spread_are_dropped_and_counted():
     """Trap 10: [0,0,0,1] keeps the 1, [1,1,1,1] is dropped."""
-    nodes = [
-        node([0, 0, 0, 1], index=0, agent="caller_0"),
-        node([1, 1, 1, 1], index=1),
-        node([0, 1], index=2, turn=1),
+    decisions = [
+        decision([0, 0, 0, 1], index=0, agent="caller_0"),
+        decision([1, 1, 1, 1], index=1),
+        decision([0, 1], index=2, turn=1),
     ]
-    scored = score_groups([tree(*nodes)], Estimator(norm="none"))
+    scored = score_decisions([tree(*decisions)], Estimator(norm="none"))
     assert advantages(scored) == [[-0.25, -0.25, -0.25, 0.75], [-0.5, 0.5]]
-    assert scored.num_groups == {"caller": 1, "echo": 2}
+    assert scored.num_decisions == {"caller": 1, "echo": 2}
     assert scored.num_used == {"caller": 1, "echo": 1}
 
 
@@ -80,7 +84,9 @@ def test_the_second_agent_is_scored_by_its_own_candidates(echo_env, scripted_poo
     """Traps 2 and 9: its rewards differ, and it saw what the first agent said this turn."""
     pool, _ = scripted_pool(lambda prompt, k, seed: str(k))
     trees = play(echo_env(), pool)
-    echoes = [group for group in score_groups(trees, Estimator()).groups if group.role == "echo"]
+    echoes = [
+        group for group in score_decisions(trees, Estimator()).decisions if group.role == "echo"
+    ]
     assert len(echoes) == 3
     for group in echoes:
         assert "called=2" in group.observation
@@ -90,39 +96,39 @@ def test_the_second_agent_is_scored_by_its_own_candidates(echo_env, scripted_poo
 def test_every_decision_of_every_turn_is_a_group_of_its_own(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda prompt, k, seed: str(k))
     trees = play(echo_env(max_turns=4), pool, seeds=range(5))
-    scored = score_groups(trees, Estimator())
-    assert len(scored.groups) == 5 * 4 * 2
-    for group in scored.groups:
+    scored = score_decisions(trees, Estimator())
+    assert len(scored.decisions) == 5 * 4 * 2
+    for group in scored.decisions:
         assert sum(c.advantage for c in group.candidates) == pytest.approx(0.0)
 
 
 def test_members_with_other_prompts_raise():
-    mixed = tree(node([0, 1], prompt=(1, 2)), node([0, 1], prompt=(1, 3, 4)))
+    mixed = tree(decision([0, 1], prompt=(1, 2)), decision([0, 1], prompt=(1, 3, 4)))
     with pytest.raises(GroupError, match=r"echo_0.*different prompts \(2 and 3 tokens\)"):
-        score_groups([mixed], Estimator())
+        score_decisions([mixed], Estimator())
 
 
 def test_copies_raise_and_never_enter_the_statistics():
     """Trap 11."""
     with pytest.raises(GroupError, match="counted twice"):
-        collect_groups([tree(node([0, 1])), tree(node([0, 1]))])
+        collect_decisions([tree(decision([0, 1])), tree(decision([0, 1]))])
 
 
 def test_failed_trees_are_never_trained_on():
     """Trap 12."""
-    failed = tree(node([0, 1]), status=RolloutStatus.ENV_FAILED)
-    assert score_groups([failed], Estimator()).groups == ()
+    failed = tree(decision([0, 1]), status=RolloutStatus.ENV_FAILED)
+    assert score_decisions([failed], Estimator()).decisions == ()
 
 
 def test_sampled_tokens_are_what_is_trained(echo_env, scripted_pool, play):
     """Trap 8: token ids and log-probabilities go through untouched."""
     pool, _ = scripted_pool(lambda prompt, k, seed: f"0{k}")
-    trees = play(echo_env(), pool, sampling={"caller": Sampling(temperature=0.7)})
-    scored = score_groups(trees, Estimator())
-    data = training_groups(scored.groups)["shared"]
-    nodes = [n for t in trees for n in t.nodes]
-    assert len(data) == len(nodes)
-    for group, sampled in zip(data, nodes, strict=True):
+    trees = play(echo_env(), pool, sampling={"caller": SamplingSettings(temperature=0.7)})
+    scored = score_decisions(trees, Estimator())
+    data = training_groups(scored.decisions)["shared"]
+    decisions = [n for t in trees for n in t.decisions]
+    assert len(data) == len(decisions)
+    for group, sampled in zip(data, decisions, strict=True):
         assert group.prompt_ids is sampled.prompt_ids
         assert group.temperature == (0.7 if group.role == "caller" else 1.0)
         for trained, one in zip(group.completions, sampled.candidates, strict=True):
@@ -131,8 +137,12 @@ def test_sampled_tokens_are_what_is_trained(echo_env, scripted_pool, play):
 
 
 def test_each_policy_gets_the_data_of_its_roles():
-    trees = [tree(node([0, 1], agent="caller_0"), node([0, 2], index=1), node([3, 0], index=2))]
-    data = training_groups(score_groups(trees, Estimator()).groups)
+    trees = [
+        tree(
+            decision([0, 1], agent="caller_0"), decision([0, 2], index=1), decision([3, 0], index=2)
+        )
+    ]
+    data = training_groups(score_decisions(trees, Estimator()).decisions)
     assert {name: [g.role for g in groups] for name, groups in data.items()} == {
         "caller": ["caller"],
         "echo": ["echo", "echo"],
@@ -141,7 +151,7 @@ def test_each_policy_gets_the_data_of_its_roles():
 
 @pytest.mark.parametrize("advantage", [None, float("nan"), float("inf")])
 def test_only_finite_advantages_are_trained_on(advantage):
-    group = node([0, 1])
+    group = decision([0, 1])
     bad = replace(group.candidates[0], advantage=advantage)
     with pytest.raises(GroupError, match="advantage"):
         training_groups([replace(group, candidates=(bad,))])
@@ -152,8 +162,8 @@ def test_only_finite_advantages_are_trained_on(advantage):
 
 def trajectory(episode, rewards, *, env_seed=7, local=0.0):
     """An episode of one candidate per decision: caller and echo by turns."""
-    nodes = [
-        node(
+    decisions = [
+        decision(
             [reward],
             episode=episode,
             index=index,
@@ -164,56 +174,56 @@ def trajectory(episode, rewards, *, env_seed=7, local=0.0):
         )
         for index, reward in enumerate(rewards)
     ]
-    return tree(*nodes, episode=episode, env_seed=env_seed)
+    return tree(*decisions, episode=episode, env_seed=env_seed)
 
 
 def by_key(scored):
-    return {(g.key.episode, g.key.node): g.candidates[0].advantage for g in scored.groups}
+    return {(g.key.episode, g.key.position): g.candidates[0].advantage for g in scored.decisions}
 
 
 def test_agent_turn_compares_trajectories_at_the_same_agent_and_turn():
     trees = [trajectory(0, [1, 5]), trajectory(1, [3, 5]), trajectory(2, [9, 9], env_seed=8)]
-    scored = score_groups(trees, Estimator(grouping="agent_turn", norm="none"))
+    scored = score_decisions(trees, Estimator(grouping="agent_turn", norm="none"))
     assert by_key(scored) == {(0, 0): -1, (1, 0): 1}
 
 
 def test_agent_and_turn_groupings():
     trees = [trajectory(0, [1, 5, 3, 6]), trajectory(1, [1, 7, 3, 6])]
-    agent = by_key(score_groups(trees, Estimator(grouping="agent", norm="none")))
+    agent = by_key(score_decisions(trees, Estimator(grouping="agent", norm="none")))
     assert agent == {
         (0, 0): -1, (0, 2): 1, (1, 0): -1, (1, 2): 1,
         (0, 1): -1, (0, 3): 0, (1, 1): 1, (1, 3): 0,
     }  # fmt: skip
-    turn = by_key(score_groups(trees, Estimator(grouping="turn", norm="none")))
+    turn = by_key(score_decisions(trees, Estimator(grouping="turn", norm="none")))
     assert [turn[0, n] for n in range(4)] == [-2.5, 1.5, -1.5, 1.5]
 
 
 @pytest.mark.parametrize(("grouping", "number"), [("agent", 1), ("turn", 2), ("none", 1)])
 def test_what_is_compared_counts_once_for_every_policy_in_it(grouping, number):
     trees = [trajectory(0, [1, 5, 3, 6]), trajectory(1, [1, 7, 3, 6])]
-    scored = score_groups(trees, Estimator(grouping=grouping))
-    assert scored.num_comparisons == {"caller": number, "echo": number}
-    assert len(scored.groups) == 8
-    assert score_groups(trees[:0], Estimator(grouping=grouping)).num_comparisons == {}
+    scored = score_decisions(trees, Estimator(grouping=grouping))
+    assert scored.num_groups == {"caller": number, "echo": number}
+    assert len(scored.decisions) == 8
+    assert score_decisions(trees[:0], Estimator(grouping=grouping)).num_groups == {}
 
 
 def test_no_grouping_compares_the_whole_batch():
-    trees = [tree(node([0, 4])), tree(node([2, 2], episode=1), episode=1)]
-    scored = score_groups(trees, Estimator(grouping="none", norm="none"))
+    trees = [tree(decision([0, 4])), tree(decision([2, 2], episode=1), episode=1)]
+    scored = score_decisions(trees, Estimator(grouping="none", norm="none"))
     assert advantages(scored) == [[-2, 2], [0, 0]]
 
 
 def test_trajectory_grouping_counts_an_episode_once_whatever_its_length():
     trees = [trajectory(0, [1, 1]), trajectory(1, [1, 1, 1, 1, 1, 1])]
-    scored = score_groups(trees, Estimator(grouping="trajectory", credit="episode", norm="none"))
+    scored = score_decisions(trees, Estimator(grouping="trajectory", credit="episode", norm="none"))
     assert set(by_key(scored).values()) == {-2, 2}
-    assert len(scored.groups) == 8
+    assert len(scored.decisions) == 8
 
 
 def test_return_to_go_credits_team_parts_of_all_and_own_local_parts():
     """Each reward of 1 is a team part of 0.75 and a local part of 0.25."""
     trees = [trajectory(0, [1, 1, 1, 1], local=0.25), trajectory(1, [0, 0, 0, 0])]
-    scored = score_groups(
+    scored = score_decisions(
         trees, Estimator(grouping="agent_turn", credit="return_to_go", norm="none")
     )
     found = by_key(scored)
@@ -222,14 +232,16 @@ def test_return_to_go_credits_team_parts_of_all_and_own_local_parts():
 
 
 def test_leave_one_out_over_a_tree():
-    scored = score_groups([tree(node([0, 0, 3]))], Estimator(baseline="leave_one_out", norm="none"))
+    scored = score_decisions(
+        [tree(decision([0, 0, 3]))], Estimator(baseline="leave_one_out", norm="none")
+    )
     assert advantages(scored) == [[-1.5, -1.5, 3.0]]
 
 
 def mixed_tree(episode):
     """One of twelve trees on six levels: two roles, two turns, differing rewards and prompts."""
-    nodes = [
-        node(
+    decisions = [
+        decision(
             [(episode * 7 + index * index + k) % 5 / 2 for k in range(3)],
             episode=episode,
             index=index,
@@ -239,7 +251,7 @@ def mixed_tree(episode):
         )
         for index, agent in enumerate(["caller_0", "echo_0"] * 2)
     ]
-    return tree(*nodes, episode=episode, env_seed=episode // 2)
+    return tree(*decisions, episode=episode, env_seed=episode // 2)
 
 
 @pytest.mark.parametrize(
@@ -256,18 +268,20 @@ def test_the_order_of_trees_does_not_matter(grouping, credit, order):
     estimator = Estimator(grouping=grouping, credit=credit)
 
     def data(episodes):
-        scored = score_groups([mixed_tree(episode) for episode in episodes], estimator)
-        groups = training_groups(scored.groups)
+        scored = score_decisions([mixed_tree(episode) for episode in episodes], estimator)
+        groups = training_groups(scored.decisions)
         assert set(groups) == {"caller", "echo"}
         return {name: sorted(map(repr, found)) for name, found in groups.items()}, scored.num_used
 
     assert data(order) == data(range(12))
 
 
-def test_decisions_of_players_are_not_compared():
-    player = replace(node([0.5], index=1, agent="echo_0"), prompt_ids=())
-    found = tree(node([0, 1], agent="caller_0"), player, node([1, 0], index=2, agent="caller_0"))
+def test_decisions_of_fixed_policies_are_not_compared():
+    fixed = replace(decision([0.5], index=1, agent="echo_0"), prompt_ids=())
+    found = tree(
+        decision([0, 1], agent="caller_0"), fixed, decision([1, 0], index=2, agent="caller_0")
+    )
     for estimator in (Estimator(), Estimator(grouping="none", credit="return_to_go")):
-        scored = score_groups([found], estimator)
-        assert set(scored.num_groups) == {"caller"}
-        assert set(training_groups(scored.groups)) == {"caller"}
+        scored = score_decisions([found], estimator)
+        assert set(scored.num_decisions) == {"caller"}
+        assert set(training_groups(scored.decisions)) == {"caller"}

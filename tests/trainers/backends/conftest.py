@@ -60,11 +60,11 @@ def model_directory(tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_requests():
     """Return a function that makes requests of random prompts."""
-    from pettingllms_trainers.types import GenerateRequest, Sampling
+    from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
     def build(count, *, seed=0, lengths=(3, 80), candidates=(1, 2, 5), **sampling):
         rng = random.Random(seed)
-        settings = Sampling(**{"max_completion_tokens": 16} | sampling)
+        settings = SamplingSettings(**{"max_completion_tokens": 16} | sampling)
         return [
             GenerateRequest(
                 prompt_ids=tuple(rng.randrange(4, 100) for _ in range(rng.randint(*lengths))),

@@ -183,14 +183,14 @@ from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.algorithm.minibatch import WeightedGroup
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 directory, *ways = sys.argv[1:]
 group = WeightedGroup(
     group=TrainingGroup(
         role="r",
         prompt_ids=(1, 2),
-        completions=(SampledCompletion((3, 4), (-1.0, -1.0), 1.0),),
+        completions=(TrainingCompletion((3, 4), (-1.0, -1.0), 1.0),),
     ),
     weights=(1.0,),
 )

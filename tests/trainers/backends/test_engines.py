@@ -13,7 +13,7 @@ from pettingllms_trainers.backends.engines import (
 )
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import Sampling
+from pettingllms_trainers.types import SamplingSettings
 
 
 class CountingEngine:
@@ -172,10 +172,13 @@ def small_config(small_run_file):
 
 def test_roles_are_sampled_as_they_want(echo_env, scripted_pool, play):
     pool, engines = scripted_pool(lambda prompt, k, seed: "1")
-    own = Sampling(temperature=0.3, max_completion_tokens=5, stop=("x",))
+    own = SamplingSettings(temperature=0.3, max_completion_tokens=5, stop=("x",))
     (tree,) = play(echo_env(), pool, sampling={"echo": own})
     for call in engines["shared"].calls:
         for request in call:
             role = "echo" if b"You are the echo" in bytes(request.prompt_ids) else "caller"
-            assert request.sampling == (own if role == "echo" else Sampling())
-    assert {node.role: node.temperature for node in tree.nodes} == {"caller": 1.0, "echo": 0.3}
+            assert request.sampling == (own if role == "echo" else SamplingSettings())
+    assert {d.role: d.temperature for d in tree.decisions} == {
+        "caller": 1.0,
+        "echo": 0.3,
+    }

@@ -13,7 +13,7 @@ from pettingllms_trainers.config.loading import dump_config, load_config, valida
 from pettingllms_trainers.config.merge import Layer
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.sampler import sampling_of
-from pettingllms_trainers.types import Sampling
+from pettingllms_trainers.types import SamplingSettings
 
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "trainers" / "configs").glob("*.toml"))
 MINIMAL = """
@@ -85,7 +85,7 @@ def test_flags_may_add_to_open_tables(run_file):
         ("[optimizer]\nlearning_rate = 'fast'\n", r"'optimizer.learning_rate' is 'fast': .*number"),
         ("[optimizer]\nlearning_rate = -1\n", r"'optimizer.learning_rate' is -1: .*greater than 0"),
         ("[rollout]\nnum_candidates = 1\n", r"'rollout.num_candidates' is 1"),
-        ("[rollout]\nadvance = 'best'\n", r"'rollout.advance' is 'best': .*'greedy'"),
+        ("[rollout]\nadvance = 'best'\n", r"'rollout.branch_choice' is 'best': .*'greedy'"),
         ("[optimizer]\nbetas = [0.9, 1.0]\n", r"'optimizer.betas.1' is 1.0: .*less than 1"),
         ("[rollout]\nstop = ['']\n", r"'rollout.stop.0' is '': .*at least 1 character"),
         (
@@ -97,10 +97,10 @@ def test_flags_may_add_to_open_tables(run_file):
         ("[optimizer]\nlearning_rate = inf\n", r"'optimizer.learning_rate' is inf: .*finite"),
         ("[policies.idle]\nmodel = 'tiny'\n", r"policy 'idle' plays no role"),
         ("[every_policy]\nfrozen = true\n", r"are frozen, so there is nothing to train"),
-        ("[policies.idle]\nfrozen = true\n", r"policies.idle has model = '' and player = ''"),
+        ("[policies.idle]\nfrozen = true\n", r"policies.idle has model = '' and fixed = ''"),
         (
             "[policies.idle]\nmodel = 'tiny'\nplayer = 'oracle'\n",
-            r"model = 'tiny' and player = 'oracle'; name one",
+            r"model = 'tiny' and fixed = 'oracle'; name one",
         ),
         (
             "[policies.idle]\nplayer = 'oracle'\nfrozen = true\nhidden_size = 8\n",
@@ -199,8 +199,8 @@ def test_what_a_role_does_not_name_is_that_of_all(run_file):
     lines = "[rollout]\ntemperature = 0.9\nstop = ['x']\n[rollout.per_role.echo]\n"
     flags = ["--rollout.per-role.echo.stop", "[]", "--rollout.per-role.echo.temperature", "0.5"]
     config = load_config(run_file(lines + "max_completion_tokens = 9\n"), flags)
-    assert sampling_of(config.rollout, "caller") == Sampling(temperature=0.9, stop=("x",))
-    echo = Sampling(temperature=0.5, max_completion_tokens=9)
+    assert sampling_of(config.rollout, "caller") == SamplingSettings(temperature=0.9, stop=("x",))
+    echo = SamplingSettings(temperature=0.5, max_completion_tokens=9)
     assert sampling_of(config.rollout, "echo") == echo
     assert sampling_of(config.rollout, "echo", 0.0) == replace(echo, temperature=0.0)
     copy = run_file(text=dump_config(config))
@@ -308,7 +308,7 @@ def test_a_version_with_more_keys_goes_on_with_the_same_hash(run_file):
     class Newer(Config):
         new_key: int = 3
 
-    config = load_config(run_file("[rollout]\nadvance = 'random'\n"))
+    config = load_config(run_file("[rollout]\nbranch_choice = 'random'\n"))
     newer = Newer.model_validate(config.model_dump())
     assert config_hash(newer) == config_hash(config)
     assert config_hash(newer.model_copy(update={"new_key": 4})) != config_hash(config)

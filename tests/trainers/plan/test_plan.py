@@ -363,7 +363,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(dry_run):
         (["--env.kwargs.size", "1"], "4 to 64"),
         (["--roles.judge", "p"], "'judge' is no role"),
         (["--gpus", "0"], "both must be positive"),
-        (["--evaluation.references", "gredy"], 'did you mean "greedy"'),
+        (["--evaluation.scripted", "gredy"], 'did you mean "greedy"'),
         (["--device", "nonsense"], "device = 'nonsense' cannot be used"),
         (["--device", "cuda:0", "--gpus", "2"], 'Set device = "cuda" or "auto"'),
     ],

@@ -49,7 +49,11 @@ def test_every_combination_fits(task):
         assert plan.fits
         rollout = config.rollout
         assert (rollout.num_levels * rollout.num_candidates, config.num_steps) == (128, 150)
-        assert (rollout.num_candidates, rollout.advance, rollout.temperature) == (4, "greedy", 1.0)
+        assert (rollout.num_candidates, rollout.branch_choice, rollout.temperature) == (
+            4,
+            "greedy",
+            1.0,
+        )
         assert config.optimizer.learning_rate == (1e-5 if training == "lora" else 1e-6)
         assert set(plan.step.num_optimizer_steps.values()) == {1}
         assert env.alpha == 1.0

@@ -11,15 +11,15 @@ import pytest
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.algorithm.groups import score_groups, training_groups
+from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.files import read_lines
-from pettingllms_trainers.policies.fixed import Player, open_players
+from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.metrics import rollout_metrics
-from pettingllms_trainers.types import RolloutStatus, Sampling
+from pettingllms_trainers.types import RolloutStatus, SamplingSettings
 
 TESTS = Path(__file__).resolve().parents[2]
 chat_server = runpy.run_path(str(TESTS / "pettingllms" / "policies" / "conftest.py"))["chat_server"]
@@ -30,10 +30,12 @@ def number(prompt, candidate, seed):
 
 
 def with_player(pool, policy, **settings):
-    """The pool, with a player in the role of the echo."""
+    """The pool, with a fixed policy in the role of the echo."""
     loaded = core.load_policy(policy, core.PolicySettings(max_retries=0, **settings))
-    player = Player(name="friend", policy=loaded)
-    return replace(pool, roles={"caller": "shared", "echo": "friend"}, players={"friend": player})
+    friend = FixedPolicy(name="friend", policy=loaded)
+    return replace(
+        pool, roles={"caller": "shared", "echo": "friend"}, fixed_policies={"friend": friend}
+    )
 
 
 @pytest.mark.parametrize("env_threads", [0, 2])
@@ -42,24 +44,24 @@ def test_a_reference_policy_plays_and_is_not_trained(echo_env, scripted_pool, pl
     trees = play(echo_env(), pool, seeds=range(4), env_threads=env_threads)
     for tree in trees:
         called = None
-        for node in tree.nodes:
-            if node.role == "caller":
-                assert len(node.candidates) == 3
-                called = node.candidates[node.chosen].completion.text
+        for decision in tree.decisions:
+            if decision.role == "caller":
+                assert len(decision.candidates) == 3
+                called = decision.candidates[decision.chosen].completion.text
                 continue
-            (candidate,) = node.candidates
+            (candidate,) = decision.candidates
             assert candidate.completion.text == called, "it saw what was called in this turn"
-            assert (node.policy, node.prompt_ids, node.chosen) == ("friend", (), 0)
+            assert (decision.policy, decision.prompt_ids, decision.chosen) == ("friend", (), 0)
             assert (candidate.completion.token_ids, candidate.completion.logprobs) == ((), ())
             assert candidate.team == 1.0
-    scored = score_groups(trees, Estimator())
-    assert set(scored.num_groups) == {"caller"}
-    assert set(training_groups(scored.groups)) == {"shared"}
+    scored = score_decisions(trees, Estimator())
+    assert set(scored.num_decisions) == {"caller"}
+    assert set(training_groups(scored.decisions)) == {"shared"}
     metrics = rollout_metrics(trees, scored, 3)
-    assert metrics["rollout/num_player_actions"] == 12
+    assert metrics["rollout/num_fixed_actions"] == 12
     assert metrics["rollout/num_failed_candidates"] == 0
     assert metrics["role/echo/team"] == 1.0
-    assert "role/echo/num_groups" not in metrics
+    assert "role/echo/num_decisions" not in metrics
 
 
 def test_trajectories_are_compared_without_what_players_did(echo_env, scripted_pool, play):
@@ -67,15 +69,17 @@ def test_trajectories_are_compared_without_what_players_did(echo_env, scripted_p
     trees = play(echo_env(max_turns=1), pool, seeds=(3, 3), num_candidates=1)
     trees = [replace(tree, episode=index) for index, tree in enumerate(trees)]
     estimator = Estimator(grouping="none", credit="step")
-    scored = score_groups(trees, estimator)
-    assert {group.role for group in scored.groups} <= {"caller"}
+    scored = score_decisions(trees, estimator)
+    assert {group.role for group in scored.decisions} <= {"caller"}
 
 
 def test_equal_seeds_give_equal_noise(echo_env, scripted_pool, play):
     pool = with_player(scripted_pool(number)[0], "noise")
     first, second = (play(echo_env(), pool, seeds=(1, 2)) for _ in range(2))
     assert first == second
-    texts = {n.candidates[0].completion.text for t in first for n in t.nodes if n.role == "echo"}
+    texts = {
+        n.candidates[0].completion.text for t in first for n in t.decisions if n.role == "echo"
+    }
     assert len(texts) > 3
 
 
@@ -84,14 +88,14 @@ def test_an_endpoint_gets_the_prompt_and_the_sampling_of_its_role(
 ):
     chat_server.reply = lambda body: "99"
     pool = with_player(scripted_pool(number)[0], chat_server.policy)
-    sampling = {"echo": Sampling(temperature=0.25, max_completion_tokens=17, stop=("END",))}
+    sampling = {"echo": SamplingSettings(temperature=0.25, max_completion_tokens=17, stop=("END",))}
     (tree,) = play(echo_env(), pool, sampling=sampling)
     assert tree.outcome.success
     (body,) = chat_server.requests
     assert (body["temperature"], body["max_tokens"], body["stop"]) == (0.25, 17, ["END"])
     assert "You are the echo." in body["messages"][0]["content"]
     assert 0 <= body["seed"] < 2**31
-    assert tree.nodes[1].temperature == 0.25
+    assert tree.decisions[1].temperature == 0.25
 
 
 def test_an_endpoint_that_fails_fails_its_rollouts_only(
@@ -117,22 +121,24 @@ def test_players_keep_their_roles_when_others_swap():
     pool = PolicyPool(
         policies=policies,
         roles={"one": "a", "two": "oracle", "three": "b"},
-        players={"oracle": None},
+        fixed_policies={"oracle": None},
     )
     assert pool.swapped().roles == {"one": "b", "two": "oracle", "three": "a"}
-    alone = PolicyPool(policies={"a": None}, roles={"one": "a", "two": "o"}, players={"o": None})
+    alone = PolicyPool(
+        policies={"a": None}, roles={"one": "a", "two": "o"}, fixed_policies={"o": None}
+    )
     assert alone.swapped() is None
 
 
 @pytest.fixture
 def run_file(small_run_file, tmp_path):
-    """Return a function that gives a small run whose planner is a player."""
+    """Return a function that gives a small run whose planner is fixed."""
 
-    def write(player):
+    def write(fixed):
         text = small_run_file(1).read_text()
         model = text[text.index("[policies.p]") : text.index("[roles]")]
         path = tmp_path / "run.toml"
-        path.write_text(text.replace(model, f"[policies.p]\nplayer = {json.dumps(player)}\n"))
+        path.write_text(text.replace(model, f"[policies.p]\nfixed = {json.dumps(fixed)}\n"))
         return path
 
     return write
@@ -145,7 +151,7 @@ def test_a_run_with_an_oracle(run_file, tmp_path):
     lines = read_lines(out / "metrics.jsonl")
     assert "warm_start/t/loss" in lines[0]
     assert not any("/p/" in name for line in lines for name in line)
-    assert lines[-1]["rollout/num_player_actions"] >= 3
+    assert lines[-1]["rollout/num_fixed_actions"] >= 3
     assert lines[-1]["role/planner/parse_errors"] == 0
     arms = json.loads((out / "eval.json").read_text())["after"]["arms"]
     assert arms["greedy"]["success"] == 1.0, "the planner needs no tool"
@@ -155,7 +161,7 @@ def test_a_run_with_an_oracle(run_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("player", "message"),
+    ("fixed", "message"),
     [
         ("oracel", 'did you mean "oracle"?'),
         ("openai:m@http://127.0.0.1:9/v1", "http://127.0.0.1:9"),
@@ -163,10 +169,10 @@ def test_a_run_with_an_oracle(run_file, tmp_path):
     ],
 )
 def test_a_player_that_cannot_play_is_told_before_anything_is_loaded(
-    run_file, tmp_path, capsys, player, message
+    run_file, tmp_path, capsys, fixed, message
 ):
     out = tmp_path / "run"
-    assert main([str(run_file(player)), "--output-dir", str(out)]) == 2
+    assert main([str(run_file(fixed)), "--output-dir", str(out)]) == 2
     assert message in capsys.readouterr().err
     assert not out.exists()
 
@@ -179,11 +185,13 @@ def test_players_are_closed(run_file, echo_env, monkeypatch):
 
     monkeypatch.setattr(core.ReferencePolicy, "aclose", close)
     with asyncio.Runner() as runner:
-        with open_players(load_config(run_file("two")), echo_env(), runner) as players:
-            assert list(players) == ["p"]
+        with open_fixed_policies(
+            load_config(run_file("two")), echo_env(), runner
+        ) as fixed_policies:
+            assert list(fixed_policies) == ["p"]
         with (
             pytest.raises(InvalidArgument, match="wizard"),
-            open_players(load_config(run_file("wizard")), echo_env(), runner),
+            open_fixed_policies(load_config(run_file("wizard")), echo_env(), runner),
         ):
             pass
     assert closed == ["two", "wizard"]

@@ -10,10 +10,10 @@ import pytest
 import pettingllms
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.rollout.episode import Branch, Episode, LocalEpisodes
+from pettingllms_trainers.rollout.episode import Branch, BranchingEpisode, LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.tree import EpisodeSpec, RolloutSettings, play_episodes
-from pettingllms_trainers.types import GenerateRequest, RolloutStatus, Sampling
+from pettingllms_trainers.rollout.tree import RolloutSettings, RolloutSpec, play_episodes
+from pettingllms_trainers.types import GenerateRequest, RolloutStatus, SamplingSettings
 
 PATIENCE_S = 30.0
 """After this long without what a test waits for, it fails instead of hanging."""
@@ -24,12 +24,14 @@ def number(prompt, candidate, seed):
 
 
 def request(seed):
-    return GenerateRequest(prompt_ids=(65,), num_candidates=1, sampling=Sampling(), seed=seed)
+    return GenerateRequest(
+        prompt_ids=(65,), num_candidates=1, sampling=SamplingSettings(), seed=seed
+    )
 
 
 def test_an_episode_is_branched_and_followed(echo_env):
     env = echo_env(max_turns=1)
-    episode = Episode(env.fork())
+    episode = BranchingEpisode(env.fork())
     start = episode.start(7)
     env.reset(seed=7)
     assert start.state_hash == env.state_hash()
@@ -50,7 +52,7 @@ def test_an_episode_is_branched_and_followed(echo_env):
 
 
 def test_what_goes_in_and_out_can_be_pickled(echo_env):
-    episode = Episode(echo_env())
+    episode = BranchingEpisode(echo_env())
     values = [episode.start(1), episode.branch(["3"]), episode.follow(0)]
     assert pickle.loads(pickle.dumps(values)) == values
     failure = pickle.loads(pickle.dumps(EnvironmentFailure("KeyError: gone")))
@@ -58,7 +60,7 @@ def test_what_goes_in_and_out_can_be_pickled(echo_env):
 
 
 def test_only_what_the_environment_raises_is_its_failure(echo_env):
-    episode = Episode(echo_env(crash_on="13"))
+    episode = BranchingEpisode(echo_env(crash_on="13"))
     episode.start(1)
     with pytest.raises(EnvironmentFailure, match="ZeroDivisionError: the toy crashed"):
         episode.branch(["1", "13"])
@@ -83,7 +85,7 @@ def test_an_environment_that_cannot_be_forked_fails_its_episode(echo_env, monkey
 @pytest.mark.parametrize("name", ["plan_path_v0", "code_v0", "math_v0"])
 def test_an_environment_is_sent_as_its_snapshot(name):
     env = pettingllms.make(name, checks=False)
-    episode = Episode(env.fork())
+    episode = BranchingEpisode(env.fork())
     found = episode.start(3)
     far = env.fork()
     far.restore(pickle.loads(pickle.dumps(episode.environment().snapshot())))
@@ -91,7 +93,7 @@ def test_an_environment_is_sent_as_its_snapshot(name):
 
 
 def test_threads_change_no_tree(echo_env, scripted_pool, play):
-    arguments = {"seeds": range(16), "advance": "softmax"}
+    arguments = {"seeds": range(16), "branch_choice": "softmax"}
     pool, _ = scripted_pool(number)
     inline = play(echo_env(), pool, **arguments)
     assert play(echo_env(), pool, env_threads=4, **arguments) == inline
@@ -113,8 +115,10 @@ def test_episodes_of_a_lost_worker_fail_and_no_others(echo_env, scripted_pool):
             return await super().branch(episode, texts)
 
     pool, _ = scripted_pool(number)
-    settings = RolloutSettings(num_candidates=2, sampling=dict.fromkeys(pool.roles, Sampling()))
-    specs = [EpisodeSpec(index, index, index) for index in range(8)]
+    settings = RolloutSettings(
+        num_candidates=2, sampling=dict.fromkeys(pool.roles, SamplingSettings())
+    )
+    specs = [RolloutSpec(index, index, index) for index in range(8)]
     episodes = Lossy(echo_env())
     trees = asyncio.run(play_episodes(episodes, pool, specs, settings, FailureLog(0.5)))
     failed = [tree.episode for tree in trees if tree.status is RolloutStatus.ENV_FAILED]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.algorithm.groups import score_groups
+from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.ranks import Ranks
@@ -61,7 +61,7 @@ def sampler(echo_env, scripted_pool, tmp_path):
 
 
 def num_groups(trees):
-    return Counter(group.policy for group in score_groups(trees, Estimator()).groups)
+    return Counter(group.policy for group in score_decisions(trees, Estimator()).decisions)
 
 
 def test_without_refills_a_step_has_its_levels(sampler):
@@ -153,8 +153,8 @@ def test_parallel_mode_counts_what_is_compared_not_decisions(sampler):
         }
     )
     found = made.rollouts(0)
-    scored = score_groups(found.trees, Estimator(grouping="agent_turn"))
+    scored = score_decisions(found.trees, Estimator(grouping="agent_turn"))
     for name in ("caller", "echo"):
-        levels = {key.episode // 2 for key in (g.key for g in scored.groups if g.policy == name)}
-        assert len(levels) == scored.num_comparisons[name] >= 2
+        levels = {key.episode // 2 for key in (g.key for g in scored.decisions if g.policy == name)}
+        assert len(levels) == scored.num_groups[name] >= 2
     assert found.num_refills > 0, "the decisions of one level would be enough"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.sampling import RowSampling, uniforms
 from pettingllms_trainers.policies.requests import check_sampling
-from pettingllms_trainers.types import GenerateRequest, Sampling
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 torch.set_num_threads(1)  # several at once are slower on models this small
 
@@ -38,11 +38,11 @@ def expected(setting):
 @pytest.mark.parametrize(
     "setting",
     [
-        Sampling(),
-        Sampling(temperature=0.5),
-        Sampling(temperature=2.0, top_k=3),
-        Sampling(top_p=0.8),
-        Sampling(temperature=1.3, top_k=4, top_p=0.9),
+        SamplingSettings(),
+        SamplingSettings(temperature=0.5),
+        SamplingSettings(temperature=2.0, top_k=3),
+        SamplingSettings(top_p=0.8),
+        SamplingSettings(temperature=1.3, top_k=4, top_p=0.9),
     ],
 )
 def test_frequencies_and_logprobs_are_those_of_the_distribution(setting):
@@ -55,13 +55,18 @@ def test_frequencies_and_logprobs_are_those_of_the_distribution(setting):
 
 def test_the_smallest_and_the_largest_draw_give_possible_tokens():
     logits = torch.tensor([[-torch.inf, 0.0, -200.0, 1.0, -torch.inf]] * 2)
-    sampling = RowSampling([Sampling()] * 2, torch.device("cpu"))
+    sampling = RowSampling([SamplingSettings()] * 2, torch.device("cpu"))
     sampled = sampling.sample(logits, torch.tensor([0.0, 1 - 2**-24]))
     assert sampled.token_ids.tolist() == [1, 3]
 
 
 def test_rows_of_one_batch_have_their_own_settings():
-    settings = [Sampling(temperature=0), Sampling(top_k=1), Sampling(temperature=0.7), Sampling()]
+    settings = [
+        SamplingSettings(temperature=0),
+        SamplingSettings(top_k=1),
+        SamplingSettings(temperature=0.7),
+        SamplingSettings(),
+    ]
     draws = torch.tensor([0.99, 0.99, 0.2, 0.9])
     together = RowSampling(settings, torch.device("cpu"))
     sampled = together.sample(LOGITS.expand(4, -1), draws)
@@ -79,13 +84,13 @@ def test_rows_of_one_batch_have_their_own_settings():
 
 @given(seed=st.integers(-(2**70), 2**70), length=st.integers(1, 9), count=st.integers(1, 5))
 def test_draws_depend_on_the_seed_alone(seed, length, count):
-    sampling = Sampling(max_completion_tokens=length)
+    sampling = SamplingSettings(max_completion_tokens=length)
     request = GenerateRequest(prompt_ids=(1,), num_candidates=count, sampling=sampling, seed=seed)
     draws = uniforms(request)
     assert draws.shape == (count, length)
     assert ((draws >= 0) & (draws < 1)).all()
     assert torch.equal(draws, uniforms(request))
-    longer = Sampling(max_completion_tokens=length + 3)
+    longer = SamplingSettings(max_completion_tokens=length + 3)
     more = GenerateRequest(prompt_ids=(2, 3), num_candidates=count, sampling=longer, seed=seed)
     assert torch.equal(draws, uniforms(more)[:, :length])
 
@@ -103,4 +108,4 @@ def test_draws_depend_on_the_seed_alone(seed, length, count):
 )
 def test_values_out_of_range_are_refused_by_name(name, value):
     with pytest.raises(InvalidArgument, match=name):
-        check_sampling(Sampling(**{name: value}))
+        check_sampling(SamplingSettings(**{name: value}))

@@ -1,4 +1,4 @@
-"""Sampling of rollouts: seeds, advance, failures."""
+"""Sampling of rollouts: seeds, branch_choice, failures."""
 
 import asyncio
 import logging
@@ -14,7 +14,12 @@ from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.selection import choose
 from pettingllms_trainers.rollout.tree import episode_specs
-from pettingllms_trainers.types import Completion, GenerateRequest, RolloutStatus, Sampling
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    RolloutStatus,
+    SamplingSettings,
+    TokenCompletion,
+)
 
 
 def number(prompt, candidate, seed):
@@ -23,7 +28,7 @@ def number(prompt, candidate, seed):
 
 def test_equal_seeds_give_equal_trees_and_other_seeds_others(echo_env, scripted_pool, play):
     trees = [
-        play(echo_env(), scripted_pool(number)[0], seeds=seeds, advance="random")
+        play(echo_env(), scripted_pool(number)[0], seeds=seeds, branch_choice="random")
         for seeds in ((1, 2), (1, 2), (3, 4))
     ]
     assert trees[0] == trees[1]
@@ -31,8 +36,8 @@ def test_equal_seeds_give_equal_trees_and_other_seeds_others(echo_env, scripted_
 
 
 def test_an_episode_does_not_depend_on_its_companions(echo_env, scripted_pool, play):
-    together = play(echo_env(), scripted_pool(number)[0], seeds=(1, 2, 3), advance="softmax")
-    alone = play(echo_env(), scripted_pool(number)[0], seeds=(1,), advance="softmax")
+    together = play(echo_env(), scripted_pool(number)[0], seeds=(1, 2, 3), branch_choice="softmax")
+    alone = play(echo_env(), scripted_pool(number)[0], seeds=(1,), branch_choice="softmax")
     assert together[0] == alone[0]
 
 
@@ -85,8 +90,8 @@ def test_greedy_takes_the_first_of_the_best(values):
 
 
 @given(rewards, st.sampled_from(["random", "softmax"]), st.integers(0, 10**6))
-def test_random_and_softmax_depend_on_their_seed_only(values, advance, seed):
-    picks = {choose(values, advance, 0.5, random.Random(seed)) for _ in range(2)}
+def test_random_and_softmax_depend_on_their_seed_only(values, branch_choice, seed):
+    picks = {choose(values, branch_choice, 0.5, random.Random(seed)) for _ in range(2)}
     assert len(picks) == 1
     assert picks <= set(range(len(values)))
 
@@ -103,8 +108,8 @@ def test_a_failed_generation_drops_the_candidate(echo_env, scripted_pool, play, 
     pool, _ = scripted_pool(lambda p, k, s: None if k == 1 and "echo" in p else str(k))
     with caplog.at_level(logging.WARNING):
         (tree,) = play(echo_env(), pool, allowed=0.5)
-    assert [len(node.candidates) for node in tree.nodes] == [3, 2, 3, 2, 3, 2]
-    assert [c.completion.text for c in tree.nodes[1].candidates] == ["0", "2"]
+    assert [len(decision.candidates) for decision in tree.decisions] == [3, 2, 3, 2, 3, 2]
+    assert [c.completion.text for c in tree.decisions[1].candidates] == ["0", "2"]
     assert [r.message for r in caplog.records] == [
         "a rollout failed and is left out: the engine gave 2 usable of 3 completions"
     ]
@@ -121,14 +126,16 @@ def test_a_completion_without_tokens_or_logprobs_is_no_candidate(echo_env, scrip
     good = engines["shared"]._answer
 
     def answer(request):
-        empty = Completion(token_ids=(), logprobs=(), text="", finish_reason="stop")
-        short = Completion(token_ids=(1, 2), logprobs=(-1.0,), text="9", finish_reason="stop")
-        nan = Completion(token_ids=(1,), logprobs=(float("nan"),), text="9", finish_reason="stop")
+        empty = TokenCompletion(token_ids=(), logprobs=(), text="", finish_reason="stop")
+        short = TokenCompletion(token_ids=(1, 2), logprobs=(-1.0,), text="9", finish_reason="stop")
+        nan = TokenCompletion(
+            token_ids=(1,), logprobs=(float("nan"),), text="9", finish_reason="stop"
+        )
         return [empty, short, nan, *good(request)[:1]]
 
     engines["shared"]._answer = answer
     (tree,) = play(echo_env(), pool, num_candidates=4, allowed=0.9)
-    assert all(len(node.candidates) == 1 for node in tree.nodes)
+    assert all(len(decision.candidates) == 1 for decision in tree.decisions)
 
 
 def test_a_crashed_environment_drops_the_tree(echo_env, scripted_pool, play, caplog):
@@ -203,7 +210,7 @@ def test_a_reward_that_is_not_finite_fails_the_rollout(echo_env, scripted_pool, 
 
 def request(seed, num_candidates=1):
     return GenerateRequest(
-        prompt_ids=(65,), num_candidates=num_candidates, sampling=Sampling(), seed=seed
+        prompt_ids=(65,), num_candidates=num_candidates, sampling=SamplingSettings(), seed=seed
     )
 
 

@@ -11,15 +11,15 @@ from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.runs.evaluate import (
     evaluate_policies,
-    evaluate_references,
+    evaluate_scripted,
     held_out_specs,
 )
-from pettingllms_trainers.types import Sampling
+from pettingllms_trainers.types import SamplingSettings
 
 
 def evaluate(env, pool, *, specs=None, allowed=0.0, temperature=0.0):
     specs = held_out_specs(20, 0) if specs is None else specs
-    sampling = dict.fromkeys(pool.roles, Sampling(temperature=temperature))
+    sampling = dict.fromkeys(pool.roles, SamplingSettings(temperature=temperature))
     arm = evaluate_policies(
         "greedy", LocalEpisodes(env), pool, specs, sampling, FailureLog(allowed)
     )
@@ -73,15 +73,15 @@ def test_failed_rollouts_are_not_solved_and_are_counted(echo_env, scripted_pool)
         evaluate(echo_env(crash_on="13"), pool)
 
 
-def test_reference_policies_play_the_same_levels(echo_env, scripted_pool):
+def test_scripted_policies_play_the_same_levels(echo_env, scripted_pool):
     specs = held_out_specs(20, 0)
-    two, parrot = evaluate_references(echo_env(), specs, ["two", "parrot"], ["caller", "echo"])
-    assert two.name == "reference:two"
+    two, parrot = evaluate_scripted(echo_env(), specs, ["two", "parrot"], ["caller", "echo"])
+    assert two.name == "scripted:two"
     pool, _ = scripted_pool(lambda p, k, seed: "1")
     assert two.manifest == parrot.manifest == evaluate(echo_env(), pool).manifest
     assert two.roles["echo"].reward == pytest.approx(3.0), "its number and the team's point"
-    with pytest.raises(InvalidArgument, match="reference policy"):
-        evaluate_references(echo_env(), specs, ["wizard"], ["caller", "echo"])
+    with pytest.raises(InvalidArgument, match="policy"):
+        evaluate_scripted(echo_env(), specs, ["wizard"], ["caller", "echo"])
 
 
 def test_swapped_roles(scripted_pool):

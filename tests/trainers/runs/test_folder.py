@@ -7,7 +7,7 @@ import pytest
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
-from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.folder import RunDirectory
 
 
 def config(**values):
@@ -22,13 +22,13 @@ def config(**values):
 
 
 def open_run(directory, run_config=None):
-    files = RunFiles(directory)
+    files = RunDirectory(directory)
     files.open(run_config or config())
     return files
 
 
 def test_a_new_directory_gets_the_resolved_configuration(tmp_path):
-    files = RunFiles(tmp_path / "a" / "b")
+    files = RunDirectory(tmp_path / "a" / "b")
     files.check(config(), is_resumed=False)
     assert not files.directory.exists(), "a check writes nothing"
     files.open(config())
@@ -38,18 +38,18 @@ def test_a_new_directory_gets_the_resolved_configuration(tmp_path):
 def test_a_directory_with_content_is_refused_without_resume(tmp_path):
     (tmp_path / "precious.txt").write_text("x")
     with pytest.raises(OutputDirError, match=r"not empty.*--resume"):
-        RunFiles(tmp_path).check(config(), is_resumed=False)
+        RunDirectory(tmp_path).check(config(), is_resumed=False)
     with pytest.raises(OutputDirError, match="holds no run"):
-        RunFiles(tmp_path).check(config(), is_resumed=True)
+        RunDirectory(tmp_path).check(config(), is_resumed=True)
 
 
 def test_a_file_is_no_directory(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
     with pytest.raises(OutputDirError, match="is a file"):
-        RunFiles(path).check(config(), is_resumed=False)
+        RunDirectory(path).check(config(), is_resumed=False)
     with pytest.raises(OutputDirError, match="cannot be created"):
-        RunFiles(path / "run").open(config())
+        RunDirectory(path / "run").open(config())
 
 
 def test_resume_wants_the_same_configuration(tmp_path):
@@ -61,10 +61,10 @@ def test_resume_wants_the_same_configuration(tmp_path):
 
 
 def test_resume_of_a_run_that_has_written_nothing_starts_it(tmp_path):
-    RunFiles(tmp_path / "new").check(config(), is_resumed=True)
+    RunDirectory(tmp_path / "new").check(config(), is_resumed=True)
     (tmp_path / ".config.toml.partial").write_text("half")
-    RunFiles(tmp_path).check(config(), is_resumed=True)
-    RunFiles(tmp_path).check(config(), is_resumed=False)
+    RunDirectory(tmp_path).check(config(), is_resumed=True)
+    RunDirectory(tmp_path).check(config(), is_resumed=False)
 
 
 def test_lines_after_the_checkpoint_are_forgotten(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.algorithm.groups import score_groups
+from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.runs.metrics import (
     METRICS,
@@ -40,7 +40,7 @@ def test_the_document_lists_exactly_the_metrics(repository):
 
 def test_names_find_their_description():
     assert template_of("loss/planner/clip_fraction") == "loss/<policy>/clip_fraction"
-    assert template_of("eval/reference:greedy/tool/reward") == "eval/<arm>/<role>/reward"
+    assert template_of("eval/scripted:greedy/tool/reward") == "eval/<arm>/<role>/reward"
     assert template_of("loss/clip_fraction") is None
     assert is_timing("time/step_s")
     assert not is_timing("rollout/success")
@@ -57,16 +57,16 @@ def test_unknown_or_infinite_metrics_are_refused():
 def test_rollout_metrics(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(caller=lambda p, k, s: "5", echo=lambda p, k, s: ["bad", "5", "99"][k])
     trees = play(echo_env(max_turns=2), pool, seeds=(1, 2))
-    scored = score_groups(trees, Estimator())
+    scored = score_decisions(trees, Estimator())
     metrics = rollout_metrics(trees, scored, 3)
     checked(metrics)
     assert metrics["rollout/num_trees"] == 2
     assert metrics["rollout/success"] == 1.0
     assert metrics["rollout/num_turns"] == 1.0
     assert metrics["rollout/num_completion_tokens"] == 2 * (3 * 2 + 4 + 2 + 3)
-    assert metrics["role/caller/groups_used"] == 0.0, "equal rewards"
-    assert metrics["role/echo/groups_used"] == 1.0
-    assert metrics["role/echo/num_groups"] == 2
+    assert metrics["role/caller/decisions_used"] == 0.0, "equal rewards"
+    assert metrics["role/echo/decisions_used"] == 1.0
+    assert metrics["role/echo/num_decisions"] == 2
     assert metrics["role/echo/parse_errors"] == pytest.approx(1 / 3)
     assert metrics["role/echo/reward"] == pytest.approx((-1 + 6 + 99) / 3)
     assert metrics["role/echo/team"] == pytest.approx(1 / 3)
@@ -76,10 +76,10 @@ def test_rollout_metrics(echo_env, scripted_pool, play):
 def test_failures_are_counted(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda p, k, s: None if k == 1 else str(13 if s % 3 == 0 else k))
     trees = play(echo_env(crash_on="13"), pool, seeds=range(9), allowed=0.99)
-    metrics = rollout_metrics(trees, score_groups(trees, Estimator()), 3)
+    metrics = rollout_metrics(trees, score_decisions(trees, Estimator()), 3)
     assert metrics["rollout/num_failed_trees"] > 0
     assert metrics["rollout/num_failed_trees"] + metrics["rollout/num_trees"] == 9
-    decisions = sum(len(tree.nodes) for tree in trees if tree.outcome)
+    decisions = sum(len(tree.decisions) for tree in trees if tree.outcome)
     assert metrics["rollout/num_failed_candidates"] == decisions
 
 
@@ -97,10 +97,12 @@ def test_update_metrics_hold_every_statistic():
 def test_trees_as_json_are_readable(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda p, k, s: str(k))
     (tree,) = play(echo_env(max_turns=1), pool)
-    data = json.loads(json.dumps(tree_to_json(tree, score_groups([tree], Estimator()).groups)))
-    assert [node["agent"] for node in data["nodes"]] == ["caller_0", "echo_0"]
-    assert "called=2" in data["nodes"][1]["observation"]
-    candidate = data["nodes"][1]["candidates"][2]
+    data = json.loads(
+        json.dumps(tree_to_json(tree, score_decisions([tree], Estimator()).decisions))
+    )
+    assert [decision["agent"] for decision in data["decisions"]] == ["caller_0", "echo_0"]
+    assert "called=2" in data["decisions"][1]["observation"]
+    candidate = data["decisions"][1]["candidates"][2]
     assert (candidate["text"], candidate["reward"]) == ("2", 3.0)
     assert candidate["advantage"] > 0
     assert data["outcome"]["truncated"]
@@ -109,7 +111,7 @@ def test_trees_as_json_are_readable(echo_env, scripted_pool, play):
 STEP = {
     "time/step_s": 2.0,
     "role/tool/reward": 0.25,
-    "role/tool/groups_used": 0.5,
+    "role/tool/decisions_used": 0.5,
     "loss/p/entropy": 1.5,
     "throughput/sampled_tokens_per_s": 12345.6,
     "eval/greedy/success": 0.75,
@@ -154,21 +156,21 @@ def arm(success, num_failed=0):
 def evaluation(step, success):
     arms = {"greedy": arm(success), "sampled": arm(success - 0.05)}
     if step == 0:
-        arms["reference:greedy"] = arm(0.8)
+        arms["scripted:greedy"] = arm(0.8)
     return {"step": step, "manifest": "abcd", "num_episodes": 64, "arms": arms}
 
 
-def test_report_shows_before_after_and_references(tmp_path):
+def test_report_shows_before_after_and_scripted_policies(tmp_path):
     lines = [evaluation(0, 0.2), evaluation(5, 0.5), evaluation(9, 0.9)]
     report = build_report(lines, {"swapped": arm(0.1, num_failed=3)})
     assert report["before"]["arms"]["greedy"]["success"] == 0.2
     assert report["after"]["step"] == 9
     assert report["after"]["arms"]["swapped"]["success"] == 0.1
-    assert list(report["references"]) == ["reference:greedy"]
+    assert list(report["scripted"]) == ["scripted:greedy"]
     console = Console(file=io.StringIO(), width=120)
     console.print(report_table(report))
     text = console.file.getvalue()
-    for part in ("64 levels", "abcd", "20.0 %", "90.0 %", "reference policy greedy", "80.0 %"):
+    for part in ("64 levels", "abcd", "20.0 %", "90.0 %", "scripted policy greedy", "80.0 %"):
         assert part in text
     assert "10.0 % (0.0 to 20.0), 3 failed" in text
     assert text.count("failed") == 1

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
 
 
@@ -25,7 +25,7 @@ class Writer:
 
 def recorder_and_pool(directory, writer, kind=Recorder):
     pool = SimpleNamespace(updaters=lambda: {"p": writer})
-    return kind(RunFiles(directory), None, None, None), pool
+    return kind(RunDirectory(directory), None, None, None), pool
 
 
 def test_a_policy_is_written_beside_its_place(tmp_path):

@@ -1,4 +1,4 @@
-"""Boards: TensorBoard files, and the calls of Weights & Biases, with the package or a double."""
+"""Trackers: TensorBoard files, and the calls of Weights & Biases, with the package or a double."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ import pytest
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.runs.trackers import Boards, check_boards
+from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 
 DOUBLE = """
 import json, os, pathlib
@@ -84,10 +84,10 @@ def lines_of(directory):
 
 def write(directory, config, first, last):
     directory.mkdir(exist_ok=True)
-    with Boards(directory, config) as boards:
-        boards.start_at(first - 1)
+    with Trackers(directory, config) as trackers:
+        trackers.start_at(first - 1)
         for step in range(first, last):
-            boards.write(step, {"time/step_s": float(step)})
+            trackers.write(step, {"time/step_s": float(step)})
 
 
 def test_tensorboard_files(tmp_path):
@@ -132,18 +132,18 @@ def test_names_and_modes(tmp_path, double, monkeypatch):
 
 def test_a_run_that_failed_is_marked(tmp_path, double):
     config = config_of(wandb_project="teams", wandb_mode="offline")
-    with pytest.raises(ZeroDivisionError), Boards(tmp_path, config):
+    with pytest.raises(ZeroDivisionError), Trackers(tmp_path, config):
         raise ZeroDivisionError
     assert lines_of(tmp_path)[-1] == {"exit_code": 1}
 
 
 def test_without_a_login(tmp_path, double):
     with pytest.raises(ConfigError, match=r"refuses: No API key.*login.*wandb_mode = \"offline\""):
-        Boards(tmp_path, config_of(wandb_project="teams")).__enter__()
+        Trackers(tmp_path, config_of(wandb_project="teams")).__enter__()
 
 
 def test_a_missing_package_is_told_first(small_run_file, tmp_path, capsys, monkeypatch):
-    check_boards(config_of().logging)
+    check_trackers(config_of().logging)
     monkeypatch.setitem(sys.modules, "wandb", None)
     flags = ["--output-dir", str(tmp_path / "run"), "--logging.wandb-project", "teams"]
     assert main([str(small_run_file()), *flags]) == 2

@@ -15,7 +15,7 @@ from pettingllms_trainers.rollout.sampler import Sampler
 from pettingllms_trainers.runs.held_out import HeldOutSet
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.stopping import StopRequest
-from pettingllms_trainers.types import Completion, Group, RolloutTree, UpdateStats
+from pettingllms_trainers.types import Decision, RolloutTree, TokenCompletion, UpdateStats
 
 RUN = """
 num_steps = 3
@@ -79,7 +79,7 @@ class WatchedSampler(Sampler):
         gc.collect()
         left = [type(thing) for thing in gc.get_objects()]
         self.num_left = [*getattr(self, "num_left", []), left.count(RolloutTree)]
-        self.num_left[-1] += left.count(Group) + left.count(Completion)
+        self.num_left[-1] += left.count(Decision) + left.count(TokenCompletion)
         return super().rollouts(step)
 
 
@@ -130,8 +130,8 @@ def test_a_policy_whose_groups_are_all_equal_is_skipped_and_counted(train):
     assert updates["echo"].num_groups == [0, 0, 0]
     for line in lines:
         assert (line["update/caller/skipped"], line["update/echo/skipped"]) == (0, 1)
-        assert (line["role/caller/groups_used"], line["role/echo/groups_used"]) == (1, 0)
-        assert line["role/echo/num_groups"] == 4
+        assert (line["role/caller/decisions_used"], line["role/echo/decisions_used"]) == (1, 0)
+        assert line["role/echo/num_decisions"] == 4
         assert "loss/caller/loss" in line
         assert "loss/echo/loss" not in line
 

@@ -101,7 +101,7 @@ entropy_coefficient = 0.05
 [evaluation]
 num_episodes = 50
 every = 10
-references = ["oracle", "random"]
+scripted = ["oracle", "random"]
 [logging]
 progress = "plain"
 """
@@ -121,8 +121,8 @@ def test_the_team_learns_to_pass_digits_on(copy_run):
     report = json.loads((copy_run / "eval.json").read_text())
     before = report["before"]["arms"]["greedy"]["success"]
     after = report["after"]["arms"]["greedy"]["success"]
-    assert report["references"]["reference:oracle"]["success"] == 1.0
-    assert report["references"]["reference:random"]["success"] < 0.5
+    assert report["scripted"]["scripted:oracle"]["success"] == 1.0
+    assert report["scripted"]["scripted:random"]["success"] < 0.5
     assert after - before > 0.4, (before, after)
     metrics = read_lines(copy_run / "metrics.jsonl")
     for role in ("caller", "echo"):
@@ -147,10 +147,10 @@ def test_rollouts_show_what_was_compared(copy_run):
     trees = read_lines(copy_run / "rollouts.jsonl")
     assert [tree["step"] for tree in trees] == [10, 10, 20, 20, 30, 30]
     for tree in trees:
-        caller, echo = tree["nodes"]
+        caller, echo = tree["decisions"]
         assert echo["observation"] in (caller["candidates"][caller["chosen"]]["text"], "")
-        for node in tree["nodes"]:
-            advantages = [candidate["advantage"] for candidate in node["candidates"]]
+        for decision in tree["decisions"]:
+            advantages = [candidate["advantage"] for candidate in decision["candidates"]]
             assert advantages[0] is None or abs(sum(advantages)) < 1e-9
 
 
@@ -185,7 +185,7 @@ def test_the_default_run_learns_plan_path(repository, tmp_path):
     """The first steps of the default recipe, with its learning rate held: a clear gain."""
     flags = ["--num-steps", "8", "--optimizer.final-fraction", "1", "--seed", "0"]
     flags += ["--evaluation.num-episodes", "128", "--evaluation.every", "0"]
-    flags += ["--evaluation.references", "greedy", "--logging.no-tensorboard"]
+    flags += ["--evaluation.scripted", "greedy", "--logging.no-tensorboard"]
     config = repository / "trainers" / "configs" / "default.toml"
     assert main([str(config), "--output-dir", str(tmp_path / "run"), *flags]) == 0
     report = json.loads((tmp_path / "run" / "eval.json").read_text())

@@ -1,4 +1,11 @@
-"""Rollout trees to groups with advantages, and groups to the training data of each policy."""
+"""Rollout trees to decisions with advantages, and these to the training data of each policy.
+
+A decision is a prompt with its candidates; a group is what is compared. With `at_grpo` each
+decision is a group of its own; the other groupings compare candidates of several decisions, also
+of several policies, so that advantages are kept by (decision, candidate) in between.
+
+Legend: D decisions of the step, K candidates of a decision.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +19,43 @@ from pettingllms_trainers.algorithm.advantage import Estimator, has_signal, suff
 from pettingllms_trainers.config.algorithm import Credit, Grouping
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
-    Group,
-    GroupKey,
+    Decision,
+    DecisionKey,
     RolloutStatus,
     RolloutTree,
-    SampledCompletion,
+    TrainingCompletion,
     TrainingGroup,
 )
 
-__all__ = ["ScoredGroups", "collect_groups", "score_groups", "training_groups"]
+__all__ = ["ScoredDecisions", "collect_decisions", "score_decisions", "training_groups"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScoredGroups:
-    """Decisions whose candidates carry advantages, and how many had nothing to teach."""
+class ScoredDecisions:
+    """Decisions whose candidates carry advantages, and how many were dropped."""
 
-    groups: tuple[Group, ...]
-    """Decisions of comparison groups with spread, in play order, advantages filled in."""
-    num_groups: Mapping[str, int]
+    decisions: tuple[Decision, ...]
+    """Decisions of groups whose rewards differ, in play order, advantages filled in."""
+    num_decisions: Mapping[str, int]
     """Decisions collected, by role."""
     num_used: Mapping[str, int]
-    """Decisions kept in `groups`, by role."""
-    num_comparisons: Mapping[str, int]
-    """Comparison groups with spread, by policy: those that one of its candidates is in."""
+    """Decisions kept in `decisions`, by role."""
+    num_groups: Mapping[str, int]
+    """Groups whose rewards differ, by policy: those that one of its candidates is in."""
 
 
 class _Member(NamedTuple):
-    """One value that enters a comparison group, and the candidates that share it."""
+    """One value that is compared, and the candidates that get its advantage."""
 
     value: float
     candidates: tuple[tuple[int, int], ...]
+    """(decision, candidate) indices into D and K."""
 
 
-def collect_groups(trees: Sequence[RolloutTree]) -> list[tuple[RolloutTree, Group]]:
+def collect_decisions(trees: Sequence[RolloutTree]) -> list[tuple[RolloutTree, Decision]]:
     """Return the decisions of all usable trees with their tree, in play order.
 
-    Decisions of players are left out: there is nothing to compare or to train.
+    Decisions of fixed policies are left out: there is nothing to compare or to train.
 
     Args:
         trees: Rollouts; those whose status is not `ok` are left out.
@@ -56,34 +64,36 @@ def collect_groups(trees: Sequence[RolloutTree]) -> list[tuple[RolloutTree, Grou
         GroupError: Two decisions have one key: they are compared as one prompt's candidates,
             so they would either mix prompts or count candidates twice.
     """
-    seen: dict[GroupKey, Group] = {}
-    found: list[tuple[RolloutTree, Group]] = []
+    seen: dict[DecisionKey, Decision] = {}
+    found: list[tuple[RolloutTree, Decision]] = []
     for tree in trees:
         if tree.status is not RolloutStatus.OK:
             continue
-        for group in tree.nodes:
-            if group.prompt_ids:
-                _check_unique(seen, group)
-                found.append((tree, group))
+        for decision in tree.decisions:
+            if decision.prompt_ids:
+                _check_unique(seen, decision)
+                found.append((tree, decision))
     return found
 
 
-def _check_unique(seen: dict[GroupKey, Group], group: Group) -> None:
-    earlier = seen.setdefault(group.key, group)
-    if earlier is group:
+def _check_unique(seen: dict[DecisionKey, Decision], decision: Decision) -> None:
+    earlier = seen.setdefault(decision.key, decision)
+    if earlier is decision:
         return
-    if earlier.prompt_ids != group.prompt_ids:
+    if earlier.prompt_ids != decision.prompt_ids:
         problem = (
             f"has members with different prompts ({len(earlier.prompt_ids)} and "
-            f"{len(group.prompt_ids)} tokens); candidates are compared under one prompt only"
+            f"{len(decision.prompt_ids)} tokens); candidates are compared under one prompt only"
         )
     else:
         problem = "occurs twice; its candidates would be counted twice in the group's statistics"
-    raise GroupError(f"group {tuple(group.key)} {problem}. Give every rollout its own episode id.")
+    raise GroupError(
+        f"decision {tuple(decision.key)} {problem}. Give every rollout its own episode id."
+    )
 
 
-def score_groups(trees: Sequence[RolloutTree], estimator: Estimator) -> ScoredGroups:
-    """Return all decisions with advantages; comparison groups of equal rewards are dropped.
+def score_decisions(trees: Sequence[RolloutTree], estimator: Estimator) -> ScoredDecisions:
+    """Return the decisions with advantages; groups of equal rewards are dropped.
 
     Args:
         trees: Rollouts of one training step. Trees of equal `env_seed` are trajectories of
@@ -93,43 +103,44 @@ def score_groups(trees: Sequence[RolloutTree], estimator: Estimator) -> ScoredGr
     Raises:
         GroupError: Two decisions have one key.
     """
-    found = collect_groups(trees)
-    comparisons: dict[Hashable, list[_Member]] = defaultdict(list)
+    found = collect_decisions(trees)
+    groups: dict[Hashable, list[_Member]] = defaultdict(list)
     for key, member in _members(found, estimator):
-        comparisons[key].append(member)
-    groups = [group for _, group in found]
-    advantages: dict[tuple[int, int], float] = {}
-    num_comparisons: Counter[str] = Counter()
-    for members in comparisons.values():
+        groups[key].append(member)
+    decisions = [decision for _, decision in found]
+    advantages: dict[tuple[int, int], float] = {}  # by (decision, candidate)
+    num_groups: Counter[str] = Counter()
+    for members in groups.values():
         values = [member.value for member in members]
         if not has_signal(values):
-            continue
+            continue  # zero advantages would only dilute the means over tokens
         for member, advantage in zip(members, estimator.advantages(values), strict=True):
             advantages.update(dict.fromkeys(member.candidates, advantage))
         indices = {index for member in members for index, _ in member.candidates}
-        num_comparisons.update({groups[index].policy for index in indices})
+        num_groups.update({decisions[index].policy for index in indices})
     used = [
-        _with_advantages(group, index, advantages)
-        for index, group in enumerate(groups)
+        _with_advantages(decision, index, advantages)
+        for index, decision in enumerate(decisions)
+        # All candidates of a decision are in groups that were kept, or none is.
         if (index, 0) in advantages
     ]
-    return ScoredGroups(
-        groups=tuple(used),
-        num_groups=Counter(group.role for group in groups),
-        num_used=Counter(group.role for group in used),
-        num_comparisons=num_comparisons,
+    return ScoredDecisions(
+        decisions=tuple(used),
+        num_decisions=Counter(decision.role for decision in decisions),
+        num_used=Counter(decision.role for decision in used),
+        num_groups=num_groups,
     )
 
 
 def _members(
-    found: Sequence[tuple[RolloutTree, Group]], estimator: Estimator
+    found: Sequence[tuple[RolloutTree, Decision]], estimator: Estimator
 ) -> list[tuple[Hashable, _Member]]:
     if estimator.credit == "episode":
         return _episode_members(found, estimator)
     members: list[tuple[Hashable, _Member]] = []
-    for index, (tree, group) in enumerate(found):
-        key = _comparison_key(tree, group, estimator.grouping)
-        values = _credited(tree, group, estimator.credit)
+    for index, (tree, decision) in enumerate(found):
+        key = _comparison_key(tree, decision, estimator.grouping)
+        values = _credited(tree, decision, estimator.credit)
         members += [
             (key, _Member(value, ((index, candidate),))) for candidate, value in enumerate(values)
         ]
@@ -137,17 +148,17 @@ def _members(
 
 
 def _episode_members(
-    found: Sequence[tuple[RolloutTree, Group]], estimator: Estimator
+    found: Sequence[tuple[RolloutTree, Decision]], estimator: Estimator
 ) -> list[tuple[Hashable, _Member]]:
     """One member per trajectory and agent: long episodes do not weigh more than short ones."""
     positions: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for index, (tree, group) in enumerate(found):
-        positions[tree.episode, group.key.agent].append(index)
+    for index, (tree, decision) in enumerate(found):
+        positions[tree.episode, decision.key.agent].append(index)
     members: list[tuple[Hashable, _Member]] = []
     for indices in positions.values():
-        tree, group = found[indices[0]]
-        key = _comparison_key(tree, group, estimator.grouping)
-        value = _returns_to_go(tree, group.key.agent)[0]
+        tree, decision = found[indices[0]]
+        key = _comparison_key(tree, decision, estimator.grouping)
+        value = _returns_to_go(tree, decision.key.agent)[0]
         candidates = tuple(
             (index, candidate)
             for index in indices
@@ -157,10 +168,11 @@ def _episode_members(
     return members
 
 
-def _comparison_key(tree: RolloutTree, group: Group, grouping: Grouping) -> Hashable:
-    level, agent, turn = tree.env_seed, group.key.agent, group.key.turn
+def _comparison_key(tree: RolloutTree, decision: Decision, grouping: Grouping) -> Hashable:
+    # The environment's seed stands for the level: episodes of one level share it.
+    level, agent, turn = tree.env_seed, decision.key.agent, decision.key.turn
     keys: dict[Grouping, Hashable] = {
-        "at_grpo": group.key,
+        "at_grpo": decision.key,
         "agent_turn": (level, agent, turn),
         "agent": (level, agent),
         "turn": (level, turn),
@@ -170,64 +182,66 @@ def _comparison_key(tree: RolloutTree, group: Group, grouping: Grouping) -> Hash
     return keys[grouping]
 
 
-def _credited(tree: RolloutTree, group: Group, credit: Credit) -> list[float]:
+def _credited(tree: RolloutTree, decision: Decision, credit: Credit) -> list[float]:
     if credit == "step":
-        return [candidate.reward for candidate in group.candidates]
-    return [_returns_to_go(tree, group.key.agent)[group.key.node]] * len(group.candidates)
+        return [candidate.reward for candidate in decision.candidates]
+    return [_returns_to_go(tree, decision.key.agent)[decision.key.position]] * len(
+        decision.candidates
+    )
 
 
 def _returns_to_go(tree: RolloutTree, agent: str) -> list[float]:
-    """Return-to-go of an agent at every node of the path: all team parts, its own local parts."""
+    """Return an agent's return-to-go at each decision of the path: team parts and its own local."""
     rewards: list[float] = []
-    for group in tree.nodes:
-        if group.chosen is None:
+    for decision in tree.decisions:
+        if decision.chosen is None:
             raise GroupError(
-                f"group {tuple(group.key)} has no chosen candidate, so no return can be credited"
+                f"decision {tuple(decision.key)} has no chosen candidate to credit a return"
             )
-        candidate = group.candidates[group.chosen]
-        is_own = group.key.agent == agent
+        candidate = decision.candidates[decision.chosen]
+        is_own = decision.key.agent == agent
         rewards.append(candidate.reward if is_own else candidate.reward - candidate.local)
     return suffix_sums(rewards)
 
 
 def _with_advantages(
-    group: Group, index: int, advantages: Mapping[tuple[int, int], float]
-) -> Group:
+    decision: Decision, index: int, advantages: Mapping[tuple[int, int], float]
+) -> Decision:
     candidates = (
         replace(candidate, advantage=advantages[index, position])
-        for position, candidate in enumerate(group.candidates)
+        for position, candidate in enumerate(decision.candidates)
     )
-    return replace(group, candidates=tuple(candidates))
+    return replace(decision, candidates=tuple(candidates))
 
 
 def training_groups(
-    groups: Sequence[Group],
+    decisions: Sequence[Decision],
 ) -> dict[str, list[TrainingGroup]]:
     """Return what each policy is trained on: the sampled token ids with their advantages.
 
     Args:
-        groups: Decisions whose candidates carry advantages.
+        decisions: Decisions whose candidates carry advantages.
 
     Raises:
         GroupError: A candidate has no advantage, or one that is not finite.
     """
     data: dict[str, list[TrainingGroup]] = defaultdict(list)
-    for group in groups:
-        completions: list[SampledCompletion] = []
-        for candidate in group.candidates:
+    for decision in decisions:
+        completions: list[TrainingCompletion] = []
+        for candidate in decision.candidates:
             advantage = candidate.advantage
             if advantage is None or not math.isfinite(advantage):
-                raise GroupError(f"group {tuple(group.key)} has the advantage {advantage}")
+                raise GroupError(f"decision {tuple(decision.key)} has the advantage {advantage}")
             completion = candidate.completion
             completions.append(
-                SampledCompletion(completion.token_ids, completion.logprobs, advantage)
+                TrainingCompletion(completion.token_ids, completion.logprobs, advantage)
             )
-        data[group.policy].append(
+        data[decision.policy].append(
             TrainingGroup(
-                role=group.role,
-                prompt_ids=group.prompt_ids,
+                role=decision.role,
+                prompt_ids=decision.prompt_ids,
                 completions=tuple(completions),
-                temperature=group.temperature,
+                temperature=decision.temperature,
             )
         )
     return dict(data)

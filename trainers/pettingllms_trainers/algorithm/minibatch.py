@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 __all__ = [
     "Aggregation",
@@ -98,7 +98,7 @@ def weighted_groups(
     lengths = [len(completion.token_ids) for group in groups for completion in group.completions]
     total, count = sum(lengths), len(lengths)
 
-    def weight(completion: SampledCompletion) -> float:
+    def weight(completion: TrainingCompletion) -> float:
         if aggregation == "token_mean":
             return 1 / total
         if aggregation == "sequence_mean":

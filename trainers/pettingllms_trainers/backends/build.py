@@ -23,8 +23,8 @@ from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.fixed import Player
-from pettingllms_trainers.policies.pool import Policy, PolicyPool
+from pettingllms_trainers.policies.fixed import FixedPolicy
+from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import sampling_of
 
@@ -114,8 +114,8 @@ def _settings(config: Config, name: str, ranks: Ranks) -> dict[str, Any]:
         num_steps=config.num_steps,
         max_completion_tokens=max(
             sampling_of(config.rollout, role).max_completion_tokens
-            for role, player in config.roles.items()
-            if player == name
+            for role, assigned in config.roles.items()
+            if assigned == name
         ),
         seed=derive_seed(config.seed, "update", name),
         max_logprob_gap=config.engine.max_logprob_gap,
@@ -181,7 +181,7 @@ def _device(config: Config, ranks: Ranks) -> torch.device:
 def build_pool(
     config: Config,
     policies: Mapping[str, TransformersPolicy],
-    players: Mapping[str, Player] | None = None,
+    fixed_policies: Mapping[str, FixedPolicy] | None = None,
     ranks: Ranks | None = None,
 ) -> PolicyPool:
     """Start the engines and return who plays which role.
@@ -189,17 +189,17 @@ def build_pool(
     Args:
         config: The run's configuration.
         policies: See `build_policies`.
-        players: See `players.open_players`; None when all policies have weights.
+        fixed_policies: See `open_fixed_policies`; None when all policies have weights.
         ranks: As for `build_policies`.
 
     Raises:
         ConfigError: An engine cannot be started or reached.
     """
     ranks = ranks or Ranks()
-    members: dict[str, Policy] = {}
+    members: dict[str, ModelPolicy] = {}
     for name, (engine, sync) in build_engines(config, policies, ranks).items():
         policy = policies[name]
-        members[name] = Policy(
+        members[name] = ModelPolicy(
             name=name,
             encode=policy.encode,
             encode_answer=policy.encode_answer,
@@ -207,4 +207,6 @@ def build_pool(
             updater=policy if policy.is_trainable else None,
             sync=sync,
         )
-    return PolicyPool(policies=members, roles=config.roles, players=players or {}, ranks=ranks)
+    return PolicyPool(
+        policies=members, roles=config.roles, fixed_policies=fixed_policies or {}, ranks=ranks
+    )

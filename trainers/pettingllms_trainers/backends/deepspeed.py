@@ -28,7 +28,7 @@ from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, ConfigError
 from pettingllms_trainers.ranks import Ranks, leave_group
-from pettingllms_trainers.types import SampledCompletion, TrainingGroup
+from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 __all__ = ["DeepSpeedLearner", "check_deepspeed"]
 
@@ -263,7 +263,7 @@ class DeepSpeedLearner(Learner):
 
 _FILLER = WeightedGroup(
     group=TrainingGroup(
-        role="", prompt_ids=(0,), completions=(SampledCompletion((0,), (0.0,), 0.0),)
+        role="", prompt_ids=(0,), completions=(TrainingCompletion((0,), (0.0,), 0.0),)
     ),
     weights=(0.0,),
 )

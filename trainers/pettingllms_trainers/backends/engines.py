@@ -20,7 +20,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.protocols import Generate, Sync
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import Completion, GenerateRequest
+from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
 __all__ = ["AdapterEngine", "AdapterSync", "EngineWithWeights", "WeightSync", "build_engines"]
 
@@ -51,7 +51,7 @@ class EngineWithWeights(TakesWeights, Protocol):
 
     async def generate_with(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
-    ) -> list[list[Completion]]:
+    ) -> list[list[TokenCompletion]]:
         """Generate, each request with an adapter that was loaded, or None."""
         ...
 
@@ -144,7 +144,7 @@ class AdapterEngine:
         """See `Generate.check`."""
         self._engine.check(request)
 
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """See `Generate.generate`."""
         return await self._engine.generate_with(requests, [self._adapter] * len(requests))
 

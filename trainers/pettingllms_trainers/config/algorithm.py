@@ -9,9 +9,9 @@ from pydantic import Field
 from pettingllms_trainers.config.section import Section
 
 __all__ = [
-    "Advance",
     "AdvantageConfig",
     "Baseline",
+    "BranchChoice",
     "Credit",
     "Grouping",
     "LossConfig",
@@ -21,7 +21,7 @@ __all__ = [
     "RolloutConfig",
 ]
 
-Advance = Literal["greedy", "random", "softmax"]
+BranchChoice = Literal["greedy", "random", "softmax"]
 Grouping = Literal["at_grpo", "agent_turn", "agent", "turn", "trajectory", "none"]
 Credit = Literal["step", "return_to_go", "episode"]
 Baseline = Literal["mean", "leave_one_out"]
@@ -51,10 +51,10 @@ class RolloutConfig(Section):
     """E: levels per train step, one rollout tree each."""
     num_candidates: int = Field(default=4, ge=2)
     """K: candidates per decision, or episodes per level in parallel mode."""
-    advance: Advance = "greedy"
+    branch_choice: BranchChoice = "greedy"
     """Candidate an episode goes on with: the best (the paper), any, or by softmax of rewards."""
-    advance_temperature: float = Field(default=1.0, gt=0)
-    """Divides the rewards in softmax advance."""
+    branch_temperature: float = Field(default=1.0, gt=0)
+    """Divides the rewards in softmax branch_choice."""
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature of training. There is no top-p or top-k here: importance ratios are
     taken in the distribution that was sampled."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pettingllms_trainers.config.renamed import current_names
 from pettingllms_trainers.errors import ConfigError
 
 __all__ = ["EVERY_POLICY", "EVERY_ROLE", "Layer", "merge_layers", "origin_of", "read_layer"]
@@ -37,7 +38,7 @@ def read_layer(path: Path) -> Layer:
     """
     try:
         with path.open("rb") as file:
-            return Layer(str(path), tomllib.load(file))
+            return Layer(str(path), current_names(tomllib.load(file), str(path)))
     except FileNotFoundError:
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")])
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
@@ -52,18 +53,18 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
     """Return one table: tables are merged key by key, of other values the last one counts.
 
     A policy has the keys of ``[every_policy]`` where it has none of its own, whichever file they
-    stand in; a policy that only ``[roles]`` names consists of them. A player takes none of them.
+    stand in; a policy that only ``[roles]`` names consists of them. A fixed policy takes none.
 
     Raises:
         ConfigError: `every_policy` is no table, or `every_role` no name.
     """
     table: dict[str, Any] = {}
     for layer in layers:
-        player = layer.table.get(EVERY_ROLE)
-        if player is not None:
-            if not isinstance(player, str):
-                raise ConfigError(f"{layer.source}: {EVERY_ROLE} is {player!r}; name a policy")
-            table["roles"] = dict.fromkeys(_table(table, "roles"), player)
+        policy = layer.table.get(EVERY_ROLE)
+        if policy is not None:
+            if not isinstance(policy, str):
+                raise ConfigError(f"{layer.source}: {EVERY_ROLE} is {policy!r}; name a policy")
+            table["roles"] = dict.fromkeys(_table(table, "roles"), policy)
         table = _merged(table, layer.table)
     table.pop(EVERY_ROLE, None)
     if EVERY_POLICY in table:
@@ -97,17 +98,17 @@ def _spread(table: dict[str, Any], layers: Sequence[Layer]) -> None:
     if not isinstance(common, dict):
         source, _ = origin_of(layers, [EVERY_POLICY])
         raise ConfigError(f"{source}: {EVERY_POLICY} is {common!r}; write a table [{EVERY_POLICY}]")
-    players = [player for player in _table(table, "roles").values() if isinstance(player, str)]
+    used = [name for name in _table(table, "roles").values() if isinstance(name, str)]
     own = table.setdefault("policies", {})
     if isinstance(own, dict):
         table["policies"] = {
             name: _merged(common, values) if _has_weights(values) else values
-            for name, values in ({player: {} for player in players} | own).items()
+            for name, values in ({name: {} for name in used} | own).items()
         }
 
 
 def _has_weights(policy: Any) -> bool:
-    return isinstance(policy, dict) and "player" not in policy
+    return isinstance(policy, dict) and "fixed" not in policy
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

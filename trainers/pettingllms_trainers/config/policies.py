@@ -20,8 +20,8 @@ __all__ = [
     "RequestsConfig",
     "base_groups",
     "base_of_adapter",
+    "check_kind",
     "check_name",
-    "check_player",
 ]
 
 TINY = "tiny"
@@ -63,7 +63,7 @@ class LoraConfig(Section):
 
 
 class RequestsConfig(Section):
-    """How a player asks the server of its model."""
+    """How a fixed policy asks the server of its model."""
 
     max_concurrency: int = Field(default=16, ge=1)
     """Requests under way at a time."""
@@ -76,14 +76,14 @@ class RequestsConfig(Section):
 
 
 class PolicyConfig(Section):
-    """One set of weights, or a player without any."""
+    """One set of weights, or a fixed policy, which has none."""
 
     model: str = ""
     """Hugging Face directory or hub name of a causal language model; a directory with a LoRA
     adapter, which is then trained further; or "tiny": a small one is built from the sizes below."""
-    player: str = ""
-    """Instead of a model: who plays without being trained, with one answer per decision. As in
-    pettingllms eval: oracle or another reference policy of the environment, noise,
+    fixed: str = ""
+    """Instead of a model: a policy that is not trained and gives one answer per decision. As in
+    pettingllms eval: oracle or another scripted policy of the environment, noise,
     openai:MODEL@URL, hf:PATH, or another installed kind."""
     requests: RequestsConfig = RequestsConfig()
     lora: LoraConfig = LoraConfig()
@@ -131,19 +131,19 @@ def check_name(name: str) -> None:
         )
 
 
-def check_player(name: str, policy: PolicyConfig) -> None:
-    """Raise `ValueError` unless a policy has either a model or a player, and keys that it uses."""
-    if bool(policy.model) == bool(policy.player):
+def check_kind(name: str, policy: PolicyConfig) -> None:
+    """Raise `ValueError` unless a policy has a model or is fixed, and only keys that it uses."""
+    if bool(policy.model) == bool(policy.fixed):
         raise ValueError(
-            f"policies.{name} has model = {policy.model!r} and player = {policy.player!r}; name "
-            "one of them: a model has weights, a player such as oracle or openai:MODEL@URL has none"
+            f"policies.{name} has model = {policy.model!r} and fixed = {policy.fixed!r}; name "
+            "one of them: a model has weights, a fixed policy (oracle, openai:MODEL@URL) has none"
         )
-    if policy.player:
+    if policy.fixed:
         fields = PolicyConfig.model_fields
         given = {key for key in fields if getattr(policy, key) != fields[key].default}
-        if unused := sorted(given - {"player", "requests"}):
+        if unused := sorted(given - {"fixed", "requests"}):
             raise ValueError(
-                f"policies.{name} has player = {policy.player!r}, which has no weights; remove "
+                f"policies.{name} has fixed = {policy.fixed!r}, which has no weights; remove "
                 f"{', '.join(unused)}"
             )
 

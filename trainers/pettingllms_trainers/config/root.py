@@ -21,9 +21,10 @@ from pettingllms_trainers.config.policies import (
     PolicyConfig,
     base_groups,
     base_of_adapter,
+    check_kind,
     check_name,
-    check_player,
 )
+from pettingllms_trainers.config.renamed import first_name
 from pettingllms_trainers.config.run import (
     CheckpointConfig,
     EnvConfig,
@@ -70,7 +71,7 @@ class Config(Section):
     def _check_roles(self) -> Config:
         for name, policy in self.policies.items():
             check_name(name)
-            check_player(name, policy)
+            check_kind(name, policy)
         if not self.roles:
             raise ValueError('[roles] is empty; give every role a policy: planner = "NAME"')
         for role, policy in self.roles.items():
@@ -87,8 +88,8 @@ class Config(Section):
             )
         if not self.models:
             raise ValueError(
-                "no policy has a model, so there is nothing to train; players play each other with "
-                "pettingllms eval"
+                "no policy has a model, so there is nothing to train; fixed policies play each "
+                "other with pettingllms eval"
             )
         if self.num_steps and all(policy.frozen for policy in self.models.values()):
             raise ValueError(
@@ -111,7 +112,7 @@ class Config(Section):
 
     @property
     def models(self) -> dict[str, PolicyConfig]:
-        """The policies that have weights, by name; the others are players."""
+        """The policies that have weights, by name; the others are fixed."""
         return {name: policy for name, policy in self.policies.items() if policy.model}
 
     @property
@@ -222,7 +223,7 @@ def config_hash(config: Config) -> str:
     wrote a checkpoint can go on from it.
     """
     given = flat_table(config.model_dump(mode="json", exclude_defaults=True))
-    data = {key: value for key, value in given.items() if decides_results(key)}
+    data = {first_name(key): value for key, value in given.items() if decides_results(key)}
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 

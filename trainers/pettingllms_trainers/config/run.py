@@ -27,14 +27,14 @@ class EnvConfig(Section):
 
 
 class WarmStartConfig(Section):
-    """Supervised steps on demonstrations of reference policies, before reinforcement learning."""
+    """Supervised steps on demonstrations of scripted policies, before reinforcement learning."""
 
     num_steps: int = Field(default=0, ge=0)
     """Supervised steps of every policy; 0: no warm start."""
     demonstrators: dict[
         str, Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
     ] = Field(default={})
-    """Role to the reference policies of the environment that it learns to imitate, with weights:
+    """Role to the scripted policies of the environment that it learns to imitate, with weights:
     tool = { random = 0.9, oracle = 0.1 }."""
     num_episodes: int = Field(default=256, ge=1)
     """Episodes that are demonstrated."""
@@ -57,8 +57,8 @@ class EvaluationConfig(Section):
     """Train steps between evaluations; 0: before and after training only."""
     temperature: float = Field(default=1.0, gt=0)
     """Temperature of the sampled arm; the other arm is greedy."""
-    references: tuple[str, ...] = ()
-    """Reference policies of the environment whose results stand beside."""
+    scripted: tuple[str, ...] = ()
+    """Scripted policies of the environment whose results stand beside."""
     swap_roles: bool = True
     """Whether the final report plays the roles with each other's policies."""
 

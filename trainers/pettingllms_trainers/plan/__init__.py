@@ -26,7 +26,7 @@ class Plan(NamedTuple):
 
     devices: Devices
     shapes: dict[str, ModelShape]
-    """Policy to the sizes of its model; players have none."""
+    """Policy to the sizes of its model; fixed policies have none."""
     prompts: dict[str, RolePrompt]
     """Role to its longest prompt in the first turn."""
     lengths: dict[str, Lengths]

@@ -13,8 +13,8 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.view import plan_view
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.runs.folder import RunFiles
-from pettingllms_trainers.runs.trackers import check_boards
+from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.trackers import check_trackers
 
 __all__ = ["show_plan"]
 
@@ -43,9 +43,9 @@ def show_plan(
     if (num_gpus is not None and num_gpus < 1) or (gpu_gib is not None and gpu_gib <= 0):
         raise ConfigError(f"--gpus is {num_gpus} and --gpu-memory {gpu_gib}; both must be positive")
     transformers_logging.disable_progress_bar()
-    check_boards(config.logging)
+    check_trackers(config.logging)
     env, _ = make_environments(config)
-    RunFiles(Path(config.output_dir)).check(config, is_resumed=is_resumed)
+    RunDirectory(Path(config.output_dir)).check(config, is_resumed=is_resumed)
     plan = make_plan(config, env, num_gpus=num_gpus, gpu_gib=gpu_gib)
     is_main = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
     Console(quiet=not is_main).print(plan_view(config, plan))

@@ -87,7 +87,7 @@ def lengths_of(
         role: sampling_of(config.rollout, role).max_completion_tokens for role in config.roles
     }
     for name, shape in shapes.items():
-        roles = [role for role, player in config.roles.items() if player == name]
+        roles = [role for role, assigned in config.roles.items() if assigned == name]
         completion = max(longest[role] for role in roles)
         limit = shape.context_length
         if config.engine.kind == "vllm" and config.engine.vllm.max_model_len:
@@ -113,8 +113,8 @@ def plan_step(config: Config, env: TextEnv[Any], lengths: Mapping[str, Lengths])
     num_episodes = num_levels * (1 if rollout.mode == "tree" else rollout.num_candidates)
     num_samples = num_candidates_per_decision(rollout)
     per_agent = num_episodes * env.max_turns
-    players = [config.roles[role_of(agent)] for agent in agents]
-    asked = [lengths[name] for name in players if name in lengths]
+    assigned = [config.roles[role_of(agent)] for agent in agents]
+    asked = [lengths[name] for name in assigned if name in lengths]
     return StepPlan(
         num_levels=num_levels,
         num_turns=env.max_turns,
@@ -124,7 +124,7 @@ def plan_step(config: Config, env: TextEnv[Any], lengths: Mapping[str, Lengths])
         num_prompt_tokens=per_agent * sum(each.prompt for each in asked),
         num_completion_tokens=per_agent * num_samples * sum(each.completion for each in asked),
         num_optimizer_steps={
-            name: _num_optimizer_steps(config, per_agent * players.count(name))
+            name: _num_optimizer_steps(config, per_agent * assigned.count(name))
             for name, policy in config.models.items()
             if not policy.frozen
         },

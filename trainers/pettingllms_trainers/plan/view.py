@@ -97,17 +97,17 @@ def _engine_warnings(config: Config, plan: Plan) -> Iterator[str]:
 
 def _first(config: Config, plan: Plan, name: str) -> int:
     """Return the longest measured prompt of a policy; 0 when none could be measured."""
-    prompts = [plan.prompts[role] for role, player in config.roles.items() if player == name]
+    prompts = [plan.prompts[role] for role, assigned in config.roles.items() if assigned == name]
     return max((prompt.num_tokens for prompt in prompts if prompt.is_measured), default=0)
 
 
 def _policies(config: Config, plan: Plan) -> Table:
     table = _table("Policies", "policy", "roles", "model", "parameters", "trained", "sizes from")
     for name, policy in config.policies.items():
-        roles = ", ".join(role for role, player in config.roles.items() if player == name)
+        roles = ", ".join(role for role, assigned in config.roles.items() if assigned == name)
         shape = plan.shapes.get(name)
         if shape is None:
-            table.add_row(name, roles, policy.player, "-", "-", "a player, not trained")
+            table.add_row(name, roles, policy.fixed, "-", "-", "fixed, not trained")
             continue
         rank = f", LoRA rank {policy.lora.rank}" if policy.lora.rank else ""
         trained = "-" if policy.frozen else f"{shape.num_trained:,}"

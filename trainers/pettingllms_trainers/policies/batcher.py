@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from pettingllms_trainers.policies.protocols import Generate
-from pettingllms_trainers.types import Completion, GenerateRequest
+from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
 __all__ = ["Batcher"]
 
@@ -32,13 +32,13 @@ class Batcher:
         self._overlaps = overlaps
         self._turn = asyncio.Lock()
         self._requests: list[GenerateRequest] = []
-        self._flight: asyncio.Task[list[list[Completion]]] | None = None
+        self._flight: asyncio.Task[list[list[TokenCompletion]]] | None = None
         self._num_flights = 0
         self._busy_since_s = 0.0
         self.generate_s = 0.0
         """Wall time in which the engine worked since it was last set to 0."""
 
-    async def sample(self, request: GenerateRequest) -> list[Completion]:
+    async def sample(self, request: GenerateRequest) -> list[TokenCompletion]:
         """Return the completions of one request; raises what the engine raises.
 
         Raises:
@@ -53,7 +53,7 @@ class Batcher:
             self._flight = asyncio.get_running_loop().create_task(self._fly())
         return (await asyncio.shield(self._flight))[index]
 
-    async def _fly(self) -> list[list[Completion]]:
+    async def _fly(self) -> list[list[TokenCompletion]]:
         async with contextlib.nullcontext() if self.engine.is_concurrent else self._turn:
             requests, self._requests, self._flight = self._requests, [], None
             completions = await self._timed(requests)
@@ -63,7 +63,7 @@ class Batcher:
             )
         return completions
 
-    async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         if not self._num_flights:
             self._busy_since_s = time.perf_counter()
         self._num_flights += 1
@@ -74,7 +74,7 @@ class Batcher:
             if not self._num_flights:
                 self.generate_s += time.perf_counter() - self._busy_since_s
 
-    async def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def _generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         if self.engine.is_concurrent or not self._overlaps:
             return await self.engine.generate(requests)
         return await asyncio.to_thread(lambda: asyncio.run(self.engine.generate(requests)))

@@ -1,4 +1,4 @@
-"""Players: policies without weights in a run, who answer by text and are never trained."""
+"""Fixed policies: scripted ones and endpoints, which answer by text and are never trained."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from pettingllms import TextEnv
 from pettingllms import policies as core
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.types import Completion, Sampling
+from pettingllms_trainers.types import SamplingSettings, TokenCompletion
 
-__all__ = ["Player", "open_players"]
+__all__ = ["FixedPolicy", "open_fixed_policies"]
 
 _NUM_SEEDS = 2**31
 """Seeds of prompts are smaller than this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Player:
+class FixedPolicy:
     """A policy of `pettingllms.policies` that plays roles of a run."""
 
     name: str
@@ -33,9 +33,9 @@ class Player:
         messages: Sequence[Mapping[str, str]],
         agent: str,
         env: TextEnv[Any],
-        sampling: Sampling,
+        sampling: SamplingSettings,
         seed: int,
-    ) -> Completion:
+    ) -> TokenCompletion:
         """Return one answer as a completion without tokens.
 
         Args:
@@ -57,43 +57,43 @@ class Player:
         (answer,) = await self.policy.sample([prompt], 1, wanted)
         text, reason = answer.completions[0]
         is_cut = reason == "length"
-        return Completion(
+        return TokenCompletion(
             token_ids=(), logprobs=(), text=text, finish_reason="length" if is_cut else "stop"
         )
 
 
 @contextlib.contextmanager
-def open_players(
+def open_fixed_policies(
     config: Config, env: TextEnv[Any], runner: asyncio.Runner
-) -> Iterator[dict[str, Player]]:
-    """Give the players of a run by name, and close them at the end.
+) -> Iterator[dict[str, FixedPolicy]]:
+    """Yield the fixed policies of a run by name, and close them at the end.
 
     Args:
         config: The run's configuration.
         env: What is played.
-        runner: Runs everything that players do.
+        runner: Runs everything that they do.
 
     Raises:
-        PettingLLMsError: A player cannot be loaded or reached, or cannot play this environment.
+        PettingLLMsError: A policy cannot be loaded or reached, or cannot play this environment.
     """
-    players: dict[str, Player] = {}
+    fixed_policies: dict[str, FixedPolicy] = {}
     try:
         for name, policy in config.policies.items():
-            if policy.player:
+            if policy.fixed:
                 settings = core.PolicySettings(**policy.requests.model_dump())
-                loaded = core.load_policy(policy.player, settings)
-                players[name] = Player(name=name, policy=loaded)
-        runner.run(_check(players, env))
-        yield players
+                loaded = core.load_policy(policy.fixed, settings)
+                fixed_policies[name] = FixedPolicy(name=name, policy=loaded)
+        runner.run(_check(fixed_policies, env))
+        yield fixed_policies
     finally:
-        runner.run(_close(players))
+        runner.run(_close(fixed_policies))
 
 
-async def _check(players: Mapping[str, Player], env: TextEnv[Any]) -> None:
-    for player in players.values():
-        await player.policy.check(env)
+async def _check(fixed_policies: Mapping[str, FixedPolicy], env: TextEnv[Any]) -> None:
+    for fixed in fixed_policies.values():
+        await fixed.policy.check(env)
 
 
-async def _close(players: Mapping[str, Player]) -> None:
-    for player in players.values():
-        await player.policy.aclose()
+async def _close(fixed_policies: Mapping[str, FixedPolicy]) -> None:
+    for fixed in fixed_policies.values():
+        await fixed.policy.aclose()

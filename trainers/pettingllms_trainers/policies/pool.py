@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.fixed import Player
+from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingGroup, UpdateStats
 
-__all__ = ["Policy", "PolicyPool"]
+__all__ = ["ModelPolicy", "PolicyPool"]
 
 _PartT = TypeVar("_PartT")
 _ResultT = TypeVar("_ResultT")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
+class ModelPolicy:
     """One set of weights: how it reads, writes and learns."""
 
     name: str
@@ -41,21 +41,21 @@ class Policy:
 class PolicyPool:
     """Which policy plays which role; roles that name one policy share it."""
 
-    policies: Mapping[str, Policy]
+    policies: Mapping[str, ModelPolicy]
     """Policies with weights by name."""
     roles: Mapping[str, str]
-    """Role to the name of a policy or player."""
-    players: Mapping[str, Player] = field(default_factory=dict[str, Player])
-    """Players by name: they have no weights."""
+    """Role to the name of a policy."""
+    fixed_policies: Mapping[str, FixedPolicy] = field(default_factory=dict[str, FixedPolicy])
+    """Policies without weights by name."""
     ranks: Ranks = field(default_factory=Ranks)
     """The processes that play and train with these policies together."""
     computes_elsewhere: bool = False
     """Whether each policy has processes of its own, so that all can compute at the same time."""
 
-    def for_role(self, role: str) -> Policy | Player:
-        """Return the policy or player of a role."""
+    def for_role(self, role: str) -> ModelPolicy | FixedPolicy:
+        """Return the policy of a role."""
         name = self.roles[role]
-        return self.players[name] if name in self.players else self.policies[name]
+        return self.fixed_policies[name] if name in self.fixed_policies else self.policies[name]
 
     def updaters(self) -> dict[str, Update]:
         """Return the trainable policies by name."""
@@ -101,8 +101,8 @@ class PolicyPool:
     def swapped(self) -> PolicyPool | None:
         """Return a pool in which every role is played by the next role's policy.
 
-        Players keep their roles: swapping shows how far policies with weights have specialised.
-        None when one of these plays all other roles: then there is nothing to swap.
+        Fixed policies keep their roles: swapping shows how far the trained ones have specialised.
+        None when one policy plays all other roles: then there is nothing to swap.
         """
         roles = {role: name for role, name in self.roles.items() if name in self.policies}
         names = list(roles.values())

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from pettingllms_trainers.types import (
-    Completion,
     Demonstration,
     GenerateRequest,
     Imitation,
     ImitationStep,
-    Limits,
+    RequestLimits,
+    TokenCompletion,
     TrainingGroup,
     UpdateStats,
 )
@@ -39,7 +39,7 @@ class Generate(Protocol):
         ...
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         """What `check` compares a request with; a plain value."""
         ...
 
@@ -51,7 +51,7 @@ class Generate(Protocol):
         """
         ...
 
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """Return the completions of each request, in order.
 
         A request's result depends on the request and the weights only, up to float rounding. A

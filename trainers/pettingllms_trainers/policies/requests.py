@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.types import GenerateRequest, Limits, Sampling
+from pettingllms_trainers.types import GenerateRequest, RequestLimits, SamplingSettings
 
 __all__ = ["check_request", "check_sampling"]
 
 
-def check_sampling(sampling: Sampling) -> None:
+def check_sampling(sampling: SamplingSettings) -> None:
     """Raise `InvalidArgument` if a value is out of its range."""
     rules = (
         ("temperature", sampling.temperature, sampling.temperature >= 0, "0 (greedy) or more"),
@@ -27,7 +27,7 @@ def check_sampling(sampling: Sampling) -> None:
             raise InvalidArgument(name, got, allowed, f"change `{name}` of the sampling settings")
 
 
-def check_request(request: GenerateRequest, limits: Limits) -> None:
+def check_request(request: GenerateRequest, limits: RequestLimits) -> None:
     """Raise `InvalidArgument` if the request cannot be answered by this model."""
     check_sampling(request.sampling)
     if request.num_candidates < 1:

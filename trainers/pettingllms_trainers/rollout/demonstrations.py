@@ -1,4 +1,4 @@
-"""The warm start of a run: policies imitate an environment's reference policies."""
+"""The warm start of a run: policies imitate an environment's scripted policies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from pettingllms import TextEnv
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.policies.pool import Policy, PolicyPool
-from pettingllms_trainers.rollout.scripted import play_reference
-from pettingllms_trainers.rollout.tree import EpisodeSpec
+from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.scripted import play_scripted_episode
+from pettingllms_trainers.rollout.tree import RolloutSpec
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Demonstration, Imitation, ImitationStep
 
@@ -24,7 +24,7 @@ _NOTE_EVERY = 25
 
 def collect_demonstrations(
     env: TextEnv[Any],
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, ModelPolicy],
     demonstrators: Mapping[str, Mapping[str, float]],
     *,
     num_episodes: int,
@@ -36,18 +36,18 @@ def collect_demonstrations(
         env: Training environment; it is not changed.
         policies: Role to the policy that is to learn the role; its tokenizer is used. Nothing is
             collected for other roles.
-        demonstrators: Role to reference policies with their weights, for every role of the team.
+        demonstrators: Role to scripted policies with their weights, for every role of the team.
         num_episodes: Episodes that are played.
         seed: Chooses levels and chance; the levels are others than those of train steps.
     """
     found: dict[str, list[Demonstration]] = defaultdict(list)
     for index in range(num_episodes):
-        spec = EpisodeSpec(
+        spec = RolloutSpec(
             index,
             derive_seed(seed, "demonstrated level", index),
             derive_seed(seed, "demonstration", index),
         )
-        for decision in play_reference(env, spec, demonstrators).decisions:
+        for decision in play_scripted_episode(env, spec, demonstrators).decisions:
             policy = policies.get(decision.role)
             if policy is None:
                 continue

@@ -31,7 +31,7 @@ def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
 
     Raises:
         PettingLLMsError: There is no such environment, it refuses an argument or cannot make
-            levels of this kind, or the configuration names a role or reference policy it lacks.
+            levels of this kind, or the configuration names a role or scripted policy it lacks.
     """
     env = pettingllms.make(config.env.id, checks=False, **config.env.kwargs)
     held_out = pettingllms.make(config.env.id, checks=False, **held_out_kwargs(config))
@@ -39,17 +39,17 @@ def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
     roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
     _check_roles(config, roles)
     known = env.reference_policies
-    _check_references("evaluation.references", config.evaluation.references, known)
+    _check_scripted("evaluation.scripted", config.evaluation.scripted, known)
     if config.warm_start.num_steps:
         demonstrators = config.warm_start.demonstrators
         missing = [role for role in roles if role not in demonstrators]
         if missing:
             raise ConfigError(
                 f"warm_start.demonstrators has no line for the role {missing[0]!r}; name a "
-                f"reference policy of {config.env.id} for every role: {', '.join(known)}"
+                f"scripted policy of {config.env.id} for every role: {', '.join(known)}"
             )
         for role, names in demonstrators.items():
-            _check_references(f"warm_start.demonstrators.{role}", list(names), known)
+            _check_scripted(f"warm_start.demonstrators.{role}", list(names), known)
     for one in (env, held_out):
         one.reset(seed=0)
     return env, held_out
@@ -86,10 +86,10 @@ def _check_roles(config: Config, roles: Sequence[str]) -> None:
         )
 
 
-def _check_references(key: str, names: Sequence[str], known: Sequence[str]) -> None:
+def _check_scripted(key: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"{key} names the reference policy {name!r}{suggestion(name, known)}; the "
+                f"{key} names the scripted policy {name!r}{suggestion(name, known)}; the "
                 f"environment has: {', '.join(known) or 'none'}"
             )

@@ -18,13 +18,20 @@ from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EnvironmentFailure
 
-__all__ = ["Branch", "Episode", "Episodes", "LocalEpisodes", "Situation", "local_episodes"]
+__all__ = [
+    "Branch",
+    "BranchingEpisode",
+    "EpisodeState",
+    "Episodes",
+    "LocalEpisodes",
+    "local_episodes",
+]
 
 ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Situation:
+class EpisodeState:
     """An episode between two actions: who acts next and what was reached."""
 
     agent: str
@@ -65,7 +72,7 @@ class Branch(NamedTuple):
     """Whether the task is solved after it."""
 
 
-class Episode:
+class BranchingEpisode:
     """One environment that is branched at every action and goes on with one branch.
 
     The prompt is read when the agent is selected, so it shows what team-mates did earlier in the
@@ -82,7 +89,7 @@ class Episode:
         self._env = env
         self._forks: list[TextEnv[Any]] = []
 
-    def start(self, env_seed: int) -> Situation:
+    def start(self, env_seed: int) -> EpisodeState:
         """Make the level of a seed."""
         with _env_failures():
             self._env.reset(seed=env_seed)
@@ -95,7 +102,7 @@ class Episode:
             self._forks = [self._stepped(text) for text in texts]
         return tuple(_branch(fork, agent) for fork in self._forks)
 
-    def follow(self, index: int) -> Situation:
+    def follow(self, index: int) -> EpisodeState:
         """Go on with one of the last branches; the others are gone."""
         self._env, self._forks = self._forks[index], []
         return self._situation()
@@ -110,14 +117,14 @@ class Episode:
         fork.step(text)
         return fork
 
-    def _situation(self) -> Situation:
+    def _situation(self) -> EpisodeState:
         env = self._env
         agent = env.agent_selection
         terminated, truncated = env.terminations[agent], env.truncations[agent]
         with _env_failures():
             messages = () if terminated or truncated else tuple(env.messages(agent))
             state_hash = env.state_hash()
-        return Situation(
+        return EpisodeState(
             agent=agent,
             turn=env.turn,
             messages=messages,
@@ -154,16 +161,16 @@ class Episodes(Protocol):
     `EnvironmentFailure` in the calls for its own episodes, and in no others.
     """
 
-    async def start(self, episode: int, env_seed: int) -> Situation:
-        """Begin an episode; see `Episode.start`."""
+    async def start(self, episode: int, env_seed: int) -> EpisodeState:
+        """Begin an episode; see `BranchingEpisode.start`."""
         ...
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
-        """Score texts of the acting agent; see `Episode.branch`."""
+        """Score texts of the acting agent; see `BranchingEpisode.branch`."""
         ...
 
-    async def follow(self, episode: int, index: int) -> Situation:
-        """Go on with one branch; see `Episode.follow`."""
+    async def follow(self, episode: int, index: int) -> EpisodeState:
+        """Go on with one branch; see `BranchingEpisode.follow`."""
         ...
 
     async def environment(self, episode: int) -> TextEnv[Any]:
@@ -194,24 +201,24 @@ class LocalEpisodes:
 
     def __init__(self, env: TextEnv[Any], num_threads: int = 0) -> None:
         self._env = env
-        self._episodes: dict[int, Episode] = {}
+        self._episodes: dict[int, BranchingEpisode] = {}
         self._threads = (
             ThreadPoolExecutor(num_threads, thread_name_prefix="pettingllms-env")
             if num_threads
             else None
         )
 
-    async def start(self, episode: int, env_seed: int) -> Situation:
+    async def start(self, episode: int, env_seed: int) -> EpisodeState:
         """See `Episodes.start`."""
         with _env_failures():
-            self._episodes[episode] = played = Episode(self._env.fork())
+            self._episodes[episode] = played = BranchingEpisode(self._env.fork())
         return await self._call(played.start, env_seed)
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
         """See `Episodes.branch`."""
         return await self._call(self._episodes[episode].branch, texts)
 
-    async def follow(self, episode: int, index: int) -> Situation:
+    async def follow(self, episode: int, index: int) -> EpisodeState:
         """See `Episodes.follow`."""
         return await self._call(self._episodes[episode].follow, index)
 

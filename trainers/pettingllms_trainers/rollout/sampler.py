@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.algorithm.groups import score_groups
+from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.tree import RolloutSettings, episode_specs, play_episodes
 from pettingllms_trainers.stopping import StopRequest
-from pettingllms_trainers.types import RolloutTree, Sampling
+from pettingllms_trainers.types import RolloutTree, SamplingSettings
 
 __all__ = ["Sample", "Sampler", "num_candidates_per_decision", "sampling_of"]
 
@@ -96,8 +96,8 @@ class Sampler:
         settings = RolloutSettings(
             num_candidates=num_candidates_per_decision(config),
             sampling={role: sampling_of(config, role) for role in self._config.roles},
-            advance=config.advance,
-            advance_temperature=config.advance_temperature,
+            branch_choice=config.branch_choice,
+            branch_temperature=config.branch_temperature,
         )
         return self._runner.run(
             play_episodes(self._episodes, self._pool, specs, settings, self._failures)
@@ -105,12 +105,14 @@ class Sampler:
 
     def _has_enough(self, trees: Sequence[RolloutTree]) -> bool:
         """Return whether every policy that is trained has as many useful groups as wanted."""
-        scored = score_groups(trees, Estimator(**self._config.advantage.model_dump()))
+        scored = score_decisions(trees, Estimator(**self._config.advantage.model_dump()))
         wanted = self._config.rollout.min_groups
-        return all(scored.num_comparisons.get(n, 0) >= wanted for n in self._pool.updaters())
+        return all(scored.num_groups.get(n, 0) >= wanted for n in self._pool.updaters())
 
 
-def sampling_of(config: RolloutConfig, role: str, temperature: float | None = None) -> Sampling:
+def sampling_of(
+    config: RolloutConfig, role: str, temperature: float | None = None
+) -> SamplingSettings:
     """Return how a role is sampled.
 
     Args:
@@ -121,7 +123,7 @@ def sampling_of(config: RolloutConfig, role: str, temperature: float | None = No
     own = config.per_role.get(role, RoleSamplingConfig())
     if temperature is None:
         temperature = config.temperature if own.temperature is None else own.temperature
-    return Sampling(
+    return SamplingSettings(
         temperature=temperature,
         max_completion_tokens=own.max_completion_tokens or config.max_completion_tokens,
         stop=config.stop if own.stop is None else own.stop,

@@ -1,4 +1,4 @@
-"""Episodes played by an environment's own reference policies, without any model."""
+"""Episodes played by an environment's own scripted policies, without any model."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.rollout.tree import EpisodeSpec
+from pettingllms_trainers.rollout.tree import RolloutSpec
 
-__all__ = ["ReferenceDecision", "ReferenceEpisode", "play_reference"]
+__all__ = ["ScriptedDecision", "ScriptedEpisode", "play_scripted_episode"]
 
 
-class ReferenceDecision(NamedTuple):
-    """What a reference policy was shown, what it wrote, and what it earned."""
+class ScriptedDecision(NamedTuple):
+    """What a scripted policy was shown, what it wrote, and what it earned."""
 
     role: str
     messages: Sequence[Mapping[str, str]]
@@ -23,34 +23,34 @@ class ReferenceDecision(NamedTuple):
     parse_error: str | None
 
 
-class ReferenceEpisode(NamedTuple):
-    """An episode that reference policies played."""
+class ScriptedEpisode(NamedTuple):
+    """An episode that scripted policies played."""
 
     initial_state_hash: str
-    decisions: tuple[ReferenceDecision, ...]
+    decisions: tuple[ScriptedDecision, ...]
     success: bool
     num_turns: int
 
 
-def play_reference(
-    env: TextEnv[Any], spec: EpisodeSpec, policies: Mapping[str, Mapping[str, float]]
-) -> ReferenceEpisode:
-    """Play one episode with reference policies.
+def play_scripted_episode(
+    env: TextEnv[Any], spec: RolloutSpec, policies: Mapping[str, Mapping[str, float]]
+) -> ScriptedEpisode:
+    """Play one episode with scripted policies.
 
     Args:
         env: Environment to take a fork of; it is not changed.
         spec: Which episode.
-        policies: Role to reference policies of the environment with their weights, for every
+        policies: Role to scripted policies of the environment with their weights, for every
             role; one is drawn anew for every action.
 
     Raises:
-        InvalidArgument: The environment has no such reference policy.
+        InvalidArgument: The environment has no such scripted policy.
     """
     env = env.fork()
     env.reset(seed=spec.env_seed)
     initial = env.state_hash()
     rng = random.Random(derive_seed(spec.seed, "reference"))
-    decisions: list[ReferenceDecision] = []
+    decisions: list[ScriptedDecision] = []
     agent, turn = env.agent_selection, env.turn
     while not (env.terminations[agent] or env.truncations[agent]):
         role, turn = role_of(agent), env.turn
@@ -60,7 +60,7 @@ def play_reference(
         env.step(text)
         info = env.infos[agent]
         decisions.append(
-            ReferenceDecision(role, messages, text, env.rewards[agent], info["parse_error"])
+            ScriptedDecision(role, messages, text, env.rewards[agent], info["parse_error"])
         )
         agent = env.agent_selection
-    return ReferenceEpisode(initial, tuple(decisions), env.infos[agent]["success"], turn + 1)
+    return ScriptedEpisode(initial, tuple(decisions), env.infos[agent]["success"], turn + 1)

@@ -6,26 +6,26 @@ import math
 import random
 from collections.abc import Sequence
 
-from pettingllms_trainers.config.algorithm import Advance
+from pettingllms_trainers.config.algorithm import BranchChoice
 
 __all__ = ["choose"]
 
 
 def choose(
-    rewards: Sequence[float], advance: Advance, temperature: float, rng: random.Random
+    rewards: Sequence[float], branch_choice: BranchChoice, temperature: float, rng: random.Random
 ) -> int:
     """Return the index of the candidate that an episode goes on with.
 
     Args:
         rewards: [K] rewards of the candidates, at least one.
-        advance: `greedy`: the best, the lowest index among equals; `random`: any;
+        branch_choice: `greedy`: the best, the lowest index among equals; `random`: any;
             `softmax`: with probability proportional to `exp(reward / temperature)`.
         temperature: Of `softmax`, above 0.
         rng: Source of chance.
     """
-    if advance == "greedy":
+    if branch_choice == "greedy":
         return rewards.index(max(rewards))
-    if advance == "random":
+    if branch_choice == "random":
         return rng.randrange(len(rewards))
     best = max(rewards)
     weights = [math.exp((reward - best) / temperature) for reward in rewards]

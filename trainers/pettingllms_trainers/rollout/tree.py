@@ -13,28 +13,28 @@ from typing import Any, NamedTuple
 from pettingllms import role_of
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.config.algorithm import Advance
+from pettingllms_trainers.config.algorithm import BranchChoice
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
-from pettingllms_trainers.policies.fixed import Player
-from pettingllms_trainers.policies.pool import Policy, PolicyPool
-from pettingllms_trainers.rollout.episode import Branch, Episodes, Situation
+from pettingllms_trainers.policies.fixed import FixedPolicy
+from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.selection import choose
 from pettingllms_trainers.types import (
     Candidate,
-    Completion,
+    Decision,
+    DecisionKey,
     GenerateRequest,
-    Group,
-    GroupKey,
     RolloutStatus,
     RolloutTree,
-    Sampling,
+    SamplingSettings,
+    TokenCompletion,
     TreeOutcome,
 )
 
 __all__ = [
-    "EpisodeSpec",
     "RolloutSettings",
+    "RolloutSpec",
     "episode_specs",
     "play_episodes",
 ]
@@ -46,15 +46,15 @@ class RolloutSettings:
 
     num_candidates: int
     """K: candidates of every decision."""
-    sampling: Mapping[str, Sampling]
+    sampling: Mapping[str, SamplingSettings]
     """How completions are drawn, by role."""
-    advance: Advance = "greedy"
+    branch_choice: BranchChoice = "greedy"
     """Which candidate the episode goes on with."""
-    advance_temperature: float = 1.0
+    branch_temperature: float = 1.0
     """Divides the rewards of `softmax`; in units of reward, above 0."""
 
 
-class EpisodeSpec(NamedTuple):
+class RolloutSpec(NamedTuple):
     """Which episode to play: level and chance are fixed by it."""
 
     episode: int
@@ -73,7 +73,7 @@ def episode_specs(
     num_levels: int,
     num_trajectories: int = 1,
     num_played: int = 0,
-) -> list[EpisodeSpec]:
+) -> list[RolloutSpec]:
     """Return `num_trajectories` episodes of each of some levels of a train step.
 
     Args:
@@ -85,7 +85,7 @@ def episode_specs(
         num_played: Levels of the step that come before these.
     """
     return [
-        EpisodeSpec(
+        RolloutSpec(
             episode=level * num_trajectories + trajectory,
             env_seed=derive_seed(seed, "level", first_level + level),
             seed=derive_seed(seed, "episode", step, level, trajectory),
@@ -98,7 +98,7 @@ def episode_specs(
 async def play_episodes(
     episodes: Episodes,
     pool: PolicyPool,
-    specs: Sequence[EpisodeSpec],
+    specs: Sequence[RolloutSpec],
     settings: RolloutSettings,
     failures: FailureLog,
 ) -> list[RolloutTree]:
@@ -147,7 +147,7 @@ class _Rollout:
         self,
         episodes: Episodes,
         pool: PolicyPool,
-        spec: EpisodeSpec,
+        spec: RolloutSpec,
         settings: RolloutSettings,
         failures: FailureLog,
     ) -> None:
@@ -157,7 +157,7 @@ class _Rollout:
         self._settings = settings
         self._failures = failures
         self._initial_hash = ""
-        self._nodes: list[Group] = []
+        self._decisions: list[Decision] = []
         self._returns: dict[str, float] = {}
         self.num_candidates = 0
         self.num_dropped = 0
@@ -187,15 +187,15 @@ class _Rollout:
             terminated=situation.terminated,
             truncated=situation.truncated,
             returns=self._returns,
-            num_turns=1 + max(group.key.turn for group in self._nodes),
+            num_turns=1 + max(group.key.turn for group in self._decisions),
         )
 
-    async def _decide(self, situation: Situation) -> Situation:
+    async def _decide(self, situation: EpisodeState) -> EpisodeState:
         """Branch at the selected agent and go on with one branch."""
-        episode, node = self._spec.episode, len(self._nodes)
+        episode, decision = self._spec.episode, len(self._decisions)
         role = role_of(situation.agent)
         policy = self._pool.for_role(role)
-        if isinstance(policy, Player):
+        if isinstance(policy, FixedPolicy):
             prompt_ids, completions = (), [await self._answer(policy, situation)]
         else:
             prompt_ids = policy.encode(situation.messages)
@@ -203,13 +203,13 @@ class _Rollout:
         branches = await self._episodes.branch(episode, [c.text for c in completions])
         chosen = choose(
             [branch.reward for branch in branches],
-            self._settings.advance,
-            self._settings.advance_temperature,
-            random.Random(derive_seed(self._spec.seed, "advance", node)),
+            self._settings.branch_choice,
+            self._settings.branch_temperature,
+            random.Random(derive_seed(self._spec.seed, "advance", len(self._decisions))),
         )
-        self._nodes.append(
-            Group(
-                key=GroupKey(episode, node, situation.agent, situation.turn),
+        self._decisions.append(
+            Decision(
+                key=DecisionKey(episode, decision, situation.agent, situation.turn),
                 role=role,
                 policy=policy.name,
                 prompt_ids=prompt_ids,
@@ -221,27 +221,29 @@ class _Rollout:
         )
         return await self._episodes.follow(episode, chosen)
 
-    async def _sample(self, policy: Policy, role: str, prompt: tuple[int, ...]) -> list[Completion]:
+    async def _sample(
+        self, policy: ModelPolicy, role: str, prompt: tuple[int, ...]
+    ) -> list[TokenCompletion]:
         """Return candidates of an engine."""
         request = GenerateRequest(
             prompt_ids=prompt,
             num_candidates=self._settings.num_candidates,
             sampling=self._settings.sampling[role],
-            seed=derive_seed(self._spec.seed, "sample", len(self._nodes)),
+            seed=derive_seed(self._spec.seed, "sample", len(self._decisions)),
         )
         with _sampling_failures():
             return await policy.batcher.sample(request)
 
-    async def _answer(self, player: Player, situation: Situation) -> Completion:
-        """Return the answer of a player."""
+    async def _answer(self, policy: FixedPolicy, situation: EpisodeState) -> TokenCompletion:
+        """Return the answer of a fixed policy."""
         env = await self._episodes.environment(self._spec.episode)
         agent = situation.agent
         sampling = self._settings.sampling[role_of(agent)]
-        seed = derive_seed(self._spec.seed, "sample", len(self._nodes))
-        with _sampling_failures(f"failures of {player.name}"):
-            return await player.answer(situation.messages, agent, env, sampling, seed)
+        seed = derive_seed(self._spec.seed, "sample", len(self._decisions))
+        with _sampling_failures(f"failures of {policy.name}"):
+            return await policy.answer(situation.messages, agent, env, sampling, seed)
 
-    def _usable(self, completions: Sequence[Completion]) -> list[Completion]:
+    def _usable(self, completions: Sequence[TokenCompletion]) -> list[TokenCompletion]:
         """Return the completions that can be scored and trained on; count the others."""
         num_wanted = self._settings.num_candidates
         usable = [completion for completion in completions if _is_whole(completion)]
@@ -263,7 +265,7 @@ class _Rollout:
             episode=self._spec.episode,
             env_seed=self._spec.env_seed,
             initial_state_hash=self._initial_hash,
-            nodes=tuple(self._nodes),
+            decisions=tuple(self._decisions),
             outcome=outcome,
         )
 
@@ -289,10 +291,10 @@ def _sampling_failures(kind: str = "") -> Iterator[None]:
         raise _SamplingFailed(f"{type(error).__name__}: {error}", kind) from error
 
 
-def _is_whole(completion: Completion) -> bool:
+def _is_whole(completion: TokenCompletion) -> bool:
     logprobs = completion.logprobs
     return 0 < len(completion.token_ids) == len(logprobs) and all(map(math.isfinite, logprobs))
 
 
-def _candidate(completion: Completion, branch: Branch) -> Candidate:
+def _candidate(completion: TokenCompletion, branch: Branch) -> Candidate:
     return Candidate(completion=completion, **branch._asdict())

@@ -12,7 +12,7 @@ from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.sampler import Sampler
-from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.held_out import HeldOutSet
 from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.runs.train import Trainer
@@ -26,7 +26,7 @@ def build_trainer(
     environments: tuple[TextEnv[Any], TextEnv[Any]],
     pool: PolicyPool,
     recorder: Recorder,
-    files: RunFiles,
+    files: RunDirectory,
     *,
     episodes: tuple[Episodes, Episodes],
     stop: StopRequest,

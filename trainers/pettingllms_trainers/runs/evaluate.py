@@ -15,16 +15,17 @@ from pettingllms.seeding import derive_seed
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.scripted import play_reference
-from pettingllms_trainers.rollout.tree import EpisodeSpec, RolloutSettings, play_episodes
-from pettingllms_trainers.types import RolloutStatus, RolloutTree, Sampling
+from pettingllms_trainers.rollout.scripted import play_scripted_episode
+from pettingllms_trainers.rollout.tree import RolloutSettings, RolloutSpec, play_episodes
+from pettingllms_trainers.types import RolloutStatus, RolloutTree, SamplingSettings
 
 __all__ = [
     "Arm",
     "RoleFigures",
     "evaluate_policies",
-    "evaluate_references",
+    "evaluate_scripted",
     "held_out_specs",
+    "is_scripted",
 ]
 
 
@@ -45,7 +46,7 @@ class Arm:
     """Result of one way to play the held-out levels."""
 
     name: str
-    """`greedy`, `sampled`, `swapped`, or `reference:NAME`."""
+    """`greedy`, `sampled`, `swapped`, or `scripted:NAME`."""
     num_episodes: int
     """Levels that were played."""
     num_success: int
@@ -88,10 +89,15 @@ class Arm:
         return values
 
 
-def held_out_specs(num_episodes: int, seed: int) -> list[EpisodeSpec]:
+def is_scripted(name: str) -> bool:
+    """Return whether a name of an evaluation is that of a scripted policy, of an old run too."""
+    return name.startswith(("scripted:", "reference:"))
+
+
+def held_out_specs(num_episodes: int, seed: int) -> list[RolloutSpec]:
     """Return the episodes of the held-out set: those of `pettingllms eval` with this seed."""
     return [
-        EpisodeSpec(index, level_seed(seed, index), derive_seed(seed, "held-out", index))
+        RolloutSpec(index, level_seed(seed, index), derive_seed(seed, "held-out", index))
         for index in range(num_episodes)
     ]
 
@@ -100,8 +106,8 @@ async def evaluate_policies(
     name: str,
     episodes: Episodes,
     pool: PolicyPool,
-    specs: Sequence[EpisodeSpec],
-    sampling: Mapping[str, Sampling],
+    specs: Sequence[RolloutSpec],
+    sampling: Mapping[str, SamplingSettings],
     failures: FailureLog,
 ) -> Arm:
     """Play the held-out levels with policies, one sample per decision.
@@ -121,9 +127,9 @@ async def evaluate_policies(
     trees = await play_episodes(episodes, pool, specs, settings, failures)
     actions: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for tree in trees:
-        for node in tree.nodes:
-            candidate = node.candidates[0]
-            actions[node.role].append((candidate.reward, candidate.parse_error is not None))
+        for decision in tree.decisions:
+            candidate = decision.candidates[0]
+            actions[decision.role].append((candidate.reward, candidate.parse_error is not None))
     return _arm(
         name,
         successes=[_is_solved(tree) for tree in trees],
@@ -134,24 +140,25 @@ async def evaluate_policies(
     )
 
 
-def evaluate_references(
-    env: TextEnv[Any], specs: Sequence[EpisodeSpec], names: Sequence[str], roles: Sequence[str]
+def evaluate_scripted(
+    env: TextEnv[Any], specs: Sequence[RolloutSpec], names: Sequence[str], roles: Sequence[str]
 ) -> list[Arm]:
-    """Play the held-out levels with reference policies, each in all roles.
+    """Play the held-out levels with scripted policies, each in all roles.
 
     Args:
         env: Environment of the held-out split; it is not changed.
         specs: The held-out set.
-        names: Reference policies of the environment.
+        names: Scripted policies of the environment.
         roles: Roles of the team.
 
     Raises:
-        InvalidArgument: The environment has no such reference policy.
+        InvalidArgument: The environment has no such scripted policy.
     """
     arms: list[Arm] = []
     for name in names:
         episodes = [
-            play_reference(env, spec, {role: {name: 1.0} for role in roles}) for spec in specs
+            play_scripted_episode(env, spec, {role: {name: 1.0} for role in roles})
+            for spec in specs
         ]
         actions: dict[str, list[tuple[float, bool]]] = defaultdict(list)
         for episode in episodes:
@@ -159,7 +166,7 @@ def evaluate_references(
                 actions[decision.role].append((decision.reward, decision.parse_error is not None))
         arms.append(
             _arm(
-                f"reference:{name}",
+                f"scripted:{name}",
                 successes=[episode.success for episode in episodes],
                 num_turns=[episode.num_turns for episode in episodes],
                 num_failed=0,

@@ -11,7 +11,7 @@ from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import CheckpointError, ConfigError, OutputDirError
 from pettingllms_trainers.files import whole_directory
 from pettingllms_trainers.runs.checkpoint import load_checkpoint
-from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.folder import RunDirectory
 
 __all__ = ["export_policy"]
 
@@ -44,7 +44,7 @@ def export_policy(
             to merge.
     """
     _check_target(directory)
-    files = RunFiles(run)
+    files = RunDirectory(run)
     if not files.config.is_file():
         raise CheckpointError(f"{run} holds no run: it has no {files.config.name}")
     config = load_config(files.config)

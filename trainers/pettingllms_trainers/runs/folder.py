@@ -25,12 +25,12 @@ from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
 
-__all__ = ["RunFiles"]
+__all__ = ["RunDirectory"]
 
 _LINE_FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 
 
-class RunFiles:
+class RunDirectory:
     """The files of one run."""
 
     def __init__(self, directory: Path) -> None:

@@ -16,7 +16,7 @@ from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.runs.evaluate import (
     Arm,
     evaluate_policies,
-    evaluate_references,
+    evaluate_scripted,
     held_out_specs,
 )
 
@@ -54,11 +54,11 @@ class HeldOutSet:
         temperatures = {"greedy": 0.0, "sampled": self._config.evaluation.temperature}
         return {name: self._play(name, pool, value) for name, value in temperatures.items()}
 
-    def play_references(self) -> dict[str, Arm]:
-        """Play with the reference policies that the configuration names."""
+    def play_scripted(self) -> dict[str, Arm]:
+        """Play with the scripted policies that the configuration names."""
         roles = list(dict.fromkeys(map(role_of, self._env.possible_agents)))
-        names = self._config.evaluation.references
-        return {arm.name: arm for arm in evaluate_references(self._env, self._specs, names, roles)}
+        names = self._config.evaluation.scripted
+        return {arm.name: arm for arm in evaluate_scripted(self._env, self._specs, names, roles)}
 
     def play_swapped(self, pool: PolicyPool) -> dict[str, Arm]:
         """Play greedily with the policies of each other's roles; nothing for a shared policy."""

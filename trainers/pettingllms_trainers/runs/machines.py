@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.fixed import Player
+from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.episode import Episodes, local_episodes
@@ -21,11 +21,11 @@ __all__ = ["Machines", "open_machines"]
 class Machines(Protocol):
     """Builds what computes."""
 
-    def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
+    def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
         """Load the models, start the engines and return who plays which role.
 
         Args:
-            players: Policies without weights.
+            fixed_policies: Policies without weights.
 
         Raises:
             PettingLLMsError: A model cannot be loaded, or an engine not be started.
@@ -60,7 +60,7 @@ class ThisProcess:
     def __init__(self, config: Config, ranks: Ranks) -> None:
         self._config, self._ranks = config, ranks
 
-    def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
+    def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
         """See `Machines.build_pool`."""
         # Imported here: torch and transformers take seconds, and bad input needs neither.
         from pettingllms_trainers.backends.build import (
@@ -71,7 +71,7 @@ class ThisProcess:
 
         prepare_libraries(self._config)
         policies = build_policies(self._config, self._ranks)
-        return build_pool(self._config, policies, players, self._ranks)
+        return build_pool(self._config, policies, fixed_policies, self._ranks)
 
     def build_episodes(
         self, environments: tuple[TextEnv[Any], TextEnv[Any]]

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from pettingllms_trainers.algorithm.groups import ScoredGroups
+from pettingllms_trainers.algorithm.groups import ScoredDecisions
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.types import RolloutStatus, RolloutTree, UpdateStats
 
@@ -31,22 +31,22 @@ METRICS: Mapping[str, str] = {
     "rollout/num_trees": "Rollouts of the step that can be used.",
     "rollout/num_failed_trees": "Rollouts left out because generation or the environment failed.",
     "rollout/num_failed_candidates": "Candidates left out because generation failed.",
-    "rollout/num_player_actions": "Actions of roles that are played without weights: one each, not "
-    "compared and not trained.",
+    "rollout/num_fixed_actions": "Actions of fixed policies: one per decision, not compared and "
+    "not trained.",
     "rollout/num_refills": "Rounds of further levels, played because a policy had too few groups "
     "whose rewards differ.",
-    "rollout/success": "Share of rollouts whose followed path solves the task. With greedy advance "
-    "this is best-of-K: no learning curve.",
+    "rollout/success": "Share of rollouts whose followed path solves the task. With a greedy "
+    "branch choice this is best-of-K, not a learning curve.",
     "rollout/num_turns": "Mean number of turns of a rollout.",
     "rollout/num_completion_tokens": "Sampled tokens of the step.",
     "role/<role>/reward": "Mean reward of the role's candidates, alpha * team + local.",
     "role/<role>/team": "Mean team part of that reward, alpha included.",
     "role/<role>/local": "Mean local part of that reward.",
     "role/<role>/parse_errors": "Share of the role's candidates that could not be read.",
-    "role/<role>/cut_off": "Share of the role's candidates that reached the token limit.",
+    "role/<role>/truncated": "Share of the role's candidates that reached the token limit.",
     "role/<role>/num_tokens": "Mean tokens of the role's candidates.",
-    "role/<role>/num_groups": "Groups of the role.",
-    "role/<role>/groups_used": "Share of the role's groups whose rewards differ; the others are "
+    "role/<role>/num_decisions": "Groups of the role.",
+    "role/<role>/decisions_used": "Share of the role's groups whose rewards differ; the others are "
     "dropped.",
     "loss/<policy>/loss": "Loss that is minimised, all terms included.",
     "loss/<policy>/policy_loss": "Clipped surrogate part of the loss.",
@@ -138,7 +138,7 @@ def checked(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def rollout_metrics(
-    trees: Sequence[RolloutTree], scored: ScoredGroups, num_candidates: int
+    trees: Sequence[RolloutTree], scored: ScoredDecisions, num_candidates: int
 ) -> dict[str, float]:
     """Return the metrics of the rollouts of a train step.
 
@@ -148,34 +148,34 @@ def rollout_metrics(
         num_candidates: Candidates that were asked for per decision.
     """
     usable = [tree for tree in trees if tree.status is RolloutStatus.OK]
-    nodes = [node for tree in usable for node in tree.nodes]
-    sampled = [node for node in nodes if node.prompt_ids]
+    decisions = [decision for tree in usable for decision in tree.decisions]
+    sampled = [decision for decision in decisions if decision.prompt_ids]
     outcomes = [tree.outcome for tree in usable if tree.outcome is not None]
     metrics: dict[str, float] = {
         "rollout/num_trees": len(usable),
         "rollout/num_failed_trees": len(trees) - len(usable),
         "rollout/num_failed_candidates": sum(num_candidates - len(n.candidates) for n in sampled),
-        "rollout/num_player_actions": len(nodes) - len(sampled),
+        "rollout/num_fixed_actions": len(decisions) - len(sampled),
         "rollout/success": _mean(outcome.success for outcome in outcomes),
         "rollout/num_turns": _mean(outcome.num_turns for outcome in outcomes),
         "rollout/num_completion_tokens": num_sampled_tokens(trees),
     }
     candidates = defaultdict(list)
-    for node in nodes:
-        candidates[node.role] += node.candidates
+    for decision in decisions:
+        candidates[decision.role] += decision.candidates
     for role, found in candidates.items():
         values = {
             "reward": _mean(c.reward for c in found),
             "team": _mean(c.team for c in found),
             "local": _mean(c.local for c in found),
             "parse_errors": _mean(c.parse_error is not None for c in found),
-            "cut_off": _mean(c.completion.finish_reason == "length" for c in found),
+            "truncated": _mean(c.completion.finish_reason == "length" for c in found),
         }
-        if role in scored.num_groups:  # not of a player
+        if role in scored.num_decisions:  # not of a fixed policy
             values |= {
                 "num_tokens": _mean(len(c.completion.token_ids) for c in found),
-                "num_groups": scored.num_groups[role],
-                "groups_used": scored.num_used.get(role, 0) / scored.num_groups[role],
+                "num_decisions": scored.num_decisions[role],
+                "decisions_used": scored.num_used.get(role, 0) / scored.num_decisions[role],
             }
         metrics |= {f"role/{role}/{name}": value for name, value in values.items()}
     return metrics
@@ -186,8 +186,8 @@ def num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
     return sum(
         len(candidate.completion.token_ids)
         for tree in trees
-        for node in tree.nodes
-        for candidate in node.candidates
+        for decision in tree.decisions
+        for candidate in decision.candidates
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from pettingllms_trainers.runs.evaluate import is_scripted
+
 __all__ = ["plot_learning_curve"]
 
 _CURVES = {"greedy": "#1b6ca8", "sampled": "#d1495b"}
@@ -15,7 +17,7 @@ _LINES = ("--", ":", "-.")
 
 
 def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draw held-out success over train steps, with 95 % intervals and the reference lines.
+    """Draw held-out success over train steps, with 95 % intervals, and scripted policies as lines.
 
     Args:
         path: PNG file to write.
@@ -47,14 +49,14 @@ def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], ti
             alpha=0.15,
             linewidth=0,
         )
-    references = [name for name in evaluations[0]["arms"] if name.startswith("reference:")]
-    for index, name in enumerate(references):
+    scripted = filter(is_scripted, evaluations[0]["arms"])
+    for index, name in enumerate(scripted):
         axes.axhline(
             100 * evaluations[0]["arms"][name]["success"],
             color="#666666",
             linestyle=_LINES[index % len(_LINES)],
             linewidth=1,
-            label=name.replace("reference:", "reference policy: "),
+            label=f"scripted policy: {name.partition(':')[2]}",
         )
     axes.set_xlabel("train step")
     axes.set_ylabel("held-out success (%)")

@@ -13,12 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["LiveProgress", "PlainProgress", "Progress", "SilentProgress", "progress_view"]
+__all__ = ["LiveProgress", "PlainProgress", "ProgressView", "SilentProgress", "progress_view"]
 
 _NUM_ROWS = 12
 
 
-class Progress(Protocol):
+class ProgressView(Protocol):
     """Shows how a run goes on; used as a context."""
 
     def __enter__(self) -> Self:
@@ -159,7 +159,7 @@ def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
             cells["held-out"] = f"{100 * value:.1f}%"
         elif kind == "role" and figure == "reward":
             cells[f"{subject} reward"] = f"{value:+.3f}"
-        elif kind == "role" and figure == "groups_used":
+        elif kind == "role" and figure == "decisions_used":
             cells[f"{subject} used"] = f"{100 * value:.0f}%"
         elif kind == "loss" and figure == "entropy":
             cells[f"{subject} entropy"] = f"{value:.2f}"
@@ -170,7 +170,7 @@ def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
 
 def progress_view(
     kind: Literal["auto", "live", "plain", "off"], console: Console, num_steps: int
-) -> Progress:
+) -> ProgressView:
     """Return the view a configuration asks for; `auto` is live on a terminal, else plain."""
     if kind == "off":
         return SilentProgress()

@@ -6,17 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pettingllms_trainers.algorithm.groups import ScoredGroups
+from pettingllms_trainers.algorithm.groups import ScoredDecisions
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.evaluate import Arm
-from pettingllms_trainers.runs.folder import RunFiles
+from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.metrics import checked
 from pettingllms_trainers.runs.plots import plot_learning_curve
-from pettingllms_trainers.runs.progress import Progress
+from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.report import build_report
-from pettingllms_trainers.runs.trackers import Boards
+from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.runs.tree_json import tree_to_json
 from pettingllms_trainers.types import RolloutTree
 
@@ -30,19 +30,21 @@ class Recorder:
         files: Where to.
         config: The run's configuration.
         progress: What people see meanwhile.
-        boards: Get the metrics too.
+        trackers: Get the metrics too.
     """
 
-    def __init__(self, files: RunFiles, config: Config, progress: Progress, boards: Boards) -> None:
+    def __init__(
+        self, files: RunDirectory, config: Config, progress: ProgressView, trackers: Trackers
+    ) -> None:
         self._files = files
         self._config = config
         self._progress = progress
-        self._boards = boards
+        self._trackers = trackers
 
     def start_at(self, step: int) -> None:
         """Forget what was written after a step, -1 for everything."""
         self._files.forget_after(step)
-        self._boards.start_at(step)
+        self._trackers.start_at(step)
 
     def note(self, text: str) -> None:
         """Tell people what happens outside train steps."""
@@ -55,16 +57,16 @@ class Recorder:
             TrainerError: A value is not finite.
         """
         self._files.append(self._files.metrics, step, checked(metrics))
-        self._boards.write(step, metrics)
+        self._trackers.write(step, metrics)
         if step > 0:
             self._progress.step(step, metrics)
 
-    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredGroups) -> None:
+    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions) -> None:
         """Write some rollout trees of a train step, when the configuration wants them."""
         logging = self._config.logging
         if logging.rollouts_every and step % logging.rollouts_every == 0:
             for tree in trees[: logging.num_rollouts]:
-                self._files.append(self._files.rollouts, step, tree_to_json(tree, scored.groups))
+                self._files.append(self._files.rollouts, step, tree_to_json(tree, scored.decisions))
 
     def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
         """Write a held-out evaluation."""
@@ -101,7 +103,7 @@ class SilentRecorder(Recorder):
         """Check the metrics; see `Recorder.metrics`."""
         checked(metrics)
 
-    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredGroups) -> None:
+    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions) -> None:
         """Do nothing."""
 
     def evaluation(self, step: int, line: Mapping[str, Any]) -> None:

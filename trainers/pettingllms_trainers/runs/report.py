@@ -1,4 +1,4 @@
-"""What a run achieved: held-out figures before and after training, beside reference policies."""
+"""What a run achieved: held-out figures before and after training, beside scripted policies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
+
+from pettingllms_trainers.runs.evaluate import is_scripted
 
 __all__ = ["build_report", "report_table"]
 
@@ -20,13 +22,13 @@ def build_report(
         final_arms: Arms that were played after training only.
     """
     first, last = evaluations[0], evaluations[-1]
-    references = {n: arm for n, arm in first["arms"].items() if n.startswith("reference:")}
+    scripted = {n: arm for n, arm in first["arms"].items() if is_scripted(n)}
     return {
         "manifest": first["manifest"],
         "num_episodes": first["num_episodes"],
         "before": {"step": first["step"], "arms": _policies(first)},
         "after": {"step": last["step"], "arms": {**_policies(last), **final_arms}},
-        "references": references,
+        "scripted": scripted,
     }
 
 
@@ -47,13 +49,13 @@ def report_table(report: Mapping[str, Any]) -> Table:
     }
     for name, arm in after.items():
         table.add_row(labels.get(name, name), _share(before.get(name)), _share(arm))
-    for name, arm in report["references"].items():
-        table.add_row(f"reference policy {name.removeprefix('reference:')}", _share(arm), "same")
+    for name, arm in report["scripted"].items():
+        table.add_row(f"scripted policy {name.partition(':')[2]}", _share(arm), "same")
     return table
 
 
 def _policies(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: arm for n, arm in line["arms"].items() if not n.startswith("reference:")}
+    return {n: arm for n, arm in line["arms"].items() if not is_scripted(n)}
 
 
 def _share(arm: Mapping[str, Any] | None) -> str:

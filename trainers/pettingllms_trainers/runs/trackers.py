@@ -14,13 +14,13 @@ from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.files import write_atomically
 
-__all__ = ["Boards", "check_boards"]
+__all__ = ["Trackers", "check_trackers"]
 
 _RUN_ID = "wandb_run_id.txt"
 
 
-def check_boards(logging: LoggingConfig) -> None:
-    """Find out whether the boards that a configuration asks for can be used.
+def check_trackers(logging: LoggingConfig) -> None:
+    """Find out whether the trackers that a configuration asks for can be used.
 
     Raises:
         ConfigError: A package is missing.
@@ -32,8 +32,8 @@ def check_boards(logging: LoggingConfig) -> None:
         )
 
 
-class Boards:
-    """The boards of a run, open while this object is used as a context.
+class Trackers:
+    """The trackers of a run, open while this object is used as a context.
 
     Args:
         directory: That of the run.

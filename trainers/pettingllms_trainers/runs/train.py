@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.algorithm.advantage import Estimator
-from pettingllms_trainers.algorithm.groups import score_groups, training_groups
+from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.demonstrations import WarmStart
@@ -79,7 +79,7 @@ class Trainer:
             updater.load_state(checkpoint.policies[name])
         self.sampler.num_levels_used = checkpoint.num_levels_used
         self.pool.push_weights()
-        self.recorder.note(f"going on after train step {checkpoint.step}")
+        self.recorder.note(f"continuing after train step {checkpoint.step}")
         return checkpoint.step
 
     def _begin(self) -> None:
@@ -107,9 +107,9 @@ class Trainer:
 
     def _learn(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
         """Update every policy on its groups."""
-        scored = score_groups(trees, Estimator(**self.config.advantage.model_dump()))
+        scored = score_decisions(trees, Estimator(**self.config.advantage.model_dump()))
         self.recorder.rollouts(step, trees, scored)
-        data = training_groups(scored.groups)
+        data = training_groups(scored.decisions)
         self.pool.release_engines()
         started = time.perf_counter()
         stats = self.pool.update(data)
@@ -129,7 +129,7 @@ class Trainer:
         started = time.perf_counter()
         arms = self.held_out.play(self.pool)
         if step == 0:
-            arms |= self.held_out.play_references()
+            arms |= self.held_out.play_scripted()
         self.pool.take_generate_s()
         self.recorder.evaluation(step, self.held_out.line(arms))
         figures = {name: value for arm in arms.values() for name, value in arm.metrics().items()}

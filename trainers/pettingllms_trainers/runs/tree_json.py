@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from pettingllms_trainers.types import Group, GroupKey, RolloutTree
+from pettingllms_trainers.types import Decision, RolloutTree
 
 __all__ = ["tree_to_json"]
 
 
-def tree_to_json(tree: RolloutTree, scored: Iterable[Group] = ()) -> dict[str, Any]:
+def tree_to_json(tree: RolloutTree, scored: Iterable[Decision] = ()) -> dict[str, Any]:
     """Return a rollout tree as JSON data; token ids are left out.
 
     Args:
         tree: The tree.
         scored: Groups with advantages; those of other trees are ignored.
     """
-    by_key = {group.key: group for group in scored}
+    scored_ones = {decision.key: decision for decision in scored}
     return {
         "episode": tree.episode,
         "env_seed": tree.env_seed,
@@ -26,17 +26,17 @@ def tree_to_json(tree: RolloutTree, scored: Iterable[Group] = ()) -> dict[str, A
         "status": str(tree.status),
         "cause": tree.cause,
         "outcome": None if tree.outcome is None else asdict(tree.outcome),
-        "nodes": [_node(by_key.get(node.key, node), node.key) for node in tree.nodes],
+        "decisions": [_decision(scored_ones.get(own.key, own)) for own in tree.decisions],
     }
 
 
-def _node(group: Group, key: GroupKey) -> dict[str, Any]:
+def _decision(decision: Decision) -> dict[str, Any]:
     return {
-        "agent": key.agent,
-        "turn": key.turn,
-        "policy": group.policy,
-        "observation": group.observation,
-        "chosen": group.chosen,
+        "agent": decision.key.agent,
+        "turn": decision.key.turn,
+        "policy": decision.policy,
+        "observation": decision.observation,
+        "chosen": decision.chosen,
         "candidates": [
             {
                 "text": candidate.completion.text,
@@ -49,6 +49,6 @@ def _node(group: Group, key: GroupKey) -> dict[str, Any]:
                 "success": candidate.success,
                 "advantage": candidate.advantage,
             }
-            for candidate in group.candidates
+            for candidate in decision.candidates
         ],
     }

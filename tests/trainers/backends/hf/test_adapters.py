@@ -21,8 +21,8 @@ from pettingllms_trainers.types import (
     Demonstration,
     GenerateRequest,
     Imitation,
-    SampledCompletion,
-    Sampling,
+    SamplingSettings,
+    TrainingCompletion,
     TrainingGroup,
 )
 
@@ -75,7 +75,7 @@ def add(base, name="tool", seed=0, lora=None, **arguments):
 
 def requests(count=4, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    sampling = Sampling(max_completion_tokens=8)
+    sampling = SamplingSettings(max_completion_tokens=8)
     return [
         GenerateRequest(
             prompt_ids=tuple(torch.randint(4, 90, (5 + index,), generator=generator).tolist()),
@@ -94,7 +94,7 @@ def sample(policy, seed=0):
             role="tool",
             prompt_ids=request.prompt_ids,
             completions=tuple(
-                SampledCompletion(c.token_ids, c.logprobs, float(k - 1))
+                TrainingCompletion(c.token_ids, c.logprobs, float(k - 1))
                 for k, c in enumerate(completions)
             ),
         )

@@ -13,7 +13,7 @@ from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.config import EngineConfig, OptimizerConfig
-from pettingllms_trainers.types import Demonstration, GenerateRequest, Imitation, Sampling
+from pettingllms_trainers.types import Demonstration, GenerateRequest, Imitation, SamplingSettings
 
 torch.set_num_threads(1)  # several at once are slower on models this small
 
@@ -56,7 +56,7 @@ def test_demonstrations_are_learned(directory):
     assert history[-1].loss < history[0].loss / 5
     policy = TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
     policy.model = model
-    sampling = Sampling(temperature=0, max_completion_tokens=4)
+    sampling = SamplingSettings(temperature=0, max_completion_tokens=4)
     asked = demonstrations(20)
     requests = [
         GenerateRequest(prompt_ids=d.prompt_ids, num_candidates=1, sampling=sampling, seed=0)

@@ -25,7 +25,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import GenerationError
-from pettingllms_trainers.types import GenerateRequest, Sampling
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 torch.set_num_threads(1)  # several at once are slower on models this small
 
@@ -85,7 +85,7 @@ def make_requests(count, *, lengths=(3, 20), candidates=(1, 2, 5), seed=0, **sam
         GenerateRequest(
             prompt_ids=tuple(rng.randrange(4, V) for _ in range(rng.randint(*lengths))),
             num_candidates=rng.choice(candidates),
-            sampling=Sampling(**sampling),
+            sampling=SamplingSettings(**sampling),
             seed=rng.randrange(2**40),
         )
         for _ in range(count)
@@ -298,7 +298,7 @@ def test_a_completion_may_fill_the_context_to_the_last_token(policy):
         GenerateRequest(
             prompt_ids=prompt,
             num_candidates=6,
-            sampling=Sampling(max_completion_tokens=limit),
+            sampling=SamplingSettings(max_completion_tokens=limit),
             seed=0,
         )
         for prompt, limit in zip(prompts, (20, 60), strict=True)
@@ -308,7 +308,7 @@ def test_a_completion_may_fill_the_context_to_the_last_token(policy):
 
 
 def request_with(**changes):
-    values = {"prompt_ids": (5, 6), "num_candidates": 1, "sampling": Sampling(), "seed": 0}
+    values = {"prompt_ids": (5, 6), "num_candidates": 1, "sampling": SamplingSettings(), "seed": 0}
     return GenerateRequest(**(values | changes))
 
 
@@ -320,7 +320,7 @@ def request_with(**changes):
         ({"prompt_ids": (5, -1)}, "prompt_ids"),
         ({"num_candidates": 0}, "num_candidates"),
         ({"prompt_ids": (5,) * 60}, f"at most {CONTEXT} tokens together"),
-        ({"sampling": Sampling(temperature=-1)}, "temperature"),
+        ({"sampling": SamplingSettings(temperature=-1)}, "temperature"),
     ],
 )
 def test_impossible_requests_are_refused_before_anything_is_computed(policy, changes, message):

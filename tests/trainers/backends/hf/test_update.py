@@ -18,7 +18,12 @@ from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updating import TrainingSettings, learning_rate
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
-from pettingllms_trainers.types import GenerateRequest, SampledCompletion, Sampling, TrainingGroup
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    SamplingSettings,
+    TrainingCompletion,
+    TrainingGroup,
+)
 
 torch.set_num_threads(1)  # several at once are slower on models this small
 
@@ -79,7 +84,7 @@ def sample_groups(policy, count=6, seed=0, temperature=1.0):
         GenerateRequest(
             prompt_ids=tuple(rng.randrange(4, V) for _ in range(rng.randint(2, 20))),
             num_candidates=rng.choice((2, 4)),
-            sampling=Sampling(max_completion_tokens=12, temperature=temperature),
+            sampling=SamplingSettings(max_completion_tokens=12, temperature=temperature),
             seed=rng.randrange(2**40),
         )
         for _ in range(count)
@@ -89,7 +94,7 @@ def sample_groups(policy, count=6, seed=0, temperature=1.0):
             role="planner",
             prompt_ids=request.prompt_ids,
             completions=tuple(
-                SampledCompletion(c.token_ids, c.logprobs, rng.gauss(0, 1)) for c in completions
+                TrainingCompletion(c.token_ids, c.logprobs, rng.gauss(0, 1)) for c in completions
             ),
             temperature=temperature,
         )

@@ -12,7 +12,7 @@ from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.engine import VLLMEngine
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
-from pettingllms_trainers.types import GenerateRequest, Sampling
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 # vLLM and what it imports use what is deprecated elsewhere.
 pytestmark = [
@@ -95,11 +95,11 @@ def test_settings_hold_for_each_request(engine, policy):
     """Per-role lengths, temperatures and cuts of one batch."""
     prompt = (10, 20, 30)
     settings = [
-        Sampling(max_completion_tokens=1),
-        Sampling(max_completion_tokens=9),
-        Sampling(temperature=0.0, max_completion_tokens=9),
-        Sampling(top_k=1, max_completion_tokens=9),
-        Sampling(top_p=1e-6, max_completion_tokens=9),
+        SamplingSettings(max_completion_tokens=1),
+        SamplingSettings(max_completion_tokens=9),
+        SamplingSettings(temperature=0.0, max_completion_tokens=9),
+        SamplingSettings(top_k=1, max_completion_tokens=9),
+        SamplingSettings(top_p=1e-6, max_completion_tokens=9),
     ]
     requests = [
         GenerateRequest(prompt_ids=prompt, num_candidates=2, sampling=sampling, seed=index)
@@ -156,7 +156,10 @@ def test_prompts_are_computed_once(engine):
     """The prefix cache: a prompt that was seen is found in it."""
     prompt = tuple(range(4, 100))
     request = GenerateRequest(
-        prompt_ids=prompt, num_candidates=1, sampling=Sampling(max_completion_tokens=1), seed=0
+        prompt_ids=prompt,
+        num_candidates=1,
+        sampling=SamplingSettings(max_completion_tokens=1),
+        seed=0,
     )
     engine.generate_now([request])
     (output,) = engine._llm.generate([{"prompt_token_ids": [*prompt, 5]}], use_tqdm=False)
@@ -170,7 +173,7 @@ def test_prompts_are_computed_once(engine):
         ({"prompt_ids": (10**6,)}, "ids from 0 to"),
         ({"prompt_ids": (5,) * 250}, "at most 256 tokens together"),
         ({"num_candidates": 0}, "num_candidates"),
-        ({"sampling": Sampling(temperature=-1)}, "temperature"),
+        ({"sampling": SamplingSettings(temperature=-1)}, "temperature"),
     ],
 )
 def test_requests_that_cannot_be_answered_are_refused(engine, make_requests, request_, message):

@@ -15,7 +15,7 @@ from pettingllms_trainers.backends.vllm import server as vllm_server
 from pettingllms_trainers.backends.vllm.server import VLLMServerEngine, write_weights
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
-from pettingllms_trainers.types import Sampling
+from pettingllms_trainers.types import SamplingSettings
 
 TOKENIZER = build_tokenizer("abc")
 END = TOKENIZER.eos_token_id
@@ -129,7 +129,7 @@ def requests(make_requests):
         request.__class__(
             prompt_ids=(A,),
             num_candidates=2,
-            sampling=Sampling(temperature=0.5, max_completion_tokens=3, stop=("c",)),
+            sampling=SamplingSettings(temperature=0.5, max_completion_tokens=3, stop=("c",)),
             seed=request.seed,
         )
         for request in make_requests(30)

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.types import Completion, GenerateRequest, Limits
+from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
 
 __all__ = ["CopiedModel"]
 
@@ -46,7 +46,7 @@ class CopiedModel:
         """Do nothing: the copy stays."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         """See `Generate.limits`."""
         return self._engine.limits
 
@@ -54,6 +54,6 @@ class CopiedModel:
         """See `Generate.check`."""
         self._engine.check(request)
 
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """See `Generate.generate`."""
         return await self._engine.generate(requests)

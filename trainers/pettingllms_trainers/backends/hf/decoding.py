@@ -15,7 +15,7 @@ from pettingllms_trainers.backends.hf.decoders import Decoder
 from pettingllms_trainers.backends.hf.sampling import RowSampling, uniforms
 from pettingllms_trainers.errors import GenerationError
 from pettingllms_trainers.policies.requests import check_request
-from pettingllms_trainers.types import Completion, FinishReason, GenerateRequest, Limits
+from pettingllms_trainers.types import FinishReason, GenerateRequest, RequestLimits, TokenCompletion
 
 __all__ = ["generate"]
 
@@ -41,9 +41,9 @@ def generate(
     tokenizer: PreTrainedTokenizerBase,
     requests: Sequence[GenerateRequest],
     stop_ids: Collection[int],
-    limits: Limits,
+    limits: RequestLimits,
     device: torch.device,
-) -> list[list[Completion]]:
+) -> list[list[TokenCompletion]]:
     """Return the completions of each request, in the order of the requests.
 
     Args:
@@ -75,7 +75,7 @@ class _Batch:
         tokenizer: PreTrainedTokenizerBase,
         requests: Sequence[GenerateRequest],
         stop_ids: frozenset[int],
-        limits: Limits,
+        limits: RequestLimits,
         device: torch.device,
     ) -> None:
         self._decoder, self._tokenizer, self._requests = decoder, tokenizer, requests
@@ -202,17 +202,17 @@ def _decode(tokenizer: PreTrainedTokenizerBase, sequences: list[list[int]]) -> l
 
 def _completions(
     tokenizer: PreTrainedTokenizerBase, requests: Sequence[GenerateRequest], rows: list[_Row]
-) -> list[list[Completion]]:
+) -> list[list[TokenCompletion]]:
     """Return finished rows as completions, ordered by request and candidate."""
     if not rows:
         return []
     rows = sorted(rows, key=lambda row: (row.request, row.candidate))
     texts = _decode(tokenizer, [row.token_ids for row in rows])
-    completions: list[list[Completion]] = [[] for _ in requests]
+    completions: list[list[TokenCompletion]] = [[] for _ in requests]
     for row, text in zip(rows, texts, strict=True):
         cuts = [text.find(stop) for stop in row.stop if stop in text]
         completions[row.request].append(
-            Completion(
+            TokenCompletion(
                 token_ids=tuple(row.token_ids),
                 logprobs=tuple(row.logprobs),
                 text=text[: min(cuts)] if cuts else text,

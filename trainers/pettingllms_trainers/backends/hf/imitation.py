@@ -21,7 +21,7 @@ from pettingllms_trainers.types import (
     Demonstration,
     Imitation,
     ImitationStep,
-    SampledCompletion,
+    TrainingCompletion,
     TrainingGroup,
 )
 
@@ -81,5 +81,5 @@ def _as_group(demonstration: Demonstration) -> TrainingGroup:
             "end every demonstrated answer with the end token",
         )  # fmt: skip
     logprobs = (0.0,) * len(demonstration.completion_ids)
-    completion = SampledCompletion(demonstration.completion_ids, logprobs, 0.0)
+    completion = TrainingCompletion(demonstration.completion_ids, logprobs, 0.0)
     return TrainingGroup(role="", prompt_ids=demonstration.prompt_ids, completions=(completion,))

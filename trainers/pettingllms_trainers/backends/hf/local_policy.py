@@ -16,7 +16,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.types import GenerateRequest, Sampling
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 __all__ = ["LocalPolicy", "load"]
 
@@ -70,7 +70,7 @@ class LocalPolicy:
         wanted = _sampling(sampling)
         return list(await asyncio.gather(*(self._answer(p, n, wanted) for p in prompts)))
 
-    async def _answer(self, prompt: core.Prompt, n: int, sampling: Sampling) -> core.Answer:
+    async def _answer(self, prompt: core.Prompt, n: int, sampling: SamplingSettings) -> core.Answer:
         ids = self._model.encode(prompt.messages)
         request = GenerateRequest(
             prompt_ids=ids, num_candidates=n, sampling=sampling, seed=prompt.seed
@@ -89,13 +89,13 @@ class LocalPolicy:
         """Nothing to let go of."""
 
 
-def _sampling(given: core.Sampling) -> Sampling:
+def _sampling(given: core.Sampling) -> SamplingSettings:
     extra = dict(given.extra)
     top_k = extra.pop("top_k", 0)
     if extra:
         raise InvalidArgument("sampling.extra", sorted(extra), "top_k")
     limit = given.max_completion_tokens or _DEFAULT_COMPLETION_TOKENS
-    wanted = Sampling(max_completion_tokens=limit, stop=given.stop, top_k=top_k)
+    wanted = SamplingSettings(max_completion_tokens=limit, stop=given.stop, top_k=top_k)
     if given.temperature is not None:
         wanted = replace(wanted, temperature=given.temperature)
     return wanted if given.top_p is None else replace(wanted, top_p=given.top_p)

@@ -28,12 +28,12 @@ from pettingllms_trainers.config.policies import base_of_adapter
 from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer
 from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.types import (
-    Completion,
     Demonstration,
     GenerateRequest,
     Imitation,
     ImitationStep,
-    Limits,
+    RequestLimits,
+    TokenCompletion,
     TrainingGroup,
     UpdateStats,
 )
@@ -80,7 +80,7 @@ class TransformersPolicy:
         with self._active():
             self._updater = Updater(model, training, engine.precision) if training else None
         text_config = model.config.get_text_config()
-        self.limits = Limits(
+        self.limits = RequestLimits(
             max_batch_tokens=engine.tokens_per_batch,
             context_length=getattr(text_config, "max_position_embeddings", None),
             vocab_size=text_config.vocab_size,
@@ -145,7 +145,7 @@ class TransformersPolicy:
         """See `Generate.check`."""
         check_request(request, self.limits)
 
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
 
         Raises:
@@ -154,7 +154,7 @@ class TransformersPolicy:
         """
         return self.generate_now(requests)
 
-    def generate_now(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    def generate_now(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """Return the completions of each request, in order; for callers without an event loop."""
         is_shared = self.engine.attention == "shared_prefix"
         decoder = SharedPrefixDecoder(self.model) if is_shared else ExpandedDecoder(self.model)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pettingllms_trainers.types import GenerateRequest, Sampling
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 __all__ = ["RowSampling", "Sampled", "uniforms"]
 
@@ -41,7 +41,7 @@ class RowSampling:
         device: Where the logits live.
     """
 
-    def __init__(self, settings: Sequence[Sampling], device: torch.device) -> None:
+    def __init__(self, settings: Sequence[SamplingSettings], device: torch.device) -> None:
         temperatures = [setting.temperature or 1.0 for setting in settings]
         self._temperature = None
         if any(value != 1.0 for value in temperatures):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pettingllms import TextEnv
 from pettingllms_trainers.backends.ray.cluster import explained
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
-from pettingllms_trainers.rollout.episode import Branch, Situation
+from pettingllms_trainers.rollout.episode import Branch, EpisodeState
 
 __all__ = ["EnvWorkers", "RayEpisodes"]
 
@@ -96,7 +96,7 @@ class RayEpisodes:
         self._places: dict[int, _Place] = {}
         self._numbers = itertools.count()
 
-    async def start(self, episode: int, env_seed: int) -> Situation:
+    async def start(self, episode: int, env_seed: int) -> EpisodeState:
         """See `Episodes.start`."""
         home = self._workers.least_busy()
         self._places[episode] = _Place(home, next(self._numbers))
@@ -107,7 +107,7 @@ class RayEpisodes:
         """See `Episodes.branch`."""
         return await self._call(episode, "branch", texts)
 
-    async def follow(self, episode: int, index: int) -> Situation:
+    async def follow(self, episode: int, index: int) -> EpisodeState:
         """See `Episodes.follow`."""
         return await self._call(episode, "follow", index)
 

@@ -24,8 +24,8 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.batcher import Batcher
-from pettingllms_trainers.policies.fixed import Player
-from pettingllms_trainers.policies.pool import Policy, PolicyPool
+from pettingllms_trainers.policies.fixed import FixedPolicy
+from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.environments import held_out_kwargs
 from pettingllms_trainers.rollout.episode import Episodes, local_episodes
 
@@ -87,11 +87,11 @@ class RayMachines:
                 self._start_env_worker, config.ray.num_env_workers, config.ray.timeout_s
             )
 
-    def build_pool(self, players: Mapping[str, Player]) -> PolicyPool:
+    def build_pool(self, fixed_policies: Mapping[str, FixedPolicy]) -> PolicyPool:
         """See `Machines.build_pool`. All workers load their models at the same time."""
         config = self._ray.put(_located(self._config))
         builds = {team: self._build(team, config) for team in self._teams}
-        policies: dict[str, Policy] = {}
+        policies: dict[str, ModelPolicy] = {}
         for team, calls in builds.items():
             with explained(f"a worker of {team}"):
                 infos: Mapping[str, PolicyInfo] = self._ray.get(calls)[0]
@@ -99,7 +99,7 @@ class RayMachines:
         return PolicyPool(
             policies={name: policies[name] for name in self._config.models},
             roles=self._config.roles,
-            players=players,
+            fixed_policies=fixed_policies,
             computes_elsewhere=True,
         )
 
@@ -115,7 +115,7 @@ class RayMachines:
 
     def _policies(
         self, workers: Sequence[Any], infos: Mapping[str, PolicyInfo]
-    ) -> dict[str, Policy]:
+    ) -> dict[str, ModelPolicy]:
         """Return the policies that some workers hold."""
         remotes = {
             name: RemotePolicy(self._ray, name, workers, info.limits)
@@ -123,7 +123,7 @@ class RayMachines:
         }
         shared = next(iter(remotes.values()))  # one engine: what one pushes is there for all
         return {
-            name: Policy(
+            name: ModelPolicy(
                 name=name,
                 encode=info.encode,
                 encode_answer=info.encode_answer,

@@ -12,12 +12,12 @@ from pettingllms_trainers.backends.ray.cluster import explained
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.types import (
-    Completion,
     Demonstration,
     GenerateRequest,
     Imitation,
     ImitationStep,
-    Limits,
+    RequestLimits,
+    TokenCompletion,
     TrainingGroup,
     UpdateStats,
 )
@@ -43,12 +43,12 @@ class RemotePolicy:
 
     is_concurrent = False
 
-    def __init__(self, ray: Any, name: str, workers: Sequence[Any], limits: Limits) -> None:
+    def __init__(self, ray: Any, name: str, workers: Sequence[Any], limits: RequestLimits) -> None:
         self._ray, self._name, self._workers, self._limits = ray, name, tuple(workers), limits
         self._who = f"a worker of the policy {name!r}"
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         """See `Generate.limits`."""
         return self._limits
 
@@ -56,7 +56,7 @@ class RemotePolicy:
         """See `Generate.check`."""
         check_request(request, self._limits)
 
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """See `Generate.generate`. Others can go on meanwhile.
 
         Raises:
@@ -69,7 +69,7 @@ class RemotePolicy:
             for index, worker in enumerate(self._workers[:count])
         ]
         with explained(self._who):
-            parts: list[list[list[Completion]]] = await asyncio.gather(*calls)
+            parts: list[list[list[TokenCompletion]]] = await asyncio.gather(*calls)
         return [parts[index % count][index // count] for index in range(len(requests))]
 
     def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 import pettingllms
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.policies.pool import Policy
+from pettingllms_trainers.policies.pool import ModelPolicy
 from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, Update
 from pettingllms_trainers.ranks import Ranks, joined_ranks
-from pettingllms_trainers.rollout.episode import Branch, LocalEpisodes, Situation
+from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes
 from pettingllms_trainers.types import (
-    Completion,
     Demonstration,
     GenerateRequest,
     Imitation,
     ImitationStep,
-    Limits,
+    RequestLimits,
+    TokenCompletion,
     TrainingGroup,
     UpdateStats,
 )
@@ -35,10 +35,10 @@ class PolicyInfo(NamedTuple):
     """What the main process must know of a policy to ask for it."""
 
     encode: Encode
-    """See `Policy.encode`; can be pickled."""
+    """See `ModelPolicy.encode`; can be pickled."""
     encode_answer: EncodeAnswer
-    """See `Policy.encode_answer`; can be pickled."""
-    limits: Limits
+    """See `ModelPolicy.encode_answer`; can be pickled."""
+    limits: RequestLimits
     """See `Generate.limits`."""
     is_trainable: bool
     """Whether it has an updater."""
@@ -97,7 +97,9 @@ class PolicyWorker:
         """Return whether this machine sees a file."""
         return Path(path).is_file()
 
-    def generate(self, name: str, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    def generate(
+        self, name: str, requests: Sequence[GenerateRequest]
+    ) -> list[list[TokenCompletion]]:
         """See `Generate.generate`."""
         return self._runner.run(_generate(self._policies[name], requests))
 
@@ -162,11 +164,13 @@ def _joined(
     return joined_ranks()
 
 
-async def _generate(policy: Policy, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+async def _generate(
+    policy: ModelPolicy, requests: Sequence[GenerateRequest]
+) -> list[list[TokenCompletion]]:
     return list(await asyncio.gather(*map(policy.batcher.sample, requests)))
 
 
-def _info(policy: Policy) -> PolicyInfo:
+def _info(policy: ModelPolicy) -> PolicyInfo:
     return PolicyInfo(
         policy.encode,
         policy.encode_answer,
@@ -206,7 +210,7 @@ class EnvWorker:
             self._episodes[kind] = LocalEpisodes(env, self._num_threads)
         return self._episodes[kind]
 
-    async def start(self, kind: str, episode: int, env_seed: int) -> Situation:
+    async def start(self, kind: str, episode: int, env_seed: int) -> EpisodeState:
         """See `Episodes.start`."""
         return await self._of(kind).start(episode, env_seed)
 
@@ -214,7 +218,7 @@ class EnvWorker:
         """See `Episodes.branch`."""
         return await self._of(kind).branch(episode, texts)
 
-    async def follow(self, kind: str, episode: int, index: int) -> Situation:
+    async def follow(self, kind: str, episode: int, index: int) -> EpisodeState:
         """See `Episodes.follow`."""
         return await self._of(kind).follow(episode, index)
 

@@ -23,7 +23,7 @@ from pettingllms_trainers.backends.vllm.start import start_engine
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.errors import GenerationError
 from pettingllms_trainers.policies.requests import check_request
-from pettingllms_trainers.types import Completion, GenerateRequest, Limits
+from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
 
 __all__ = ["VLLMEngine"]
 
@@ -67,7 +67,7 @@ class VLLMEngine:
             max_adapter_rank=max_adapter_rank,
         )
         model = self._llm.model_config
-        self.limits = Limits(
+        self.limits = RequestLimits(
             max_batch_tokens=0,
             context_length=int(model.max_model_len),
             vocab_size=int(model.get_vocab_size()),
@@ -84,7 +84,7 @@ class VLLMEngine:
         """See `Generate.check`."""
         check_request(request, self.limits)
 
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """See `Generate.generate`. Computes in the calling thread: the batch is all there is to do.
 
         Raises:
@@ -95,13 +95,13 @@ class VLLMEngine:
 
     async def generate_with(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
-    ) -> list[list[Completion]]:
+    ) -> list[list[TokenCompletion]]:
         """Generate with LoRA adapters that were loaded, one for each request or None."""
         return self.generate_now(requests, adapters)
 
     def generate_now(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None] | None = None
-    ) -> list[list[Completion]]:
+    ) -> list[list[TokenCompletion]]:
         """Return the completions of each request, in order; for callers without an event loop.
 
         Args:

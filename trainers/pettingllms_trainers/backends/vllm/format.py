@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-from pettingllms_trainers.types import Completion, GenerateRequest
+from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
 __all__ = ["RawCompletion", "completions_of", "sampling_parameters"]
 
@@ -45,7 +45,7 @@ def sampling_parameters(request: GenerateRequest, stop_ids: Collection[int]) -> 
 
 def completions_of(
     tokenizer: PreTrainedTokenizerBase, request: GenerateRequest, raw: Sequence[RawCompletion]
-) -> list[Completion]:
+) -> list[TokenCompletion]:
     """Return the completions of a request; those that vLLM gave up are left out.
 
     Greedy candidates are all the same, and vLLM writes one of them.
@@ -58,11 +58,11 @@ def completions_of(
         skip_special_tokens=True,
         clean_up_tokenization_spaces=False,
     )
-    completions: list[Completion] = []
+    completions: list[TokenCompletion] = []
     for one, text in zip(finished, texts, strict=True):
         cuts = [text.find(stop) for stop in request.sampling.stop if stop in text]
         completions.append(
-            Completion(
+            TokenCompletion(
                 token_ids=tuple(one.token_ids),
                 logprobs=tuple(one.logprobs),
                 text=text[: min(cuts)] if cuts else text,

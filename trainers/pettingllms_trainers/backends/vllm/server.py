@@ -36,7 +36,7 @@ from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import Completion, GenerateRequest, Limits
+from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
 
 __all__ = ["VLLMServerEngine", "write_weights"]
 
@@ -99,7 +99,7 @@ class VLLMServerEngine:
         """See `Generate.check`."""
         check_request(request, self.limits)
 
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[Completion]]:
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """See `Generate.generate`. All requests are on their way at once.
 
         Raises:
@@ -110,7 +110,7 @@ class VLLMServerEngine:
 
     async def generate_with(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
-    ) -> list[list[Completion]]:
+    ) -> list[list[TokenCompletion]]:
         """Generate with LoRA adapters that were loaded, one for each request or None."""
         for request in requests:
             check_request(request, self.limits)
@@ -132,7 +132,7 @@ class VLLMServerEngine:
 
     async def _complete(
         self, client: httpx2.AsyncClient, request: GenerateRequest, adapter: str | None
-    ) -> list[Completion]:
+    ) -> list[TokenCompletion]:
         """Return the completions of a request; none when all its attempts have failed."""
         body = {
             "token_ids": request.prompt_ids,
@@ -232,7 +232,7 @@ class VLLMServerEngine:
             )
 
 
-def _checked_limits(replica: Replica, max_adapters: int, max_adapter_rank: int) -> Limits:
+def _checked_limits(replica: Replica, max_adapters: int, max_adapter_rank: int) -> RequestLimits:
     start = start_command(max_adapters, max_adapter_rank)
     try:
         settings = replica.settings()
@@ -252,7 +252,7 @@ def _checked_limits(replica: Replica, max_adapters: int, max_adapter_rank: int) 
             f"the run needs room for {max_adapters + 1} (one stays empty) of rank "
             f"{max_adapter_rank}. Start it with: {start}"
         )
-    return Limits(
+    return RequestLimits(
         max_batch_tokens=0,
         context_length=settings["max_model_len"],
         vocab_size=settings["vocab_size"],
