@@ -5,19 +5,27 @@ from pettingllms.testing import check_env
 
 check_env("my_game_v0")                          # an installed or registered id
 check_env("my_game_v0", team="single", size=6)   # with arguments of the environment
-check_env(lambda: MyGameEnv(size=6))             # or anything that makes a raw TextEnv
+check_env(MyGameEnv, size=6)                     # a class, or a function that makes an environment
+print(check_env("my_game_v0"))                   # what was checked, skipped and measured
 ```
 """
 
-from pettingllms.testing.conformance import CHECKS, check_env
+from pettingllms.testing.conformance import CHECKS, check_env, examine_env, promise_of
 from pettingllms.testing.documentation import check_documentation
 from pettingllms.testing.play import HOSTILE_TEXTS, play, transcript_of
+from pettingllms.testing.report import ConformanceWarning, Finding, Report, Status
 
 __all__ = [
     "CHECKS",
     "HOSTILE_TEXTS",
+    "ConformanceWarning",
+    "Finding",
+    "Report",
+    "Status",
     "check_documentation",
     "check_env",
+    "examine_env",
     "play",
+    "promise_of",
     "transcript_of",
 ]

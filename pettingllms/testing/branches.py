@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import random
+from typing import Any
 
-from pettingllms.testing.play import SEEDS, Factory, mixed_player, play, require
+from pettingllms.testing.play import SEEDS, AnyEnv, has_ended, mixed_player, play, require
+from pettingllms.testing.subject import Subject
+
+MOMENTS = 6
+"""Moments of each episode at which snapshots are taken."""
 
 
-def check_fork(factory: Factory) -> None:
+def check_fork(subject: Subject) -> None:
     """A fork has the same future under the same actions, and nothing shared under others."""
     for seed in SEEDS:
-        env = factory()
+        env = subject()
         env.reset(seed=seed)
         player = mixed_player(random.Random(seed))
         for _ in range(seed * len(env.possible_agents) // 2):
-            if not any(env.terminations.values()) and not any(env.truncations.values()):
+            if not has_ended(env):
                 env.step(player(env, env.agent_selection))
         twin, stray = env.fork(), env.fork()
         before = env.state_hash()
@@ -30,26 +36,49 @@ def check_fork(factory: Factory) -> None:
         require(future == play(twin, mixed_player(random.Random(7))), "a fork has another future")
 
 
-def check_snapshot(factory: Factory) -> None:
+def check_snapshot(subject: Subject) -> None:
     """`restore` returns to the very moment of a `snapshot`, also pickled and in another object."""
-    env = factory()
-    env.reset(seed=4)
-    env.step(mixed_player(random.Random(4))(env, env.agent_selection))
-    if any(env.terminations.values()) or any(env.truncations.values()):
-        env.reset(seed=4)
+    for seed in SEEDS:
+        env = subject()
+        env.reset(seed=seed)
+        player = mixed_player(random.Random(seed))
+        for _ in range(MOMENTS):
+            if not has_ended(env):
+                _check_moment(subject, env, seed)
+                env.step(player(env, env.agent_selection))
+
+
+def _check_moment(subject: Subject, env: AnyEnv, seed: int) -> None:
+    """Compare an environment with itself and with another one that are restored to this moment."""
     snapshot = env.snapshot()
-    restored = pickle.loads(pickle.dumps(snapshot))  # our own snapshot, made one line above
-    future = play(env, mixed_player(random.Random(8)))
-    env.restore(snapshot)
-    require(future == play(env, mixed_player(random.Random(8))), "restore lost something")
-    other = factory()
-    other.restore(restored)
-    require(future == play(other, mixed_player(random.Random(8))), "a pickled snapshot differs")
+    copied = pickle.loads(pickle.dumps(snapshot))  # our own snapshot, made one line above
+    moment = _moment(env)
+    future = play(env.fork(), mixed_player(random.Random(8)))
+    for restored, used, lost in (
+        (env.fork(), snapshot, "restore lost something"),
+        (subject(), copied, "a pickled snapshot, restored in another environment, differs"),
+    ):
+        if restored.episode_seed is not None:
+            play(restored, mixed_player(random.Random(9)))
+        restored.restore(used)
+        found = _moment(restored)
+        wrong = [name for name, value in moment.items() if found[name] != value]
+        require(not wrong, f"Seed {seed}, turn {env.turn}: {lost}: {', '.join(wrong)}.")
+        same = future == play(restored, mixed_player(random.Random(8)))
+        require(same, f"Seed {seed}, turn {env.turn}: {lost}: its future.")
 
 
-def check_state_value(factory: Factory) -> None:
+def _moment(env: AnyEnv) -> dict[str, Any]:
+    """Return all that can be seen of an environment now, as own copies."""
+    names = ("agents", "agent_selection", "rewards", "terminations", "truncations", "infos", "turn")
+    seen = {name: copy.deepcopy(getattr(env, name)) for name in names}
+    seen |= {f"observation of {agent}": env.observe(agent) for agent in env.possible_agents}
+    return {**seen, "last": env.last(), "state_hash": env.state_hash()}
+
+
+def check_state_value(subject: Subject) -> None:
     """The state is one immutable value: hashable, picklable, and JSON-able."""
-    env = factory()
+    env = subject()
     env.reset(seed=6)
     state = env.state()
     hash(state)

@@ -1,84 +1,142 @@
-"""`check_env`: all promises of the contract, proved one after another."""
+"""`check_env`: all promises of the contract, checked one after another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from pettingllms.env import TextEnv
 from pettingllms.errors import ConformanceError
-from pettingllms.registry import make, spec
 from pettingllms.testing.branches import check_fork, check_snapshot, check_state_value
+from pettingllms.testing.documentation import check_page
+from pettingllms.testing.endings import check_ending, check_success_ends, check_timeouts
+from pettingllms.testing.incentives import (
+    check_detours,
+    check_length,
+    check_long_episodes,
+    check_other_answers,
+    check_unsolved,
+)
 from pettingllms.testing.interface import (
     check_any_text,
     check_modes,
     check_names_and_spaces,
-    check_observe,
+    check_parallel,
     check_pettingzoo,
 )
-from pettingllms.testing.play import Factory
-from pettingllms.testing.rewards import check_ending, check_incentives, check_rewards
-from pettingllms.testing.seeds import (
+from pettingllms.testing.levels import check_splits, check_variety
+from pettingllms.testing.observations import check_observe, check_reading, check_watching
+from pettingllms.testing.processes import check_other_process
+from pettingllms.testing.report import (
+    ConformanceWarning,
+    Finding,
+    NotPromised,
+    Report,
+    SkippedCheck,
+    Status,
+)
+from pettingllms.testing.rewards import check_bounds, check_parse_errors, check_rewards
+from pettingllms.testing.seeds import check_determinism, check_global_rngs
+from pettingllms.testing.subject import Subject
+
+Check = Callable[[Subject], Mapping[str, float] | None]
+"""A check: its docstring is the promise; it raises, or returns figures."""
+
+CHECKS: tuple[Check, ...] = (
+    check_pettingzoo,
+    check_parallel,
+    check_names_and_spaces,
+    check_any_text,
+    check_modes,
     check_determinism,
     check_global_rngs,
     check_other_process,
     check_variety,
-)
-
-CHECKS: tuple[Callable[[Factory], None], ...] = (
-    check_pettingzoo,
-    check_names_and_spaces,
-    check_determinism,
-    check_variety,
-    check_global_rngs,
-    check_any_text,
-    check_rewards,
-    check_ending,
+    check_splits,
     check_observe,
+    check_watching,
+    check_reading,
     check_fork,
     check_snapshot,
     check_state_value,
-    check_modes,
-    check_incentives,
+    check_rewards,
+    check_bounds,
+    check_parse_errors,
+    check_ending,
+    check_success_ends,
+    check_timeouts,
+    check_unsolved,
+    check_long_episodes,
+    check_detours,
+    check_other_answers,
+    check_length,
+    check_page,
 )
 """All checks, in the order in which `check_env` runs them."""
 
 
-def check_env(env: str | Callable[[], Any], **kwargs: Any) -> None:
+def check_env(env: str | Callable[..., Any], **kwargs: Any) -> Report:
     """Prove that an environment keeps the contract of `TextEnv`.
 
     Args:
-        env: An id, or a function without arguments that makes an environment.
-        **kwargs: Arguments of the environment, when an id is given.
+        env: An id, a class, or a function that makes an environment. Some checks change arguments
+            (`split`, `max_turns`): with a function that does not take them, they are skipped.
+        **kwargs: Arguments of the environment.
+
+    Returns:
+        What was checked, what was skipped and why, and what was measured.
 
     Raises:
-        ConformanceError: Naming the promise that does not hold; the cause is chained.
+        ConformanceError: Naming every promise that does not hold; the cause of the first is chained.
+
+    Warns:
+        ConformanceWarning: For every check that was skipped, with the reason.
     """
-    if isinstance(env, str):
-        env_id = env
-        factory: Factory = lambda: make(env_id, checks=False, **kwargs)  # noqa: E731
-    else:
-        given = env
-        factory = lambda: given().unwrapped  # noqa: E731
-    first = factory()
-    if not isinstance(cast(Any, first), TextEnv):
-        raise ConformanceError(f"{first!r} is not a pettingllms.TextEnv")
-    for check in CHECKS:
-        with _Promise(str(first), check):
-            check(factory)
-    if isinstance(env, str) and not kwargs and spec(env).package:
-        check_other_process(env)  # which knows installed environments only
+    report = examine_env(env, **kwargs)
+    for finding in report.of(Status.SKIPPED):
+        text = f"{report.env}: not checked: {finding}"
+        warnings.warn(text, ConformanceWarning, stacklevel=2)
+    broken = report.of(Status.BROKEN)
+    if broken:
+        lines = "\n".join(f"- {finding}" for finding in broken)
+        raise ConformanceError(f"{report.env}: broken promises:\n{lines}") from broken[0].error
+    return report
 
 
-class _Promise:
-    """Turns whatever an environment raises during a check into a finding that names the promise."""
+def examine_env(env: str | Callable[..., Any], **kwargs: Any) -> Report:
+    """Return the report of `check_env`, whatever it says.
 
-    def __init__(self, name: str, check: Callable[[Factory], None]) -> None:
-        self.text = f"{name}: broken promise: {(check.__doc__ or check.__name__).splitlines()[0]}"
+    Args:
+        env: As for `check_env`.
+        **kwargs: Arguments of the environment.
 
-    def __enter__(self) -> None:
-        pass
+    Raises:
+        ConformanceError: If `env` does not make a `TextEnv`.
+    """
+    subject = Subject(env, kwargs)
+    return Report(subject.name, tuple(finding_of(check, subject) for check in CHECKS))
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ConformanceError):
-            raise ConformanceError(f"{self.text} ({type(error).__name__}: {error})") from error
+
+def promise_of(check: Check) -> str:
+    """Return the promise that a check is about: the first sentence of its docstring."""
+    return " ".join((check.__doc__ or check.__name__).split("\n\n")[0].split())
+
+
+def finding_of(check: Check, subject: Subject) -> Finding:
+    """Run one check."""
+    started = time.perf_counter()
+    status, message, error, figures = Status.KEPT, "", None, {}
+    try:
+        figures = check(subject) or {}
+    except SkippedCheck as reason:
+        status, message = Status.SKIPPED, str(reason)
+    except NotPromised as reason:
+        status, message = Status.NOT_PROMISED, str(reason)
+    except ConformanceError as fault:
+        status, message, error = Status.BROKEN, str(fault), fault
+    except Exception as fault:  # whatever an environment raises during a check is a finding
+        status, message, error = Status.BROKEN, f"{type(fault).__name__}: {fault}", fault
+    seconds = time.perf_counter() - started
+    name = check.__name__.removeprefix("check_")
+    return Finding(name, promise_of(check), status, message, seconds, figures, error)

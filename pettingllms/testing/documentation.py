@@ -10,6 +10,8 @@ from typing import Any, cast
 from pettingllms.env import role_of
 from pettingllms.errors import ConformanceError
 from pettingllms.testing.play import AnyEnv, mixed_player, play, reference_player
+from pettingllms.testing.report import NotPromised
+from pettingllms.testing.subject import Subject
 
 SECTIONS = (
     "Task",
@@ -39,6 +41,14 @@ def sections_of(docstring: str) -> dict[str, str]:
     return {name.strip(): text for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
+def check_page(subject: Subject) -> None:
+    """The class docstring has all sections and says what the environment does."""
+    env = subject()
+    if not sections_of(inspect.getdoc(type(env)) or ""):
+        raise NotPromised(f"The docstring of {type(env).__name__} has no sections; see SECTIONS.")
+    check_documentation(env)
+
+
 def check_documentation(env: AnyEnv) -> None:
     """Prove that the class docstring says what the environment does.
 
@@ -49,7 +59,7 @@ def check_documentation(env: AnyEnv) -> None:
     Raises:
         ConformanceError: If something is missing, unknown or untrue.
     """
-    sections = sections_of(type(env).__doc__ or "")
+    sections = sections_of(inspect.getdoc(type(env)) or "")
     if tuple(sections) != SECTIONS:
         raise ConformanceError(
             f"the docstring of {type(env).__name__} has the sections {tuple(sections)}; "

@@ -1,4 +1,4 @@
-"""Checks of the interface: PettingZoo's own tests, names, spaces, texts, observations."""
+"""Checks of the interface: PettingZoo's own tests, names, spaces, texts, modes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import math
 import random
 import warnings
+from collections.abc import Iterator
 from typing import Any, cast
 
 from pettingzoo.test import (
@@ -17,24 +18,38 @@ from pettingzoo.test import (
 from pettingzoo.utils import aec_to_parallel
 
 from pettingllms.env import role_of
-from pettingllms.testing.play import HOSTILE_TEXTS, Factory, mixed_player, play, require
+from pettingllms.testing.play import HOSTILE_TEXTS, play, require
+from pettingllms.testing.report import NotPromised
+from pettingllms.testing.subject import Subject
 from pettingllms.wrappers import ChecksWrapper
 
 
-def check_pettingzoo(factory: Factory) -> None:
-    """PettingZoo's api_test, seed_test and (for simultaneous roles) parallel_api_test pass."""
+def check_pettingzoo(subject: Subject) -> None:
+    """PettingZoo's api_test and seed_test pass."""
+    with _quiet():
+        api_test(ChecksWrapper(subject()), num_cycles=100)
+        seed_test(lambda: ChecksWrapper(subject()), num_cycles=20)
+
+
+def check_parallel(subject: Subject) -> None:
+    """PettingZoo's parallel_api_test passes, if all roles act simultaneously."""
+    if not subject().metadata["is_parallelizable"]:
+        raise NotPromised("The roles act one after another.")
+    with _quiet():
+        parallel_api_test(aec_to_parallel(ChecksWrapper(subject())), num_cycles=20)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence PettingZoo's tests: they warn that texts are no numbers, and print."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        # The tests warn that spaces and observations are not numeric; ours are texts.
         warnings.simplefilter("ignore", UserWarning)
-        api_test(ChecksWrapper(factory()), num_cycles=100)
-        seed_test(lambda: ChecksWrapper(factory()), num_cycles=20)
-        if factory().metadata["is_parallelizable"]:
-            parallel_api_test(aec_to_parallel(ChecksWrapper(factory())), num_cycles=20)
+        yield
 
 
-def check_names_and_spaces(factory: Factory) -> None:
+def check_names_and_spaces(subject: Subject) -> None:
     """Agents are named <role>_<number>; all share one space, which contains any text."""
-    env = factory()
+    env = subject()
     env.reset(seed=0)
     agents = env.possible_agents
     spaces = {id(s(a)) for s in (env.observation_space, env.action_space) for a in agents}
@@ -48,10 +63,10 @@ def check_names_and_spaces(factory: Factory) -> None:
         require(role_of(agent).isalpha(), f"agent {agent!r} is not named <role>_<number>")
 
 
-def check_any_text(factory: Factory) -> None:
+def check_any_text(subject: Subject) -> None:
     """Any text is a legal action of every agent: an outcome, never an exception."""
     for text in HOSTILE_TEXTS:
-        env = factory()
+        env = subject()
         env.reset(seed=1)
         for step in play(env, lambda _env, _agent, text=text: text):
             require(
@@ -60,32 +75,9 @@ def check_any_text(factory: Factory) -> None:
             )
 
 
-def check_observe(factory: Factory) -> None:
-    """`observe` and `messages` have no side effects, agree, and work at any time."""
-    env = factory()
-    env.reset(seed=2)
-    rng = random.Random(2)
-    player = mixed_player(rng)
-    for _ in range(6 * len(env.possible_agents)):
-        before, rewards = env.state_hash(), dict(env.rewards)
-        for agent in env.possible_agents:
-            observation = env.observe(agent)
-            joined = "\n\n".join(m["content"] for m in env.messages(agent))
-            require(observation == env.observe(agent), "observe twice gave two observations")
-            require(observation == joined, "messages and observation differ")
-            inside = env.observation_space(agent).contains(observation)
-            require(inside, "an observation is outside of the observation space")
-        require(before == env.state_hash(), "observe changed the state")
-        require(rewards == env.rewards, "observe changed the rewards")
-        agent = env.agent_selection
-        if env.terminations[agent] or env.truncations[agent]:
-            return
-        env.step(player(env, agent))
-
-
-def check_modes(factory: Factory) -> None:
+def check_modes(subject: Subject) -> None:
     """Reference policies answer texts for every agent; `ansi` rendering gives a text."""
-    env = factory()
+    env = subject()
     env.reset(seed=0)
     for policy in env.reference_policies:
         for agent in env.possible_agents:

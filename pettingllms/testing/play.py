@@ -10,7 +10,6 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import ConformanceError
 
 AnyEnv = TextEnv[Any]
-Factory = Callable[[], AnyEnv]
 Player = Callable[[AnyEnv, str], str]
 """What an agent says: (environment, agent) -> text."""
 
@@ -80,9 +79,9 @@ def play(env: AnyEnv, player: Player, max_steps: int = 10_000) -> list[dict[str,
     """
     steps: list[dict[str, Any]] = []
     for _ in range(max_steps):
-        agent = env.agent_selection
-        if env.terminations[agent] or env.truncations[agent]:
+        if has_ended(env):
             return steps
+        agent = env.agent_selection
         observation = env.observe(agent)
         action = player(env, agent)
         env.step(action)
@@ -118,6 +117,11 @@ def transcript_of(env: AnyEnv, seed: int, player: Player) -> str:
         ]
     last = steps_end(env)
     return "\n".join([*lines, last]) + "\n"
+
+
+def has_ended(env: AnyEnv) -> bool:
+    """Return whether any agent has ended, and with it, by the contract, the episode."""
+    return any(env.terminations.values()) or any(env.truncations.values())
 
 
 def steps_end(env: AnyEnv) -> str:

@@ -1,34 +1,26 @@
-"""Checks of rewards: their parts, the ends of episodes, and what doing no work earns."""
+"""Checks of rewards: their parts, their documented bounds, and the price of unreadable texts."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
+import re
 
-from pettingllms.testing.play import (
-    SEEDS,
-    AnyEnv,
-    Factory,
-    Player,
-    mixed_player,
-    play,
-    reference_player,
-    require,
-)
+from pettingllms.testing.documentation import sections_of
+from pettingllms.testing.play import SEEDS, mixed_player, play, reference_player, require
+from pettingllms.testing.report import NotPromised
+from pettingllms.testing.subject import Subject
 
-DEGENERATE_PLAYERS: dict[str, Player] = {
-    "silence": lambda _env, _agent: "",
-    "a constant": lambda _env, _agent: "0",
-    "an empty list": lambda _env, _agent: "#### []",
-    "echoing the prompt": lambda env, agent: str(env.observe(agent)),
-}
-"""Players that do no work; each must earn less than the oracle."""
+_BOUNDS = re.compile(r"\b[Aa] (team|local) part (?:lies )?in \[([^,\]]+),\s*([^,\]]+)\]")
+_NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)( / T)?")
+_ROUNDING = 1e-9
 
 
-def check_rewards(factory: Factory) -> None:
+def check_rewards(subject: Subject) -> None:
     """rewards[i] = alpha * team + local for the acting agent, alpha * team for all others."""
+    env = subject()
     for seed in SEEDS:
-        env = factory()
         env.reset(seed=seed)
         for step in play(env, mixed_player(random.Random(seed))):
             parts = step["info"]["reward_parts"]
@@ -36,58 +28,60 @@ def check_rewards(factory: Factory) -> None:
                 expected = parts["team"] + (parts["local"] if agent == step["agent"] else 0.0)
                 require(
                     math.isclose(reward, expected, abs_tol=1e-12),
-                    f"rewards[{agent!r}] is {reward}, its parts sum to {expected}",
+                    f"rewards[{agent!r}] is {reward}, its parts sum to {expected}.",
                 )
 
 
-def check_ending(factory: Factory) -> None:
-    """All agents end in the same step with one kind of flag; a time-out is not a success."""
+def check_bounds(subject: Subject) -> None:
+    """Reward parts stay within the bounds that the docstring states.
+
+    It states them in its section Reward as "a team part lies in [-2, 3]", "a local part in
+    [-0.24 / T, 0]", with numbers, or numbers divided by T, which is `max_turns`.
+    """
+    env = subject()
+    text = sections_of(inspect.getdoc(type(env)) or "").get("Reward", "")
+    bounds = {
+        part: (_value(low, env.max_turns), _value(high, env.max_turns))
+        for part, low, high in _BOUNDS.findall(" ".join(text.split()))
+    }
+    if not bounds:
+        raise NotPromised('The section Reward states no bounds ("a team part lies in [-2, 3]").')
+    scale = {"team": env.alpha, "local": 1.0}
     for seed in SEEDS:
-        for player in _players(factory(), seed):
-            env = factory()
+        rng = random.Random(seed)
+        players = [reference_player(policy, rng) for policy in env.reference_policies]
+        for player in (mixed_player(rng), *players):
             env.reset(seed=seed)
-            last = play(env, player)[-1]
-            flags = {(env.terminations[a], env.truncations[a]) for a in env.possible_agents}
-            require(len(flags) == 1, f"agents ended differently: {flags}")
-            require(flags != {(True, True)}, "terminated and truncated at once")
-            require(last["info"]["turn"] < env.max_turns, "more turns were played than max_turns")
-            if last["truncated"]:
-                require(not last["info"]["success"], "a time-out is counted as success")
-                at_limit = env.turn == env.max_turns
-                require(at_limit, "truncated before max_turns turns were played")
-            for _ in env.possible_agents:
-                env.step(None)
-            require(not env.agents, "agents are left after each has been given None")
+            for step in play(env, player):
+                for part, (low, high) in bounds.items():
+                    value = step["info"]["reward_parts"][part] / (scale[part] or 1.0)
+                    require(
+                        low - _ROUNDING <= value <= high + _ROUNDING,
+                        f"Seed {seed}: the {part} part of {step['agent']} is {value:.4f}, outside "
+                        f"of the documented [{low:.4f}, {high:.4f}].",
+                    )
 
 
-def check_incentives(factory: Factory) -> None:
-    """Silence, constants, repetition and echoes earn less than the oracle (if there is one)."""
-    env = factory()
-    if "oracle" not in env.reference_policies:
-        return
-    oracle = _returns(env, reference_player("oracle", random.Random(0)), must_solve=True)
-    for name, player in DEGENERATE_PLAYERS.items():
-        for agent, poor in _returns(env, player).items():
-            require(
-                poor < oracle[agent],
-                f"{name} earns {agent} {poor:.3f} in {len(SEEDS)} episodes, "
-                f"the oracle {oracle[agent]:.3f}",
-            )
-
-
-def _players(env: AnyEnv, seed: int) -> list[Player]:
-    rng = random.Random(seed)
-    return [mixed_player(rng), *(reference_player(p, rng) for p in env.reference_policies)]
-
-
-def _returns(env: AnyEnv, player: Player, must_solve: bool = False) -> dict[str, float]:
-    """Return agent -> sum of its rewards over the episodes of all test seeds."""
-    totals = dict.fromkeys(env.possible_agents, 0.0)
+def check_parse_errors(subject: Subject) -> None:
+    """A text that cannot be read earns no local reward."""
+    env = subject()
     for seed in SEEDS:
-        env.reset(seed=seed)
-        steps = play(env, player)
-        solved = bool(steps[-1]["info"]["success"])
-        require(solved or not must_solve, f"the oracle did not solve the episode of seed {seed}")
-        for agent in totals:
-            totals[agent] += math.fsum(step["rewards"][agent] for step in steps)
-    return totals
+        for player in (mixed_player(random.Random(seed)), lambda _env, _agent: ""):
+            env.reset(seed=seed)
+            for step in play(env, player):
+                local = step["info"]["reward_parts"]["local"]
+                require(
+                    step["info"]["parse_error"] is None or local <= 0,
+                    f"The parse error {step['info']['parse_error']!r} earns {step['agent']} "
+                    f"{local:+.4f}.",
+                )
+
+
+def _value(text: str, max_turns: int) -> float:
+    match = _NUMBER.fullmatch(text.strip())
+    require(
+        match is not None,
+        f"The documented bound {text!r} is neither a number nor a number divided by T.",
+    )
+    assert match is not None
+    return float(match[1]) / (max_turns if match[2] else 1)

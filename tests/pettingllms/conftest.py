@@ -12,6 +12,7 @@ class Numbers(NamedTuple):
     secret: int
     hint: str = ""
     answer: str = ""
+    is_paid: bool = False
 
 
 class GuessEnv(TextEnv):
@@ -64,7 +65,9 @@ class GuessEnv(TextEnv):
         right = int(action) == state.secret
         after = state._replace(**{key: action})
         if agent == "teller_0":
-            return Transition(after, local=0.5 * right, info={"told": int(action)})
+            pay = 0.5 * (right and not state.is_paid)
+            after = after._replace(is_paid=right or state.is_paid)
+            return Transition(after, local=pay, info={"told": int(action)})
         return Transition(after, team=float(right), terminated=right, success=right)
 
     def _ansi(self, state):

@@ -50,7 +50,7 @@ def ended(env):
 
 @pytest.mark.parametrize("kwargs", VARIANTS, ids=names)
 def test_keeps_the_contract(kwargs):
-    check_env(lambda: SokobanEnv(**kwargs))
+    check_env(SokobanEnv, **kwargs)
     check_documentation(SokobanEnv(**kwargs))
 
 

@@ -49,7 +49,7 @@ def names(kwargs):
 
 @pytest.mark.parametrize("kwargs", VARIANTS, ids=names)
 def test_keeps_the_contract(kwargs):
-    check_env(lambda: SudokuEnv(**kwargs))
+    check_env(SudokuEnv, **kwargs)
     check_documentation(SudokuEnv(**kwargs))
 
 

@@ -31,8 +31,8 @@ def make_game(library):
 
 @pytest.mark.parametrize("game", CONFORMING)
 def test_the_contract_holds(make_game, game):
-    check_env(lambda: make_game(game))
-    check_env(lambda: make_game(game, observation_mode="delta", max_turns=4))
+    check_env(make_game, game=game)
+    check_env(make_game, game=game, observation_mode="delta", max_turns=4)
 
 
 def test_a_game_is_played_and_paid(make_game):
@@ -129,7 +129,7 @@ def test_forks_of_a_game_of_chance_go_the_same_way(make_game):
 def test_roles_can_be_named(make_game):
     env = make_game("ConnectFour-v0", roles=("first", "second"))
     assert env.possible_agents == ["first_0", "second_0"]
-    check_env(lambda: make_game("ConnectFour-v0", roles=("first", "second"), max_turns=6))
+    check_env(make_game, game="ConnectFour-v0", roles=("first", "second"), max_turns=6)
 
 
 def test_an_id_of_ones_own(make_game, monkeypatch):

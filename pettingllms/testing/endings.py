@@ -1,0 +1,90 @@
+"""Checks of the ends of episodes: flags, success, time-outs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from pettingllms.testing.play import (
+    SEEDS,
+    AnyEnv,
+    Player,
+    mixed_player,
+    play,
+    reference_player,
+    require,
+)
+from pettingllms.testing.report import SkippedCheck
+from pettingllms.testing.subject import Subject
+
+
+def check_ending(subject: Subject) -> None:
+    """All agents end in the same step with one kind of flag, within max_turns turns."""
+    for env, last in _played(subject):
+        flags = {(env.terminations[a], env.truncations[a]) for a in env.possible_agents}
+        require(len(flags) == 1, f"Agents ended with different flags: {flags}.")
+        require(flags != {(True, True)}, "An episode was terminated and truncated at once.")
+        require(last["info"]["turn"] < env.max_turns, "More than max_turns turns were played.")
+        if last["truncated"]:
+            at_limit = env.turn == env.max_turns
+            require(at_limit, "An episode was truncated before max_turns turns were played.")
+        for _ in env.possible_agents:
+            env.step(None)
+        require(not env.agents, "Agents are left after each has been given None.")
+
+
+def check_success_ends(subject: Subject) -> None:
+    """Success terminates the episode, and all agents are informed of it."""
+    env = subject()
+    for seed in SEEDS:
+        for player in _players(env, seed):
+            env.reset(seed=seed)
+            for step in play(env, player):
+                success = step["info"]["success"]
+                require(
+                    not success or step["terminated"],
+                    f"Seed {seed}: a success that does not terminate the episode.",
+                )
+            if step["terminated"]:
+                told = {agent: info["success"] for agent, info in env.infos.items()}
+                require(
+                    set(told.values()) == {success}, f"Agents differ about the success: {told}."
+                )
+
+
+def check_timeouts(subject: Subject) -> dict[str, float]:
+    """Running out of turns is not a success, for teams that say nothing least of all."""
+    env = subject()
+    at_limit = num_truncated = 0
+    for name, text in (("silent", ""), ("talking", "so " * 50)):
+        for seed in SEEDS:
+            env.reset(seed=seed)
+            last = play(env, lambda _env, _agent, text=text: text)[-1]
+            success = any(info["success"] for info in env.infos.values())
+            require(not success, f"Seed {seed}: the episode of a {name} team is a success.")
+            at_limit += last["info"]["turn"] == env.max_turns - 1
+            num_truncated += last["truncated"]
+    for env, last in _played(subject):
+        if last["truncated"]:
+            success = any(info["success"] for info in env.infos.values())
+            require(not success, "A time-out is counted as success.")
+            num_truncated += 1
+    if not at_limit:
+        raise SkippedCheck("No episode could be made to last max_turns turns.")
+    return {"truncated episodes": num_truncated}
+
+
+def _played(subject: Subject) -> Iterator[tuple[AnyEnv, dict[str, Any]]]:
+    """Yield (environment at the end of an episode, last step) for several kinds of players."""
+    for seed in SEEDS:
+        for player in _players(subject(), seed):
+            env = subject()
+            env.reset(seed=seed)
+            yield env, play(env, player)[-1]
+
+
+def _players(env: AnyEnv, seed: int) -> list[Player]:
+    rng = random.Random(seed)
+    references = [reference_player(policy, rng) for policy in env.reference_policies]
+    return [mixed_player(rng), lambda _env, _agent: "", *references]

@@ -1,0 +1,176 @@
+"""Checks of incentives: nothing but solving the task pays."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+
+from pettingllms.env import MAX_TURNS
+from pettingllms.testing.degenerate import (
+    SEARCHED_SEEDS,
+    Episode,
+    EpisodePlayer,
+    answers_to_other_levels,
+    episode_of,
+    idle_players,
+    oracle_episodes,
+    random_player,
+    searching_players,
+)
+from pettingllms.testing.play import AnyEnv, Player, require
+from pettingllms.testing.report import NotPromised, SkippedCheck
+from pettingllms.testing.subject import Subject
+
+LONG = 10
+"""How many times longer the long episodes are."""
+TOLERANCE = 1e-6
+"""Rewards that differ by less are equal."""
+
+
+def check_unsolved(subject: Subject) -> Mapping[str, float]:
+    """No degenerate policy earns in an unsolved episode what the oracle earns on that level."""
+    env = subject()
+    oracle = oracle_episodes(env)
+    for seed, episode in oracle.items():
+        require(episode.solved, f"The oracle did not solve the episode of seed {seed}.")
+    few = _searched(oracle)
+    rivals = {name: (player, oracle) for name, player in _degenerate(oracle).items()}
+    rivals |= {name: (player, few) for name, player in searching_players(env).items()}
+    highest = _compare(env, rivals)
+    mean = sum(sum(e.returns.values()) for e in oracle.values()) / len(oracle)
+    num_agents = len(env.possible_agents)
+    return {
+        "mean return of the oracle": mean / num_agents,
+        "highest return of a degenerate policy in an unsolved episode": highest,
+    }
+
+
+def check_long_episodes(subject: Subject) -> Mapping[str, float]:
+    """Degenerate policies do not earn more by playing on, in episodes many times as long."""
+    subject.require_argument("max_turns")
+    short = subject()
+    long = subject(max_turns=min(LONG * short.max_turns, MAX_TURNS))
+    oracle = oracle_episodes(long, SEARCHED_SEEDS)
+    rivals = {name: (player, oracle) for name, player in _degenerate(oracle).items()}
+    rivals["shuttle"] = (searching_players(short)["shuttle"], {0: oracle[0]})
+    return {f"the same with {LONG} times the turns": _compare(long, rivals)}
+
+
+def check_detours(subject: Subject) -> Mapping[str, float]:
+    """A solution does not earn more after a detour than at once."""
+    env = subject()
+    oracle = oracle_episodes(env)
+    slowest = max(episode.turns for episode in oracle.values())
+    if slowest >= env.max_turns:
+        try:
+            subject.require_argument("max_turns")
+        except NotPromised:
+            raise NotPromised("The oracle needs every turn, so there are no detours.") from None
+        env = subject(max_turns=slowest + 3)
+        oracle = oracle_episodes(env)
+    players = {"silence": idle_players()["silence"], "random": random_player}
+    players |= searching_players(env)
+    num_solved, faults = 0, dict[str, str]()
+    for name, of_episode in players.items():
+        for seed, direct in _searched(oracle).items():
+            player = _then_oracle(of_episode(seed), oracle, seed)
+            episode = episode_of(env, seed, player)
+            num_solved += episode.solved
+            for agent, earned in episode.returns.items():
+                if episode.solved and earned > direct.returns[agent] + TOLERANCE:
+                    faults[name] = (
+                        f"Seed {seed}: {name} and then the oracle's solution earns {agent} "
+                        f"{earned:.3f}, the solution at once {direct.returns[agent]:.3f}."
+                    )
+    require(not faults, " ".join(faults.values()))
+    if not num_solved:
+        raise SkippedCheck("The oracle solved no level after a detour.")
+    return {"solved episodes with a detour": num_solved}
+
+
+def check_other_answers(subject: Subject) -> None:
+    """Success depends on the answer: no text that ignores the level solves every level."""
+    env = subject()
+    if not env.metadata.get("seed_shows", True):
+        raise NotPromised('The metadata say that every level is the same ("seed_shows": False).')
+    oracle = oracle_episodes(env)
+    winners = [
+        name
+        for name, of_episode in _fixed(oracle).items()
+        if all(episode_of(env, seed, of_episode(seed)).solved for seed in oracle)
+    ]
+    require(not winners, f"All {len(oracle)} levels are solved by: {', '.join(winners)}.")
+
+
+def check_length(subject: Subject) -> None:
+    """Length is not paid: words around the oracle's answer, or instead of one, earn no more."""
+    env = subject()
+    chatter = "let me think about this once more. " * 20
+    for seed, episode in oracle_episodes(env, SEARCHED_SEEDS).items():
+        env.reset(seed=seed)
+        for agent, text in episode.texts:
+            pairs = [(text, f"{chatter}\n{text}"), (text, f"{text}\n\n"), ("so", chatter)]
+            for plain, padded in pairs:
+                least, most = _reward(env, plain), _reward(env, padded)
+                require(
+                    most <= least + TOLERANCE,
+                    f"{len(padded)} characters earn {agent} {most:.4f}, {len(plain)} characters "
+                    f"with the same answer {least:.4f}.",
+                )
+            env.step(text)
+
+
+def _fixed(oracle: Mapping[int, Episode]) -> dict[str, EpisodePlayer]:
+    return {**idle_players(), "answering other levels": answers_to_other_levels(oracle)}
+
+
+def _searched(oracle: Mapping[int, Episode]) -> dict[int, Episode]:
+    return {seed: oracle[seed] for seed in SEARCHED_SEEDS}
+
+
+def _degenerate(oracle: Mapping[int, Episode]) -> dict[str, EpisodePlayer]:
+    return {**_fixed(oracle), "random": random_player}
+
+
+def _compare(
+    env: AnyEnv, rivals: Mapping[str, tuple[EpisodePlayer, Mapping[int, Episode]]]
+) -> float:
+    """Compare unsolved episodes with the oracle's solved ones; return the highest return.
+
+    Args:
+        env: The environment.
+        rivals: Name of a policy -> the policy, the oracle's episodes with which it is compared.
+    """
+    highest, faults = -math.inf, dict[str, str]()
+    for name, (of_episode, oracle) in rivals.items():
+        for seed, honest in oracle.items():
+            episode = episode_of(env, seed, of_episode(seed))
+            if episode.solved or not honest.solved:
+                continue
+            highest = max([highest, *episode.returns.values()])
+            for agent, earned in episode.returns.items():
+                if earned >= honest.returns[agent]:
+                    faults[name] = (
+                        f"Seed {seed}, {env.max_turns} turns: {name} earns {agent} {earned:.3f} "
+                        f"without solving anything, the oracle {honest.returns[agent]:.3f}."
+                    )
+    require(not faults, " ".join(faults.values()))
+    return highest
+
+
+def _then_oracle(detour: Player, oracle: Mapping[int, Episode], seed: int) -> Player:
+    rng, turns = random.Random(seed), oracle[seed].turns
+
+    def player(env: AnyEnv, agent: str) -> str:
+        if env.turn < env.max_turns - turns:
+            return detour(env, agent)
+        return env.reference_action(agent, "oracle", rng)
+
+    return player
+
+
+def _reward(env: AnyEnv, text: str) -> float:
+    agent, fork = env.agent_selection, env.fork()
+    fork.step(text)
+    return fork.rewards[agent]

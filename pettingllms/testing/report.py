@@ -1,0 +1,93 @@
+"""What `check_env` found: one finding per check, in a report that prints as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """How a check ended."""
+
+    KEPT = "kept"
+    """The promise was checked and holds."""
+    BROKEN = "broken"
+    """The promise does not hold."""
+    SKIPPED = "skipped"
+    """The promise could not be checked; `check_env` warns about it."""
+    NOT_PROMISED = "not promised"
+    """The environment does not make this promise, by what it declares about itself."""
+
+
+class SkippedCheck(Exception):
+    """Raised by a check that cannot be carried out; the message says why."""
+
+
+class NotPromised(Exception):
+    """Raised by a check whose promise the environment does not make; the message says why."""
+
+
+class ConformanceWarning(UserWarning):
+    """A check of `check_env` was skipped."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How one check ended."""
+
+    check: str
+    """Name of the check."""
+    promise: str
+    """What was checked, in one sentence."""
+    status: Status
+    message: str = ""
+    """The fault, or why the check was skipped; empty if the promise is kept."""
+    seconds: float = 0.0
+    """Wall time of the check."""
+    figures: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What the check measured: name -> value."""
+    error: Exception | None = field(default=None, compare=False, repr=False)
+    """What was raised, if the promise is broken."""
+
+    def __str__(self) -> str:
+        return f"{self.promise} {self.message}" if self.message else self.promise
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all checks of one environment found; `str` gives a table."""
+
+    env: str
+    """The environment and its arguments."""
+    findings: tuple[Finding, ...]
+    """One per check, in the order in which they ran."""
+
+    def of(self, status: Status) -> tuple[Finding, ...]:
+        """Return the findings of a status."""
+        return tuple(finding for finding in self.findings if finding.status is status)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What the checks measured: name -> value."""
+        return {name: value for f in self.findings for name, value in f.figures.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON data."""
+        names = ("check", "promise", "status", "message", "seconds")
+        findings = [
+            {**{name: getattr(f, name) for name in names}, "figures": dict(f.figures)}
+            for f in self.findings
+        ]
+        return {"env": self.env, "findings": findings}
+
+    def __str__(self) -> str:
+        counts = [f"{len(self.of(status))} {status}" for status in Status if self.of(status)]
+        lines = [f"{self.env}: {len(self.findings)} checks: {', '.join(counts)}"]
+        for finding in self.findings:
+            lines.append(f"  {finding.status:<12} {finding.seconds:6.2f} s  {finding.promise}")
+            lines += [f"{'':25}{line}" for line in finding.message.splitlines()]
+        width = max(map(len, self.figures), default=0)
+        lines += [f"  {name:<{width}}  {value:.4g}" for name, value in self.figures.items()]
+        return "\n".join(lines)

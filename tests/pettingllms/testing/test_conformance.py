@@ -1,0 +1,200 @@
+"""`check_env` and its report: what passes, what is skipped and said so, and what is refused."""
+
+import random
+import threading
+import warnings
+
+import pytest
+
+from pettingllms.errors import ConformanceError, UnreachableRequest
+from pettingllms.testing import (
+    CHECKS,
+    ConformanceWarning,
+    Status,
+    check_documentation,
+    check_env,
+    examine_env,
+    promise_of,
+    transcript_of,
+)
+from pettingllms.testing.play import reference_player
+
+
+def statuses(report):
+    return {finding.check: finding.status for finding in report.findings}
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"simultaneous": True}, {"observation_mode": "delta"}])
+def test_a_good_environment_passes(guess_env, kwargs):
+    report = check_env(guess_env, **kwargs)
+    assert not report.of(Status.BROKEN)
+    assert not report.of(Status.SKIPPED)
+    assert statuses(report)["parallel"] is (
+        Status.KEPT if "simultaneous" in kwargs else Status.NOT_PROMISED
+    )
+
+
+def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
+    report = check_env(corridor_env, longest=20)
+    assert report.env == "CorridorEnv(longest=20)"
+    assert [finding.promise for finding in report.findings] == [*map(promise_of, CHECKS)]
+    assert [f.check for f in report.findings if f.status is not Status.KEPT] == ["parallel"]
+    assert report.figures["mean return of the oracle"] == pytest.approx(2.0)
+    assert report.figures["highest return of a degenerate policy in an unsolved episode"] < 1
+    table = str(report)
+    assert all(finding.promise in table for finding in report.findings)
+    assert "The roles act one after another." in table
+    assert "mean return of the oracle" in table
+    data = report.to_json()
+    assert data["env"] == report.env
+    assert [finding["status"] for finding in data["findings"]] == [
+        finding.status for finding in report.findings
+    ]
+
+
+def test_an_id_that_is_registered_in_this_process_is_checked_in_others_too(guess_id):
+    report = check_env(guess_id, max_turns=4)
+    assert report.env == "guess_v0(max_turns=4)"
+    assert statuses(report)["other_process"] is Status.KEPT
+
+
+def test_an_installed_id_is_checked_with_arguments(corridor_env):
+    report = check_env("plan_path_v0", team="single", tool="call", size=6)
+    assert statuses(report)["splits"] is Status.KEPT
+    assert statuses(report)["other_process"] is Status.KEPT
+
+
+def test_what_is_no_text_env_is_refused():
+    class Other:
+        unwrapped = object()
+
+    with pytest.raises(ConformanceError, match="is not a pettingllms"):
+        check_env(Other)
+
+
+def test_all_broken_promises_are_listed_and_the_cause_is_chained(corridor_env):
+    class Faulty(corridor_env):
+        def _act(self, state, agent, action):
+            return super()._act(state, agent, action)._replace(info={"mood": 1}, local=1e9)
+
+    with pytest.raises(ConformanceError, match=r"broken promises:(.|\n)*mood") as error:
+        check_env(Faulty)
+    assert str(error.value).count("\n- ") > 2
+    assert error.value.__cause__ is not None
+
+
+def skipped(env, **kwargs):
+    """Check an environment; return check -> reason of what was skipped, which was warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        report = check_env(env, **kwargs)
+    reasons = {finding.check: finding.message for finding in report.of(Status.SKIPPED)}
+    texts = [str(w.message) for w in caught if w.category is ConformanceWarning]
+    assert len(texts) == len(reasons)
+    for text, reason in zip(texts, reasons.values(), strict=True):
+        assert "not checked" in text
+        assert reason in text
+    return reasons
+
+
+def test_a_function_without_arguments_skips_what_needs_them_and_says_so(corridor_env):
+    reasons = skipped(lambda: corridor_env(split="test"))
+    assert set(reasons) == {"splits", "long_episodes"}
+    assert all("pass the class and its arguments instead" in text for text in reasons.values())
+
+
+def test_without_an_oracle_incentives_are_skipped_and_it_says_so(corridor_env):
+    class Unsolved(corridor_env):
+        __doc__ = corridor_env.__doc__
+        reference_policies = ("random",)
+
+    reasons = skipped(Unsolved)
+    incentives = {"unsolved", "long_episodes", "detours", "other_answers", "length"}
+    assert set(reasons) == incentives
+    assert "no reference policy 'oracle'" in reasons["unsolved"]
+
+
+def test_without_team_rewards_incentives_are_skipped_and_it_says_so(corridor_env):
+    assert "alpha=0" in skipped(corridor_env, alpha=0.0)["unsolved"]
+
+
+def test_a_split_without_levels_is_skipped_and_it_says_so(corridor_env):
+    class Tiny(corridor_env):
+        __doc__ = corridor_env.__doc__
+
+        def _generate(self, rng, options):
+            if self.split == "test":
+                raise UnreachableRequest("no levels of this kind")
+            return super()._generate(rng, options)
+
+    assert "no levels of this kind" in skipped(Tiny)["splits"]
+
+
+def test_what_cannot_be_sent_to_another_process_is_skipped_and_it_says_so(corridor_env):
+    lock = threading.Lock()
+
+    def make(split=None, max_turns=4):
+        with lock:
+            return corridor_env(split=split, max_turns=max_turns)
+
+    reasons = skipped(make)
+    assert set(reasons) == {"other_process"}
+    assert "cannot be sent to another process" in reasons["other_process"]
+
+
+def test_a_game_that_never_lasts_to_the_limit_is_skipped_and_it_says_so(corridor_env):
+    class Short(corridor_env):
+        __doc__ = corridor_env.__doc__
+
+        def _act(self, state, agent, action):
+            done = super()._act(state, agent, action)
+            return done._replace(terminated=done.terminated or agent == "walker_0")
+
+        def _reference(self, state, agent, policy, rng):
+            return super()._reference(state, agent, policy, rng)
+
+    reasons = skipped(Short, longest=8)
+    assert "No episode could be made to last max_turns turns" in reasons["timeouts"]
+
+
+def test_games_that_begin_alike_say_so(guess_env):
+    class Alike(guess_env):
+        metadata = {**guess_env.metadata, "seed_shows": False}
+
+        def _generate(self, rng, options):
+            return super()._generate(rng, {"secret": 5})
+
+    report = check_env(Alike)
+    assert statuses(report)["variety"] is Status.NOT_PROMISED
+
+
+def test_given_levels_have_no_splits():
+    report = examine_env("plan_path_v0", team="single", levels=["P..#\n##..\n...G"] * 2)
+    assert statuses(report)["splits"] is Status.NOT_PROMISED
+
+
+def test_an_environment_without_a_split_promises_none(guess_env):
+    finding = next(f for f in check_env(guess_env).findings if f.check == "splits")
+    assert finding.status is Status.NOT_PROMISED
+    assert finding.message == "The environment has no argument 'split'."
+
+
+def test_undocumented_environments_are_found(guess_env):
+    with pytest.raises(ConformanceError, match="sections"):
+        check_documentation(guess_env())
+
+
+def test_transcripts_tell_all(guess_env):
+    text = transcript_of(guess_env(), 1, reference_player("oracle", random.Random(0)))
+    assert text.startswith("seed 1 agents teller_0, guesser_0\n---- step 0 turn 0 teller_0 reads\n")
+    assert text.endswith("terminated\n")
+
+
+def test_examining_raises_nothing_of_what_it_finds(corridor_env):
+    class Faulty(corridor_env):
+        def _parse(self, *given):
+            raise RuntimeError("no reader today")
+
+    report = examine_env(Faulty)
+    assert report.of(Status.BROKEN)
+    assert "RuntimeError: no reader today" in str(report)
