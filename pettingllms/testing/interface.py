@@ -7,7 +7,7 @@ import io
 import math
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, cast
 
 from pettingzoo.test import (
@@ -40,7 +40,7 @@ def check_parallel(subject: Subject) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Silence PettingZoo's tests: they warn that texts are no numbers, and print."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore", UserWarning)

@@ -8,7 +8,7 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from importlib.machinery import PathFinder
@@ -81,7 +81,7 @@ def episodes_digest(env: AnyEnv) -> str:
 
 
 @contextmanager
-def _sent_by_value(kind: type, maker: Callable[..., Any]) -> Iterator[None]:
+def _sent_by_value(kind: type, maker: Callable[..., Any]) -> Generator[None]:
     """Pickle by value what comes from modules that another process cannot import, such as tests."""
     names = {*(base.__module__ for base in kind.__mro__), getattr(maker, "__module__", None)}
     modules = [sys.modules[name] for name in names if name in sys.modules]

@@ -8,7 +8,7 @@ import random
 import re
 
 from pettingllms.testing.documentation import sections_of
-from pettingllms.testing.play import SEEDS, mixed_player, play, reference_player, require
+from pettingllms.testing.play import SEEDS, Player, mixed_player, play, reference_player, require
 from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
 
@@ -66,7 +66,8 @@ def check_parse_errors(subject: Subject) -> None:
     """A text that cannot be read earns no local reward."""
     env = subject()
     for seed in SEEDS:
-        for player in (mixed_player(random.Random(seed)), lambda _env, _agent: ""):
+        players: list[Player] = [mixed_player(random.Random(seed)), lambda _env, _agent: ""]
+        for player in players:
             env.reset(seed=seed)
             for step in play(env, player):
                 local = step["info"]["reward_parts"]["local"]

@@ -2,6 +2,7 @@
 
 import random
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -105,13 +106,12 @@ class CorridorEnv(TextEnv):
             if self.split in (None, split_of(content)):
                 return Corridor(length, goal, start, start)
 
-    def _fields(self, state, agent, *turn):
+    def _fields(self, state, agent, turn):
         where = f"Cells 0 to {state.length - 1}, goal {state.goal}, you are on {state.position}."
-        shown = turn[0] if turn else self.turn
-        return {"where": where, "advice": state.advice or "nothing", "turn": shown}
+        return {"where": where, "advice": state.advice or "nothing", "turn": turn}
 
-    def _parse(self, *given):
-        items = last_flat_list(given[-1])
+    def _parse(self, state, agent, text):
+        items = last_flat_list(text)
         if items is None or any(item not in ("L", "R") for item in items):
             return ParseError("no list of the moves L, R")
         return "".join(items[:8])
@@ -152,9 +152,7 @@ def walk(state, moves):
         if position != state.goal:
             position = min(max(position + (1 if move == "R" else -1), 0), state.length - 1)
             trail += move
-    bumps = len(trail) - sum(
-        abs(b - a) for a, b in zip(path(state, trail), path(state, trail)[1:], strict=False)
-    )
+    bumps = len(trail) - sum(abs(b - a) for a, b in pairwise(path(state, trail)))
     return state._replace(position=position, advice="", trail=trail), bumps
 
 
@@ -178,7 +176,7 @@ def steps_towards():
 
     def paid(before, after):
         cells = [abs(before.goal - cell) for cell in path(before, after.trail)]
-        towards = sum(b < a for a, b in zip(cells, cells[1:], strict=False))
+        towards = sum(b < a for a, b in pairwise(cells))
         return towards / abs(before.goal - before.start)
 
     return paid

@@ -192,7 +192,7 @@ def test_transcripts_tell_all(guess_env):
 
 def test_examining_raises_nothing_of_what_it_finds(corridor_env):
     class Faulty(corridor_env):
-        def _parse(self, *given):
+        def _parse(self, state, agent, text):
             raise RuntimeError("no reader today")
 
     report = examine_env(Faulty)

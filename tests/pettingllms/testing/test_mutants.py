@@ -167,7 +167,7 @@ def test_paying_every_step_towards_the_goal_and_taking_nothing_back(
     mention(found, "greedy with retreat earns .* without solving anything, the oracle")
 
 
-# Faults of `step`: (environment after an honest step, the agent that acted) ------------------------
+# Faults of `step`: (environment after an honest step, the agent that acted) ---------------------
 
 
 def truncated_early(env, agent):
@@ -217,7 +217,7 @@ STEPS = [
     (both_flags, "terminated and truncated at once"),
     (timeouts_are_successes, "A time-out is counted as success|of a silent team is a success"),
     (timeouts_are_called_the_end_and_successes, "the episode of a silent team is a success"),
-    (success_of_one_agent, "Agents differ about the success"),
+    (success_of_one_agent, "gents differ about the success"),
     (rewards_that_are_not_their_parts, "its parts sum to"),
 ]
 
@@ -235,7 +235,7 @@ def test_faults_of_steps_are_named(corridor_env, faults, mention, fault, message
     mention(faults(Mutant), message)
 
 
-# Faults of everything else: the class of an honest game -> a mutant ---------------------------------
+# Faults of everything else: the class of an honest game -> a mutant -----------------------------
 
 
 def pay_by_length(base):
@@ -289,8 +289,8 @@ def one_level(base):
 
 def prompt_without_the_state(base):
     class Mutant(base):
-        def _fields(self, state, agent, *turn):
-            shown = super()._fields(state, agent, *turn)
+        def _fields(self, state, agent, turn):
+            shown = super()._fields(state, agent, turn)
             return {**shown, "where": "Somewhere.", "advice": "nothing"}
 
     return Mutant
@@ -298,17 +298,17 @@ def prompt_without_the_state(base):
 
 def prompt_of_the_start(base):
     class Mutant(base):
-        def _fields(self, state, agent, *turn):
+        def _fields(self, state, agent, turn):
             state = state._replace(position=state.start, advice="")
-            return super()._fields(state, agent, *turn)
+            return super()._fields(state, agent, turn)
 
     return Mutant
 
 
 def prompt_of_one_agent_without_the_state(base):
     class Mutant(base):
-        def _fields(self, state, agent, *turn):
-            shown = super()._fields(state, agent, *turn)
+        def _fields(self, state, agent, turn):
+            shown = super()._fields(state, agent, turn)
             return {**shown, "where": "Somewhere."} if agent == "scout_0" else shown
 
     return Mutant
@@ -316,9 +316,9 @@ def prompt_of_one_agent_without_the_state(base):
 
 def prompt_with_the_answer(base):
     class Mutant(base):
-        def _fields(self, state, agent, *turn):
+        def _fields(self, state, agent, turn):
             answer = self._reference(state, agent, "oracle", random.Random(0))
-            return {**super()._fields(state, agent, *turn), "where": f"Answer {answer}"}
+            return {**super()._fields(state, agent, turn), "where": f"Answer {answer}"}
 
     return Mutant
 
@@ -448,7 +448,7 @@ def test_faults_of_classes_are_named(corridor_env, faults, mention, mutant, mess
     mention(faults(mutant(corridor_env)), message)
 
 
-# Faults that show in another process only -----------------------------------------------------------
+# Faults that show in another process only -------------------------------------------------------
 
 
 def levels_by_hash(base):
@@ -470,8 +470,8 @@ def levels_by_the_order_of_a_set(base):
 
 def texts_by_hash(base):
     class Mutant(base):
-        def _fields(self, state, agent, *turn):
-            shown = super()._fields(state, agent, *turn)
+        def _fields(self, state, agent, turn):
+            shown = super()._fields(state, agent, turn)
             return {**shown, "advice": f"{shown['advice']} {hash(agent) % 1000}"}
 
     return Mutant

@@ -20,7 +20,7 @@ def success_on_any_answer(base):
             done = super()._act(state, agent, action)
             if isinstance(action, ParseError):
                 return done
-            return self.changed(done, team=1.0, terminated=True, success=True)
+            return done._replace(team=1.0, terminated=True, success=True)
 
     return Mutant
 
@@ -28,7 +28,7 @@ def success_on_any_answer(base):
 def pays_every_action(base):
     class Mutant(base):
         def _act(self, state, agent, action):
-            return self.changed(super()._act(state, agent, action), local=0.1)
+            return super()._act(state, agent, action)._replace(local=0.1)
 
     return Mutant
 
@@ -40,7 +40,7 @@ def pays_by_length(base):
             super().step(action)
 
         def _act(self, state, agent, action):
-            return self.changed(super()._act(state, agent, action), local=1e-4 * self.length)
+            return super()._act(state, agent, action)._replace(local=1e-4 * self.length)
 
     return Mutant
 
@@ -72,39 +72,26 @@ MUTANTS = [
 ]
 
 
-def changeable(base):
-    """Return a game whose transitions can be changed by name, be they named tuples or plain."""
-
-    class Changeable(base):
-        def changed(self, done, **changes):
-            names = ("state", "team", "local", "terminated", "success", "info")
-            values = {**dict(zip(names, done, strict=True)), **changes}
-            return tuple(values[name] for name in names)
-
-    return Changeable
-
-
 @pytest.mark.parametrize("game", GAMES)
 @pytest.mark.parametrize(("mutant", "message"), MUTANTS, ids=lambda v: getattr(v, "__name__", ""))
 def test_faults_of_games_are_named(faults, mention, game, mutant, message):
-    mention(faults(mutant(changeable(game)), team="single"), message)
+    mention(faults(mutant(game), team="single"), message)
 
 
 @pytest.mark.parametrize("size", [1, 100])
 def test_paying_every_step_towards_the_goal(faults, mention, size):
-    class Mutant(changeable(PlanPathEnv)):
+    class Mutant(PlanPathEnv):
         def _act(self, state, agent, action):
             done = super()._act(state, agent, action)
             if isinstance(action, ParseError):
                 return done
-            after, _, local, terminated, success, info = done
             maze, cell, towards = maze_of(state.level), state.position, 0
-            for move in info["executed"]:
+            for move in done.info["executed"]:
                 following = maze.step(cell, move)
                 towards += maze.to_goal[following] < maze.to_goal[cell]
                 cell = following
             paid = size * towards / state.level.shortest
-            return self.changed(done, team=paid + success)
+            return done._replace(team=paid + done.success)
 
     found = faults(Mutant, team="single")
     mention(found, "(shuttle|greedy with retreat) and then the oracle's solution earns planner_0")
