@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adapter_table import adapter_table
+from check_list import check_list
 from command_reference import command_reference
 from config_reference import config_reference
 from environment_pages import built_in_ids, environment_page, environment_table, pictures
@@ -25,6 +26,7 @@ from tree_picture import tree_picture
 PARTS: dict[str, Callable[[], str]] = {
     "adapters": adapter_table,
     "benchmarks": benchmarks,
+    "checks": check_list,
     "commands": command_reference,
     "config": config_reference,
     "environment_table": environment_table,

@@ -27,6 +27,10 @@ _COMMANDS = {
     "replay": ("pettingllms.cli.replay:replay_command", "Show a recorded episode and verify it."),
     "view": ("pettingllms.cli.view:view_command", "Write a run as one HTML page."),
     "data": ("pettingllms.cli.data:data_group", "Check data files of problems."),
+    "check": (
+        "pettingllms.cli.check:check_command",
+        "Check that an environment keeps the contract.",
+    ),
     "new": ("pettingllms.cli.new:new_command", "Begin an environment of your own."),
     "doctor": ("pettingllms.cli.doctor:doctor_command", "Say what works on this machine."),
 }

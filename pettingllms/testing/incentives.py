@@ -156,6 +156,8 @@ def _compare(
                         f"without solving anything, the oracle {honest.returns[agent]:.3f}."
                     )
     require(not faults, " ".join(faults.values()))
+    if highest == -math.inf:
+        raise SkippedCheck("The degenerate policies solved every level.")
     return highest
 
 

@@ -82,12 +82,17 @@ class Report:
         ]
         return {"env": self.env, "findings": findings}
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """How many checks ended in which way, in one line."""
         counts = [f"{len(self.of(status))} {status}" for status in Status if self.of(status)]
-        lines = [f"{self.env}: {len(self.findings)} checks: {', '.join(counts)}"]
-        for finding in self.findings:
-            lines.append(f"  {finding.status:<12} {finding.seconds:6.2f} s  {finding.promise}")
-            lines += [f"{'':25}{line}" for line in finding.message.splitlines()]
+        return f"{self.env}: {len(self.findings)} checks: {', '.join(counts)}"
+
+    def __str__(self) -> str:
+        lines = [self.summary]
+        for f in self.findings:
+            lines.append(f"  {f.status:<12} {f.seconds:6.2f} s  {f.check:<16} {f.promise}")
+            lines += [f"{'':42}{line}" for line in f.message.splitlines()]
         width = max(map(len, self.figures), default=0)
         lines += [f"  {name:<{width}}  {value:.4g}" for name, value in self.figures.items()]
         return "\n".join(lines)

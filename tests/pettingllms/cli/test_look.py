@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+import pettingllms
+from pettingllms.testing import CHECKS
+
 ENV = "plan_path_v0"
 
 
@@ -165,3 +168,30 @@ def test_the_core_imports_nothing_of_this():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_check_lists_what_holds_and_what_was_measured(call):
+    done = call("check", ENV, "-e", "tool=call", "-e", "size=6")
+    assert done.returncode == 0
+    assert "not promised" in done.stdout
+    assert "mean return of the oracle" in done.stdout
+    assert f"{len(CHECKS)} checks: {len(CHECKS) - 1} kept, 1 not promised" in done.stdout
+
+
+def test_check_names_broken_promises(call, guess_env, monkeypatch):
+    class Faulty(guess_env):
+        def _act(self, state, agent, action):
+            return super()._act(state, agent, action)._replace(local=float("inf"))
+
+    monkeypatch.setattr("pettingllms.registry._registered", {})
+    pettingllms.register("faulty_v0", Faulty)
+    assert "not finite" in call("check", "faulty_v0").stdout
+    done = call("check", "faulty_v0", "--json")
+    assert done.returncode == 1
+    statuses = {f["check"]: f["status"] for f in json.loads(done.stdout)["findings"]}
+    assert statuses["any_text"] == "broken"
+    assert statuses["names_and_spaces"] == "kept"
+
+
+def test_check_of_an_unknown_environment(call):
+    assert call("check", "plan_pth_v0").returncode == 2

@@ -18,7 +18,7 @@ def readable(action):
     return not isinstance(action, ParseError)
 
 
-# Faults of `_act`: (environment, state, agent, action, the honest transition) -> transition ---------
+# Faults of `_act`: (environment, state, agent, action, the honest transition) -> transition ---
 
 
 def success_on_any_answer(env, state, agent, action, done):
