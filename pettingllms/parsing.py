@@ -1,67 +1,297 @@
-"""Readers of model text. None of them raises, all run in time linear in the text.
+r"""How answers are read out of model text: one grammar for every environment.
 
-The last well-formed answer counts, text may follow it, and nothing is ever evaluated.
+Nothing here raises, evaluates text, or takes more than time linear in its length. A text that does
+not fit the grammar is a `ParseError` with a reason; it is never read as something else.
+
+1. **Thinking.** Text up to the last `</think>` is no answer. Where a `<think>` is never closed, the
+   text was truncated and holds no answer.
+2. **The mark.** If there is a `####`, only what follows the last one counts. Longer runs of `#` and
+   `####` in a row of a drawn board are no marks.
+3. **After the mark**, the first complete list counts (`["U","R"]`, `[[1,2,3]]`), or the first calls
+   (`walk(2, 1)`). Only decoration (Markdown, quotes, a code fence, `\boxed{`) and, if there is but
+   one mark, a label that ends in a colon or its line may stand before it. A remark may follow. A
+   list on a later line than the mark is alone on its line; one with a label is the only one there.
+4. **Without a mark**, the text must leave no choice: it holds one list, or one run of calls, and
+   ends with it, up to decoration.
+5. **Lists** hold words and numbers, quoted or not, divided by commas or spaces, and lists or
+   tuples of these. Lists that follow one another (`[1,2,3],[4,1,2]`) are one list of lists; one
+   that begins a line and is followed by words is a remark, as is one behind a blank line.
+6. **Calls** that follow one another, divided by commas, spaces or line ends, are read in order;
+   remarks are as for lists. A call that cannot be read, or stands behind other words of the same
+   line, makes the answer unreadable: none is dropped.
+
+Programs and boxed answers: see `pettingllms.markup`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from typing import NamedTuple, TypeAlias
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
-_BRACE = re.compile(r"\\boxed\s{0,9}\{|\\[{}\\]|[{}]")
-_FLAT_LIST = re.compile(r"\[([^\[\]]*)\]")
+from pettingllms.transition import ParseError
+
+Item: TypeAlias = "str | list[Item]"
+"""An item of a list: a word or number as text, or a list."""
+
+MARK = "####"
+"""What the line with the answer begins with."""
+MAX_ITEMS = 20_000
+"""Most items of a list, those of inner lists included."""
+MAX_DEPTH = 4
+"""Deepest nesting of lists."""
+_MAX_PREFIX = 200
+_THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+_BOARD_SIGNS = r"#.$*@+\-PG"
+_IS_MARK = re.compile(rf"(?<!#)####(?!#)(?=\s*+[ \t{_BOARD_SIGNS}]{{0,80}}+[^\s{_BOARD_SIGNS}])")
+_OPEN = re.compile(r"(?<!\\)\[")
+_VALUE = r"""(?:
+    ([\[(]) | ([\])])
+    | "([^"\n]*+)" | '([^'\n]*+)' | `([^`\n]*+)`
+    | [\u2018\u201c]([^\u2018\u2019\u201c\u201d\n]*+)[\u2019\u201d]
+    | ([^\s,;\[\]()"'`\u201c\u201d\u2018\u2019]++)
+)"""
+_TOKEN = re.compile(rf"[\s,;]*+{_VALUE}", re.VERBOSE)
+_ARGUMENT = re.compile(rf"[\s,;]*+(?:[A-Za-z_]{{1,20}}+\s*+=\s*+)?+{_VALUE}", re.VERBOSE)
+_CLOSING = {"[": "]", "(": ")"}
+
+_QUOTES = r"`\"'\u2018\u2019\u201c\u201d\u00ab\u00bb"
+_SIGN = rf"[\s*_~{_QUOTES}.,;:!)}}$>|\u3002\uff01]|\\[\])]|</?\w{{1,20}}>|<\|\w{{1,20}}\|>"
+_DECORATION = re.compile(rf"(?:{_SIGN})*+")
+_END_OF_LINE = re.compile(rf"(?:(?!\n)(?:{_SIGN}))*+(?:\n|\Z)")
+_NOISE = re.compile(
+    rf"```[\w+-]*|\d{{1,2}}[.)](?=\s)|</?\w{{1,20}}>|\\(?:boxed|text|left)?[{{(\[]?|[\s*_~{_QUOTES}${{(>|\u2022-]+"
+)
+_WORDS = r"[^.,;!?()\[\]{}<>:=\uff1a\n]{1,60}"
+_LABEL = re.compile(rf"({_WORDS})([:=\uff1a])?")
+_NEXT_LIST = re.compile(r"(\s*+)([,;+]?)\s*+(?=\[)")
+_REPEAT = re.compile(r"[ \t]*(?:\*(?!\*)|[x\u00d7])[ \t]*\d")
+_BETWEEN_CALLS = re.compile(
+    r"(?:[\s,;.*\u2192\u2022|-]|(?<!`)`(?!`)|->|(?i:\b(?:then|and)\b)|\d{1,2}[.)](?=\s))*+"
+)
+_ANY_CALL = re.compile(r"\w\(")
 
 
-def last_flat_list(text: str) -> list[str] | None:
-    """Return the items of the last `[...]` without inner brackets, or None.
+class Part(NamedTuple):
+    """The part of a text that can hold the answer."""
 
-    Items are separated by commas, or by spaces where there is no comma; quotes and spaces around
-    items are dropped: `["U", 'R', d]` gives `["U", "R", "d"]`, `[]` gives `[]`.
+    text: str
+    is_marked: bool
+    """Whether it follows a mark."""
+    is_repeated: bool = False
+    """Whether there is a mark before that one."""
+
+
+def after_thinking(text: str) -> str | ParseError:
+    """Return what follows the last `</think>`; a `ParseError` if a `<think>` is never closed."""
+    if "<" not in text:
+        return text
+    last: re.Match[str] | None = None
+    for tag in _THINK.finditer(text):
+        last = tag
+    if last is None:
+        return text
+    return text[last.end() :] if last[1] else ParseError("thinking that never ends")
+
+
+def answer_part(text: str) -> Part | ParseError:
+    """Return what follows the thinking and the last mark, if there are any."""
+    rest = after_thinking(text)
+    return rest if isinstance(rest, ParseError) else _marked(rest)
+
+
+def printed_part(text: str) -> Part:
+    """Return the part of a program's output that can hold its answer.
+
+    Where there is no mark, it is the last list that the program printed, or else all of its output.
     """
-    inner = None
-    for match in _FLAT_LIST.finditer(text):
-        inner = match.group(1)
-    if inner is None:
-        return None
-    pieces = inner.split(",") if "," in inner else inner.split()
-    items = [piece.strip().strip("\"'`").strip() for piece in pieces]
-    return [item for item in items if item] if not any(items) else items
+    part = _marked(text)
+    end = part.text.rfind("]") + 1
+    if part.is_marked or not end:
+        return part
+    depth, start = 0, end
+    for bracket in re.finditer(r"[\[\]]", part.text[end - 1 :: -1]):
+        depth += 1 if bracket.group() == "]" else -1
+        if not depth:
+            start = end - bracket.end()
+            break
+    return Part(text[start:end], is_marked=True)
 
 
-def last_code_block(text: str, language: str = "python") -> str | None:
-    """Return the content of the last closed ``` fence, or None.
+def _marked(text: str) -> Part:
+    end = len(text)
+    while (at := text.rfind(MARK, 0, end)) >= 0:
+        if _IS_MARK.match(text, at):
+            return Part(text[at + len(MARK) :], is_marked=True, is_repeated=MARK in text[:at])
+        end = at
+    return Part(text, is_marked=False)
+
+
+def bare_answer(part: Part) -> str:
+    """Return the first line after the mark, or else all of the text, less decoration and label.
+
+    For answers that need no brackets, such as `#### U, R`.
+    """
+    signs = " \t\r\n*_`~$.!"
+    if not part.is_marked:
+        return part.text.strip(signs)
+    line = part.text.lstrip().partition("\n")[0].strip(signs)
+    label = _LABEL.match(line)
+    return line[label.end() :].strip(signs) if label and label[2] else line
+
+
+def read_list(part: Part) -> list[Item] | ParseError:
+    """Read the list of an answer.
+
+    Returns:
+        Its items; words and numbers as text. Several lists that follow one another are a list of
+        lists.
+    """
+    text = part.text
+    if (found := _OPEN.search(text)) is None:
+        return ParseError(f"no list after {MARK}" if part.is_marked else f"no {MARK} and no list")
+    label = _label_before(part, found.start())
+    if isinstance(label, ParseError):
+        return label
+    scanned = _scan_lists(text, found.start())
+    if isinstance(scanned, ParseError):
+        return scanned
+    items, end = scanned
+    if not part.is_marked:
+        is_end = _DECORATION.fullmatch(text, end)
+        return items if is_end else ParseError(f"no {MARK}, and words or lists behind a list")
+    if "\n" in text[: found.start()] and not _END_OF_LINE.match(text, end):
+        return ParseError(f"words behind a list that is not on the line of {MARK}")
+    rest = text[end:] if "{" in label else text[end:].partition("\n")[0]
+    return ParseError("several lists with labels") if label and "[" in rest else items
+
+
+def _label_before(part: Part, start: int) -> str | ParseError:
+    """Return what stands between mark and answer; an empty text if it is only decoration."""
+    prefix = part.text[:start].strip()
+    if not prefix or not part.is_marked:
+        return ""
+    if len(prefix) > _MAX_PREFIX:
+        return ParseError(f"words between {MARK} and the answer")
+    lines = part.text[:start].replace("->", ":").replace("\u2192", ":").split("\n")
+    cleaned = [" ".join(_NOISE.sub(" ", line).split()) for line in lines]
+    labels = [(line, number) for number, line in enumerate(cleaned) if line]
+    if not labels:
+        return ""
+    if part.is_repeated:
+        return ParseError(f"several {MARK}, and words between the last one and the answer")
+    label = _LABEL.fullmatch(labels[0][0].replace(" :", ":"))
+    if len(labels) > 1 or label is None or not (label[2] or labels[0][1] < len(lines) - 1):
+        return ParseError(f"words between {MARK} and the answer that are no label")
+    return prefix
+
+
+def _scan_lists(text: str, start: int) -> tuple[list[Item], int] | ParseError:
+    """Read the lists that follow one another; returns them and the end of the last one."""
+    scanned = _scan(text, start, _TOKEN)
+    if isinstance(scanned, ParseError):
+        return scanned
+    first, end = scanned
+    lists: list[Item] = [first]
+    while (following := _NEXT_LIST.match(text, end)) and following[1].count("\n") < 2:
+        scanned = _scan(text, following.end(), _TOKEN)
+        if "\n" in following[1] and not following[2] and not _is_alone(text, scanned):
+            break  # a remark
+        if isinstance(scanned, ParseError):
+            return scanned
+        lists.append(scanned[0])
+        end = scanned[1]
+        if len(lists) > MAX_ITEMS:
+            return ParseError(f"more than {MAX_ITEMS} lists")
+    if _REPEAT.match(text, end):
+        return ParseError("a list that is multiplied")
+    if len(lists) == 1:
+        return first, end
+    return (lists, end) if _END_OF_LINE.match(text, end) else ParseError("words behind the lists")
+
+
+def _is_alone(text: str, scanned: tuple[list[Item], int] | ParseError) -> bool:
+    return not isinstance(scanned, ParseError) and bool(_END_OF_LINE.match(text, scanned[1]))
+
+
+def _scan(text: str, start: int, token: re.Pattern[str]) -> tuple[list[Item], int] | ParseError:
+    """Read one bracketed list, or the arguments of a call; returns its items and its end."""
+    outer: list[tuple[list[Item], str]] = []
+    items: list[Item] = []
+    at, num_items = start, 0
+    while (found := token.match(text, at)) is not None:
+        at, kind, value = found.end(), found.lastindex or 0, found[found.lastindex or 0]
+        if (num_items := num_items + 1) > MAX_ITEMS:
+            return ParseError(f"a list of more than {MAX_ITEMS} items")
+        if kind == 1:
+            if len(outer) == MAX_DEPTH:
+                return ParseError(f"lists nested more than {MAX_DEPTH} deep")
+            outer.append((items, _CLOSING[value]))
+            items = []
+        elif kind == 2:
+            enclosing, closing = outer.pop()
+            if value != closing:
+                return ParseError("brackets that do not match")
+            if not outer:
+                return items, at
+            enclosing.append(items)
+            items = enclosing
+        else:
+            items.append(value)
+    return ParseError("a list that is not closed")
+
+
+def read_calls(part: Part, names: Collection[str]) -> list[tuple[str, list[Item]]] | ParseError:
+    """Read the calls of an answer.
 
     Args:
-        text: What a model wrote.
-        language: Fences labelled with this language or a prefix of it (`py`), or not labelled at
-            all, are looked at; others are passed over.
+        part: The part of the text that can hold them.
+        names: The functions that can be called.
+
+    Returns:
+        Name and arguments of each call, in order. An argument is a word or number as text, or a
+        list; `name=` before it is dropped.
     """
-    found = None
-    opened: re.Match[str] | None = None
-    for fence in _FENCE.finditer(text):
-        if opened is None:
-            opened = fence
-            continue
-        label = opened.group(1).lower()
-        if not label or language.startswith(label) or label.startswith(language):
-            found = text[opened.end() + 1 : fence.start()]
-        opened = None
-    return found
+    text, a_call = part.text, re.compile(rf"\b({'|'.join(names)})\s*+(?=\()")
+    if (first := a_call.search(text)) is None:
+        return ParseError(f"no call of {', '.join(names)}")
+    label = _label_before(part, first.start())
+    if isinstance(label, ParseError):
+        return label
+    num_before_line = at = 0
+    calls: list[tuple[str, list[Item]]] = []
+    name: re.Match[str] | None = first
+    while name is not None:
+        if "\n" in text[at : name.start()]:
+            num_before_line = len(calls)
+        scanned = _scan(text, name.end(), _ARGUMENT)
+        if isinstance(scanned, ParseError):
+            return ParseError(f"a call of {name[1]} that cannot be read")
+        calls.append((name[1], scanned[0]))
+        at = scanned[1]
+        behind = _BETWEEN_CALLS.match(text, at)
+        is_next = behind is not None and behind.group().count("\n") < 2
+        name = a_call.match(text, behind.end()) if behind and is_next else None
+    is_below = "\n" in text[: first.start()]
+    return _checked_calls(part, calls, num_before_line, at, is_below)
 
 
-def last_boxed(text: str) -> str | None:
-    r"""Return the content of the last `\boxed{...}` with balanced braces, or None."""
-    best = (-1, -1)
-    opened: list[tuple[bool, int]] = []
-    for brace in _BRACE.finditer(text):
-        token = brace.group()
-        if token.endswith("{") and token != "\\{":
-            opened.append((len(token) > 1, brace.end()))
-        elif token == "}" and opened:
-            is_boxed, start = opened.pop()
-            if is_boxed and start > best[0]:
-                best = (start, brace.start())
-    return text[best[0] : best[1]].strip() if best[0] >= 0 else None
+def _checked_calls(
+    part: Part, calls: list[tuple[str, list[Item]]], num_before_line: int, end: int, is_below: bool
+) -> list[tuple[str, list[Item]]] | ParseError:
+    """Return the calls that are an answer and no remark, given what follows them."""
+    if not part.is_marked:
+        is_end = _DECORATION.fullmatch(part.text, end)
+        return calls if is_end else ParseError(f"no {MARK}, and words behind the calls")
+    if _END_OF_LINE.match(part.text, end):
+        return calls
+    if num_before_line:
+        return calls[:num_before_line]
+    if is_below:
+        return ParseError(f"words behind calls that are not on the line of {MARK}")
+    if _ANY_CALL.search(part.text[end:].partition("\n")[0]):
+        return ParseError("words between calls, or a call of an unknown function")
+    return calls
 
 
 def one_line(text: str, limit: int) -> str:

@@ -15,6 +15,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from pettingllms.errors import LevelFormatError
+from pettingllms.parsing import (
+    MARK,
+    Item,
+    Part,
+    answer_part,
+    bare_answer,
+    one_line,
+    printed_part,
+    read_list,
+)
+from pettingllms.transition import ParseError
 
 MOVES = "UDLR"
 """The moves: up (row - 1), down (row + 1), left (column - 1), right (column + 1)."""
@@ -26,14 +37,14 @@ UNREACHABLE = -1
 """The distance of a cell that cannot be reached."""
 
 MAX_JSON = 120
-"""Greatest length of a list of moves that is remembered with its moves."""
+"""Greatest length of an answer in the usual form that is remembered with its moves."""
 
 _WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
 _MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
-_SEQUENCE = rf"""(?:["'`]?{_MOVE}["'`]?(?=[\s,;\]]|$)[\s,;]*+)"""
-_JSON = re.compile(rf'\["[{MOVES}]"(?:, ?"[{MOVES}]")*+\]')
-_LIST = re.compile(rf"\[\s*+{_SEQUENCE}*+\]")
-_BARE = re.compile(rf"\s*+{_SEQUENCE}++", re.MULTILINE)
+_JSON = re.compile(rf'\s*+\["[{MOVES}]"(?:, ?"[{MOVES}]")*+\]\s*+')
+_BARE = re.compile(rf"""(?:["'`]?{_MOVE}["'`]?(?:[\s,;]++|$))++""")
+_ONE_MOVE = re.compile(_MOVE)
+_NO_LETTER = re.compile(rf"[^{MOVES}]+")
 _MOVE_WORD = re.compile(r"[A-Za-z]+")
 
 
@@ -212,47 +223,66 @@ def find_symbols(rows: Iterable[str], symbols: str) -> list[tuple[int, int]]:
     ]
 
 
-def read_moves(text: str) -> str | None:
-    """Read a list of moves from what a model wrote, liberally.
+def read_moves(text: str) -> str | ParseError:
+    """Read the moves of an answer; see `pettingllms.parsing` for where the answer stands.
 
-    The last list in brackets is the answer (`#### ["U", "R"]`, `[u, right]`, `[]`). Without one, it
-    is what follows the last `####` on its line (`#### U, R`), or else the whole text, if that holds
-    moves and nothing else. Moves are the letters U D L R or the words up, down, left, right in any
-    case, quoted or not, divided by commas or spaces; capital letters may be joined (`UUR`).
+    Moves are the letters U D L R or the words up, down, left, right in any case, quoted or not;
+    capital letters may be joined (`UUR`). Brackets may be missing where nothing but moves follows
+    the mark on its line (`#### U, R`), or where the text holds nothing else. Moves of inner lists
+    are executed in the order in which they are written.
 
     Returns:
-        The moves as a text of the letters U D L R (empty for an empty list), or None if no list was
-        found. Takes time linear in the length of the text, and never raises.
+        The moves as letters U D L R (empty for an empty list). Takes time linear in the length of
+        the text, and never raises.
     """
-    plain = _read_json(text[text.rfind("[") :][:MAX_JSON])
-    if plain is not None:
-        return plain
     if text and not text.strip(MOVES):
         return text
-    answer: re.Match[str] | None = None
-    for found in _LIST.finditer(text):
-        answer = found
-    if answer is None:
-        answer = _BARE.fullmatch(text, *answer_span(text))
-    if answer is None:
-        return None
-    words = _MOVE_WORD.findall(answer.group())
+    mark = text.rfind(MARK) + len(MARK)
+    if mark >= len(MARK) and "<" not in text and text[mark - 5 : mark - 4] != "#":
+        usual = _read_json(text[mark : mark + MAX_JSON + 1])
+        if usual is not None:
+            return usual
+    part = answer_part(text)
+    return part if isinstance(part, ParseError) else _moves_of(part)
+
+
+def read_printed_moves(text: str) -> str | ParseError:
+    """Read the moves that a program printed: the last list, or a text of moves and nothing else."""
+    return _moves_of(printed_part(text))
+
+
+def _moves_of(part: Part) -> str | ParseError:
+    bare = bare_answer(part)
+    if _BARE.fullmatch(bare):
+        return _letters(_MOVE_WORD.findall(bare))
+    items = read_list(part)
+    return items if isinstance(items, ParseError) else moves_of_items(items)
+
+
+def moves_of_items(items: list[Item]) -> str | ParseError:
+    """Return the moves of a list, and of the lists in it, as letters."""
+    words: list[str] = []
+    rest = items[::-1]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, list):
+            rest += item[::-1]
+        elif _ONE_MOVE.fullmatch(item.strip()):
+            words.append(item.strip())
+        else:
+            return ParseError(f"{one_line(item, 30)!r} is none of the moves U, D, L, R")
+    return _letters(words)
+
+
+def _letters(words: list[str]) -> str:
     return "".join(_WORDS.get(word.lower()) or word.upper() for word in words)
 
 
 @lru_cache(maxsize=4096)
 def _read_json(text: str) -> str | None:
-    found = _JSON.match(text)
-    return None if found is None else found.group().replace(" ", "")[2::4]
-
-
-def answer_span(text: str) -> tuple[int, int]:
-    """Return the span of what follows the last `####` on its line, or else of the text."""
-    mark = text.rfind("####")
-    if mark < 0:
-        return 0, len(text)
-    end = text.find("\n", mark)
-    return mark + 4, len(text) if end < 0 else end
+    """Return the moves of a text that is a JSON list of moves and nothing else, or None."""
+    found = _JSON.fullmatch(text) if len(text) <= MAX_JSON else None
+    return None if found is None else _NO_LETTER.sub("", text)
 
 
 def moves_json(moves: str) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from pettingllms.env import ParseError
+from pettingllms import markup
 from pettingllms.errors import SandboxError
-from pettingllms.parsing import last_code_block
 from pettingllms.sandbox import ExecutionResult, Limits, Status, default_sandbox
+from pettingllms.transition import ParseError
 
 LIMITS = Limits(wall_s=10.0, cpu_s=2.0, memory_bytes=256 << 20, output_bytes=64 << 10)
 """What one program may use."""
@@ -46,13 +46,8 @@ class ProgramRun(NamedTuple):
 
 
 def read_program(text: str) -> str | ParseError:
-    """Return the last Python code block of what a model wrote, or why there is none."""
-    source = last_code_block(text)
-    if source is None or not source.strip():
-        return ParseError("no program in a closed ```python code block")
-    if len(source) > MAX_SOURCE_CHARS:
-        return ParseError(f"a program of more than {MAX_SOURCE_CHARS} characters")
-    return source
+    """Read the program of an answer; see `pettingllms.markup`."""
+    return markup.read_program(text, MAX_SOURCE_CHARS)
 
 
 @lru_cache(maxsize=256)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import LevelFormatError
+from pettingllms.transition import ParseError
 from pettingllms_envs import grid
 
 
@@ -136,8 +137,34 @@ def test_ill_formed_rows_are_refused_with_their_place(text, line, column, word):
         ('["URR"]', "URR"),
         ('```json\n["U",\n "L"]\n```', "UL"),
         ('{"moves": ["D"]}', "D"),
-        ('First ["U"], no: ["D"]. That was it.', "D"),
-        ('["U"] and then [1, 2]', "U"),
+        ('#### First ["U"], no: ["D"]', None),
+        ('I weighed ["U"] against ["L"].\n#### L, L, L, D', "LLLD"),
+        ('#### ["U","R"]\nThe walls I avoided: []', "UR"),
+        ('#### ["U"] (not ["L"])', "U"),
+        ('#### [["L","L"],["D"]]', "LLD"),
+        ('#### ["L","L"], ["D"]', "LLD"),
+        ('#### ["U"]\n["L"] was blocked', "U"),
+        ('#### ["U"], then ["L"]', "U"),
+        ('#### ["U"] ["L"] would be longer', None),
+        ('#### ["U"]*3', None),
+        ('#### **["U"]**', "U"),
+        ('#### Answer: ["U"]', "U"),
+        ("#### Answer: U, R.", "UR"),
+        ('#### My answer\n\n```json\n["U", "R"]\n```', "UR"),
+        ('#### Reasons\nThe move ["L"] is blocked.', None),
+        ('#### Instead of ["L"], I play ["U"]', None),
+        ('#### {"rejected": ["L"], "moves": ["U"]}', None),
+        ('#### {"moves": ["U"]}', "U"),
+        ('##### Plan\n["L"]\n#### ["U"]', "U"),
+        ('["U"] or ["D"]', None),
+        ('First ["U"], no: ["D"].', None),
+        ('["U"] and then [1, 2]', None),
+        ('<think>["L"]</think> ["U"]', "U"),
+        ('<think>#### ["L"]', None),
+        ('#### ["L"]</think>', None),
+        ('#### ["L"]\n<think>no', None),
+        ('#### ["U"]\n#####\n#@.#\n#####', "U"),
+        ("####..\n#@ .#\nNot [L], so\n[U]", None),
         ("[]", ""),
         ('["U"] #### []', ""),
         ("#### U, R", "UR"),
@@ -151,14 +178,16 @@ def test_ill_formed_rows_are_refused_with_their_place(text, line, column, word):
         ('["U", "X"]', None),
         ('["U"', None),
         ("[U R", None),
-        ("[[U]", "U"),
+        ("[[U]", None),
+        ("[[U]]", "U"),
         ("[UP]", "U"),
         ("[LEFT]", "L"),
         ("[LEFTY]", None),
     ],
 )
 def test_move_lists_are_read_liberally(text, moves):
-    assert grid.read_moves(text) == moves
+    read = grid.read_moves(text)
+    assert isinstance(read, ParseError) if moves is None else read == moves
 
 
 @given(st.text("UDLR"))
@@ -176,7 +205,7 @@ def test_the_usual_form_of_a_list_is_read_as_any_other(before, moves, after):
 @given(st.one_of(st.text(), st.text("[]UDLRudlr\"',; \n#`")))
 def test_any_text_is_read_without_raising(text):
     moves = grid.read_moves(text)
-    assert moves is None or set(moves) <= set("UDLR")
+    assert isinstance(moves, ParseError) or set(moves) <= set("UDLR")
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pettingllms.env import ParseError
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.outcome import sandbox_failure
+from pettingllms.transition import ParseError
 from pettingllms_envs import python_tool
 from pettingllms_envs.python_tool import (
     LIMITS,
@@ -16,11 +16,10 @@ from pettingllms_envs.python_tool import (
 )
 
 
-def test_the_last_closed_block_is_the_program():
-    text = (
-        "```python\nprint(1)\n```\nbetter:\n```py\nprint(2)\n```\n```text\nno\n```\n```python\nopen"
-    )
+def test_the_last_labelled_block_is_the_program():
+    text = "```python\nprint(1)\n```\nbetter:\n```py\nprint(2)\n```\n```text\nno\n```\n```\n2\n```"
     assert read_program(text) == "print(2)\n"
+    assert isinstance(read_program(text + "\n```python\nopen"), ParseError)
 
 
 @pytest.mark.parametrize(

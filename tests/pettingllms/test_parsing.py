@@ -1,65 +1,217 @@
+"""The grammar of answers: marks, lists and calls."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.parsing import last_boxed, last_code_block, last_flat_list, one_line
+from pettingllms.parsing import (
+    MAX_DEPTH,
+    MAX_ITEMS,
+    Part,
+    after_thinking,
+    answer_part,
+    bare_answer,
+    one_line,
+    printed_part,
+    read_calls,
+    read_list,
+)
+from pettingllms.transition import ParseError
+
+
+def listed(text):
+    part = answer_part(text)
+    return part if isinstance(part, ParseError) else read_list(part)
+
+
+def called(text):
+    part = answer_part(text)
+    return part if isinstance(part, ParseError) else read_calls(part, ("go", "look"))
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("no thinking", "no thinking"),
+        ("<think>a</think>b", "b"),
+        ("a</think>b", "b"),
+        ("<think>a</think>b<THINKING>c</thinking>d", "d"),
+        ("a < b", "a < b"),
+        ("<think>a", None),
+        ("a</think>b<think>c", None),
+    ],
+)
+def test_thinking_is_no_answer(text, rest):
+    found = after_thinking(text)
+    assert isinstance(found, ParseError) if rest is None else found == rest
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("a #### b", " b"),
+        ("#### a\n#### b", " b"),
+        ("####\n[b]", "\n[b]"),
+        ("##### b", None),
+        ("#####", None),
+        ("####", None),
+        ("#### ..@ ####\n", None),
+        ("####\n#@.#", None),
+        ("#### b\n#####\n#.$@#\n####", " b\n#####\n#.$@#\n####"),
+        ("no mark", None),
+    ],
+)
+def test_the_last_mark_counts_and_walls_are_no_marks(text, rest):
+    part = answer_part(text)
+    assert (part.text, part.is_marked) == ((text, False) if rest is None else (rest, True))
 
 
 @pytest.mark.parametrize(
     ("text", "items"),
     [
-        ('#### ["U", "R"]', ["U", "R"]),
-        ("[U,R] no wait [d l]", ["d", "l"]),
-        ("['up', \"down\"]. Done!", ["up", "down"]),
+        ('["U", "R"]', ["U", "R"]),
+        ("[U R;d,]", ["U", "R", "d"]),
+        ("['up', \"down\", `left`, \u201cright\u201d]", ["up", "down", "left", "right"]),
         ("[]", []),
-        ("first [A], then [ ]", []),
-        ("[[1, 2, 3]]", ["1", "2", "3"]),
-        ("[U", None),
+        ("[[1, -2], (3 4)]", [["1", "-2"], ["3", "4"]]),
+        ("[1],[2]", [["1"], ["2"]]),
+        ("[1]\n[2]", [["1"], ["2"]]),
+        ("#### [1]\n\n[2]", ["1"]),
+        ("#### [1] + [2]", [["1"], ["2"]]),
+        ("#### [1] [2] is wrong", None),
+        ("#### [1], [2", None),
+        ("#### [1]\n[2", ["1"]),
+        ("#### [1] x 3", None),
+        ("#### \\[ [1] \\]", ["1"]),
+        ("[1", None),
+        ("[1)", None),
+        ("[(1]", None),
+        ('["a]', None),
         ("", None),
-        ("[a,,b]", ["a", "", "b"]),
+        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), None),
+        ("[" + "1," * (MAX_ITEMS + 1) + "]", None),
     ],
 )
-def test_last_flat_list(text, items):
-    assert last_flat_list(text) == items
+def test_lists(text, items):
+    found = listed(text)
+    assert isinstance(found, ParseError) if items is None else found == items
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("text", "calls"),
     [
-        ("```python\nprint(1)\n```", "print(1)\n"),
-        ("```py\na\n```\ntext\n```\nb\n```\nend", "b\n"),
-        ("```json\n{}\n```", None),
-        ("```python\nopen", None),
-        ("no fence", None),
-        ("```python\na\n```\n```json\n1\n```", "a\n"),
+        ("go(1, 2)", [("go", ["1", "2"])]),
+        (
+            "#### go(1), look([[1,2]]) then go()",
+            [("go", ["1"]), ("look", [[["1", "2"]]]), ("go", [])],
+        ),
+        ("#### go(x=1, y = 'b')", [("go", ["1", "b"])]),
+        ("#### 1. go(1)\n2. `go(2)`\n", [("go", ["1"]), ("go", ["2"])]),
+        ("#### go(1)\ngo(2) loses", [("go", ["1"])]),
+        ("#### go(1)\n\ngo(2)", [("go", ["1"])]),
+        ("#### go(1), jump(2)", None),
+        ("#### go(1) or go(2)", None),
+        ("#### go(1), go(2", None),
+        ("#### never go(1)", None),
+        ("I could go(1). I go(2).", None),
+        ("ago(1)", None),
     ],
 )
-def test_last_code_block(text, code):
-    assert last_code_block(text) == code
+def test_calls(text, calls):
+    found = called(text)
+    assert isinstance(found, ParseError) if calls is None else found == calls
 
 
 @pytest.mark.parametrize(
-    ("text", "content"),
+    ("text", "bare"),
     [
-        (r"so \boxed{42}.", "42"),
-        (r"\boxed{1} and \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{1} then \boxed{2", "1"),
-        (r"\boxed {7}", "7"),
-        (r"\boxed{a} } \boxed{b}", "b"),
-        ("boxed{1}", None),
-        (r"\boxed{", None),
+        ("#### **U, R**\n[L]", "U, R"),
+        ("#### Moves: U.", "U"),
+        (" U R \n", "U R"),
+        ("Moves: U", "Moves: U"),
+        ("####\nU\nbecause", "U"),
     ],
 )
-def test_last_boxed(text, content):
-    assert last_boxed(text) == content
+def test_bare_answers(text, bare):
+    assert bare_answer(answer_part(text)) == bare
 
 
-@given(st.text(alphabet=r"\boxed{}[]`,'# " + "\n"))
-def test_readers_never_raise(text):
-    last_flat_list(text)
-    last_code_block(text)
-    last_boxed(text)
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("[1]\n[2]\n", ["2"]),
+        ("seen [1]\n[[2],\n [3]]\ndone", [["2"], ["3"]]),
+        ("[1]\n#### [2]\n[3] was worse", ["2"]),
+        ("1]", None),
+        ("", None),
+    ],
+)
+def test_the_last_list_that_a_program_printed_counts(text, items):
+    found = read_list(printed_part(text))
+    assert isinstance(found, ParseError) if items is None else found == items
+
+
+SIGNS = st.one_of(
+    st.text(),
+    st.text("[](),;\"'`#<>/think go123-\\{}*\n\r\u201c\u2019"),
+    st.text(st.characters(categories=["Cs", "Cc", "Nd", "Zs", "Mn"])),
+    st.lists(
+        st.sampled_from(
+            [
+                "####",
+                "<think>",
+                "</think>",
+                "[",
+                "]",
+                "go(",
+                ")",
+                "9" * 5000,
+                "\n",
+                " ",
+                '"',
+                "x",
+                ",",
+            ]
+        )
+    ).map("".join),
+)
+
+
+@given(SIGNS)
+def test_any_text_is_read_or_refused(text):
+    assert isinstance(listed(text), list | ParseError)
+    assert isinstance(called(text), list | ParseError)
+    assert isinstance(read_list(printed_part(text)), list | ParseError)
+    part = answer_part(text)
+    assert isinstance(part, ParseError) or isinstance(bare_answer(part), str)
+
+
+UNITS = ["[", "]", "[]", "[[]],", "1", "[1,", "####", "#### ", "####\n", "#### [", "go(", "go(1) "]
+UNITS += [
+    "<think>",
+    "</think>",
+    "<",
+    '["',
+    "'",
+    "\n",
+    " ",
+    "\\[",
+    "go ",
+    "**",
+    "| ",
+    "\ud800",
+    "[9,",
+]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_mebibyte_is_no_trap(unit):
+    text = unit * ((1 << 20) // len(unit))
+    for whole in (text, "#### [" + text, "#### [1]" + text + "#### [1]"):
+        assert isinstance(listed(whole), list | ParseError)
+        assert isinstance(called(whole), list | ParseError)
+        assert isinstance(read_list(printed_part(whole)), list | ParseError)
+        assert isinstance(bare_answer(Part(whole, is_marked=True)), str)
 
 
 @given(st.text(), st.integers(3, 50))
@@ -67,9 +219,3 @@ def test_one_line_is_short_and_printable(text, limit):
     line = one_line(text, limit)
     assert len(line) <= limit
     assert line.isprintable()
-
-
-def test_boxed_is_linear():
-    hostile = r"\boxed{" * 200_000
-    assert last_boxed(hostile) is None
-    assert last_boxed(hostile + "1}") == "1"

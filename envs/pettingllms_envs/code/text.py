@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from pettingllms.parsing import last_code_block
+from pettingllms import markup
+from pettingllms.markup import code_blocks
+from pettingllms.parsing import after_thinking
 from pettingllms.prompts import PromptTemplate
 from pettingllms.transition import ParseError
 from pettingllms_envs.code.comparison import json_or_none
@@ -18,8 +19,6 @@ MAX_TEST_CHARS = 20_000
 SHOWN_PROGRAM_CHARS = 6000
 SHOWN_TEXT_CHARS = 800
 """Longest input or output that a prompt shows."""
-
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*$", re.MULTILINE)
 
 FIELDS: Mapping[str, str] = {
     "problem": "the problem, with the starter code if there is one",
@@ -35,13 +34,8 @@ FIELDS: Mapping[str, str] = {
 
 
 def read_program(text: str) -> str | ParseError:
-    """Read the last ```python block of a text."""
-    program = last_code_block(text)
-    if program is None or not program.strip():
-        return ParseError("no closed ```python block with a program")
-    if len(program) > MAX_PROGRAM_CHARS:
-        return ParseError(f"a program of more than {MAX_PROGRAM_CHARS} characters")
-    return program
+    """Read the program of an answer; see `pettingllms.markup`."""
+    return markup.read_program(text, MAX_PROGRAM_CHARS)
 
 
 def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | ParseError:
@@ -52,14 +46,9 @@ def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | P
         limit: Most tests that are taken.
         is_call: Whether a test calls a function, so that both blocks must be JSON.
     """
-    pairs: list[CodeTest] = []
-    given: str | None = None
-    for label, content in _blocks(text):
-        if label == "input":
-            given = content
-        elif label == "output" and given is not None:
-            pairs.append(CodeTest(given, content))
-            given = None
+    pairs = _test_pairs(text)
+    if isinstance(pairs, ParseError):
+        return pairs
     tests = tuple(dict.fromkeys(pairs))[-limit:]
     if not tests:
         return ParseError("no ```input block followed by an ```output block")
@@ -75,17 +64,24 @@ def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | P
     return tests
 
 
-def _blocks(text: str) -> list[tuple[str, str]]:
-    """Return label and content of every closed fence."""
-    found: list[tuple[str, str]] = []
-    opened: re.Match[str] | None = None
-    for fence in _FENCE.finditer(text):
-        if opened is None:
-            opened = fence
-        else:
-            found.append((opened[1].lower(), text[opened.end() + 1 : fence.start()]))
-            opened = None
-    return found
+def _test_pairs(text: str) -> list[CodeTest] | ParseError:
+    answer = after_thinking(text)
+    if isinstance(answer, ParseError):
+        return answer
+    pairs: list[CodeTest] = []
+    given: str | None = None
+    for block in code_blocks(answer):
+        if block.label not in ("input", "output"):
+            continue
+        if block.extra or not block.is_closed:
+            problem = "text on the line of its fence" if block.extra else "no closing fence"
+            return ParseError(f"an ```{block.label} block with {problem}")
+        if block.label == "input":
+            given = block.content
+        elif given is not None:
+            pairs.append(CodeTest(given, block.content))
+            given = None
+    return pairs
 
 
 def shown(text: str, limit: int = SHOWN_TEXT_CHARS) -> str:

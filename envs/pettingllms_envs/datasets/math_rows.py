@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pettingllms.parsing import last_boxed
+from pettingllms.markup import last_boxed
 from pettingllms_envs.datasets.fields import (
     Row,
     RowError,

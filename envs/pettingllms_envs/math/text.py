@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pettingllms.parsing import last_boxed, last_code_block, one_line
+from pettingllms import markup
+from pettingllms.parsing import one_line
 from pettingllms.prompts import PromptTemplate
 from pettingllms.transition import ParseError
 from pettingllms_envs.math.rules import Attempt, MathState
@@ -36,21 +37,15 @@ class Solution(NamedTuple):
 
 
 def read_program(text: str) -> Solution | ParseError:
-    """Read the last ```python block of a text."""
-    program = last_code_block(text)
-    if program is None or not program.strip():
-        return ParseError("no closed ```python block with a program")
-    if len(program) > MAX_PROGRAM_CHARS:
-        return ParseError(f"a program of more than {MAX_PROGRAM_CHARS} characters")
-    return Solution(program, None)
+    """Read the program of an answer; see `pettingllms.markup`."""
+    program = markup.read_program(text, MAX_PROGRAM_CHARS)
+    return program if isinstance(program, ParseError) else Solution(program, None)
 
 
 def read_boxed(text: str) -> Solution | ParseError:
-    r"""Read the last `\boxed{...}` of a text."""
-    answer = last_boxed(text)
-    if not answer:
-        return ParseError("no \\boxed{...} with an answer")
-    return Solution(text, answer)
+    r"""Read the last `\boxed{...}` of an answer; see `pettingllms.markup`."""
+    answer = markup.read_boxed(text)
+    return answer if isinstance(answer, ParseError) else Solution(text, answer)
 
 
 def excerpt(text: str) -> str:

@@ -11,7 +11,7 @@ from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.transition import Transition, role_of
 from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
@@ -274,8 +274,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:
         if role_of(agent) == "tool":
             return self._tool.read(text)
-        moves = read_moves(text)
-        return ParseError("no list of the moves U, D, L, R") if moves is None else moves
+        return read_moves(text)
 
     def _act(self, state: PlanPathState, agent: str, action: Any) -> Transition:
         role = role_of(agent)

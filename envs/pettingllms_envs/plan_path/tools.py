@@ -7,19 +7,16 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from pettingllms.env import ParseError
-from pettingllms_envs.grid import answer_span, moves_json, read_moves
+from pettingllms.parsing import answer_part, bare_answer, read_calls
+from pettingllms.transition import ParseError
+from pettingllms_envs.grid import moves_json, read_printed_moves
 from pettingllms_envs.plan_path.rules import Maze
 from pettingllms_envs.plan_path.solver import legal_moves, shortest_path
 from pettingllms_envs.plan_path.text import level_text
 from pettingllms_envs.python_tool import read_program, run_program, show_program
 
-_NUMBER = r"(-?[0-9]{1,4})"
-_CALL = re.compile(
-    rf"\b(path|distance|neighbours)\s*+\(\s*+(?:row\s*+=\s*+)?{_NUMBER}\s*+,"
-    rf"\s*+(?:col\s*+=\s*+)?{_NUMBER}\s*+\)"
-)
-_BARE = re.compile(rf"\s*+{_NUMBER}(?:\s*+,\s*+|\s++){_NUMBER}\s*+")
+_NUMBER = re.compile(r"-?[0-9]{1,4}")
+_BARE = re.compile(rf"({_NUMBER.pattern})(?:\s*+,\s*+|\s++)({_NUMBER.pattern})")
 
 
 class Call(NamedTuple):
@@ -79,16 +76,23 @@ class CallTool:
     """`tool="call"`: one call of `path`, `distance` or `neighbours`, parsed, never executed."""
 
     def read(self, text: str) -> Call | ParseError:
-        """Read the last well-formed call; two bare numbers alone mean `path` of that cell."""
-        last: re.Match[str] | None = None
-        for found in _CALL.finditer(text):
-            last = found
-        if last is not None:
-            return Call(last[1], int(last[2]), int(last[3]))
-        bare = _BARE.fullmatch(text, *answer_span(text))
+        """Read the call of an answer; two bare numbers alone mean `path` of that cell."""
+        part = answer_part(text)
+        if isinstance(part, ParseError):
+            return part
+        bare = _BARE.fullmatch(bare_answer(part))
         if bare is not None:
             return Call("path", int(bare[1]), int(bare[2]))
-        return ParseError("no call of path, distance or neighbours with a row and a column")
+        calls = read_calls(part, tuple(_FUNCTIONS))
+        if isinstance(calls, ParseError):
+            return calls
+        if len(calls) > 1:
+            return ParseError("more than one call")
+        name, arguments = calls[0]
+        cell = [one for one in arguments if isinstance(one, str) and _NUMBER.fullmatch(one)]
+        if len(cell) != 2 or len(arguments) != 2:
+            return ParseError(f"a call of {name} without a row and a column")
+        return Call(name, int(cell[0]), int(cell[1]))
 
     def run(self, maze: Maze, position: int, action: Call, max_moves: int) -> ToolResult:
         """Return the answer of the helper function; a cell that is no free cell is refused."""
@@ -142,9 +146,11 @@ class PythonTool:
     def run(self, maze: Maze, position: int, action: str, max_moves: int) -> ToolResult:
         """Run a program on the present board."""
         run = run_program(action, level_text(maze.level, position) + "\n")
-        moves = read_moves(run.stdout) if run.is_ok else None
-        fault = Fault.MALFORMED if moves is None else Fault.NONE if moves else Fault.EMPTY
-        return ToolResult(show_program(action), run.report, (moves or "")[:max_moves], fault)
+        moves = read_printed_moves(run.stdout) if run.is_ok else ParseError("the program failed")
+        if isinstance(moves, ParseError):
+            return ToolResult(show_program(action), run.report, "", Fault.MALFORMED)
+        fault = Fault.NONE if moves else Fault.EMPTY
+        return ToolResult(show_program(action), run.report, moves[:max_moves], fault)
 
 
 TOOLS: Mapping[str, Callable[[], Tool]] = {"python": PythonTool, "call": CallTool}

@@ -23,7 +23,7 @@ from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
 from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.scenes import scenes_of
-from pettingllms_envs.sokoban.text import NO_MOVES, read_level, read_levels_of_file
+from pettingllms_envs.sokoban.text import read_level, read_levels_of_file
 from pettingllms_envs.sokoban.tool_turns import use_tool
 from pettingllms_envs.sokoban.tools import read_calls
 from pettingllms_envs.sokoban.turns import (
@@ -268,8 +268,7 @@ class SokobanEnv(TextEnv[SokobanState]):
     def _parse(self, state: SokobanState, agent: str, text: str) -> Any:
         if agent == "tool_0":
             return read_program(text) if self.tool == "python" else read_calls(text)
-        moves = read_moves(text)
-        return NO_MOVES if moves is None else moves
+        return read_moves(text)
 
     def _act(self, state: SokobanState, agent: str, action: Any) -> Transition:
         if agent == "planner_0":

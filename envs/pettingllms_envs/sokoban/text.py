@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pettingllms.env import ParseError
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.grid import bits_of, find_symbols, flood, parse_rows, read_moves
+from pettingllms_envs.grid import bits_of, find_symbols, flood, parse_rows
 from pettingllms_envs.sokoban.certificate import certify, is_small
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import (
@@ -27,14 +26,6 @@ MAX_ROWS = 64
 MAX_BOXES = 10
 
 _REMARK = re.compile(r";|[A-Za-z][A-Za-z -]*:")
-
-NO_MOVES = ParseError("no list of the moves U, D, L, R")
-
-
-def read_answer(text: str) -> str | ParseError:
-    """Return the moves that a model or a program wrote, as letters; see `grid.read_moves`."""
-    moves = read_moves(text)
-    return NO_MOVES if moves is None else moves
 
 
 def level_text(level: Level) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pettingllms.transition import ParseError, Transition
+from pettingllms_envs.grid import read_printed_moves
 from pettingllms_envs.python_tool import run_program, show_program
 from pettingllms_envs.sokoban.scenes import scenes_of
-from pettingllms_envs.sokoban.text import read_answer
 from pettingllms_envs.sokoban.tools import run_calls
 from pettingllms_envs.sokoban.turns import SokobanState, Terms, report
 
@@ -32,5 +32,5 @@ def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Trans
         return told._replace(info={**told.info, "cut_moves": told.info["cut_moves"] + done.num_cut})
     board = scenes_of(state.level).text(state.player, state.boxes)
     ran = run_program(action, board + "\n")
-    moves = read_answer(ran.stdout) if ran.is_ok else ParseError("the program failed")
+    moves = read_printed_moves(ran.stdout) if ran.is_ok else ParseError("the program failed")
     return report(state, moves, terms, show_program(action), ran.report)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pettingllms.env import ParseError
-from pettingllms_envs.grid import MOVES, answer_span, moves_json, read_moves
+from pettingllms.parsing import Item, answer_part
+from pettingllms.parsing import read_calls as grammar_calls
+from pettingllms.transition import ParseError
+from pettingllms_envs.grid import moves_json, moves_of_items
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import Level, deltas_of, run
 from pettingllms_envs.sokoban.search import shortest_walk
@@ -27,12 +29,7 @@ cells; direction is U, D, L or R
 move(moves): the player makes these moves, for example move(["U","R"])
 Each call begins where the one before ended. All their moves together are your proposal."""
 
-_CALL = re.compile(
-    r"\b(walk)\s*+\(\s*+([0-9]{1,3})\s*+,\s*+([0-9]{1,3})\s*+\)"
-    r"|\b(push)\s*+\(\s*+([0-9]{1,3})\s*+,\s*+([0-9]{1,3})\s*+,"
-    r"""\s*+["']?([UDLRudlr])["']?(?:\s*+,\s*+([0-9]{1,3}))?+\s*+\)"""
-    r"""|\b(move)\s*+\(\s*+(\[[A-Za-z\s,"']*+\])\s*+\)"""
-)
+_WHOLE = re.compile(r"[0-9]{1,3}")
 
 
 class CallResults(NamedTuple):
@@ -55,19 +52,38 @@ class _World(NamedTuple):
 
 
 def read_calls(text: str) -> tuple[tuple[str, ...], ...] | ParseError:
-    """Read the calls after the last `####`, or else of the whole text, at most `MAX_CALLS`.
+    """Read the calls of an answer; of more than `MAX_CALLS`, the first.
 
     Returns:
-        ("walk", row, col), ("push", row, col, direction[, count]) or ("move", list) per call.
+        ("walk", row, col), ("push", row, col, direction, count) or ("move", moves) per call, with
+        moves as letters; the answer is unreadable if one of the calls is.
     """
-    begin = answer_span(text)[0]
-    calls = [
-        tuple(group for group in match.groups() if group is not None)
-        for match in _CALL.finditer(text, begin)
-    ]
-    if not calls:
-        return ParseError("no call of walk, push or move with its arguments")
-    return tuple(calls[:MAX_CALLS])
+    part = answer_part(text)
+    found = part if isinstance(part, ParseError) else grammar_calls(part, ("walk", "push", "move"))
+    if isinstance(found, ParseError):
+        return found
+    calls: list[tuple[str, ...]] = []
+    for name, arguments in found[:MAX_CALLS]:
+        call = _call_of(name, arguments)
+        if call is None:
+            return ParseError(f"a call of {name} with other arguments than it has")
+        calls.append(call)
+    return tuple(calls)
+
+
+def _call_of(name: str, arguments: list[Item]) -> tuple[str, ...] | None:
+    if name == "move":
+        moves = moves_of_items(arguments)
+        return None if isinstance(moves, ParseError) else (name, moves)
+    words = [argument for argument in arguments if isinstance(argument, str)]
+    if len(words) != len(arguments) or not all(map(_WHOLE.fullmatch, words[:2] + words[3:])):
+        return None
+    if name == "walk":
+        return (name, *words) if len(words) == 2 else None
+    direction = moves_of_items([*words[2:3]])
+    if len(words) not in (3, 4) or isinstance(direction, ParseError) or len(direction) != 1:
+        return None
+    return (name, *words[:2], direction, words[3] if len(words) == 4 else "1")
 
 
 def run_calls(
@@ -86,8 +102,8 @@ def run_calls(
     lines: list[str] = []
     asked: list[str] = []
     for name, *arguments in calls:
-        shown = f"{name}({', '.join(' '.join(one.split()) for one in arguments)})"
-        shown = _cut(shown, CALL_CHARS)
+        words = [moves_json(arguments[0])] if name == "move" else arguments
+        shown = _cut(f"{name}({', '.join(words)})", CALL_CHARS)
         answer = {"walk": _walk, "push": _push, "move": _move}[name](world, arguments)
         asked.append(shown)
         if answer.startswith("none"):
@@ -141,8 +157,7 @@ def _push(world: _World, arguments: list[str]) -> str:
     level, cell = world.level, _cell(world.level, int(arguments[0]), int(arguments[1]))
     if cell is None or not world.boxes >> cell & 1:
         return "none: there is no box on that cell"
-    move = arguments[2].upper()
-    count = int(arguments[3]) if len(arguments) > 3 else 1
+    move, count = arguments[2], int(arguments[3])
     delta, free = deltas_of(level.stride)[move], level.floor & ~world.boxes
     if not free >> cell - delta & 1:
         return "none: the cell behind the box is not free"
@@ -158,7 +173,4 @@ def _push(world: _World, arguments: list[str]) -> str:
 
 
 def _move(world: _World, arguments: list[str]) -> str:
-    moves = read_moves(arguments[0])
-    if moves is None or not set(moves) <= set(MOVES):
-        return "none: no list of the moves U, D, L, R"
-    return moves or "none: no moves"
+    return arguments[0] or "none: no moves"

@@ -24,7 +24,13 @@ from pettingllms_envs.sudoku.policies import fills_of
 from pettingllms_envs.sudoku.prompts import FIELDS, READERS, Situation, templates
 from pettingllms_envs.sudoku.rules import start
 from pettingllms_envs.sudoku.symmetry import canonical
-from pettingllms_envs.sudoku.text import fills_json, read_answer, read_puzzle, read_puzzles
+from pettingllms_envs.sudoku.text import (
+    fills_json,
+    read_answer,
+    read_printed_answer,
+    read_puzzle,
+    read_puzzles,
+)
 from pettingllms_envs.sudoku.tools import read_calls, run_calls
 from pettingllms_envs.sudoku.turns import (
     SudokuState,
@@ -253,7 +259,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         if role_of(agent) != "tool":
             read = _read_answer if len(text) <= CACHED_CHARS else read_answer
             return read(text, state.puzzle.size)
-        return read_program(text) if self.tool == "python" else read_calls(text)
+        return read_program(text) if self.tool == "python" else read_calls(text, state.puzzle.size)
 
     def _act(self, state: SudokuState, agent: str, action: Any) -> Transition:
         role = role_of(agent)
@@ -269,7 +275,7 @@ class SudokuEnv(TextEnv[SudokuState]):
             local = 0.0 if done.is_useful else empty
             return report(state, done.calls, done.results, done.answer, local)
         run = run_program(action, state.grid.text + "\n")
-        call, answer = show_program(action), read_answer(run.stdout, state.puzzle.size)
+        call, answer = show_program(action), read_printed_answer(run.stdout, state.puzzle.size)
         if isinstance(answer, ParseError) or not run.is_ok:
             return report(state, call, run.report, None, malformed)
         local = cost(try_answer(state.puzzle, state.grid, answer), self._costs)

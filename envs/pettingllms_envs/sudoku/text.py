@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pettingllms.env import ParseError
 from pettingllms.errors import LevelFormatError
+from pettingllms.parsing import Item, Part, answer_part, printed_part, read_list
+from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Fill
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice, solutions
@@ -14,11 +15,7 @@ from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice
 SYMBOLS = "0123456789ABCDEFG"
 """Symbol of each value in puzzle texts; `.` and `0` are empty cells."""
 
-_ROW = r"\[\s*+(?:-?[0-9]{1,4}+(?=[\s,\]])\s*+,?\s*+)*+\]"
-_TABLE = rf"\[\s*+(?:{_ROW}\s*+,?\s*+)++\]"
-_ANSWER = re.compile(f"{_TABLE}|{_ROW}")
-_ROW_ONLY = re.compile(_ROW)
-_NUMBER = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]{1,4}")
 
 SHOWN_CHARS = 6000
 """Most characters of proposed fills in a prompt: more than 2 n * n fills of any grid need."""
@@ -33,42 +30,69 @@ class Answer(NamedTuple):
 
 
 def read_answer(text: str, size: int) -> Answer | ParseError:
-    """Read fills or a grid from what a model or a program wrote, liberally.
+    """Read fills or a grid from an answer; see `pettingllms.parsing` for where it stands.
 
-    The last well-formed answer counts: a list of `[row, column, value]`, one such triple, a list of
-    n rows of n numbers, or an empty list. Commas may be missing. More than 2 n * n fills are no
-    answer. Takes time linear in the text.
+    It is a list of `[row, column, value]`, one such triple, several of them without brackets around
+    them, a list of n rows of n numbers, or an empty list. Commas may be missing. More than 2 n * n
+    fills are no answer. Takes time linear in the text.
 
     Args:
         text: The text.
         size: n.
     """
-    answer: Answer | ParseError = ParseError(
-        f"no list of [row, column, value] and no {size}x{size} grid of numbers"
-    )
-    for found in _ANSWER.finditer(text):
-        read = _read_table(found.group(), size)
-        if read is not None:
-            answer = read
-    return answer
+    part = answer_part(text)
+    return part if isinstance(part, ParseError) else _answer_of(part, size)
 
 
-def _read_table(text: str, size: int) -> Answer | ParseError | None:
-    rows = [list(map(int, _NUMBER.findall(row))) for row in _ROW_ONLY.findall(text)]
-    rows = [] if rows == [[]] else rows
+def read_printed_answer(text: str, size: int) -> Answer | ParseError:
+    """Read fills or a grid from what a program printed; the last list counts."""
+    return _answer_of(printed_part(text), size)
+
+
+def _answer_of(part: Part, size: int) -> Answer | ParseError:
+    items = read_list(part)
+    return items if isinstance(items, ParseError) else answer_of_items(items, size)
+
+
+def answer_of_items(items: list[Item], size: int) -> Answer | ParseError:
+    """Return the fills or the grid that a list is, whatever lists there are around its rows."""
+    rows = _rows_of(items)
     if len(rows) > 2 * size * size:
         return ParseError(f"more than {2 * size * size} fills")
-    if all(len(row) == 3 for row in rows):
-        return Answer(tuple((row[0], row[1], row[2]) for row in rows))
-    if len(rows) == size and all(len(row) == size for row in rows):
-        cells = [(r, c, value) for r, row in enumerate(rows, 1) for c, value in enumerate(row, 1)]
+    if not all(_NUMBER.fullmatch(word) for row in rows for word in row):
+        return ParseError("a list of other things than whole numbers")
+    numbers = [list(map(int, row)) for row in rows]
+    if all(len(row) == 3 for row in numbers):
+        return Answer(tuple((row[0], row[1], row[2]) for row in numbers))
+    if len(numbers) == size and all(len(row) == size for row in numbers):
+        cells = [(r, c, v) for r, row in enumerate(numbers, 1) for c, v in enumerate(row, 1)]
         return Answer(tuple(cells), is_grid=True)
-    return None
+    return ParseError(f"no list of [row, column, value] and no {size}x{size} grid of numbers")
+
+
+def _rows_of(items: list[Item]) -> list[list[str]]:
+    """Return the words of every list that holds words, in order."""
+    words = [item for item in items if isinstance(item, str)]
+    if words and len(words) == len(items):
+        return [words]
+    rows: list[list[str]] = []
+    for item in items:
+        rows += [[item]] if isinstance(item, str) else _rows_of(item)
+    return rows
 
 
 def fills_json(fills: tuple[Fill, ...] | list[Fill]) -> str:
     """Return fills as the JSON list that prompts ask for."""
     return "[" + ",".join(f"[{row},{col},{value}]" for row, col, value in fills) + "]"
+
+
+def answer_json(answer: Answer, size: int) -> str:
+    """Return an answer as the JSON list that prompts ask for: fills, or the rows of a grid."""
+    if not answer.is_grid:
+        return fills_json(answer.fills)
+    values = [str(value) for _, _, value in answer.fills]
+    rows = (",".join(values[start : start + size]) for start in range(0, size * size, size))
+    return "[" + ",".join(f"[{row}]" for row in rows) + "]"
 
 
 def cut(text: str, num_chars: int) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pettingllms.env import ParseError
-from pettingllms_envs.grid import answer_span
+from pettingllms.parsing import Item, answer_part
+from pettingllms.parsing import read_calls as grammar_calls
+from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Grid, candidates, value_at
 from pettingllms_envs.sudoku.solver import geometry
-from pettingllms_envs.sudoku.text import Answer, cut, read_answer
+from pettingllms_envs.sudoku.text import Answer, answer_json, answer_of_items, cut
 from pettingllms_envs.sudoku.turns import try_answer
 
 MAX_CALLS = 8
@@ -32,18 +33,24 @@ or box, boxes are numbered from 1, left to right and top to bottom
 check(fills): which of these fills would be refused, and which empty cells would be left without \
 any candidate; its fills are also your proposal"""
 
-_CALL = re.compile(
-    r"\bcandidates\s*+\(\s*+([0-9]{1,3})\s*+,\s*+([0-9]{1,3})\s*+\)"
-    r"""|\bplaces\s*+\(\s*+["']?(row|column|box)["']?\s*+,\s*+([0-9]{1,3})\s*+,\s*+([0-9]{1,3})\s*+\)"""
-    r"|\bcheck\s*+\(\s*+([\[\]0-9,\s-]*+)\)"
-)
+_WHOLE = re.compile(r"[0-9]{1,3}")
+_NAMES = ("candidates", "places", "check")
+
+
+class Call(NamedTuple):
+    """A call of `candidates(row, col)`, `places(unit, number, value)` or `check(fills)`."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """The arguments of the first two."""
+    fills: Answer = Answer(())
+    """The argument of `check`."""
 
 
 class Calls(NamedTuple):
     """What the tool agent asks for."""
 
-    calls: tuple[tuple[str, ...], ...]
-    """("candidates", row, col), ("places", unit, number, value) or ("check", list)."""
+    calls: tuple[Call, ...]
 
 
 class CallResults(NamedTuple):
@@ -57,18 +64,35 @@ class CallResults(NamedTuple):
     """Whether any call was answered and not refused."""
 
 
-def read_calls(text: str) -> Calls | ParseError:
-    """Read the calls after the last `####`, or else of the whole text, at most `MAX_CALLS`."""
-    begin = answer_span(text)[0]
-    found = [
-        tuple(group for group in match.groups() if group is not None)
-        for match in _CALL.finditer(text, begin)
-    ]
-    names = {1: "check", 2: "candidates", 3: "places"}
-    calls = tuple((names[len(groups)], *groups) for groups in found)
-    if not calls:
-        return ParseError("no call of candidates, places or check with its arguments")
-    return Calls(calls[:MAX_CALLS])
+def read_calls(text: str, size: int) -> Calls | ParseError:
+    """Read the calls of an answer, of more than `MAX_CALLS` the first; n is `size`.
+
+    The answer is unreadable if one of the calls is.
+    """
+    part = answer_part(text)
+    found = part if isinstance(part, ParseError) else grammar_calls(part, _NAMES)
+    if isinstance(found, ParseError):
+        return found
+    calls: list[Call] = []
+    for name, arguments in found[:MAX_CALLS]:
+        call = _call_of(name, arguments, size)
+        if call is None:
+            return ParseError(f"a call of {name} with other arguments than it has")
+        calls.append(call)
+    return Calls(tuple(calls))
+
+
+def _call_of(name: str, arguments: list[Item], size: int) -> Call | None:
+    if name == "check":
+        answer = answer_of_items(arguments, size)
+        return None if isinstance(answer, ParseError) else Call(name, (), answer)
+    words = tuple(argument for argument in arguments if isinstance(argument, str))
+    units = words[:1] if name == "places" else ()
+    numbers = words[len(units) :]
+    is_readable = len(numbers) == 2 and all(map(_WHOLE.fullmatch, numbers))
+    if len(words) != len(arguments) or not is_readable or not {*units} <= {"row", "column", "box"}:
+        return None
+    return Call(name, words)
 
 
 def run_calls(puzzle: Puzzle, grid: Grid, calls: Calls) -> CallResults:
@@ -77,18 +101,15 @@ def run_calls(puzzle: Puzzle, grid: Grid, calls: Calls) -> CallResults:
     results: list[str] = []
     answer: Answer | None = None
     proposing = -1
-    for number, (name, *arguments) in enumerate(calls.calls):
+    for number, (name, arguments, fills) in enumerate(calls.calls):
         if name == "check":
-            read = read_answer(arguments[0], puzzle.size)
-            if isinstance(read, ParseError):
-                result = f"none: {read.reason}"
-            else:
-                answer, proposing, result = read, number, _check(puzzle, grid, read)
+            answer, proposing, result = fills, number, _check(puzzle, grid, fills)
+            arguments = (answer_json(fills, puzzle.size),)
         elif name == "candidates":
             result = _candidates(puzzle, grid, int(arguments[0]), int(arguments[1]))
         else:
             result = _places(puzzle, grid, arguments[0], int(arguments[1]), int(arguments[2]))
-        asked.append(f"{name}({', '.join(' '.join(one.split()) for one in arguments)})")
+        asked.append(f"{name}({', '.join(arguments)})")
         results.append(cut(result, RESULT_CHARS))
     asked = [
         cut(one, PROPOSAL_CHARS if number == proposing else CALL_CHARS)

@@ -117,7 +117,7 @@ def test_the_planner_reads_what_the_team_mate_did_in_this_turn_only():
 def test_info_tells_what_a_list_of_moves_did():
     env = started(team="single", moves_per_turn=7)
     env.step('["U","R","R","L","R","D","X"]')
-    assert env.infos["planner_0"]["parse_error"] == "no list of the moves U, D, L, R"
+    assert env.infos["planner_0"]["parse_error"] == "'X' is none of the moves U, D, L, R"
     env.step('["U","R","R","L","R","D","D","R","U"]')
     info = env.infos["planner_0"]
     assert info["executed"] == ["R", "R", "L", "R", "D", "D"]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pettingllms.env import ParseError
 from pettingllms.errors import LevelFormatError
 from pettingllms.testing import HOSTILE_TEXTS
+from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.text import (
     Answer,
@@ -33,8 +33,12 @@ GRID = "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]"
         ("#### []", ()),
         ("#### [[]]", ()),
         ("[[1,2,-3]]", ((1, 2, -3),)),
-        ("[[1,2,3]] and then [unclosed [[4,5", ((1, 2, 3),)),
-        ("[[1,2,3]] not [[1,2],[3,4,5]]", ((1, 2, 3),)),
+        ("#### [[1,2,3]] and then [unclosed [[4,5", ((1, 2, 3),)),
+        ("#### [[1,2,3]] not [[1,2],[3,4,5]]", ((1, 2, 3),)),
+        ("#### [1,2,3],[4,1,2]", ((1, 2, 3), (4, 1, 2))),
+        ("####\n[1,2,3]\n[4,1,2]\nThat is all.", ((1, 2, 3), (4, 1, 2))),
+        ("#### [[[1,2,3]],[[4,1,2]]]", ((1, 2, 3), (4, 1, 2))),
+        ("#### [(1, 2, 3), (4, 1, 2)]", ((1, 2, 3), (4, 1, 2))),
     ],
 )
 def test_reads_fills(text, fills):
@@ -58,7 +62,10 @@ def test_reads_a_grid():
     assert isinstance(read_answer(GRID, 9), ParseError)
 
 
-@pytest.mark.parametrize("text", ["", "none", "1 2 3", "[[1,2]]", "[[a,b,c]]", "[12 3.5 1]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "none", "1 2 3", "[[1,2]]", "[[a,b,c]]", "[12 3.5 1]", "[1,[2,3,4]]", "[[1,2,3],4]"],
+)
 def test_what_is_no_answer(text):
     assert isinstance(read_answer(text, 4), ParseError)
 

@@ -1,0 +1,229 @@
+"""Correct answers inside chatter: that answer is read, or none; never another one.
+
+A chatty text is made of what precedes the answer, of a dress for the answer itself and of what
+follows it. `D` and `E` are other well-formed answers of the same environment.
+"""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pettingllms.transition import ParseError
+from pettingllms_envs.grid import moves_json, read_moves
+from pettingllms_envs.plan_path.tools import Call, CallTool
+from pettingllms_envs.sokoban.tools import read_calls as read_sokoban_calls
+from pettingllms_envs.sudoku.text import Answer, fills_json, read_answer
+from pettingllms_envs.sudoku.tools import read_calls as read_sudoku_calls
+
+BOARD = "######\n#@$ .#\n####\n  0 1 2\n0 # # #\n1 # @ -\n"
+
+BEFORE = {
+    "nothing": "",
+    "two weighed": "I weighed D against E.\n",
+    "first idea": "First idea: D. No, that is wrong.\n",
+    "bullets": "Options:\n- D\n- E\n- **D**\n\n",
+    "numbers": "1. D is blocked.\n2) E is long.\n",
+    "table": "| option | verdict |\n|---|---|\n| D | no |\n| E | no |\n",
+    "quote": "> D\n> was proposed.\n\n",
+    "fence": "```json\nD\n```\nis what the proposer says.\n",
+    "inline code": "`D` or `E`?\n",
+    "bold": "**D** looks good, *E* better.\n",
+    "LaTeX": "Let \\[ D \\] and $E$, so \\boxed{D}.\n",
+    "JSON": '{"rejected": D, "reason": "[blocked]"}\n',
+    "pretty JSON": '{\n  "options": [\n    D,\n    E\n  ]\n}\n',
+    "thinking": "<think>\nMaybe D?\n#### D\n</think>\n",
+    "thinking in the prompt": "so D.\n#### E\n</think>\n\n",
+    "two thoughts": "<think>D</think> Hm. <thinking>\nE\n</thinking>\n",
+    "an earlier answer": "#### D\nWait, that loses.\n",
+    "an earlier heading": "#### Options\nD\n#### Verdict\n",
+    "headings": "# Plan\n## Step 1\n### D\n##### E\n",
+    "a board": f"The board is\n{BOARD}so D fails.\n",
+    "a board in a fence": f"```\n{BOARD}```\n",
+    "German": "Ich könnte D spielen, aber E ist kürzer.\n",
+    "Chinese": "首先考虑D\uff0c然后是E\u3002\n",
+    "Arabic": "\u0641\u0643\u0631\u062a \u0641\u064a D \u062b\u0645 E.\n",
+    "Hindi": "\u092a\u0939\u0932\u0947 D \u092b\u093f\u0930 E\u0964\n",
+    "emoji": "\U0001f914 D \U0001f62c E \U0001f389\n",
+    "CRLF": "I weighed D\r\nagainst E.\r\n",
+    "an open bracket": "The interval [0, 3) and D\n",
+    "links": "See [1] and [the rules](https://example.org/a_(b)).\n",
+    "a program": "```python\nprint(D)\n```\n",
+    "tags": "<scratchpad>D</scratchpad><answer>E</answer>\n",
+    "curly quotes": "\u201cD\u201d or \u2018E\u2019?\n",
+    "surrogates": "\ud800 D \udfff\n",
+    "signs": "#!/$%&/()=?`\\ D {[]} ~~\n",
+    "a long digression": "D and E, over and over. " * 20 + "\n",
+    "huge numbers": "9" * 5000 + " [" + "9" * 5000 + "]\n",
+    "deep nesting": "[" * 300 + "]" * 300 + "\n",
+}
+DRESS = {
+    "as asked": "#### A",
+    "no space": "####A",
+    "tab": "####\tA",
+    "next line": "####\nA",
+    "blank line": "####\n\nA",
+    "bold": "#### **A**",
+    "all bold": "**#### A**",
+    "inline code": "#### `A`",
+    "fence": "####\n```json\nA\n```",
+    "fence with heading": "#### Final answer\n\n```\nA\n```",
+    "label": "#### Answer: A",
+    "bold label": "#### **Final answer:** A",
+    "Chinese label": "#### 答案\uff1aA",
+    "Hindi label": "#### \u0909\u0924\u094d\u0924\u0930: A",
+    "label with arrow": "#### My choice -> A",
+    "label on its line": "#### The answer\nA",
+    "JSON": '#### {"answer": A}',
+    "pretty JSON": '####\n{\n  "answer": A\n}',
+    "full stop": "#### A.",
+    "exclamation": "#### A!",
+    "LaTeX": "#### $A$",
+    "boxed": "#### \\boxed{A}",
+    "quoted": "> #### A",
+    "bullet": "- #### A",
+    "tag": "#### <answer>A</answer>",
+    "end of turn": "#### A<|im_end|>",
+    "CRLF": "####\r\nA\r\n",
+    "trailing spaces": "#### A   \n\n  ",
+}
+AFTER = {
+    "nothing": "",
+    "walls": "\nThe walls I avoided: []",
+    "rejected": "\nI rejected D and E.",
+    "own line": "\nD would be longer.",
+    "paragraph": "\n\nD\n\nwas the proposal.",
+    "bullets": "\n\nWhy not the others:\n- D: blocked\n- E: too long",
+    "bullets at once": "\n- D: blocked\n- E: too long",
+    "quote": "\n> D, said the proposer",
+    "fence": "\n```\nD\n```",
+    "table": "\n| D | no |\n| E | no |",
+    "same line": " because D is blocked",
+    "brackets": " (not D)",
+    "or": " or D",
+    "JSON": '\n{"alternatives": [D, E]}',
+    "footnote": "\n[1] see above",
+    "explanation": "\n\n#### Explanation\nI preferred it to D.",
+    "list in an explanation": "\n\n#### Explanation\nD is blocked.",
+    "several in an explanation": "\n\n#### Why not\nD\nE\nare worse.",
+    "mention of the mark": "\n(The line with #### is my answer, not D.)",
+    "a board": f"\n{BOARD}",
+    "a new thought": "\n<think>or is D better",
+    "French": "\nJ'ai écarté D, c'est trop long.",
+    "emoji": " \U0001f389\nD \U0001f62c",
+    "an open list": "\n[D",
+}
+UNMARKED = (
+    "A",
+    "My answer: A",
+    "```json\nA\n```",
+    '{"answer": A}',
+    "So I say **A**.",
+    "\\boxed{A}",
+)
+UNREADABLE_AFTER = {"an open list"} | {
+    name for name, text in AFTER.items() if "####" in text or "<think>" in text or "####" in text
+}
+
+MOVES = st.text("UDLR", min_size=1, max_size=6).map(lambda moves: (moves_json(moves), moves))
+FILLS = st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=4).map(
+    lambda fills: (fills_json(fills), Answer(tuple(fills)))
+)
+PATHS = st.builds(
+    Call, st.sampled_from(["path", "distance"]), st.integers(0, 9), st.integers(0, 9)
+).map(lambda call: (str(call), call))
+WALKS = st.lists(st.tuples(*[st.integers(0, 9)] * 2), min_size=1, max_size=3).map(
+    lambda cells: (
+        ", ".join(f'walk({r}, {c}), push({r}, {c}, "up", 1)' for r, c in cells),
+        tuple(
+            call
+            for r, c in cells
+            for call in (("walk", str(r), str(c)), ("push", str(r), str(c), "U", "1"))
+        ),
+    )
+)
+CHECKS = FILLS.map(lambda pair: (f"candidates(1, 2) check({pair[0]})", (("1", "2"), pair[1])))
+
+
+def checked(text):
+    read = read_sudoku_calls(text, 4)
+    if isinstance(read, ParseError):
+        return read
+    first, second = read.calls
+    return first.arguments, second.fills
+
+
+GAMES = {
+    "moves": (MOVES, read_moves),
+    "fills": (FILLS, lambda text: read_answer(text, 4)),
+    "path": (PATHS, CallTool().read),
+    "walk and push": (WALKS, read_sokoban_calls),
+    "check": (CHECKS, checked),
+}
+EXAMPLES = {
+    "moves": ('["U","R"]', '["L"]', '["D","D"]'),
+    "fills": ("[[1,2,3],[4,1,2]]", "[[1,1,1]]", "[2,2,2]"),
+    "path": ("path(1, 2)", "path(3, 3)", "distance(0, 0)"),
+    "walk and push": ("walk(1, 2) push(2, 2, R, 1)", "walk(3, 3)", 'move(["U"])'),
+    "check": ("candidates(1, 2) check([[1,2,3]])", "candidates(2, 2)", "check([[1,1,1]])"),
+}
+
+
+def filled(text, answer, *others):
+    """Return a text with the answers in place of A, D and E."""
+    words = {"A": answer, "D": others[0], "E": others[1]}
+    pieces = re.split(r"(?<![A-Za-z])([ADE])(?![A-Za-z])", text)
+    return "".join(words.get(piece, piece) for piece in pieces)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_one_kind_of_chatter_hides_no_answer(game):
+    read = GAMES[game][1]
+    expected = read(f"#### {EXAMPLES[game][0]}")
+    assert not isinstance(expected, ParseError)
+    kinds = [text + "#### A" for text in BEFORE.values()] + list(DRESS.values())
+    kinds += ["#### A" + text for name, text in AFTER.items() if name not in UNREADABLE_AFTER]
+    if game != "moves":
+        kinds = [kind for kind in kinds if not kind.endswith((" (not D)", " or D", "D is blocked"))]
+    for kind in kinds:
+        assert read(filled(kind, *EXAMPLES[game])) == expected, kind
+    for kind in UNMARKED:
+        assert read(filled(kind, *EXAMPLES[game])) == expected, kind
+
+
+@pytest.mark.parametrize("game", GAMES)
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_no_chatter_turns_an_answer_into_another(game, data):
+    answers, read = GAMES[game]
+    answer, expected = data.draw(answers)
+    others = data.draw(answers)[0], data.draw(answers)[0]
+    before = "".join(
+        BEFORE[name] for name in data.draw(st.lists(st.sampled_from(list(BEFORE)), max_size=3))
+    )
+    dress = DRESS[data.draw(st.sampled_from(list(DRESS)))]
+    after = "".join(
+        AFTER[name] for name in data.draw(st.lists(st.sampled_from(list(AFTER)), max_size=3))
+    )
+    text = filled(before + dress + after, answer, *others)
+    found = read(text)
+    assert isinstance(found, ParseError) or found == expected
+
+
+@pytest.mark.parametrize("game", GAMES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_without_a_mark_no_chatter_turns_an_answer_into_another(game, data):
+    answers, read = GAMES[game]
+    answer, expected = data.draw(answers)
+    others = data.draw(answers)[0], data.draw(answers)[0]
+    before = data.draw(
+        st.sampled_from(
+            [text for text in BEFORE.values() if "#### " not in text.split("</think>")[-1]]
+        )
+    )
+    after = data.draw(st.sampled_from([text for text in AFTER.values() if "#### " not in text]))
+    dress = data.draw(st.sampled_from(UNMARKED))
+    found = read(filled(before + dress + after, answer, *others))
+    assert isinstance(found, ParseError) or found == expected

@@ -1,0 +1,131 @@
+"""Correct programs, tests and boxed answers inside chatter: those are read, or none."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.transition import ParseError
+from pettingllms_envs.code.text import read_tests
+from pettingllms_envs.datasets import CodeTest
+from pettingllms_envs.math.text import read_boxed
+from pettingllms_envs.python_tool import read_program
+
+BEFORE_CODE = {
+    "nothing": "",
+    "words": "I read the numbers and add them.\n",
+    "one line": "Here it is: ",
+    "a draft": "First try:\n```python\nprint(D)\n```\nThat is slow.\n\n",
+    "a sample": "Input:\n```\n1 2\n```\nOutput:\n```\n3\n```\n",
+    "a labelled sample": "```text\n1 2\n```\n",
+    "a shell": "```bash\npython a.py\n```\n",
+    "JSON": "```json\n{}\n```\n",
+    "thinking": "<think>\n```python\nprint(D)\n```\n</think>\n",
+    "thinking in the prompt": "```python\nprint(D)\n```\n</think>\n",
+    "inline code": "I use `print` and ``x`` and ```y```.\n",
+    "a heading": "#### Program\n",
+    "CRLF": "So:\r\n",
+    "Chinese": "\u7b54\u6848:\n",
+    "an open block": "```\nforgotten\n",
+    "an open thought": "<think>hm\n",
+    "an open program": "```python\nprint(D\n",
+}
+DRESS_CODE = {
+    "as asked": "```python\nA\n```",
+    "py": "```py\nA\n```",
+    "capitals": "```Python\nA\n```",
+    "CRLF": "```python\r\nA\r\n```",
+    "spaces": "``` python  \nA\n```  ",
+    "four ticks": "````python\nA\n````",
+    "attributes": "```python {.numbers}\nA\n```",
+    "no label": "```\nA\n```",
+    "indented": "  ```python\n  A\n  ```",
+    "on its line": "```python A\n```",
+    "one line": "```python A```",
+    "never closed": "```python\nA\n",
+    "closed at the end of a line": "```python\nA```",
+}
+AFTER_CODE = {
+    "nothing": "",
+    "words": "\nIt prints the sum.",
+    "output": "\nExpected output:\n```\n3\n```\n",
+    "labelled output": "\n```text\n3\n```\n",
+    "console": "\n```console\n$ python a.py\n3\n```\n",
+    "doctest": "\n```pycon\n>>> D\n```",
+    "an open block": "\nOutput:\n```\n3",
+    "an open program": "\nBetter:\n```python\nprint(D",
+    "inline code": "\n`D` would be wrong, so would ```D```.",
+    "an open thought": "\n<think>or not",
+    "tag": "<|im_end|>",
+    "complexity": "\n\n**Complexity**: $O(n)$ \u2014 [see](https://example.org).",
+}
+MUST_READ = ("as asked", "py", "capitals", "CRLF", "spaces", "four ticks", "attributes", "indented")
+
+
+def program_text(before, dress, after):
+    line_end = "" if before == "one line" else "\n"
+    program = DRESS_CODE[dress].replace("A", "print(1)")
+    return BEFORE_CODE[before] + line_end + program + AFTER_CODE[after]
+
+
+@given(
+    st.sampled_from(list(BEFORE_CODE)),
+    st.sampled_from(list(DRESS_CODE)),
+    st.sampled_from(list(AFTER_CODE)),
+)
+def test_no_chatter_turns_a_program_into_another(before, dress, after):
+    read = read_program(program_text(before, dress, after))
+    assert isinstance(read, ParseError) or read == "print(1)\n"
+    is_open = after == "an open block" or {before, after} & {"an open thought", "an open program"}
+    if dress in MUST_READ and not is_open:
+        is_read = before != "one line" or dress not in ("CRLF", "spaces", "indented")
+        assert not is_read or read == "print(1)\n"
+
+
+@given(
+    st.sampled_from(
+        ["", "So \\boxed{7}? No.\n", "<think>\\boxed{7}</think>", "$7$ or \\fbox{7}\n"]
+    ),
+    st.sampled_from(
+        [
+            "\\boxed{A}",
+            "**\\boxed{A}**",
+            "$$\\boxed{A}$$",
+            "#### \\boxed{ A }",
+            "\\boxed\n{A}",
+            "\\boxed{A",
+        ]
+    ),
+    st.sampled_from(
+        [
+            "",
+            ".",
+            "\n#### Check\nIt is not 7.",
+            " and not 7",
+            "\n[7]",
+            "\n<think>\\boxed{7}",
+            " } {7}",
+            " {\\boxed{7",
+        ]
+    ),
+    st.sampled_from(["12", "\\frac{1}{2}", "x_{1}^{2}", "\\{1, 2\\}", "(1, 2]"]),
+)
+def test_no_chatter_turns_a_boxed_answer_into_another(before, dress, after, answer):
+    read = read_boxed(before + dress.replace("A", answer) + after)
+    assert isinstance(read, ParseError) or read.answer == answer
+    assert not isinstance(read, ParseError) or "{A}" not in dress or "\\boxed" in after
+
+
+TEST = "```input\n1\n```\n```output\n2\n```"
+
+
+@given(
+    st.sampled_from(["", "Like this:\n", "```python\nprint(1)\n```\n", f"<think>{TEST}</think>\n"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(
+        ["", "\nDone.", "\n```python\nprint(2)\n```", "\n```\n9\n```", "\n```input\n9"]
+    ),
+)
+def test_no_chatter_turns_a_test_into_another(before, line_end, after):
+    text = before + "```input\n5\n```\nso\n```output\n6\n```".replace("\n", line_end) + after
+    read = read_tests(text, 1, is_call=False)
+    assert isinstance(read, ParseError) or read == (CodeTest("5\n", "6\n"),)
+    assert not isinstance(read, ParseError) or "```input" in after
