@@ -118,10 +118,17 @@ def inputs_match(given: str, other: str, *, is_call: bool) -> bool:
         is_same = value is not None and value == json_or_none(other)
         return is_same or given.strip() == other.strip()
     tokens, others = given.split(), other.split()
-    return len(tokens) == len(others) and all(
-        token == wanted or _same_number(token, wanted)
-        for token, wanted in zip(tokens, others, strict=True)
-    )
+    return len(tokens) == len(others) and all(map(_same_token, tokens, others))
+
+
+def input_extends(given: str, other: str) -> bool:
+    """Return whether a standard input holds all tokens of another one, in their order."""
+    tokens = iter(given.split())
+    return all(any(_same_token(token, wanted) for token in tokens) for wanted in other.split())
+
+
+def _same_token(token: str, other: str) -> bool:
+    return token == other or _same_number(token, other)
 
 
 def _same_number(token: str, other: str) -> bool:

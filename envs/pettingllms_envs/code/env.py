@@ -37,6 +37,8 @@ TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "single": (("coder_0",),),
 }
 
+MAX_TESTS_PER_TURN = 16
+
 UNREADABLE_COST = -0.25
 """Local reward of a text without a program or test, divided by the number of turns."""
 
@@ -65,16 +67,28 @@ class CodeEnv(TextEnv[CodeState]):
 
     Coder: the last ```python block is the program. Tester: the last ```input blocks, each followed
     by an ```output block, are the tests; for a function the JSON list of its arguments and the
-    JSON of its value. Printed texts are compared token by token, decimal numbers to 1e-6.
+    JSON of its value. Printed texts are compared token by token, decimal numbers to 1e-6; where a
+    whole number is expected, the value must be exactly that number.
+
+    What one action can cost: a program is run once per golden test, and not any more when 2 runs
+    have exceeded the time limit (at most 5 runs do); after its first failed test a run gets at most
+    1 s. A test costs one run each of the solution (or of up to 4 passing programs), of at most 6
+    known-bad programs (1 s each), and of the program of the turn. Processor time of a run is
+    limited to the problem's time limit, its wall-clock time to three times that and 2 s. Verdicts
+    are remembered.
 
     ## Reward
 
     The standing program is the latest that could be read; p is the share of golden tests that it
-    passes. The worth w of the latest readable tests is the share of them that agree with the
-    solution and repeat no example, times the share of known-bad programs that these tell from
-    right ones. Known-bad are the data set's wrong programs, variants of its solution, and programs
-    that failed in this episode. Where there is no solution, programs of this episode that passed
-    all golden tests judge; before there is one, w is 0. T is `max_turns`.
+    passes. The worth w of the latest readable tests is the share of them that are right and new,
+    times the share of known-bad programs that these tell from right ones. Right: the solution gives
+    the expected output. New: the input is not that of an example, however it is written, nor an
+    example to which something without effect was added. Known-bad are the data set's wrong
+    programs and variants of its solution that pass some test and fail a golden one; those that
+    pass all examples are taken first, the others only where there are fewer than 3. Programs of
+    the episode do not count: no coder can help a tester by a bad program. Where there is no
+    solution, programs of this episode that passed all golden tests judge; before there is one, and
+    where no program is known to be bad, w is 0. T is `max_turns`.
 
     | part | when | value |
     |---|---|---|
@@ -116,7 +130,7 @@ class CodeEnv(TextEnv[CodeState]):
     - `difficulty`: difficulties to keep, in the source's words; None: all. Built-in problems are
       `"introductory"`, `"easy"`, `"medium"` or `"hard"`.
     - `max_tests`: most golden tests of a problem that are used; None: all.
-    - `tests_per_turn`: most tests of a tester's turn.
+    - `tests_per_turn`: maximum number of tests of a tester's turn, 1 to 16.
     - `exact`: compare printed texts character by character.
     - `max_turns`: turns of an episode.
     - `history`: number of mismatches that prompts show, at least 1.
@@ -180,7 +194,7 @@ class CodeEnv(TextEnv[CodeState]):
         render_mode: str | None = None,
     ) -> None:
         check_choice("team", team, TEAMS)
-        check_whole("tests_per_turn", tests_per_turn, 1)
+        check_whole("tests_per_turn", tests_per_turn, 1, MAX_TESTS_PER_TURN)
         check_whole("history", history, 1)
         check_flag("exact", exact)
         check_kind("sandbox", sandbox, Sandbox | None, "None or a pettingllms.sandbox.Sandbox")
@@ -256,7 +270,7 @@ class CodeEnv(TextEnv[CodeState]):
                 after, 0.0, self._cost(), info={"problem": problem.id, **worth.facts()}
             )
             return self._close(done._replace(info={**done.info, "agreed": False}))
-        worth = worth_of_tests(self._judge, problem, action, state.failing, state.passing)
+        worth = worth_of_tests(self._judge, problem, action, state.passing)
         after = with_tests(state, action, worth.value)
         local = worth.value - state.test_value
         return self._compare(

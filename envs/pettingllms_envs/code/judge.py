@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pettingllms.errors import SandboxError
@@ -18,18 +18,20 @@ from pettingllms_envs.code.comparison import (
     outputs_match,
     values_match,
 )
-from pettingllms_envs.code.mutants import mutants
+from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
-NUM_BAD_PROGRAMS = 6
-"""Most known-bad programs that judge the tests of a problem."""
+MAX_SLOW_RUNS = 2
+"""After so many runs of a program that exceed the time limit, its other runs count as too slow."""
 
-_ENOUGH_BAD_PROGRAMS = 2
-"""With fewer of the source's own, variants of the solution are added."""
+FIRST_PORTION, PORTION = 2, 4
+"""Runs of a program that start together; between portions the judge decides whether to stop."""
 
-_MAX_TRIED = 12
-_PORTION = 3
-_BAD_PROGRAM_LIMIT_S = 1.0
+SHORT_LIMIT_S = 1.0
+"""Time limit of a program that is known to be wrong: of each run after a failed golden test."""
+
+_OUTPUT_BYTES = 1 << 17
+_OUTPUT_FACTOR = 4
 _MAX_REMEMBERED_RUNS = 20_000
 _MAX_REMEMBERED_CHARS = 20_000
 _NO_VALUE = f"no value was returned that JSON can express within {MAX_JSON_DEPTH} levels"
@@ -58,18 +60,11 @@ class Run(NamedTuple):
         return f"({self.status}) {self.error}".rstrip()
 
 
-class BadProgram(NamedTuple):
-    """A program known to be wrong, and the golden tests that show it."""
-
-    source: str
-    failed: frozenset[int]
-    """Numbers of the golden tests that it fails."""
-
-
 class Judge:
     """Runs programs on tests and remembers what happened, by program and inputs.
 
-    Thread-safe. All inputs of one program go to the sandbox in one call.
+    Thread-safe. The inputs of one program go to the sandbox in portions, so that a program that
+    exceeds its limits everywhere is stopped after a few runs.
 
     Args:
         sandbox: Where programs run; None: the shared one.
@@ -90,6 +85,8 @@ class Judge:
     def run(self, problem: CodeProblem, program: str, inputs: Sequence[str]) -> tuple[Run, ...]:
         """Return what a program does on inputs.
 
+        After `MAX_SLOW_RUNS` runs that exceed the time limit the program is not run any more.
+
         Raises:
             SandboxError: The sandbox itself failed.
         """
@@ -97,7 +94,8 @@ class Judge:
         known = self._recall(self._runs, key)
         if known is not None:
             return known
-        runs = tuple(self._execute(problem, program, inputs))
+        found = self._execute_in_portions(problem, program, inputs)
+        runs = (*found, *([_NOT_RUN] * (len(inputs) - len(found))))
         if sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS:
             self._remember(self._runs, key, runs)
         return runs
@@ -107,17 +105,43 @@ class Judge:
     ) -> tuple[bool, ...]:
         """Return, test by test, whether a program passes.
 
+        The work for a wrong program is bounded: after the first failed test each run gets at most
+        `SHORT_LIMIT_S`, and after `MAX_SLOW_RUNS` runs that exceed their limit all other tests
+        count as failed.
+
         Raises:
             SandboxError: The sandbox itself failed.
         """
         key = (program, problem.function_name, problem.time_limit_s, tests)
         known = self._recall(self._passed, key)
         if known is None:
-            runs = self._execute(problem, program, [test.input for test in tests])
-            pairs = zip(runs, tests, strict=True)
-            known = tuple(self.matches(problem, run, test.output) for run, test in pairs)
+            verdicts = self._verdicts(problem, program, tests, MAX_SLOW_RUNS)
+            known = (*verdicts, *([False] * (len(tests) - len(verdicts))))
             self._remember(self._passed, key, known)
         return known
+
+    def quick_verdicts(
+        self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]
+    ) -> list[bool] | None:
+        """Return whether a program passes each test within `SHORT_LIMIT_S`; None: too slow once."""
+        verdicts = self._verdicts(_in_short_time(problem), program, tests, 1)
+        return verdicts if len(verdicts) == len(tests) else None
+
+    def _verdicts(
+        self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...], max_slow: int
+    ) -> list[bool]:
+        """Return verdicts test by test; fewer than tests where `max_slow` runs were too slow."""
+        verdicts: list[bool] = []
+
+        def is_right(run: Run) -> bool:
+            verdicts.append(self.matches(problem, run, tests[len(verdicts)].output))
+            return verdicts[-1]
+
+        size = max((len(test.output) for test in tests), default=0)
+        self._execute_in_portions(
+            problem, program, [t.input for t in tests], is_right, max_slow, _OUTPUT_FACTOR * size
+        )
+        return verdicts
 
     def matches(self, problem: CodeProblem, run: Run, expected: str) -> bool:
         """Return whether a run ended well with the expected output."""
@@ -133,11 +157,7 @@ class Judge:
         return values_match(json_or_none(actual), wanted)
 
     def bad_programs(self, problem: CodeProblem) -> tuple[BadProgram, ...]:
-        """Return programs known to be wrong, for judging tests; the same ones at every call.
-
-        They are the source's own wrong programs and, where these are few, variants of its solution.
-        Each fails a golden test in time. Those that pass some test come first, because the others
-        are no challenge.
+        """Return `find_bad_programs` of a problem, found once.
 
         Raises:
             SandboxError: The sandbox itself failed.
@@ -145,38 +165,9 @@ class Judge:
         key = (problem.id, problem.solution, problem.wrong_programs, problem.tests)
         known = self._recall(self._bad, key)
         if known is None:
-            found = self._judged(problem, problem.wrong_programs[:_MAX_TRIED])
-            if len(found) < _ENOUGH_BAD_PROGRAMS and problem.solution is not None:
-                found += self._judged(problem, mutants(problem.solution, _MAX_TRIED))
-            found.sort(key=lambda bad: len(bad.failed) == len(problem.tests))
-            known = tuple(found[:NUM_BAD_PROGRAMS])
+            known = find_bad_programs(self, problem)
             self._remember(self._bad, key, known)
         return known
-
-    def _judged(self, problem: CodeProblem, programs: Sequence[str]) -> list[BadProgram]:
-        """Return the programs that are wrong and end in time, with what shows it."""
-        quick = _in_short_time(problem)
-        order = sorted(range(len(problem.tests)), key=lambda i: len(problem.tests[i].input))
-        found: list[BadProgram] = []
-        for program in programs:
-            failed: set[int] | None = set()
-            # In small portions: a program that never ends must not cost a limit for every test.
-            for start in range(0, len(order), _PORTION):
-                portion = order[start : start + _PORTION]
-                runs = self._execute(quick, program, [problem.tests[i].input for i in portion])
-                if any(run.status in _TOO_SLOW for run in runs):
-                    failed = None
-                    break
-                failed |= {
-                    i
-                    for i, run in zip(portion, runs, strict=True)
-                    if not self.matches(problem, run, problem.tests[i].output)
-                }
-            if failed:
-                found.append(BadProgram(program, frozenset(failed)))
-            if len(found) == NUM_BAD_PROGRAMS:
-                break
-        return found
 
     def exposes(self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]) -> bool:
         """Return whether right tests show that a program is wrong.
@@ -212,9 +203,33 @@ class Judge:
         runs = [self.run(problem, source, inputs) for source in sources]
         return [_agreed([run[i] for run in runs]) for i in range(len(inputs))]
 
-    def _execute(self, problem: CodeProblem, program: str, inputs: Sequence[str]) -> list[Run]:
+    def _execute_in_portions(
+        self,
+        problem: CodeProblem,
+        program: str,
+        inputs: Sequence[str],
+        is_right: Callable[[Run], bool] = lambda run: True,
+        max_slow: int = MAX_SLOW_RUNS,
+        output_bytes: int = 0,
+    ) -> list[Run]:
+        """Run a program on inputs; stop, with fewer runs than inputs, when it was too slow."""
+        runs: list[Run] = []
+        num_slow, is_wrong, size = 0, False, FIRST_PORTION
+        while len(runs) < len(inputs) and num_slow < max_slow:
+            portion = inputs[len(runs) : len(runs) + size]
+            limited = _in_short_time(problem) if is_wrong else problem
+            found = self._execute(limited, program, portion, max(output_bytes, _OUTPUT_BYTES))
+            is_wrong = not all([is_right(run) for run in found]) or is_wrong
+            num_slow += sum(run.status in _TOO_SLOW for run in found)
+            runs += found
+            size = PORTION
+        return runs
+
+    def _execute(
+        self, problem: CodeProblem, program: str, inputs: Sequence[str], output_bytes: int
+    ) -> list[Run]:
         seconds = problem.time_limit_s
-        limits = Limits(wall_s=3 * seconds + 2, cpu_s=seconds)
+        limits = Limits(wall_s=3 * seconds + 2, cpu_s=seconds, output_bytes=output_bytes)
         if problem.function_name is None:
             results = self._sandbox.run_many(program, inputs, limits)
             return [_checked(result, result.stdout) for result in results]
@@ -255,7 +270,7 @@ class Judge:
 
 
 def _in_short_time(problem: CodeProblem) -> CodeProblem:
-    return problem._replace(time_limit_s=min(problem.time_limit_s, _BAD_PROGRAM_LIMIT_S))
+    return problem._replace(time_limit_s=min(problem.time_limit_s, SHORT_LIMIT_S))
 
 
 def _judge(sandbox: Sandbox, exact: bool) -> Judge:
@@ -278,6 +293,8 @@ def _agreed(runs: Sequence[Run]) -> str | None:
         return None
     return next(run.output for run in runs if " ".join(run.output.split()) == output)
 
+
+_NOT_RUN = Run(Status.TIMEOUT, "", f"not run: {MAX_SLOW_RUNS} other inputs took too long")
 
 _default: Judge | None = None
 _default_lock = threading.Lock()

@@ -27,15 +27,28 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult,
     ast.Mod: ast.FloorDiv,
 }
+_FUNCTIONS = {
+    "min": "max",
+    "max": "min",
+    "any": "all",
+    "all": "any",
+    "sum": "max",
+    "sorted": "list",
+    "set": "list",
+    "abs": "int",
+    "round": "int",
+}
+"""Name of a function -> another that takes the same arguments."""
 
 
 def mutants(source: str, limit: int) -> tuple[str, ...]:
     """Return up to `limit` different variants of a program, each with one small change.
 
-    Changed are comparisons, arithmetic operators, `and`/`or`, and small whole numbers, except
-    within `while` loops, which would seldom end. The changes are spread over the whole program and
-    the same at every call. A text that is not Python, or is longer than `MAX_SOURCE_CHARS`, has no
-    variants. Whether a variant is really wrong has to be tested.
+    Changed are comparisons, arithmetic operators, `and`/`or`, small whole numbers, conditions (to
+    always or never) and calls of functions such as `min`, except within `while` loops, which would
+    seldom end. The changes are spread over the whole program and the same at every call. A text
+    that is not Python, or is longer than `MAX_SOURCE_CHARS`, has no variants. Whether a variant is
+    really wrong has to be tested.
     """
     if len(source) > MAX_SOURCE_CHARS:
         return ()
@@ -70,6 +83,12 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
                 if abs(value) < 100:
                     yield node, "value", value + 1
+                    yield node, "value", value - 1
+            case ast.If(test=test) | ast.IfExp(test=test) if not isinstance(test, ast.Constant):
+                yield node, "test", ast.Constant(False)
+                yield node, "test", ast.Constant(True)
+            case ast.Call(func=ast.Name(id=name), args=[_, *_]) if name in _FUNCTIONS:
+                yield node, "func", ast.Name(_FUNCTIONS[name], ast.Load())
             case _:
                 pass
 

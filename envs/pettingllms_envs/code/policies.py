@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from pettingllms_envs.code.judge import Judge
+from pettingllms_envs.code.worth import adds_to_examples
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 _MAX_ORACLE_TEST_CHARS = 2000
@@ -49,7 +50,11 @@ def tests_of(problem: CodeProblem, policy: str, judge: Judge) -> str:
 def _telling_test(problem: CodeProblem, judge: Judge) -> CodeTest:
     """Return the golden test that exposes the most known-bad programs, short ones preferred."""
     bad = judge.bad_programs(problem)
-    exposed = {i: sum(i in b.failed for b in bad) for i in range(len(problem.tests))}
-    short = [i for i in exposed if len(problem.tests[i].input) <= _MAX_ORACLE_TEST_CHARS]
-    best = max(short or exposed, key=lambda i: (exposed[i], -len(problem.tests[i].input)))
-    return problem.tests[best]
+
+    def merit(number: int) -> tuple[bool, bool, int, int]:
+        test = problem.tests[number]
+        exposed = sum(number in program.failed for program in bad)
+        is_short = len(test.input) <= _MAX_ORACLE_TEST_CHARS
+        return is_short, adds_to_examples(judge, problem, test), exposed, -len(test.input)
+
+    return problem.tests[max(range(len(problem.tests)), key=merit)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pettingllms_envs.datasets import CodeTest
 
 MAX_REMEMBERED = 4
-"""Most failing, and most passing, programs of an episode that judge later tests."""
+"""Maximum number of passing programs of an episode that judge later tests."""
 
 
 class Mismatch(NamedTuple):
@@ -40,30 +40,18 @@ class CodeState(NamedTuple):
     """As many as the history holds, the latest last."""
     remarks: tuple[str, ...] = ()
     """What could not be read in the turn before."""
-    failing: tuple[str, ...] = ()
-    """Programs of this episode that failed a golden test, the latest last."""
     passing: tuple[str, ...] = ()
     """Programs of this episode that passed all golden tests, the latest last."""
 
 
 def with_program(state: CodeState, program: str, num_passed: int, num_tests: int) -> CodeState:
     """Return the state after a program of which the golden verdict is known."""
-    failing, passing = state.failing, state.passing
+    passing = state.passing
     if num_passed == num_tests:
-        passing = _remembered(passing, program)
-    else:
-        failing = _remembered(failing, program)
+        passing = (*(known for known in passing if known != program), program)[-MAX_REMEMBERED:]
     return state._replace(
-        program=program,
-        num_passed=num_passed,
-        is_program_new=True,
-        failing=failing,
-        passing=passing,
+        program=program, num_passed=num_passed, is_program_new=True, passing=passing
     )
-
-
-def _remembered(programs: tuple[str, ...], program: str) -> tuple[str, ...]:
-    return (*(p for p in programs if p != program), program)[-MAX_REMEMBERED:]
 
 
 def with_tests(state: CodeState, tests: tuple[CodeTest, ...], value: float) -> CodeState:

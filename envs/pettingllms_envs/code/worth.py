@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pettingllms_envs.code.comparison import inputs_match
+from pettingllms_envs.code.comparison import input_extends, inputs_match
 from pettingllms_envs.code.judge import Judge
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
@@ -15,7 +15,7 @@ class Worth(NamedTuple):
 
     num_given: int
     num_right: int
-    """Tests that agree with the solution and repeat no example, however it is written."""
+    """Tests that agree with the solution and neither repeat nor pad an example."""
     num_bad: int
     """Known-bad programs."""
     num_exposed: int
@@ -40,7 +40,6 @@ def worth_of_tests(
     judge: Judge,
     problem: CodeProblem,
     tests: tuple[CodeTest, ...],
-    failing: Sequence[str],
     passing: Sequence[str],
 ) -> Worth:
     """Return what tests are worth.
@@ -49,7 +48,6 @@ def worth_of_tests(
         judge: Runs the programs.
         problem: The problem that the tests are for.
         tests: The tests, at least one.
-        failing: Programs of the episode that failed a golden test; they count as known-bad.
         passing: Programs of the episode that passed all golden tests; they judge where the problem
             has no solution.
 
@@ -65,18 +63,30 @@ def worth_of_tests(
         test
         for test, output in zip(tests, trusted, strict=True)
         if output is not None
-        and not _repeats_example(problem, test)
         and judge.agrees(problem, test.output, output)
+        and adds_to_examples(judge, problem, test)
     )
-    known = [bad.source for bad in judge.bad_programs(problem)]
-    bad = list(dict.fromkeys((*known, *failing)))
-    exposed = sum(judge.exposes(problem, source, right) for source in bad) if right else 0
+    # Programs of the episode do not count: a coder could write one that any test exposes.
+    bad = judge.bad_programs(problem)
+    exposed = sum(judge.exposes(problem, program.source, right) for program in bad) if right else 0
     value = len(right) / len(tests) * exposed / len(bad) if bad else 0.0
     return Worth(len(tests), len(right), len(bad), exposed, judged_by, value)
 
 
-def _repeats_example(problem: CodeProblem, test: CodeTest) -> bool:
+def adds_to_examples(judge: Judge, problem: CodeProblem, test: CodeTest) -> bool:
+    """Return whether a test is more than an example written otherwise.
+
+    It is not where its input is that of an example, however it is written, or holds all tokens of
+    an example in their order and the output is the same: whatever was added, such as a line that
+    no program needs to read, had no effect.
+    """
     is_call = problem.function_name is not None
-    return any(
-        inputs_match(test.input, example.input, is_call=is_call) for example in problem.public_tests
+    return not any(
+        inputs_match(test.input, example.input, is_call=is_call)
+        or (
+            not is_call
+            and input_extends(test.input, example.input)
+            and judge.agrees(problem, test.output, example.output)
+        )
+        for example in problem.public_tests
     )

@@ -11,7 +11,11 @@ DOUBLE = CodeProblem(
     tests=tuple(CodeTest(f"{n}\n", f"{2 * n}\n") for n in (3, 0, -7, 100)),
     public_tests=(CodeTest("1\n", "2\n"),),
     solution="print(2 * int(input()))\n",
-    wrong_programs=("n = int(input())\nprint(2 * abs(n))\n", "n = int(input())\nprint(n + 3)\n"),
+    wrong_programs=(
+        "n = int(input())\nprint(2 * abs(n))\n",
+        "n = int(input())\nprint(2 * n if 0 <= n < 4 else n + 3)\n",
+        "n = int(input())\nprint(2 * n if n >= 0 else n)\n",
+    ),
     time_limit_s=2.0,
 )
 ADD = CodeProblem(

@@ -41,7 +41,7 @@ def test_a_right_program_and_a_telling_test_earn_everything(env, program, test_t
     assert infos[0]["reward_parts"] == {"team": 2.0, "local": 1.0}
     assert infos[1]["reward_parts"] == {"team": 0.0, "local": 1.0}
     assert (infos[0]["golden_passed"], infos[0]["golden_total"]) == (4, 4)
-    assert (infos[1]["tests_right"], infos[1]["bad_exposed"], infos[1]["bad_known"]) == (1, 2, 2)
+    assert (infos[1]["tests_right"], infos[1]["bad_exposed"], infos[1]["bad_known"]) == (1, 3, 3)
 
 
 def test_a_test_that_catches_a_wrong_program_saves_the_episode(env, program, test_text):
@@ -344,7 +344,7 @@ def test_golden_transcript(golden, team, program, test_text):
     def player(env, agent):
         if env.turn:
             return env.reference_action(agent, "oracle", random.Random(0))
-        return program("print(1 / 0)") if agent == "coder_0" else test_text(("0 5", "0"))
+        return program("print(1 / 0)") if agent == "coder_0" else test_text(("0 5", "5"))
 
     env.reset(seed=0, options={"problem": "lowest_terms"})
     golden(f"code_{team}", transcript(env, player))

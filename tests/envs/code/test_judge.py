@@ -7,8 +7,9 @@ import pytest
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import ExecutionResult, Status
 from pettingllms_envs.code import Judge
+from pettingllms_envs.code.judge import FIRST_PORTION, MAX_SLOW_RUNS, PORTION, SHORT_LIMIT_S
 from pettingllms_envs.code.worth import worth_of_tests
-from pettingllms_envs.datasets import CodeTest
+from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 
 class CountingSandbox:
@@ -23,17 +24,111 @@ class CountingSandbox:
         return self.sandbox.run_many(code, stdins, limits)
 
 
+class ScriptedSandbox:
+    """Ends every run as a script says: program, input -> status and output."""
+
+    def __init__(self, script):
+        self.script = script
+        self.runs = []
+
+    def run_many(self, code, stdins, limits):
+        results = []
+        for stdin in stdins:
+            self.runs.append((code, stdin, limits))
+            status, output = self.script(code, stdin)
+            results.append(ExecutionResult(status, output, "", 0, 0.0, 0.0, 0, truncated=False))
+        return results
+
+
 @pytest.fixture
 def counting(judge):
     sandbox = CountingSandbox(judge._sandbox)
     return Judge(sandbox), sandbox.calls
 
 
-def test_all_tests_of_a_program_go_in_one_call_and_only_once(counting, double):
+def test_every_test_of_a_program_runs_only_once(counting, double):
     judge, calls = counting
     for _ in range(3):
         assert judge.passes(double, double.solution, double.tests) == (True,) * 4
-    assert calls == [(double.solution, 4)]
+    assert sum(count for _, count in calls) == 4
+
+
+MANY = CodeProblem(
+    id="many",
+    statement="Print the number.",
+    tests=tuple(CodeTest(str(n), str(n)) for n in range(30)),
+    public_tests=(CodeTest("99", "99"),),
+    solution="right",
+    wrong_programs=tuple(f"wrong {n}" for n in range(40)),
+    time_limit_s=4.0,
+)
+
+
+def limit_by_run(sandbox):
+    return [limits.cpu_s for _, _, limits in sandbox.runs]
+
+
+def test_a_program_that_never_ends_is_stopped_after_a_portion():
+    sandbox = ScriptedSandbox(lambda code, stdin: (Status.CPU_LIMIT, ""))
+    assert Judge(sandbox).passes(MANY, "while True: pass", MANY.tests) == (False,) * 30
+    assert limit_by_run(sandbox) == [4.0] * FIRST_PORTION
+
+
+@pytest.mark.parametrize("num_right", range(0, 30, 3))
+@pytest.mark.parametrize("status", [Status.CPU_LIMIT, Status.TIMEOUT])
+def test_few_runs_of_one_program_exceed_the_limit(num_right, status):
+    """Whatever a program does, the number of slow runs is bounded, and the rest is cheap."""
+
+    def script(code, stdin):
+        return (Status.OK, stdin) if int(stdin) < num_right else (status, "")
+
+    sandbox = ScriptedSandbox(script)
+    passed = Judge(sandbox).passes(MANY, "slow", MANY.tests)
+    assert passed == tuple(n < num_right for n in range(30))
+    assert len(sandbox.runs) - num_right <= MAX_SLOW_RUNS - 1 + PORTION
+
+
+def test_a_wrong_program_gets_little_time_for_its_other_tests():
+    sandbox = ScriptedSandbox(lambda code, stdin: (Status.OK, "no"))
+    assert not any(Judge(sandbox).passes(MANY, "wrong", MANY.tests))
+    limits = limit_by_run(sandbox)
+    assert limits == [4.0] * FIRST_PORTION + [SHORT_LIMIT_S] * (30 - FIRST_PORTION)
+
+
+def test_a_right_program_gets_its_time_for_every_test():
+    sandbox = ScriptedSandbox(lambda code, stdin: (Status.OK, stdin))
+    assert all(Judge(sandbox).passes(MANY, "right", MANY.tests))
+    assert limit_by_run(sandbox) == [4.0] * 30
+
+
+def test_the_output_that_is_read_is_bounded_by_what_is_expected():
+    sandbox = ScriptedSandbox(lambda code, stdin: (Status.OK, stdin))
+    long = MANY._replace(tests=(*MANY.tests, CodeTest("1", "7" * 100_000)))
+    for problem, largest in ((MANY, 1 << 17), (long, 400_000)):
+        Judge(sandbox).passes(problem, "right", problem.tests)
+        assert sandbox.runs[-1][2].output_bytes == largest
+
+
+def test_the_worst_turn_of_a_tester_costs_a_fixed_number_of_runs():
+    """The solution, the known-bad programs and the coder's program, once per test each."""
+
+    def script(code, stdin):
+        if code == "right":
+            return Status.OK, stdin
+        is_hidden = stdin in ("7", "5000")
+        return (
+            (Status.CPU_LIMIT, "") if stdin == "5000" else (Status.OK, "" if is_hidden else stdin)
+        )
+
+    sandbox = ScriptedSandbox(script)
+    judge = Judge(sandbox)
+    assert len(judge.bad_programs(MANY)) == 6
+    found = len(sandbox.runs)
+    assert found <= 12 * 17, "finding the known-bad programs, once per problem"
+    worth = worth_of_tests(judge, MANY, (CodeTest("5000", "5000"),), ())
+    assert (worth.num_right, worth.num_exposed, worth.value) == (1, 0, 0.0)
+    assert len(sandbox.runs) - found == 1 + 6
+    assert {limits.cpu_s for code, _, limits in sandbox.runs[found:] if code != "right"} == {1.0}
 
 
 def test_runs_are_remembered_by_program_and_inputs(counting, double):
@@ -88,14 +183,28 @@ def test_a_failure_of_the_sandbox_is_raised_not_judged(double):
 
 
 def test_bad_programs_are_wrong_end_in_time_and_stay_the_same(judge, double):
-    endless = "while True: pass"
+    endless, nothing = "while True: pass", "print('zzz')"
     problem = double._replace(
-        id="with_endless", wrong_programs=(endless, *double.wrong_programs, double.solution)
+        id="with_endless",
+        wrong_programs=(endless, nothing, *double.wrong_programs, double.solution),
     )
     bad = judge.bad_programs(problem)
     assert [b.source for b in bad] == list(double.wrong_programs)
-    assert bad[0].failed == {2}
+    assert [b.failed for b in bad] == [{2}, {2, 3}, {2}]
     assert judge.bad_programs(problem) is bad
+
+
+def test_programs_that_an_example_exposes_only_fill_up(judge, double):
+    weak = ("n = int(input())\nprint(n + 3)\n", "n = int(input())\nprint(2 * n - (n % 2))\n")
+    sources = (*weak, *double.wrong_programs)
+    problem = double._replace(id="with_weak", wrong_programs=sources)
+    bad = judge.bad_programs(problem)
+    assert [b.source for b in bad] == list(double.wrong_programs)
+    problem = double._replace(id="weak", wrong_programs=(*weak, double.wrong_programs[0]))
+    bad = judge.bad_programs(problem)
+    assert bad[0].source == double.wrong_programs[0]
+    assert [b.passes_examples for b in bad] == [True, False, False]
+    assert len(bad[1].failed) <= len(bad[2].failed)
 
 
 def test_variants_of_the_solution_help_out(judge, double):
@@ -112,14 +221,17 @@ def test_variants_of_the_solution_help_out(judge, double):
 @pytest.mark.parametrize(
     ("pairs", "value"),
     [
-        ([("-3\n", "-6\n")], 1.0),  # both wrong programs fail it
-        ([("5\n", "10\n")], 0.5),  # only one of them fails it
-        ([("3\n", "6\n")], 0.0),  # right, but both pass it
+        ([("-3\n", "-6\n")], 1.0),  # all wrong programs fail it
+        ([("5\n", "10\n")], 1 / 3),  # only one of them fails it
+        ([("3\n", "6\n")], 0.0),  # right, but all pass it
         ([("5\n", "11\n")], 0.0),  # wrong
         ([("1\n", "2\n")], 0.0),  # the example
         ([(" 1 ", "2")], 0.0),  # the example in disguise
         ([("-02\n", "-4\n")], 0.0),  # with a zero more
         ([("-0_2\n", "-4\n")], 0.0),
+        ([("-2\njunk\n", "-4\n")], 0.0),  # with a line that nobody reads
+        ([("-2\n-3\n", "-4\n")], 0.0),
+        ([("-3\n-2\n", "-6\n")], 1.0),
         ([("-20\n", "-40\n")], 1.0),
         ([("-3\n", "-6\n"), ("5\n", "11\n")], 0.5),  # one of two is wrong
         ([("x\n", "1\n")], 0.0),  # not an input
@@ -129,7 +241,7 @@ def test_worth_of_tests(judge, double, pairs, value):
     tests = tuple(CodeTest(*pair) for pair in pairs)
     examples = (*double.public_tests, CodeTest("-2\n", "-4\n"))  # the second one is telling
     double = double._replace(public_tests=examples)
-    worth = worth_of_tests(judge, double, tests, (), ())
+    worth = worth_of_tests(judge, double, tests, ())
     assert worth.value == value
     assert worth.judged_by == "solution"
 
@@ -141,24 +253,17 @@ def test_worth_of_tests(judge, double, pairs, value):
 def test_a_call_of_the_example_is_worth_nothing_however_written(judge, add, arguments, value):
     problem = add._replace(public_tests=(CodeTest("[-1, 2]", "1"),))
     tests = (CodeTest(arguments, str(sum(json.loads(arguments)))),)
-    assert worth_of_tests(judge, problem, tests, (), ()).value == value
-
-
-def test_programs_of_the_episode_count_as_known_bad(judge, double):
-    tests = (CodeTest("3\n", "6\n"),)
-    seen = "n = int(input())\nprint(n)\n"
-    worth = worth_of_tests(judge, double, tests, (seen,), ())
-    assert (worth.num_bad, worth.num_exposed, worth.value) == (3, 1, pytest.approx(1 / 3))
+    assert worth_of_tests(judge, problem, tests, ()).value == value
 
 
 def test_without_a_solution_passing_programs_judge(judge, double):
     problem = double._replace(id="unsolved", solution=None)
     tests = (CodeTest("-3\n", "-6\n"),)
-    assert worth_of_tests(judge, problem, tests, (), ()).judged_by == "nobody"
-    assert worth_of_tests(judge, problem, tests, (), ()).value == 0.0
+    assert worth_of_tests(judge, problem, tests, ()).judged_by == "nobody"
+    assert worth_of_tests(judge, problem, tests, ()).value == 0.0
     passing = ("print(int(input()) * 2)", "print(int(input()) << 1)", "n = input()\nprint(7)")
-    worth = worth_of_tests(judge, problem, tests, (), passing)
+    worth = worth_of_tests(judge, problem, tests, passing)
     assert worth.judged_by == "passing programs"
     assert worth.value == 1.0
     split = ("print(int(input()) * 2)", "print(7)")
-    assert worth_of_tests(judge, problem, tests, (), split).value == 0.0
+    assert worth_of_tests(judge, problem, tests, split).value == 0.0

@@ -1,0 +1,78 @@
+"""Programs known to be wrong, which judge the tests of a tester."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from pettingllms_envs.code.mutants import mutants
+from pettingllms_envs.datasets import CodeProblem
+
+if TYPE_CHECKING:
+    from pettingllms_envs.code.judge import Judge
+
+NUM_BAD_PROGRAMS = 6
+"""Maximum number of known-bad programs of a problem."""
+
+ENOUGH_BAD_PROGRAMS = 3
+"""With fewer, variants of the solution and programs that fail an example are added."""
+
+MAX_TRIED = 12
+"""Maximum number of the source's programs, and of variants, that are looked at."""
+
+MAX_GOLDEN_TESTS = 16
+"""Golden tests that known-bad programs are run on, the shortest ones: testers write short tests."""
+
+
+class BadProgram(NamedTuple):
+    """A program known to be wrong, and the golden tests that show it."""
+
+    source: str
+    failed: frozenset[int]
+    """Numbers of the golden tests that it fails."""
+    passes_examples: bool
+    """Whether it passes every example; if not, repeating an example would expose it."""
+
+
+def find_bad_programs(judge: Judge, problem: CodeProblem) -> tuple[BadProgram, ...]:
+    """Return programs that judge the tests for a problem; the same ones at every call.
+
+    They are the source's own wrong programs and, where these are few, variants of its solution.
+    Each fails a golden test, passes another test, and ends in time on all of them: what fails
+    every test is no challenge. Programs that pass the examples come first, because only these
+    show what a test adds to the examples; others fill up to `ENOUGH_BAD_PROGRAMS`, those that the
+    fewest golden tests expose first.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    variants = () if problem.solution is None else mutants(problem.solution, MAX_TRIED)
+    strong: list[BadProgram] = []
+    weak: list[BadProgram] = []
+    wanted = NUM_BAD_PROGRAMS
+    for sources in (problem.wrong_programs[:MAX_TRIED], variants):
+        for bad in _judged(judge, problem, dict.fromkeys(sources)):
+            (strong if bad.passes_examples else weak).append(bad)
+            if len(strong) >= wanted:
+                return tuple(strong)
+        wanted = ENOUGH_BAD_PROGRAMS
+        if len(strong) >= wanted:
+            return tuple(strong)
+    weak.sort(key=lambda bad: len(bad.failed))
+    return tuple((*strong, *weak[: ENOUGH_BAD_PROGRAMS - len(strong)]))
+
+
+def _judged(judge: Judge, problem: CodeProblem, sources: Iterable[str]) -> Iterator[BadProgram]:
+    """Yield the programs that fail a golden test, pass some test, and are never too slow."""
+    shortest = sorted(range(len(problem.tests)), key=lambda i: len(problem.tests[i].input))
+    shortest = shortest[:MAX_GOLDEN_TESTS]
+    num_examples = len(problem.public_tests)
+    tests = (*problem.public_tests, *(problem.tests[i] for i in shortest))
+    for source in sources:
+        verdicts = judge.quick_verdicts(problem, source, tests)
+        if verdicts is None:
+            continue
+        golden = dict(zip(shortest, verdicts[num_examples:], strict=True))
+        failed = frozenset(i for i, passed in golden.items() if not passed)
+        if failed and any(verdicts):
+            yield BadProgram(source, failed, all(verdicts[:num_examples]))
