@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from collections import Counter, OrderedDict
@@ -165,7 +166,7 @@ class Judge:
         key = (problem.id, problem.solution, problem.wrong_programs, problem.tests)
         known = self._recall(self._bad, key)
         if known is None:
-            known = find_bad_programs(self, problem)
+            known = find_bad_programs(problem, functools.partial(self.quick_verdicts, problem))
             self._remember(self._bad, key, known)
         return known
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from pettingllms_envs.code.mutants import mutants
-from pettingllms_envs.datasets import CodeProblem
+from pettingllms_envs.datasets import CodeProblem, CodeTest
 
-if TYPE_CHECKING:
-    from pettingllms_envs.code.judge import Judge
+Verdicts = Callable[[str, tuple[CodeTest, ...]], list[bool] | None]
+"""Program, tests -> whether it passes each; None where it is too slow."""
 
 NUM_BAD_PROGRAMS = 6
 """Maximum number of known-bad programs of a problem."""
@@ -34,7 +34,7 @@ class BadProgram(NamedTuple):
     """Whether it passes every example; if not, repeating an example would expose it."""
 
 
-def find_bad_programs(judge: Judge, problem: CodeProblem) -> tuple[BadProgram, ...]:
+def find_bad_programs(problem: CodeProblem, verdicts: Verdicts) -> tuple[BadProgram, ...]:
     """Return programs that judge the tests for a problem; the same ones at every call.
 
     They are the source's own wrong programs and, where these are few, variants of its solution.
@@ -42,6 +42,10 @@ def find_bad_programs(judge: Judge, problem: CodeProblem) -> tuple[BadProgram, .
     every test is no challenge. Programs that pass the examples come first, because only these
     show what a test adds to the examples; others fill up to `ENOUGH_BAD_PROGRAMS`, those that the
     fewest golden tests expose first.
+
+    Args:
+        problem: The problem.
+        verdicts: Runs a program on tests.
 
     Raises:
         SandboxError: The sandbox itself failed.
@@ -51,7 +55,7 @@ def find_bad_programs(judge: Judge, problem: CodeProblem) -> tuple[BadProgram, .
     weak: list[BadProgram] = []
     wanted = NUM_BAD_PROGRAMS
     for sources in (problem.wrong_programs[:MAX_TRIED], variants):
-        for bad in _judged(judge, problem, dict.fromkeys(sources)):
+        for bad in _judged(problem, dict.fromkeys(sources), verdicts):
             (strong if bad.passes_examples else weak).append(bad)
             if len(strong) >= wanted:
                 return tuple(strong)
@@ -62,17 +66,19 @@ def find_bad_programs(judge: Judge, problem: CodeProblem) -> tuple[BadProgram, .
     return tuple((*strong, *weak[: ENOUGH_BAD_PROGRAMS - len(strong)]))
 
 
-def _judged(judge: Judge, problem: CodeProblem, sources: Iterable[str]) -> Iterator[BadProgram]:
+def _judged(
+    problem: CodeProblem, sources: Iterable[str], verdicts: Verdicts
+) -> Iterator[BadProgram]:
     """Yield the programs that fail a golden test, pass some test, and are never too slow."""
     shortest = sorted(range(len(problem.tests)), key=lambda i: len(problem.tests[i].input))
     shortest = shortest[:MAX_GOLDEN_TESTS]
     num_examples = len(problem.public_tests)
     tests = (*problem.public_tests, *(problem.tests[i] for i in shortest))
     for source in sources:
-        verdicts = judge.quick_verdicts(problem, source, tests)
-        if verdicts is None:
+        passed = verdicts(source, tests)
+        if passed is None or not any(passed):
             continue
-        golden = dict(zip(shortest, verdicts[num_examples:], strict=True))
-        failed = frozenset(i for i, passed in golden.items() if not passed)
-        if failed and any(verdicts):
-            yield BadProgram(source, failed, all(verdicts[:num_examples]))
+        golden = zip(shortest, passed[num_examples:], strict=True)
+        failed = frozenset(number for number, is_right in golden if not is_right)
+        if failed:
+            yield BadProgram(source, failed, all(passed[:num_examples]))
