@@ -85,7 +85,7 @@ def _opening(fence: re.Match[str], before: str) -> _Opening | None:
     info = _INFO.fullmatch(fence[2].strip())
     label, extra = (info[1].lower(), info[2].strip()) if info else ("", fence[2].strip())
     markers = _MARKERS.fullmatch(before)
-    if markers is None and (not label or extra):
+    if markers is None and extra:
         return None
     indent = len(before) if markers else len(before) - len(before.lstrip(" \t"))
     return _Opening(len(fence[1]), indent, label, extra, fence.end() + 1)
