@@ -11,13 +11,13 @@ from pettingzoo import AECEnv
 from pettingllms.arguments import check_choice, check_kind, check_number, check_whole
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.hooks import GameHooks, StateT
-from pettingllms.prompts import CompiledText, PreparedTemplate, resolve_prompts
+from pettingllms.prompts import PreparedTemplate, resolve_prompts
 from pettingllms.seeding import checked_seed, next_seed
 from pettingllms.spaces import Observation, TextSpace
 from pettingllms.spec import EnvSpec
 from pettingllms.stages import order_of, stage_openings
 from pettingllms.state import Snapshot, digest, own_copy
-from pettingllms.transition import BLANK_INFO, NOTHING, ParseError, role_of
+from pettingllms.transition import NOTHING, ParseError, role_of
 
 OBSERVATION_MODES = ("full", "delta")
 MAX_TEXT_LENGTH = 1_000_000
@@ -184,14 +184,15 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         if not isinstance(action, str):
             raise InvalidAction(f"{agent} is live and must be given a text; got {action!r}")
         parsed = self._parse(self._state, agent, action)
-        done = self._act(self._state, agent, parsed)
-        state, team, local, terminated, success, facts = done
+        state, team, local, terminated, success, facts = self._act(self._state, agent, parsed)
         team *= self.alpha
-        info = {**BLANK_INFO, **facts}
-        info["reward_parts"] = {"team": team, "local": local}
-        info["parse_error"] = parsed.reason if isinstance(parsed, ParseError) else None
-        info["success"] = success
-        info["turn"] = self.turn
+        info = {
+            **facts,
+            "reward_parts": {"team": team, "local": local},
+            "parse_error": parsed.reason if isinstance(parsed, ParseError) else None,
+            "success": success,
+            "turn": self.turn,
+        }
         self.infos = infos = {**self.infos, agent: info}
         if terminated:
             for other, known in infos.items():
@@ -258,7 +259,10 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         return order[start : next(openings, len(order))]
 
     def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, Any]:
-        """Return observation, reward since the agent's last action, terminated, truncated, info."""
+        """Return observation, reward since the agent's last action, terminated, truncated, info.
+
+        The observation is built here, when it is read.
+        """
         agent = self.agent_selection
         return (
             self.observe(agent) if observe else None,
@@ -270,11 +274,11 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
 
     def observe(self, agent: str) -> Observation:
         """Return what an agent reads now. No side effects; callable at any time after reset."""
-        template = self._templates[agent]
-        if template.whole is None or (self.turn and self.observation_mode == "delta"):
+        whole = self._templates[agent].whole
+        if whole is None or (self.turn and self.observation_mode == "delta"):
             system, user = self._prompt(agent)
             return Observation(f"{system}\n\n{user}" if system else user)
-        return Observation(self._filled(template.whole, agent))
+        return Observation(whole.fill(self._fields_now(agent)))
 
     def messages(self, agent: str) -> list[dict[str, str]]:
         """Return the agent's observation as chat messages (system, if it has one, and user)."""
@@ -283,14 +287,14 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         return [*chat, {"role": "user", "content": user}]
 
     def _prompt(self, agent: str) -> tuple[str, str]:
-        template = self._templates[agent]
+        template, fields = self._templates[agent], self._fields_now(agent)
         if self.turn and self.observation_mode == "delta":
-            return "", self._filled(template.update, agent)
-        return self._filled(template.system, agent), self._filled(template.user, agent)
+            return "", template.update.fill(fields)
+        return template.system.fill(fields), template.user.fill(fields)
 
-    def _filled(self, text: CompiledText, agent: str) -> str:
+    def _fields_now(self, agent: str) -> Mapping[str, object]:
         turn = self.turn if self.turn < self.max_turns else self.max_turns - 1
-        return text.fill(self._fields(self._stage_state, agent, turn))
+        return self._fields(self._stage_state, agent, turn)
 
     def observation_space(self, agent: str) -> TextSpace:
         """Return the space of texts (one object for all agents)."""

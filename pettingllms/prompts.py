@@ -1,14 +1,16 @@
-"""Prompt templates: what an agent is told, replaceable per role."""
+"""Prompt templates: what an agent reads, replaceable per role."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_kind
 from pettingllms.errors import InvalidArgument, suggestion
+
+MomentT = TypeVar("MomentT")
 
 
 class PromptTemplate(NamedTuple):
@@ -25,18 +27,46 @@ class PromptTemplate(NamedTuple):
     """What is new since the agent's last turn (delta mode); empty: same as `user`."""
 
 
+class PromptField(NamedTuple, Generic[MomentT]):
+    """A placeholder of prompts."""
+
+    meaning: str
+    """What it stands for, for people who write prompts."""
+    read: Callable[[MomentT], object]
+    """Returns its value at a moment."""
+
+
+class PromptFields(dict[str, object], Generic[MomentT]):
+    """The values of placeholders at a moment, each computed when a template asks for it.
+
+    Most templates use few of the placeholders that a game offers. A game that returns this from
+    `_fields` computes those, and no others. Texts that cost more, such as drawings of a board, are
+    best made by functions of what they show under `functools.lru_cache`: forks and later turns then
+    share them for as long as nothing in them has changed.
+
+    Args:
+        fields: Name -> placeholder.
+        moment: What the placeholders are read from; the game decides what it is.
+    """
+
+    __slots__ = ("_fields", "_moment")
+
+    def __init__(self, fields: Mapping[str, PromptField[MomentT]], moment: MomentT) -> None:
+        self._fields = fields
+        self._moment = moment
+
+    def __missing__(self, name: str) -> object:
+        return self._fields[name].read(self._moment)
+
+
 class CompiledText:
     """A text with `str.format` placeholders, taken apart once so that it is filled in quickly.
-
-    Attributes:
-        names: The placeholders, in order. None if some have a conversion or a format specification.
-        literals: What stands before, between and after them, `len(names) + 1` texts.
 
     Args:
         text: A text that `resolve_prompts` accepts.
     """
 
-    __slots__ = ("_pattern", "_text", "_values", "literals", "names")
+    __slots__ = ("_before", "_pattern", "_text", "_value", "_values", "names")
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -50,18 +80,23 @@ class CompiledText:
         parts = string.Formatter().parse(text)
         is_plain = not any(layout or conversion for _, _, layout, conversion in parts)
         self.names = tuple(names) if is_plain else None
-        self.literals = tuple(literals)
-        # The first literal is long, and the % operator would read all of it each time.
+        """The placeholders, in order; None if some have a conversion or a format specification."""
+        # The rules of a game make the first literal long, and the % operator would search all of it
+        # for placeholders each time.
+        self._before = literals[0]
         self._pattern = "%s".join(["", *(one.replace("%", "%%") for one in literals[1:])])
+        self._value = names[0] if len(names) == 1 else None
         self._values = itemgetter(*names) if len(names) > 1 else None
 
     def fill(self, fields: Mapping[str, object]) -> str:
-        """Return the text with the values of its placeholders."""
-        if self.names == ():
-            return self.literals[0]
-        if self.names is None or self._values is None:
+        """Return the text with the values of its placeholders; looks up no others."""
+        if self.names is None:
             return self._text.format_map(fields)
-        return self.literals[0] + self._pattern % self._values(fields)
+        if self._values is not None:
+            return self._before + self._pattern % self._values(fields)
+        if self._value is not None:
+            return self._before + self._pattern % (fields[self._value],)
+        return self._before
 
 
 class PreparedTemplate:

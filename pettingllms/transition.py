@@ -9,11 +9,6 @@ from typing import Any, NamedTuple
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """No info and no options."""
 
-BLANK_INFO: Mapping[str, Any] = MappingProxyType(
-    {"reward_parts": None, "parse_error": None, "success": False, "turn": 0}
-)
-"""The keys of every info, before the shell fills them in."""
-
 
 class Transition(NamedTuple):
     """What one action did to the world."""

@@ -1,7 +1,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.prompts import CompiledText, PreparedTemplate, PromptTemplate
+from pettingllms.prompts import (
+    CompiledText,
+    PreparedTemplate,
+    PromptField,
+    PromptFields,
+    PromptTemplate,
+)
 
 VALUES = {"turn": 3, "board": "#@%s{x}\n", "rest": 1.5, "none": None, "pair": (1, 2)}
 
@@ -17,11 +23,6 @@ fields = st.sampled_from(
 def test_a_compiled_text_is_filled_in_as_by_format(text):
     compiled = CompiledText(text)
     assert compiled.fill(VALUES) == text.format_map(VALUES)
-    if compiled.names is not None:
-        assert len(compiled.literals) == len(compiled.names) + 1
-        values = [*(str(VALUES[name]) for name in compiled.names), ""]
-        pairs = zip(compiled.literals, values, strict=True)
-        assert "".join(part for pair in pairs for part in pair) == text.format_map(VALUES)
 
 
 def test_conversions_and_format_specifications_are_left_to_format():
@@ -35,3 +36,15 @@ def test_system_and_user_are_one_text_if_the_system_text_is_constant():
     assert PreparedTemplate(PromptTemplate("A {{b}}", "{turn}")).whole.fill(VALUES) == "A {b}\n\n3"
     assert PreparedTemplate(PromptTemplate("", "{turn}")).whole.fill(VALUES) == "3"
     assert PreparedTemplate(PromptTemplate("{rest}", "{turn}")).whole is None
+
+
+@given(st.lists(st.sampled_from(sorted(VALUES)), max_size=3))
+def test_only_placeholders_that_a_text_has_are_computed(names):
+    read = []
+    fields = {
+        name: PromptField("", lambda moment, name=name: read.append(name) or moment[name])
+        for name in VALUES
+    }
+    text = "-".join("{" + name + "}" for name in names)
+    assert CompiledText(text).fill(PromptFields(fields, VALUES)) == text.format_map(VALUES)
+    assert read == names
