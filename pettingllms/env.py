@@ -16,7 +16,7 @@ from pettingllms.seeding import checked_seed, next_seed
 from pettingllms.spaces import Observation, TextSpace
 from pettingllms.spec import EnvSpec
 from pettingllms.stages import order_of, stage_openings
-from pettingllms.state import Snapshot, digest, own_copy
+from pettingllms.state import Snapshot, digest
 from pettingllms.transition import NOTHING, ParseError, role_of
 
 OBSERVATION_MODES = ("full", "delta")
@@ -345,7 +345,11 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         self.terminations = self.terminations.copy()
         self.truncations = self.truncations.copy()
         self._cumulative_rewards = self._cumulative_rewards.copy()
-        self.infos = own_copy(self.infos)
+        # the facts of games hold nothing that can be changed, so one level below them is enough
+        self.infos = {
+            agent: {**info, "reward_parts": {**info["reward_parts"]}}
+            for agent, info in self.infos.items()
+        }
 
     def snapshot(self) -> Snapshot:
         """Return the whole dynamic state, for `restore`."""

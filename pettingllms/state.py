@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
+from collections.abc import Iterator
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from enum import Enum
@@ -44,26 +44,26 @@ def to_jsonable(value: Any) -> Any:
     )
 
 
-_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+def mutable_parts(value: object, path: str) -> Iterator[str]:
+    """Yield where a value holds something that can be changed, as `path[2].name: list`.
 
-
-def own_copy(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return a deep copy of a dictionary, quickly if it holds little but numbers and texts.
-
-    `copy.deepcopy` of the infos of two agents takes longer than the rest of a fork and a step.
+    Branches share states and the facts in infos, so neither may hold such a thing: the change of
+    one branch would show in all others.
     """
-    owned = facts.copy()
-    for key, value in facts.items():
-        kind = type(value)
-        if kind in _ATOMS:
-            continue
-        if kind is dict:
-            owned[key] = own_copy(cast(dict[str, Any], value))
-        elif kind is list and all(type(item) in _ATOMS for item in cast(list[Any], value)):
-            owned[key] = cast(list[Any], value).copy()
-        else:
-            owned[key] = copy.deepcopy(value)
-    return owned
+    if value is None or isinstance(value, bool | int | float | str | bytes | Enum):
+        return
+    if isinstance(value, tuple | frozenset):
+        items = cast("tuple[object, ...]", value)
+        parts = {f"{path}[{index}]": part for index, part in enumerate(items)}
+    elif is_dataclass(value) and cast(Any, value).__dataclass_params__.frozen:
+        parts = {f"{path}.{f.name}": getattr(value, f.name) for f in dataclass_fields(value)}
+    else:
+        yield f"{path}: {type(value).__name__}"
+        return
+    # what a cached property keeps is part of the value too, as far as others can reach it
+    parts |= {f"{path}.{name}": part for name, part in getattr(value, "__dict__", {}).items()}
+    for place, part in parts.items():
+        yield from mutable_parts(part, place)
 
 
 def digest(value: Any) -> str:

@@ -24,9 +24,9 @@ class Transition(NamedTuple):
     success: bool = False
     """Whether the task is solved. A time-out is never a success."""
     info: Mapping[str, Any] = NOTHING
-    """Further facts for `infos` of the acting agent: numbers, texts, and lists and dicts of these.
+    """Further facts for `infos` of the acting agent: numbers, texts, and tuples of these.
 
-    The dict is copied, what it holds is not: lists and dicts in it are new in every transition.
+    Branches share them, so they hold nothing that can be changed: no lists, no dicts.
     """
 
 

@@ -7,6 +7,7 @@ import pickle
 import random
 from typing import Any
 
+from pettingllms.state import mutable_parts
 from pettingllms.testing.play import SEEDS, AnyEnv, has_ended, mixed_player, play, require
 from pettingllms.testing.subject import Subject
 
@@ -77,10 +78,18 @@ def _moment(env: AnyEnv) -> dict[str, Any]:
 
 
 def check_state_value(subject: Subject) -> None:
-    """The state is one immutable value: hashable, picklable, and JSON-able."""
+    """The state is one immutable value: hashable, picklable, JSON-able. So are facts in infos."""
     env = subject()
     env.reset(seed=6)
     state = env.state()
     hash(state)
+    play(stray := env.fork(), mixed_player(random.Random(6)))
+    shared = {"state": stray.state()}
+    for agent, info in stray.infos.items():
+        facts = {name: fact for name, fact in info.items() if name != "reward_parts"}
+        shared |= {f"infos[{agent!r}][{name!r}]": fact for name, fact in facts.items()}
+    for name, value in shared.items():
+        for place in mutable_parts(value, name):
+            require(False, f"branches share something that can be changed: {place}")
     require(pickle.loads(pickle.dumps(state)) == state, "the state changed when pickled")
     require(env.state_hash() == env.fork().state_hash(), "equal states have different hashes")

@@ -1,15 +1,13 @@
 """Branches of an episode share one immutable state value and nothing else, in every environment."""
 
 import random
-from dataclasses import fields, is_dataclass
-from enum import Enum
 
 import pytest
 
 import pettingllms
+from pettingllms.state import mutable_parts
 from pettingllms.testing.play import mixed_player
 
-ATOMS = (type(None), bool, int, float, str, bytes, Enum)
 IDS = pettingllms.registered_ids()
 
 
@@ -23,28 +21,16 @@ def played(env_id, num_steps, seed=2):
     return env
 
 
-def mutable_parts(value, path="state"):
-    """Yield where a state holds something that can be changed."""
-    if isinstance(value, ATOMS):
-        return
-    if isinstance(value, tuple | frozenset):
-        parts = {f"{path}[{index}]": part for index, part in enumerate(value)}
-    elif is_dataclass(value) and type(value).__dataclass_params__.frozen:
-        parts = {f"{path}.{field.name}": getattr(value, field.name) for field in fields(value)}
-    else:
-        yield f"{path}: {type(value).__name__}"
-        return
-    parts |= {f"{path}.{name}": part for name, part in getattr(value, "__dict__", {}).items()}
-    for place, part in parts.items():
-        yield from mutable_parts(part, place)
-
-
 @pytest.mark.parametrize("env_id", IDS)
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 5])
 def test_nothing_that_a_state_holds_can_be_changed(env_id, num_steps):
     env = played(env_id, num_steps)
     env.last()
-    assert list(mutable_parts(env.state())) == []
+    assert list(mutable_parts(env.state(), "state")) == []
+    for info in env.infos.values():
+        facts = {name: value for name, value in info.items() if name != "reward_parts"}
+        for name, value in facts.items():
+            assert list(mutable_parts(value, name)) == []
 
 
 def ruin(value):
@@ -96,6 +82,6 @@ def test_changeable_parts_of_states_are_found():
         pass
 
     state = WithDict((1, "a"))
-    assert list(mutable_parts(state)) == []
+    assert list(mutable_parts(state, "state")) == []
     state.table = {}
-    assert list(mutable_parts((state, [1]))) == ["state[0].table: dict", "state[1]: list"]
+    assert list(mutable_parts((state, [1]), "state")) == ["state[0].table: dict", "state[1]: list"]

@@ -98,7 +98,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     ## Info keys
 
     - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
-    - `position`: the player's [row, column] after the action.
+    - `position`: the player's (row, column) after the action.
     - `distance`: moves left to the goal.
     - `shortest`: moves from the start to the goal on a shortest path.
     - `moves_used`: moves executed in the episode, illegal ones not counted.

@@ -72,7 +72,7 @@ def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transi
     promised = state.promised if state.promised >= 0 else state.position
     solved = done.position == level.goal
     team = potential(maze, done.position) - potential(maze, promised)
-    info["executed"] = list(done.executed)
+    info["executed"] = tuple(done.executed)
     info.update(_facts(maze, after))
     return Transition(after, team + SUCCESS * solved, local, solved, solved, info)
 
@@ -99,7 +99,7 @@ def _try_moves(
 
 def _promise(maze: Maze, after: PlanPathState, local: float, info: dict[str, Any]) -> Transition:
     team = potential(maze, after.promised) - potential(maze, after.position)
-    info.update(_facts(maze, after), proposed=list(after.proposal))
+    info.update(_facts(maze, after), proposed=tuple(after.proposal))
     info["promised_distance"] = maze.to_goal[after.promised]
     return Transition(after, team, local, info=info)
 
@@ -108,7 +108,7 @@ def _facts(maze: Maze, state: PlanPathState) -> Mapping[str, Any]:
     level, position = state.level, state.position
     solved = position == level.goal
     return {
-        "position": list(divmod(position, level.stride)),
+        "position": divmod(position, level.stride),
         "distance": maze.to_goal[position],
         "shortest": level.shortest,
         "moves_used": state.moves_used,

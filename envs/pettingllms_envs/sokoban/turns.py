@@ -60,7 +60,7 @@ def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transit
     moves_used = state.moves_used + len(executed)
     info = layout.decided.copy()
     info["moves_used"] = moves_used
-    info["executed"] = list(executed)
+    info["executed"] = tuple(executed)
     info["num_pushes"] = num_pushes
     if num_cut:
         info["cut_moves"] = num_cut
@@ -98,7 +98,7 @@ def propose(
     promised = layouts[boxes_there].potentials[player_there]
     info = layouts[boxes].proposed.copy()
     info["moves_used"] = moves_used
-    info["proposed"] = list(moves)
+    info["proposed"] = tuple(moves)
     if num_cut:
         info["cut_moves"] = num_cut
     if num_illegal:

@@ -132,7 +132,7 @@ def _unchanged(action: Answer | ParseError, trial: Trial) -> str:
 def _promise(state: SudokuState, trial: Trial, local: float, info: dict[str, Any]) -> Transition:
     promised = potential(state.puzzle, trial.grid)
     after = state._replace(potential=promised, proposal=trial.fills)
-    info = {**_facts(state, trial), "proposed": [list(one) for one in trial.fills], **info}
+    info = {**_facts(state, trial), "proposed": trial.fills, **info}
     return Transition(after, promised - state.potential, local, info=info)
 
 

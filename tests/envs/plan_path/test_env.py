@@ -120,13 +120,13 @@ def test_info_tells_what_a_list_of_moves_did():
     assert env.infos["planner_0"]["parse_error"] == "'X' is none of the moves U, D, L, R"
     env.step('["U","R","R","L","R","D","D","R","U"]')
     info = env.infos["planner_0"]
-    assert info["executed"] == ["R", "R", "L", "R", "D", "D"]
+    assert info["executed"] == tuple("RRLRDD")
     assert (info["illegal_moves"], info["cut_moves"], info["unused_moves"]) == (1, 2, 0)
-    assert (info["position"], info["distance"], info["shortest"]) == ([2, 2], 1, 5)
+    assert (info["position"], info["distance"], info["shortest"]) == ((2, 2), 1, 5)
     assert (info["moves_used"], info["optimality"], info["success"]) == (6, 0.0, False)
     env.step("RLLL")
     info = env.infos["planner_0"]
-    assert (info["executed"], info["unused_moves"], info["distance"]) == (["R"], 3, 0)
+    assert (info["executed"], info["unused_moves"], info["distance"]) == (("R",), 3, 0)
     assert (info["moves_used"], info["success"]) == (7, True)
     assert info["optimality"] == pytest.approx(5 / 7)
     assert env.terminations == {"planner_0": True}

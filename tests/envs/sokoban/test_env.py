@@ -167,7 +167,7 @@ def test_moves_after_the_solution_do_not_count():
     env.step('#### ["R","R","R","D","D","U","L"]')
     info = env.infos["planner_0"]
     assert info["success"]
-    assert info["executed"] == ["R", "R", "R"]
+    assert info["executed"] == ("R", "R", "R")
     assert info["illegal_moves"] == 0
     assert info["reward_parts"]["team"] == pytest.approx(1.1)
     assert all(env.terminations.values())
@@ -180,7 +180,7 @@ def test_illegal_and_cut_moves():
     info = env.infos["planner_0"]
     assert info["illegal_moves"] == 4
     assert info["cut_moves"] == 2
-    assert info["executed"] == ["D"]
+    assert info["executed"] == ("D",)
     assert info["reward_parts"]["local"] == pytest.approx(-4 * 0.04 / (4 * 5))
 
 
@@ -213,7 +213,7 @@ def test_what_a_program_prints_is_proposed():
     )
     env.step(f"```python\n{program}```")
     assert env.state().proposal == "RRR"
-    assert env.infos["tool_0"]["proposed"] == ["R", "R", "R"]
+    assert env.infos["tool_0"]["proposed"] == ("R", "R", "R")
     assert env.rewards["tool_0"] == pytest.approx(0.1)
     text = env.observe("planner_0")
     assert "at 1 1" in text
@@ -237,7 +237,7 @@ def test_a_program_that_fails_proposes_nothing(failing):
     answer = '["R","R","R"]'
     env.step(f"```python\nimport os, sys\nprint({answer!r}, flush=True)\n{failing}\n```")
     assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.0125}
-    assert env.infos["tool_0"]["proposed"] == []
+    assert env.infos["tool_0"]["proposed"] == ()
     assert not env.state().proposal
 
 

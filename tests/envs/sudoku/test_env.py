@@ -187,7 +187,7 @@ def test_what_a_program_prints_is_proposed():
     cell = state.puzzle.clues.index(0)
     proposal = (cell // 9 + 1, cell % 9 + 1, 1)
     assert env.state().proposal == (proposal,)
-    assert env.infos["tool_0"]["proposed"] == [list(proposal)]
+    assert env.infos["tool_0"]["proposed"] == (proposal,)
     text = env.observe("planner_0")
     assert "thinking [[1,1,1]]" in text
     assert "grid = [list(map(int" in text
@@ -224,7 +224,7 @@ def test_a_program_that_fails_proposes_nothing(failing):
     answer = fills_json(fills_of(env.state(), "oracle", random.Random(0)))
     env.step(f"```python\nimport os, sys\nprint({answer!r}, flush=True)\n{failing}\n```")
     assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.0125}
-    assert env.infos["tool_0"]["proposed"] == []
+    assert env.infos["tool_0"]["proposed"] == ()
     assert not env.state().proposal
 
 

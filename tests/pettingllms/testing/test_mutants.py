@@ -95,6 +95,11 @@ def mutable_state(env, state, agent, action, done):
     return done._replace(state=done.state._replace(trail=[1]))
 
 
+def facts_that_change(env, state, agent, action, done):
+    facts = {name: (fact, [1]) for name, fact in done.info.items()}
+    return done._replace(info=facts)
+
+
 def memory_shared_by_forks(env, state, agent, action, done):
     env.memory.append(agent)
     return done._replace(local=-0.001 * len(env.memory))
@@ -128,6 +133,7 @@ ACTS = [
     (undocumented_info, "info keys that the docstring does not list: {'mood'}"),
     (raises_on_a_text, "Any text is a legal action .* KeyError"),
     (mutable_state, "The state is one immutable value.*|a state holds a list"),
+    (facts_that_change, r"can be changed: infos.*\['executed'\]\[1\]: list"),
     (memory_shared_by_forks, "a fork has another future|changed the original"),
     (score_that_snapshots_lack, "restore.* its future"),
     (counter_that_reset_leaves, "played twice gave two episodes"),
