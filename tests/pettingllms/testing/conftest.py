@@ -10,7 +10,7 @@ import pytest
 
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.arguments import check_whole
-from pettingllms.parsing import last_flat_list
+from pettingllms.parsing import answer_part, read_list
 from pettingllms.splits import check_split, split_of
 from pettingllms.testing import CHECKS, Status
 from pettingllms.testing.conformance import finding_of
@@ -111,8 +111,9 @@ class CorridorEnv(TextEnv):
         return {"where": where, "advice": state.advice or "nothing", "turn": turn}
 
     def _parse(self, state, agent, text):
-        items = last_flat_list(text)
-        if items is None or any(item not in ("L", "R") for item in items):
+        part = answer_part(text)
+        items = part if isinstance(part, ParseError) else read_list(part)
+        if isinstance(items, ParseError) or any(item not in ("L", "R") for item in items):
             return ParseError("no list of the moves L, R")
         return "".join(items[:8])
 
