@@ -22,9 +22,9 @@ from pettingllms.transition import ParseError
 _FENCE = re.compile(r"(?<!`)(`{3,}+)[ \t]*([^`\n]*)$", re.MULTILINE)
 _MARKERS = re.compile(r"(?:[ \t]|[*+-](?=[ \t])|\d{1,3}[.)](?=[ \t]))*+")
 _CLOSING = re.compile(r"\s*(?:<\|\w{1,20}\|>)?\s*")
-_INFO = re.compile(r"([\w+#.-]*)[ \t]*(?:\{[^}]*\}|(?:[\w-]+=\S+[ \t]*)*+)(.*)")
+_INFO = re.compile(r"((?:\w[\w+#.-]*)?)[ \t]*(?:\{[^}]*\}|(?:[\w-]+=\S+[ \t]*)*+)(.*)")
 _BRACE = re.compile(r"\\boxed\s{0,9}\{|\\[{}\\]|[{}]")
-_PYTHON_INLINE = re.compile(r"```[ \t]*py")
+_ON_ONE_LINE = re.compile(r"```[ \t]*+py[\w.]*+[ \t]++[^`\n]*+```")
 _PYTHON = re.compile(r"py(?:thon)?[\d.]*")
 
 
@@ -85,8 +85,8 @@ def _opening(fence: re.Match[str], before: str) -> _Opening | None:
     info = _INFO.fullmatch(fence[2].strip())
     label, extra = (info[1].lower(), info[2].strip()) if info else ("", fence[2].strip())
     markers = _MARKERS.fullmatch(before)
-    if markers is None and extra:
-        return None
+    if markers is None and ("```" in before or (extra and not _PYTHON.fullmatch(label))):
+        return None  # code within a line
     indent = len(before) if markers else len(before) - len(before.lstrip(" \t"))
     return _Opening(len(fence[1]), indent, label, extra, fence.end() + 1)
 
@@ -117,11 +117,12 @@ def read_program(text: str, max_chars: int) -> str | ParseError:
     labelled = [block for block in blocks if _PYTHON.fullmatch(block.label)]
     if any(not block.is_closed for block in labelled):
         return ParseError("a ```python block that is not closed")
-    if blocks and not blocks[-1].label and not blocks[-1].is_closed:
-        return ParseError("a last ``` that closes no block")
-    if not labelled and _PYTHON_INLINE.search(answer):
-        return ParseError("a ```python that begins no block")
-    unlabelled = [block for block in blocks if not block.label and block.is_closed]
+    behind = blocks[blocks.index(labelled[-1]) :] if labelled else blocks
+    if any(not block.label and not block.is_closed for block in behind):
+        return ParseError("a ``` that neither closes a block nor opens one")
+    if _ON_ONE_LINE.search(answer):
+        return ParseError("a ```python block on one line")
+    unlabelled = [block for block in blocks if not block.label]
     if not labelled and len(unlabelled) > 1:
         return ParseError("several code blocks, none of them labelled ```python")
     if not labelled and not unlabelled:

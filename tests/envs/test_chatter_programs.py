@@ -71,6 +71,7 @@ def program_text(before, dress, after):
 NO_READER_CAN_TELL = {
     ("never closed", "an open block"),  # the fence of the open block closes the program
     ("closed at the end of a line", "an open block"),
+    ("an open program", "no label"),
     ("a draft", "no label"),  # labelled blocks win
 }
 
