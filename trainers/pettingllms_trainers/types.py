@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 __all__ = [
     "Candidate",
@@ -20,10 +23,12 @@ __all__ = [
     "GenerateRequest",
     "Imitation",
     "ImitationStep",
+    "Measured",
     "RequestLimits",
     "RolloutStatus",
     "RolloutTree",
     "SamplingSettings",
+    "Shown",
     "TokenCompletion",
     "TrainingCompletion",
     "TrainingGroup",
@@ -214,43 +219,74 @@ class TrainingGroup:
     """Sampling temperature: ratios are taken in the distribution that was sampled."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown(NamedTuple):
+    """How a metric appears in the progress view."""
+
+    heading: str
+    """Its column; the role, policy or variant that it is about comes before it."""
+    style: str
+    """Format of the value, such as ``.2f``."""
+
+
+class Measured(NamedTuple):
+    """How a figure of an update is measured, from the `LossTerms` of every micro-batch."""
+
+    over: Literal["steps", "tokens", "maximum", "first_step_maximum"]
+    """Mean over optimizer steps or over tokens, or the maximum over tokens (of the first step)."""
+    of: Callable[[Any], Any]
+    """`LossTerms` to a tensor ``[]`` (over steps) or ``[M]``."""
+
+
+@pydantic_dataclass(
+    frozen=True, kw_only=True, slots=True, config=ConfigDict(use_attribute_docstrings=True)
+)
 class UpdateStats:
-    """What one call of ``Update.update`` did. Means are over the call's trained tokens."""
+    """What one call of `Update.update` did.
+
+    A field with `Measured` is a diagnostic of the loss: it is collected, logged as
+    ``loss/<policy>/<field>`` and documented in METRICS.md from its declaration here alone.
+    """
 
     num_groups: int
-    """Groups that were trained on; 0 means that the update was skipped."""
+    """Groups the policy was trained on; 0 means that the update was skipped."""
     num_completions: int = 0
-    """Completions that were trained on."""
+    """Completions the policy was trained on."""
     num_tokens: int = 0
     """Sampled tokens that carried a gradient."""
     num_optimizer_steps: int = 0
-    """Optimizer steps taken."""
+    """Optimizer steps."""
     skipped: str | None = None
-    """Why nothing was done; None when the policy was updated."""
-    loss: float = 0.0
-    """Minimised loss, all terms included."""
-    policy_loss: float = 0.0
+    """Why nothing was trained on in this step, logged as 1; None, logged as 0, otherwise."""
+    loss: Annotated[float, Measured("steps", lambda terms: terms.loss)] = 0.0
+    """Loss that is minimised, all terms included."""
+    policy_loss: Annotated[float, Measured("steps", lambda terms: terms.policy_loss)] = 0.0
     """Clipped surrogate part of the loss."""
-    entropy: float = 0.0
-    """Mean entropy of the next-token distribution in nats."""
-    ratio_mean: float = 1.0
-    """Mean importance ratio, new policy over sampling policy."""
-    ratio_max: float = 1.0
+    entropy: Annotated[
+        float, Measured("tokens", lambda terms: terms.entropy), Shown("entropy", ".2f")
+    ] = 0.0
+    """Mean entropy of the next-token distribution, in nats."""
+    ratio_mean: Annotated[float, Measured("tokens", lambda terms: terms.ratio)] = 1.0
+    """Mean importance ratio of trained tokens, new policy over sampling policy."""
+    ratio_max: Annotated[float, Measured("maximum", lambda terms: terms.ratio)] = 1.0
     """Largest importance ratio."""
-    first_ratio_error: float = 0.0
-    """Largest ``abs(ratio - 1)`` in the mini-batch of the first optimizer step."""
+    first_ratio_error: Annotated[
+        float, Measured("first_step_maximum", lambda terms: (terms.ratio - 1).abs())
+    ] = 0.0
+    """Largest distance of a ratio from 1 in the mini-batch of the first optimizer step: engine
+    against trainer, unless recomputed."""
     engine_gap_mean: float = 0.0
-    """Mean distance of the engine's log-probabilities from the trainer's before the update, in
-    nats; 0 when they are not recomputed."""
+    """Mean distance of the engine's log-probabilities of sampled tokens from the trainer's before
+    the update, in nats; 0 where they are not recomputed."""
     engine_gap_max: float = 0.0
     """Largest such distance."""
-    clip_fraction: float = 0.0
-    """Share of tokens whose gradient was cut by the clip."""
-    kl: float = 0.0
-    """Mean estimated KL of the new policy to the reference; 0 without a reference."""
-    approx_kl: float = 0.0
-    """Mean k3 estimate of KL(sampling policy || new policy)."""
+    clip_fraction: Annotated[float, Measured("tokens", lambda terms: terms.is_clipped)] = 0.0
+    """Share of tokens whose gradient was removed by the clip."""
+    kl: Annotated[float, Measured("tokens", lambda terms: terms.kl)] = 0.0
+    """Mean estimated KL divergence of the new policy from the reference; 0 without a reference."""
+    approx_kl: Annotated[
+        float, Measured("tokens", lambda terms: terms.ratio - 1 - terms.ratio.log())
+    ] = 0.0
+    """Mean k3 estimate of the KL divergence of the sampling from the new policy."""
     grad_norm: float = 0.0
     """Mean gradient norm before clipping."""
     learning_rate: float = 0.0

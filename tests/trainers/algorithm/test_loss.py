@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from pettingllms_trainers.algorithm.batch import Targets
 from pettingllms_trainers.algorithm.loss import (
     Diagnostics,
+    StepDiagnostics,
     TokenStatistics,
     kl_estimate,
     policy_loss,
     token_statistics,
+    update_figures,
 )
 from pettingllms_trainers.config import LossConfig
 
@@ -123,7 +125,7 @@ def test_the_clip_cuts_gradients_and_counts_them(log_ratio, advantage, has_gradi
     statistics = TokenStatistics(new, torch.zeros(1))
     policy_loss(statistics, targets_of([0.0], [advantage]), config, diagnostics).backward()
     assert bool(new.grad) == has_gradient
-    assert diagnostics.total().sums[4] == (not has_gradient)
+    assert update_figures([diagnostics.total()])["clip_fraction"] == (not has_gradient)
 
 
 def test_entropy_bonus_and_kl_penalty_are_added_with_their_coefficients():
@@ -183,11 +185,19 @@ def test_diagnostics_of_equal_policies_are_neutral():
     loss_of([-1.0], [-2.0], [1.0], LossConfig(), diagnostics, entropy=0.5)
     assert diagnostics.total().num_tokens == 3
     total = diagnostics.total()
-    assert total.ratio_max == pytest.approx(math.e)
-    assert total.ratio_error == pytest.approx(math.e - 1)
-    loss, policy_part, entropy, ratio, clipped, kl, approx_kl = total.sums
-    assert (loss, policy_part) == (pytest.approx(-1.2), pytest.approx(-1.2))
-    assert entropy == pytest.approx(1.5)
-    assert ratio == pytest.approx(2 + math.e)
-    assert (clipped, kl) == (1, 0)
-    assert approx_kl == pytest.approx(math.e - 2)
+    assert update_figures([total, StepDiagnostics(num_tokens=1)]) == pytest.approx(
+        {
+            "loss": -1.2 / 2,
+            "policy_loss": -1.2 / 2,
+            "entropy": 1.5 / 4,
+            "ratio_mean": (2 + math.e) / 4,
+            "ratio_max": math.e,
+            "first_ratio_error": math.e - 1,
+            "clip_fraction": 1 / 4,
+            "kl": 0,
+            "approx_kl": (math.e - 2) / 4,
+        }
+    )
+    shares = StepDiagnostics.merged([total, total, StepDiagnostics()])
+    assert update_figures([shares])["entropy"] == pytest.approx(0.5)
+    assert update_figures([shares])["ratio_max"] == pytest.approx(math.e)

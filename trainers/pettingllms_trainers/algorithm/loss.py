@@ -13,18 +13,23 @@ from torch import Tensor
 
 from pettingllms_trainers.algorithm.batch import Targets
 from pettingllms_trainers.config import LossConfig
+from pettingllms_trainers.types import Measured, UpdateStats
 
 __all__ = [
     "Diagnostics",
+    "LossTerms",
     "StepDiagnostics",
     "TokenStatistics",
     "kl_estimate",
     "policy_loss",
     "token_statistics",
+    "update_figures",
 ]
 
 _MAX_LOG_RATIO = 20.0
+"""Ratios are kept finite: exp(20) is 5e8, and a product with an advantage stays in float32."""
 _MIN_LOGPROB = -1e4
+"""In place of -inf, so that p log p of excluded tokens is 0 and not NaN."""
 
 
 class TokenStatistics(NamedTuple):
@@ -105,50 +110,95 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
     return _ESTIMATORS[estimator](log_ratio)
 
 
-class StepDiagnostics(NamedTuple):
-    """What is known about an optimizer step, or about one rank's share of it."""
+class LossTerms(NamedTuple):
+    """What diagnostics are made from: the loss of a micro-batch, and values per token."""
 
-    sums: tuple[float, ...] = (0.0,) * 7
-    """Loss and its policy part, then sums of entropy, ratio, clipped, KL and approximate KL."""
+    loss: Tensor
+    """``[]`` with all its parts, already weighted."""
+    policy_loss: Tensor
+    """``[]`` its clipped surrogate part."""
+    entropy: Tensor
+    """``[M]`` in nats."""
+    ratio: Tensor
+    """``[M]`` importance ratios before clipping."""
+    is_clipped: Tensor
+    """``[M]`` whether the clip removed the gradient."""
+    kl: Tensor
+    """``[M]`` estimated KL to the reference; zeros without one."""
+
+
+_MEASURED: dict[str, Measured] = {
+    name: marker
+    for name, field in UpdateStats.__pydantic_fields__.items()
+    for marker in field.metadata
+    if isinstance(marker, Measured)
+}
+_IS_SUM = [measured.over in ("steps", "tokens") for measured in _MEASURED.values()]
+
+
+class StepDiagnostics(NamedTuple):
+    """The diagnostics of an optimizer step, or of one rank's share of it."""
+
+    values: tuple[float, ...] = (0.0,) * len(_MEASURED)
+    """Sum or maximum of each field of `UpdateStats` that is measured, in order."""
     num_tokens: int = 0
-    """Tokens that the sums are over."""
-    ratio_max: float = 0.0
-    """Largest ratio."""
-    ratio_error: float = 0.0
-    """Largest distance of a ratio from 1."""
+    """Tokens that these are over."""
 
     @classmethod
     def merged(cls, parts: Sequence[StepDiagnostics]) -> StepDiagnostics:
         """Return those of several parts together."""
+        columns = zip(*(part.values for part in parts), strict=True)
         return cls(
-            sums=tuple(map(sum, zip(*(part.sums for part in parts), strict=True))),
+            values=tuple(
+                sum(column) if is_sum else max(column)
+                for is_sum, column in zip(_IS_SUM, columns, strict=True)
+            ),
             num_tokens=sum(part.num_tokens for part in parts),
-            ratio_max=max(part.ratio_max for part in parts),
-            ratio_error=max(part.ratio_error for part in parts),
         )
 
 
 class Diagnostics:
-    """Collects micro-batches of an optimizer step; on the device until read, to save waiting."""
+    """Collects micro-batches of an optimizer step.
+
+    Values stay on the device until they are read: each read would wait for the GPU.
+    """
 
     def __init__(self) -> None:
-        self._sums: list[Tensor] = []
-        self._extremes: list[Tensor] = []
+        self._rows: list[Tensor] = []
         self._num_tokens = 0
 
-    def add(self, sums: Sequence[Tensor], ratio: Tensor) -> None:
-        """Add a micro-batch: sums in the order of `StepDiagnostics`, and ratios ``[M]``."""
-        self._sums.append(torch.stack([value.detach().float() for value in sums]))
-        self._extremes.append(torch.stack([ratio.max(), (ratio - 1).abs().max()]).detach())
-        self._num_tokens += len(ratio)
+    @torch.no_grad()
+    def add(self, terms: LossTerms) -> None:
+        """Add a micro-batch."""
+        values = [measured.of(terms).float() for measured in _MEASURED.values()]
+        reduced = [
+            value.sum() if is_sum else value.max()
+            for is_sum, value in zip(_IS_SUM, values, strict=True)
+        ]
+        self._rows.append(torch.stack(reduced))
+        self._num_tokens += len(terms.ratio)
 
     def total(self) -> StepDiagnostics:
         """Return what was collected."""
-        if not self._sums:
+        if not self._rows:
             return StepDiagnostics()
-        ratio_max, ratio_error = torch.stack(self._extremes).amax(0).tolist()
-        sums = torch.stack(self._sums).sum(0).tolist()
-        return StepDiagnostics(tuple(sums), self._num_tokens, ratio_max, ratio_error)
+        rows = torch.stack(self._rows)  # [micro-batches, measured fields]
+        values = torch.where(torch.tensor(_IS_SUM, device=rows.device), rows.sum(0), rows.amax(0))
+        return StepDiagnostics(tuple(values.tolist()), self._num_tokens)
+
+
+def update_figures(steps: Sequence[StepDiagnostics]) -> dict[str, float]:
+    """Return the measured fields of `UpdateStats` from the optimizer steps of an update."""
+    whole = StepDiagnostics.merged(steps)
+    figures: dict[str, float] = {}
+    for index, (name, measured) in enumerate(_MEASURED.items()):
+        figures[name] = {
+            "steps": whole.values[index] / len(steps),
+            "tokens": whole.values[index] / whole.num_tokens,
+            "maximum": whole.values[index],
+            "first_step_maximum": steps[0].values[index],
+        }[measured.over]
+    return figures
 
 
 def policy_loss(
@@ -188,19 +238,17 @@ def policy_loss(
         kl = kl_estimate(statistics.logprobs, targets.reference_logprobs, config.kl_estimator)
         loss = loss + config.kl_coefficient * (kl * targets.weights).sum()
     if diagnostics is not None:
-        with torch.no_grad():
-            is_cut = torch.where(
-                targets.advantages > 0, ratio > clipped_ratio, ratio < clipped_ratio
+        is_positive = targets.advantages > 0
+        is_clipped = torch.where(is_positive, ratio > clipped_ratio, ratio < clipped_ratio)
+        is_clipped &= targets.advantages != 0
+        diagnostics.add(
+            LossTerms(
+                loss=loss,
+                policy_loss=policy_part,
+                entropy=statistics.entropy,
+                ratio=ratio,
+                is_clipped=is_clipped,
+                kl=kl,
             )
-            is_cut &= targets.advantages != 0
-            sums = [
-                loss,
-                policy_part,
-                statistics.entropy.sum(),
-                ratio.sum(),
-                is_cut.sum(),
-                kl.sum(),
-            ]
-            sums.append((ratio - 1 - ratio.log()).sum())
-            diagnostics.add(sums, ratio)
+        )
     return loss

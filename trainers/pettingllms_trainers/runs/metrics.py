@@ -1,117 +1,202 @@
-"""Metrics of a run: what each name means, and how it is computed from a train step.
+"""Metrics of a run: each is declared once, with its documentation and how it is computed.
 
-Every name that is logged stands in `METRICS`; METRICS.md shows the same table to people. Parts in
-angle brackets stand for a role, a policy or an arm of the evaluation.
+`METRICS`, the progress view and the table in METRICS.md are made from these declarations:
+``python -m pettingllms_trainers.runs.metrics trainers/METRICS.md`` writes the table. Parts of a name
+in angle brackets stand for a role, a policy or a variant of the evaluation.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
+from typing import Any, NamedTuple
 
 from pettingllms_trainers.algorithm.groups import ScoredDecisions
 from pettingllms_trainers.errors import TrainerError
-from pettingllms_trainers.types import RolloutStatus, RolloutTree, UpdateStats
+from pettingllms_trainers.files import write_atomically
+from pettingllms_trainers.types import (
+    Candidate,
+    RolloutStatus,
+    RolloutTree,
+    Shown,
+    UpdateStats,
+)
 
 __all__ = [
     "METRICS",
     "checked",
     "is_timing",
-    "num_sampled_tokens",
+    "metrics_table",
     "rollout_metrics",
     "template_of",
     "timing_metrics",
     "update_metrics",
 ]
 
-METRICS: Mapping[str, str] = {
-    "rollout/num_trees": "Rollouts of the step that can be used.",
-    "rollout/num_failed_trees": "Rollouts left out because generation or the environment failed.",
-    "rollout/num_failed_candidates": "Candidates left out because generation failed.",
-    "rollout/num_fixed_actions": "Actions of fixed policies: one per decision, not compared and "
-    "not trained.",
-    "rollout/num_refills": "Rounds of further levels, played because a policy had too few groups "
-    "whose rewards differ.",
-    "rollout/success": "Share of rollouts whose followed path solves the task. With a greedy "
-    "branch choice this is best-of-K, not a learning curve.",
-    "rollout/num_turns": "Mean number of turns of a rollout.",
-    "rollout/num_completion_tokens": "Sampled tokens of the step.",
-    "role/<role>/reward": "Mean reward of the role's candidates, alpha * team + local.",
-    "role/<role>/team": "Mean team part of that reward, alpha included.",
-    "role/<role>/local": "Mean local part of that reward.",
-    "role/<role>/parse_errors": "Share of the role's candidates that could not be read.",
-    "role/<role>/truncated": "Share of the role's candidates that reached the token limit.",
-    "role/<role>/num_tokens": "Mean tokens of the role's candidates.",
-    "role/<role>/num_decisions": "Groups of the role.",
-    "role/<role>/decisions_used": "Share of the role's groups whose rewards differ; the others are "
-    "dropped.",
-    "loss/<policy>/loss": "Loss that is minimised, all terms included.",
-    "loss/<policy>/policy_loss": "Clipped surrogate part of the loss.",
-    "loss/<policy>/entropy": "Mean entropy of the next-token distribution, in nats.",
-    "loss/<policy>/ratio_mean": "Mean importance ratio of trained tokens.",
-    "loss/<policy>/ratio_max": "Largest importance ratio.",
-    "loss/<policy>/first_ratio_error": "Largest distance of a ratio from 1 in the "
-    "mini-batch of the first optimizer step: engine against trainer, unless recomputed.",
-    "loss/<policy>/engine_gap_mean": "Mean distance of the engine's log-probabilities of sampled "
-    "tokens from the trainer's, in nats; 0 where they are not recomputed.",
-    "loss/<policy>/engine_gap_max": "Largest such distance.",
-    "loss/<policy>/clip_fraction": "Share of tokens whose gradient was cut by the clip.",
-    "loss/<policy>/kl": "Estimated KL divergence to the reference policy.",
-    "loss/<policy>/approx_kl": "Estimated KL divergence of the new from the sampling policy.",
-    "loss/<policy>/grad_norm": "Mean gradient norm before clipping.",
-    "loss/<policy>/learning_rate": "Learning rate of the last optimizer step.",
-    "update/<policy>/num_groups": "Groups the policy was trained on.",
-    "update/<policy>/num_completions": "Completions the policy was trained on.",
-    "update/<policy>/num_tokens": "Sampled tokens that carried a gradient.",
-    "update/<policy>/num_optimizer_steps": "Optimizer steps.",
-    "update/<policy>/skipped": "1 when the policy had nothing to train on in this step, else 0.",
-    "warm_start/<policy>/loss": "Mean loss of the last 10 supervised steps, in nats per token.",
-    "eval/<arm>/success": "Share of held-out levels that are solved, one sample per decision.",
-    "eval/<arm>/success_low": "Lower end of its 95 % Wilson interval.",
-    "eval/<arm>/success_high": "Upper end of its 95 % Wilson interval.",
-    "eval/<arm>/num_turns": "Mean number of turns of held-out episodes.",
-    "eval/<arm>/num_failed": "Held-out rollouts in which generation or the environment failed; "
-    "they count as not solved.",
-    "eval/<arm>/<role>/reward": "Mean reward of the role's actions on held-out levels.",
-    "eval/<arm>/<role>/parse_errors": "Share of its held-out actions that could not be read.",
-    "time/rollout_s": "Wall time of the rollouts.",
-    "time/generate_s": "Time in which engines generated, added up over policies; the rest of the "
-    "rollouts may overlap with it.",
-    "time/update_s": "Wall time of the updates.",
-    "time/sync_s": "Wall time of moving new weights to the engines.",
-    "time/evaluate_s": "Wall time of the held-out evaluation.",
-    "time/step_s": "Wall time of the train step without evaluation.",
-    "throughput/sampled_tokens_per_s": "Sampled tokens per second of generation.",
-    "throughput/trained_tokens_per_s": "Trained tokens per second of update.",
+
+class Metric(NamedTuple):
+    """A metric, apart from its name."""
+
+    doc: str
+    """What it means."""
+    of: Callable[[Any], float] | None = None
+    """How it is computed from the subject of its table; None when it is measured elsewhere."""
+    shown: Shown | None = None
+    """How it appears in the progress view; None: not at all."""
+
+
+class _Rollouts(NamedTuple):
+    """Subject of `_ROLLOUT`: the usable rollouts of a train step."""
+
+    trees: Sequence[RolloutTree]
+    num_failed: int
+    num_candidates: int
+    """Candidates that were asked for per decision."""
+
+    def num_missing(self) -> int:
+        decisions = (d for tree in self.trees for d in tree.decisions if d.prompt_ids)
+        return sum(self.num_candidates - len(decision.candidates) for decision in decisions)
+
+
+class _Role(NamedTuple):
+    """Subject of `_CANDIDATES` and `_COMPARED`: a role in a train step."""
+
+    candidates: Sequence[Candidate]
+    num_decisions: int
+    num_used: int
+
+
+_ROLLOUT = {
+    "num_trees": Metric("Rollouts of the step that can be used.", lambda s: len(s.trees)),
+    "num_failed_trees": Metric(
+        "Rollouts left out because generation or the environment failed.", lambda s: s.num_failed
+    ),
+    "num_failed_candidates": Metric(
+        "Candidates left out because generation failed.", _Rollouts.num_missing
+    ),
+    "num_fixed_actions": Metric(
+        "Actions of fixed policies: one per decision, not compared and not trained.",
+        lambda s: sum(not d.prompt_ids for tree in s.trees for d in tree.decisions),
+    ),
+    "success": Metric(
+        "Share of rollouts whose followed path solves the task. With a greedy branch choice "
+        "this is best-of-K, not a learning curve.",
+        lambda s: _mean(tree.outcome.success for tree in s.trees),
+    ),
+    "num_turns": Metric(
+        "Mean number of turns of a rollout.",
+        lambda s: _mean(tree.outcome.num_turns for tree in s.trees),
+    ),
+    "num_completion_tokens": Metric("Sampled tokens of the step, also of failed rollouts."),
+    "num_refills": Metric(
+        "Rounds of further levels, played because a policy had too few groups whose rewards differ."
+    ),
+}
+_CANDIDATES = {
+    "reward": Metric(
+        "Mean reward of the role's candidates, alpha * team + local.",
+        lambda s: _mean(c.reward for c in s.candidates),
+        Shown("reward", "+.3f"),
+    ),
+    "team": Metric(
+        "Mean team part of that reward, alpha included.",
+        lambda s: _mean(c.team for c in s.candidates),
+    ),
+    "local": Metric(
+        "Mean local part of that reward.", lambda s: _mean(c.local for c in s.candidates)
+    ),
+    "parse_errors": Metric(
+        "Share of the role's candidates that could not be read.",
+        lambda s: _mean(c.parse_error is not None for c in s.candidates),
+    ),
+    "truncated": Metric(
+        "Share of the role's candidates that reached the token limit.",
+        lambda s: _mean(c.completion.finish_reason == "length" for c in s.candidates),
+    ),
+}
+_COMPARED = {
+    "num_tokens": Metric(
+        "Mean tokens of the role's candidates.",
+        lambda s: _mean(len(c.completion.token_ids) for c in s.candidates),
+    ),
+    "num_decisions": Metric("Decisions of the role.", lambda s: s.num_decisions),
+    "decisions_used": Metric(
+        "Share of the role's decisions in groups whose rewards differ; the others are dropped.",
+        lambda s: s.num_used / s.num_decisions,
+        Shown("used", ".0%"),
+    ),
+}
+_UPDATE = ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps", "skipped")
+_ELSEWHERE = {
+    "warm_start/<policy>/loss": Metric(
+        "Mean loss of the last 10 supervised steps, in nats per token."
+    ),
+    "eval/<variant>/success": Metric(
+        "Share of held-out levels that are solved, one sample per decision.",
+        shown=Shown("held-out", ".1%"),
+    ),
+    "eval/<variant>/success_low": Metric("Lower end of its 95 % Wilson interval."),
+    "eval/<variant>/success_high": Metric("Upper end of its 95 % Wilson interval."),
+    "eval/<variant>/num_turns": Metric("Mean number of turns of held-out episodes."),
+    "eval/<variant>/num_failed": Metric(
+        "Held-out rollouts in which generation or the environment failed; they count as not solved."
+    ),
+    "eval/<variant>/<role>/reward": Metric("Mean reward of the role's actions on held-out levels."),
+    "eval/<variant>/<role>/parse_errors": Metric(
+        "Share of its held-out actions that could not be read."
+    ),
+    "time/rollout_s": Metric("Wall time of the rollouts."),
+    "time/generate_s": Metric(
+        "Time in which engines generated, added up over policies; the rest of the rollouts may "
+        "overlap with it."
+    ),
+    "time/update_s": Metric("Wall time of the updates."),
+    "time/sync_s": Metric("Wall time of moving new weights to the engines."),
+    "time/evaluate_s": Metric("Wall time of the held-out evaluation."),
+    "time/step_s": Metric("Wall time of the train step without evaluation."),
+    "throughput/sampled_tokens_per_s": Metric(
+        "Sampled tokens per second of generation.", shown=Shown("tokens/s", ",.0f")
+    ),
+    "throughput/trained_tokens_per_s": Metric("Trained tokens per second of update."),
 }
 
-_STATS = {
-    "loss": (
-        "loss",
-        "policy_loss",
-        "entropy",
-        "ratio_mean",
-        "ratio_max",
-        "first_ratio_error",
-        "engine_gap_mean",
-        "engine_gap_max",
-        "clip_fraction",
-        "kl",
-        "approx_kl",
-        "grad_norm",
-        "learning_rate",
-    ),
-    "update": ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps"),
+
+def _stats_metrics() -> dict[str, Metric]:
+    """Return the metrics that are fields of `UpdateStats`, documented there."""
+    metrics: dict[str, Metric] = {}
+    for name, field in UpdateStats.__pydantic_fields__.items():
+        section = "update" if name in _UPDATE else "loss"
+        shown = next((marker for marker in field.metadata if isinstance(marker, Shown)), None)
+        doc = " ".join((field.description or "").split())
+        metrics[f"{section}/<policy>/{name}"] = Metric(doc, shown=shown)
+    return metrics
+
+
+METRICS: Mapping[str, Metric] = {
+    **{f"rollout/{name}": metric for name, metric in _ROLLOUT.items()},
+    **{f"role/<role>/{name}": metric for name, metric in (_CANDIDATES | _COMPARED).items()},
+    **_stats_metrics(),
+    **_ELSEWHERE,
 }
+"""Every metric that a run may log, by its name."""
+
 _PATTERNS = {name: re.compile(re.sub(r"<\w+>", "[^/]+", name)) for name in METRICS}
 
 
 def template_of(name: str) -> str | None:
     """Return the entry of `METRICS` that describes a metric; None when there is none."""
     return next((key for key, pattern in _PATTERNS.items() if pattern.fullmatch(name)), None)
+
+
+def metrics_table() -> str:
+    """Return the table of METRICS.md."""
+    rows = [f"| `{name}` | {metric.doc} |" for name, metric in METRICS.items()]
+    return "\n".join(["| name | meaning |", "| --- | --- |", *rows])
 
 
 def is_timing(name: str) -> bool:
@@ -144,62 +229,45 @@ def rollout_metrics(
 
     Args:
         trees: All rollouts of the step.
-        scored: Their groups.
+        scored: Their decisions with advantages.
         num_candidates: Candidates that were asked for per decision.
     """
     usable = [tree for tree in trees if tree.status is RolloutStatus.OK]
-    decisions = [decision for tree in usable for decision in tree.decisions]
-    sampled = [decision for decision in decisions if decision.prompt_ids]
-    outcomes = [tree.outcome for tree in usable if tree.outcome is not None]
-    metrics: dict[str, float] = {
-        "rollout/num_trees": len(usable),
-        "rollout/num_failed_trees": len(trees) - len(usable),
-        "rollout/num_failed_candidates": sum(num_candidates - len(n.candidates) for n in sampled),
-        "rollout/num_fixed_actions": len(decisions) - len(sampled),
-        "rollout/success": _mean(outcome.success for outcome in outcomes),
-        "rollout/num_turns": _mean(outcome.num_turns for outcome in outcomes),
-        "rollout/num_completion_tokens": num_sampled_tokens(trees),
-    }
-    candidates = defaultdict(list)
-    for decision in decisions:
-        candidates[decision.role] += decision.candidates
+    rollouts = _Rollouts(usable, len(trees) - len(usable), num_candidates)
+    metrics = _computed("rollout", _ROLLOUT, rollouts)
+    metrics["rollout/num_completion_tokens"] = _num_sampled_tokens(trees)
+    candidates: dict[str, list[Candidate]] = defaultdict(list)
+    for tree in usable:
+        for decision in tree.decisions:
+            candidates[decision.role] += decision.candidates
     for role, found in candidates.items():
-        values = {
-            "reward": _mean(c.reward for c in found),
-            "team": _mean(c.team for c in found),
-            "local": _mean(c.local for c in found),
-            "parse_errors": _mean(c.parse_error is not None for c in found),
-            "truncated": _mean(c.completion.finish_reason == "length" for c in found),
-        }
-        if role in scored.num_decisions:  # not of a fixed policy
-            values |= {
-                "num_tokens": _mean(len(c.completion.token_ids) for c in found),
-                "num_decisions": scored.num_decisions[role],
-                "decisions_used": scored.num_used.get(role, 0) / scored.num_decisions[role],
-            }
-        metrics |= {f"role/{role}/{name}": value for name, value in values.items()}
+        num_decisions = scored.num_decisions.get(role, 0)  # 0 for a fixed policy
+        table = _CANDIDATES | _COMPARED if num_decisions else _CANDIDATES
+        subject = _Role(found, num_decisions, scored.num_used.get(role, 0))
+        metrics |= _computed(f"role/{role}", table, subject)
     return metrics
 
 
-def num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
-    """Return the number of tokens that were sampled for some rollouts."""
-    return sum(
-        len(candidate.completion.token_ids)
-        for tree in trees
-        for decision in tree.decisions
-        for candidate in decision.candidates
-    )
+def _computed(prefix: str, table: Mapping[str, Metric], subject: Any) -> dict[str, float]:
+    return {f"{prefix}/{name}": m.of(subject) for name, m in table.items() if m.of is not None}
+
+
+def _num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
+    decisions = (decision for tree in trees for decision in tree.decisions)
+    return sum(len(c.completion.token_ids) for decision in decisions for c in decision.candidates)
 
 
 def update_metrics(stats: Mapping[str, UpdateStats]) -> dict[str, float]:
     """Return the metrics of the updates of a train step, by policy name."""
     metrics: dict[str, float] = {}
     for policy, values in stats.items():
-        is_skipped = values.skipped is not None
-        metrics[f"update/{policy}/skipped"] = float(is_skipped)
-        for section, names in _STATS.items():
-            if section == "update" or not is_skipped:
-                metrics |= {f"{section}/{policy}/{name}": getattr(values, name) for name in names}
+        for name in UpdateStats.__pydantic_fields__:
+            if name == "skipped":
+                metrics[f"update/{policy}/skipped"] = float(values.skipped is not None)
+            elif name in _UPDATE:
+                metrics[f"update/{policy}/{name}"] = getattr(values, name)
+            elif values.skipped is None:  # else there was no loss, and 0 would be made up
+                metrics[f"loss/{policy}/{name}"] = getattr(values, name)
     return metrics
 
 
@@ -218,12 +286,13 @@ def timing_metrics(
         generate_s: Wall time spent in the engines.
         update_s: Wall time of the updates.
     """
-    num_trained_tokens = sum(values.num_tokens for values in stats.values())
     return {
         "time/generate_s": generate_s,
         "time/update_s": update_s,
-        "throughput/sampled_tokens_per_s": _rate(num_sampled_tokens(trees), generate_s),
-        "throughput/trained_tokens_per_s": _rate(num_trained_tokens, update_s),
+        "throughput/sampled_tokens_per_s": _rate(_num_sampled_tokens(trees), generate_s),
+        "throughput/trained_tokens_per_s": _rate(
+            sum(values.num_tokens for values in stats.values()), update_s
+        ),
     }
 
 
@@ -234,3 +303,10 @@ def _rate(number: int, seconds: float) -> float:
 def _mean(values: Iterable[float]) -> float:
     found = [float(value) for value in values]
     return fmean(found) if found else 0.0
+
+
+if __name__ == "__main__":
+    _page = Path(sys.argv[1])
+    _text = _page.read_text(encoding="utf-8")
+    _row = r"(?m)(^\|.*\n?)+"
+    write_atomically(_page, re.sub(_row, lambda _: metrics_table() + "\n", _text, count=1))

@@ -13,6 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pettingllms_trainers.runs.metrics import METRICS, template_of
+
 __all__ = ["LiveProgress", "PlainProgress", "ProgressView", "SilentProgress", "progress_view"]
 
 _NUM_ROWS = 12
@@ -150,21 +152,17 @@ class _Clock:
 
 
 def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return heading to text of the figures that matter most."""
+    """Return heading to text of the metrics that are shown."""
     cells: dict[str, str] = {}
     for name, value in metrics.items():
-        kind, _, rest = name.partition("/")
-        subject, _, figure = rest.partition("/")
-        if kind == "eval" and subject == "greedy" and figure == "success":
-            cells["held-out"] = f"{100 * value:.1f}%"
-        elif kind == "role" and figure == "reward":
-            cells[f"{subject} reward"] = f"{value:+.3f}"
-        elif kind == "role" and figure == "decisions_used":
-            cells[f"{subject} used"] = f"{100 * value:.0f}%"
-        elif kind == "loss" and figure == "entropy":
-            cells[f"{subject} entropy"] = f"{value:.2f}"
-        elif name == "throughput/sampled_tokens_per_s":
-            cells["tokens/s"] = f"{value:,.0f}"
+        template = template_of(name)
+        shown = METRICS[template].shown if template else None
+        subject = name.split("/")[1]
+        if shown is None or (name.startswith("eval/") and subject != "greedy"):
+            continue
+        has_subject = name.startswith(("role/", "loss/"))
+        heading = f"{subject} {shown.heading}" if has_subject else shown.heading
+        cells[heading] = format(value, shown.style)
     return cells
 
 

@@ -19,6 +19,7 @@ from pettingllms_trainers.algorithm.loss import (
     StepDiagnostics,
     TokenStatistics,
     policy_loss,
+    update_figures,
 )
 from pettingllms_trainers.algorithm.minibatch import (
     Scores,
@@ -300,28 +301,15 @@ class _Report:
         """Return the statistics of the update. Collective."""
         shares = ranks.gather([self.steps])
         steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
-        whole = StepDiagnostics.merged(steps)
-        loss, policy_part = (value / len(steps) for value in whole.sums[:2])
-        entropy, ratio, clipped, kl, approx_kl = (
-            value / whole.num_tokens for value in whole.sums[2:]
-        )
         lengths = [len(c.token_ids) for group in groups for c in group.completions]
         return UpdateStats(
             num_groups=len(groups),
             num_completions=len(lengths),
             num_tokens=sum(lengths),
             num_optimizer_steps=len(steps),
-            loss=loss,
-            policy_loss=policy_part,
-            entropy=entropy,
-            ratio_mean=ratio,
-            ratio_max=whole.ratio_max,
-            first_ratio_error=steps[0].ratio_error,
             engine_gap_mean=self._engine_gap[0],
             engine_gap_max=self._engine_gap[1],
-            clip_fraction=clipped,
-            kl=kl,
-            approx_kl=approx_kl,
             grad_norm=sum(self._norms) / len(steps),
             learning_rate=rate,
+            **update_figures(steps),
         )
