@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic.fields import FieldInfo
 
 __all__ = [
+    "STATS_FIELDS",
     "Candidate",
     "Decision",
     "DecisionKey",
@@ -291,6 +293,10 @@ class UpdateStats:
     """Mean gradient norm before clipping."""
     learning_rate: float = 0.0
     """Learning rate of the last optimizer step."""
+
+
+STATS_FIELDS: Mapping[str, FieldInfo] = vars(UpdateStats)["__pydantic_fields__"]
+"""The fields of `UpdateStats`: docstring, `Measured` and `Shown` of each."""
 
 
 class Demonstration(NamedTuple):

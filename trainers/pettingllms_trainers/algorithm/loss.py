@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pettingllms_trainers.algorithm.batch import Targets
 from pettingllms_trainers.config import LossConfig
-from pettingllms_trainers.types import Measured, UpdateStats
+from pettingllms_trainers.types import STATS_FIELDS, Measured
 
 __all__ = [
     "Diagnostics",
@@ -129,7 +129,7 @@ class LossTerms(NamedTuple):
 
 _MEASURED: dict[str, Measured] = {
     name: marker
-    for name, field in UpdateStats.__pydantic_fields__.items()
+    for name, field in STATS_FIELDS.items()
     for marker in field.metadata
     if isinstance(marker, Measured)
 }

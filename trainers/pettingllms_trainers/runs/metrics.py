@@ -1,8 +1,8 @@
 """Metrics of a run: each is declared once, with its documentation and how it is computed.
 
 `METRICS`, the progress view and the table in METRICS.md are made from these declarations:
-``python -m pettingllms_trainers.runs.metrics trainers/METRICS.md`` writes the table. Parts of a name
-in angle brackets stand for a role, a policy or a variant of the evaluation.
+``python -m pettingllms_trainers.runs.metrics trainers/METRICS.md`` writes the table. Parts in angle
+brackets stand for a role, a policy or a variant of the evaluation.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pettingllms_trainers.algorithm.groups import ScoredDecisions
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.files import write_atomically
 from pettingllms_trainers.types import (
+    STATS_FIELDS,
     Candidate,
     RolloutStatus,
     RolloutTree,
@@ -169,7 +170,7 @@ _ELSEWHERE = {
 def _stats_metrics() -> dict[str, Metric]:
     """Return the metrics that are fields of `UpdateStats`, documented there."""
     metrics: dict[str, Metric] = {}
-    for name, field in UpdateStats.__pydantic_fields__.items():
+    for name, field in STATS_FIELDS.items():
         section = "update" if name in _UPDATE else "loss"
         shown = next((marker for marker in field.metadata if isinstance(marker, Shown)), None)
         doc = " ".join((field.description or "").split())
@@ -261,7 +262,7 @@ def update_metrics(stats: Mapping[str, UpdateStats]) -> dict[str, float]:
     """Return the metrics of the updates of a train step, by policy name."""
     metrics: dict[str, float] = {}
     for policy, values in stats.items():
-        for name in UpdateStats.__pydantic_fields__:
+        for name in STATS_FIELDS:
             if name == "skipped":
                 metrics[f"update/{policy}/skipped"] = float(values.skipped is not None)
             elif name in _UPDATE:
