@@ -111,7 +111,7 @@ class WatchedEpisodes(Watched):
 
 
 class WatchedModel(Watched):
-    """A model in this process, which generates and learns."""
+    """An engine or an updater in this process."""
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         """Sample."""
@@ -139,13 +139,13 @@ class Encoder:
 
 
 def _watched(policy: ModelPolicy, clock: Clock) -> ModelPolicy:
-    model: Any = WatchedModel(policy.updater, clock)
-    # Of transformers in this process: the engine and the updater are one object.
+    engine: Any = WatchedModel(policy.batcher.engine, clock)
+    updater: Any = WatchedModel(policy.updater, clock)
     return replace(
         policy,
         encode=Encoder(policy.encode, clock),
-        batcher=Batcher(model),
-        updater=model,
+        batcher=Batcher(engine),
+        updater=updater,
     )
 
 

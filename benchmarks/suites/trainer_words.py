@@ -117,7 +117,9 @@ class Ours:
             }
         )
         policies = build_policies(config)
-        self.policy = policies["writer"]
+        updater = policies["writer"].updater
+        assert updater is not None, "the policy is trained"
+        self._updater = updater
         self._env = Words(size.vocab_size)
         pool = build_pool(config, policies)
         episodes = LocalEpisodes(self._env)
@@ -143,7 +145,7 @@ class Ours:
             return trees, score_decisions(trees, self._estimator)
 
         def update() -> UpdateStats:
-            return self.policy.update(training_groups(scored.decisions)["writer"])
+            return self._updater.update(training_groups(scored.decisions)["writer"])
 
         sampled, (trees, scored) = measuring.timed(rollout)
         learnt, stats = measuring.timed(update)

@@ -16,6 +16,7 @@ from check_list import check_list
 from command_reference import command_reference
 from config_reference import config_reference
 from environment_pages import built_in_ids, environment_page, environment_table, pictures
+from family_table import family_table
 from measured_ratios import measured_ratios
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -31,6 +32,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "config": config_reference,
     "environment_table": environment_table,
     "environments": environments,
+    "families": family_table,
     "metrics": metrics,
     "new_package": new_package,
     "paper": paper_index,

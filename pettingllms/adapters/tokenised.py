@@ -14,6 +14,7 @@ from pettingzoo import AECEnv
 from pettingllms.arguments import check_choice, check_texts, check_whole
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
+from pettingllms.plain_text import PlainText
 
 
 class Tokenizer(Protocol):
@@ -66,7 +67,8 @@ class TextCodec:
 
     Observations become arrays of a fixed length in a `Box`: 0 is padding, token id i is written as
     i + 1. A longer text loses its beginning, since the present situation stands at the end of a
-    prompt; the number of lost tokens is reported in `infos`.
+    prompt; the number of lost tokens is reported in `infos`. No text becomes a control token; see
+    `pettingllms.plain_text`.
 
     Actions are either the index of a text from a list (`Discrete`), or a sequence of tokens up to
     the first padding (`MultiDiscrete`), so that any text of that length can be said.
@@ -92,6 +94,7 @@ class TextCodec:
         check_whole("observation_length", observation_length, 1)
         check_choice("dtype", dtype, ("int64", "float32"))
         self.tokenizer: Tokenizer = CharacterTokenizer() if tokenizer is None else tokenizer
+        self._plain = PlainText(self.tokenizer)
         self.observation_length = observation_length
         self.texts: tuple[str, ...] | None = None
         size = len(self.tokenizer) + 1
@@ -112,7 +115,7 @@ class TextCodec:
 
     def encode(self, text: str) -> tuple[NDArray[Any], int]:
         """Return an observation as numbers, and how many tokens were cut off at its beginning."""
-        ids = self.tokenizer.encode(text)
+        ids = self._plain.encode(text)
         cut = max(0, len(ids) - self.observation_length)
         padded = np.zeros(self.observation_length, self.observation_space.dtype)
         kept = ids[cut:]

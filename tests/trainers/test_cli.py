@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 import pettingllms_trainers.runs.train as train_module
-from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.updating import Updater
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.files import read_lines
@@ -197,7 +197,7 @@ def test_the_parallel_ablations_run(run, tmp_path, grouping, credit):
 @pytest.fixture
 def signal_in_step_3(monkeypatch):
     """A signal arrives after the fourth supervised step; nothing follows it."""
-    original = TransformersPolicy.imitate
+    original = Updater.imitate
 
     def signalled(self, demonstrations, imitation):
         for step in original(self, demonstrations, imitation):
@@ -207,7 +207,7 @@ def signal_in_step_3(monkeypatch):
             yield step
 
     with monkeypatch.context() as patch:
-        patch.setattr(TransformersPolicy, "imitate", signalled)
+        patch.setattr(Updater, "imitate", signalled)
         yield patch
 
 

@@ -178,7 +178,7 @@ WRONG_STEPS = """
 import sys
 import torch
 from transformers import AutoModelForCausalLM
-from pettingllms_trainers.backends.deepspeed import DeepSpeedLearner
+from pettingllms_trainers.backends.deepspeed import zero_learner
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.algorithm.minibatch import WeightedGroup
@@ -196,24 +196,24 @@ group = WeightedGroup(
 )
 for way in ways:
     stage, offload, precision = way.split(",")
-    learner = DeepSpeedLearner(
+    learner = zero_learner(
         AutoModelForCausalLM.from_pretrained(directory),
         OptimizerConfig(learning_rate=1e-2),
         precision,
         Ranks(),
         DeepSpeedConfig(stage=int(stage), offload=offload),
     )
-    before = dict(learner.named_weights())
+    before = {name: weight.clone() for name, weight in learner.weights.named()}
     try:
         learner.step([group], lambda found, _: (found.logprobs.sum() * 0).sqrt(), 1e-2)
         print(way, "no error")
     except UpdateError as error:
         assert "loss is 0.0" in str(error) and "weights were not changed" in str(error), error
-    same = [torch.equal(weight, before[name]) for name, weight in learner.named_weights()]
-    state = learner.state_dict()
+    same = [torch.equal(weight, before[name]) for name, weight in learner.weights.named()]
+    state = learner.optimizer.state_dict()
     moments = [*state["exp_avg"].values(), *state["exp_avg_sq"].values()]
     learner.step([group], lambda found, _: found.logprobs.sum(), 1e-2)
-    learnt = [torch.equal(weight, before[name]) for name, weight in learner.named_weights()]
+    learnt = [torch.equal(weight, before[name]) for name, weight in learner.weights.named()]
     print(way, all(same), any(map(torch.count_nonzero, moments)), all(learnt))
 """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,8 +42,10 @@ class CountingEngine:
 class StubPolicy:
     is_sharded = False
 
-    def __init__(self, *, is_trainable):
-        self.is_trainable = is_trainable
+    def __init__(self, *, is_trainable, adapter=None):
+        self.engine, self.exporter = object(), self
+        self.updater = object() if is_trainable else None
+        self.loaded = SimpleNamespace(adapter=adapter)
 
     def named_weights(self):
         yield "w", 1
@@ -81,7 +84,7 @@ def test_a_pool_moves_the_weights_of_all_its_policies(scripted_pool):
 def test_a_policy_that_generates_itself_needs_no_sync(small_config):
     policies = {name: StubPolicy(is_trainable=True) for name in "tp"}
     engines = build_engines(small_config, policies, Ranks())
-    assert engines == {name: (policy, None) for name, policy in policies.items()}
+    assert engines == {name: (policy.engine, None) for name, policy in policies.items()}
 
 
 class StubAdapter:
@@ -98,8 +101,7 @@ class StubAdapter:
 
 class AdapterStubPolicy(StubPolicy):
     def __init__(self, name, *, is_trainable=True):
-        super().__init__(is_trainable=is_trainable)
-        self.adapter = StubAdapter(name)
+        super().__init__(is_trainable=is_trainable, adapter=StubAdapter(name))
 
 
 class CountingAdapterEngine(CountingEngine):

@@ -144,20 +144,20 @@ def config(small_run_file, tmp_path):
 
 def test_policies_share_their_base(config):
     lora = build_policies(config(*LORA))
-    assert lora["t"].model is lora["p"].model
-    assert lora["t"].adapter.base is lora["p"].adapter.base
+    assert lora["t"].loaded.model is lora["p"].loaded.model
+    assert lora["t"].loaded.adapter.base is lora["p"].loaded.adapter.base
     full = build_policies(config())
-    assert full["t"].model is not full["p"].model
+    assert full["t"].loaded.model is not full["p"].loaded.model
     mixed = build_policies(config(LORA[0], "--policies.p.frozen"))
-    assert mixed["t"].model is mixed["p"].model
-    assert mixed["p"].adapter.name is None
+    assert mixed["t"].loaded.model is mixed["p"].loaded.model
+    assert mixed["p"].loaded.adapter.name is None
     apart = build_policies(config(LORA[0]))
-    assert apart["t"].model is not apart["p"].model, "all weights of one are trained"
+    assert apart["t"].loaded.model is not apart["p"].loaded.model, "all weights of one are trained"
 
 
 def test_a_merged_policy_is_an_ordinary_directory(config, tmp_path):
     policy = build_policies(config(*LORA))["t"]
-    policy.save_merged(tmp_path / "merged")
+    policy.exporter.save_merged(tmp_path / "merged")
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "merged").config.hidden_size == 16
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template
 

@@ -2,6 +2,10 @@
 
 A micro-batch holds its tokens once as model input (packed or as padded rows) and once as targets.
 
+The logits of a token predict the next one. So a target's logits are those of the token before it.
+For the first target of every completion that is the prompt's last token, which is why packing may
+compute a prompt once; and the last token of a completion is no input.
+
 Legend: N input tokens, M target tokens, R rows, L row length.
 """
 
@@ -182,6 +186,7 @@ def _packed_tokens(groups: Sequence[TrainingGroup]) -> PackedTokens:
         end += prompt_length
         for completion in group.completions:
             own = len(completion.token_ids) - 1
+            # The prompt's last token predicts the first target, each own token the one after it.
             kept += (end - 1, *range(len(token_ids), len(token_ids) + own))
             if own:
                 token_ids += completion.token_ids[:-1]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -16,7 +16,9 @@ from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.device import named_device
 from pettingllms_trainers.backends.engines import build_engines
 from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase
-from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.policy import NewLearner, TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
 from pettingllms_trainers.backends.hf.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
@@ -70,29 +72,57 @@ def _build_group(
     """Return policies that share their base, or one policy that has all its weights."""
     name, first = names[0], config.policies[names[0]]
     try:
-        if not any(config.policies[name].has_adapter for name in names):
-            with _source(first, derive_seed(config.seed, "model", name)) as source:
-                policy = TransformersPolicy.from_pretrained(
-                    source, device=device, **_settings(config, name, ranks)
-                )
-            return {name: policy}
-        with _source(first, derive_seed(config.seed, "model", *first.base)) as source:
-            base = AdapterBase.from_pretrained(
-                base_of_adapter(source) or source,
-                precision=config.engine.precision,
-                device=device,
-                is_stored=first.model != TINY,
-            )
-        adapters = {name: _adapter(config, name, base) for name in names}
-        return {
-            name: TransformersPolicy.on_base(adapter, **_settings(config, name, ranks))
-            for name, adapter in adapters.items()
-        }
+        if any(config.policies[name].has_adapter for name in names):
+            loaded = _load_adapters(config, names, device)
+        else:
+            loaded = {name: _load_own(config, name, device)}
     except OSError as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"[policies.{name}] model = {first.model!r} cannot be loaded: {reason}"
         ) from error
+    return {
+        name: TransformersPolicy(
+            model,
+            engine=config.engine,
+            training=None if config.policies[name].frozen else _training(config, name),
+            chat_template_kwargs=config.policies[name].chat_template_kwargs,
+            ranks=ranks,
+            new_learner=_new_learner(config),
+        )
+        for name, model in loaded.items()
+    }
+
+
+def _load_own(config: Config, name: str, device: torch.device) -> LoadedModel:
+    """Return the model of a policy that has all its weights."""
+    policy, stage = config.policies[name], config.deepspeed.stage
+    with _source(policy, derive_seed(config.seed, "model", name)) as source:
+        return LoadedModel.from_pretrained(
+            source,
+            precision=config.engine.precision,
+            # DeepSpeed keeps weights in float32 beside these, and moves what it shards.
+            is_trained=not policy.frozen and not stage,
+            device="cpu" if stage == 3 and not policy.frozen else device,
+        )
+
+
+def _load_adapters(
+    config: Config, names: Sequence[str], device: torch.device
+) -> dict[str, LoadedModel]:
+    """Return the adapters of policies on one base that is in memory once."""
+    first = config.policies[names[0]]
+    with _source(first, derive_seed(config.seed, "model", *first.base)) as source:
+        base = AdapterBase.from_pretrained(
+            base_of_adapter(source) or source,
+            precision=config.engine.precision,
+            device=device,
+            is_stored=first.model != TINY,
+        )
+    return {
+        name: LoadedModel.of_adapter(_adapter(config, name, base), config.policies[name].model)
+        for name in names
+    }
 
 
 def _adapter(config: Config, name: str, base: AdapterBase) -> Adapter:
@@ -105,10 +135,18 @@ def _adapter(config: Config, name: str, base: AdapterBase) -> Adapter:
         raise ConfigError(f"[policies.{name}]: {error}") from error
 
 
-def _settings(config: Config, name: str, ranks: Ranks) -> dict[str, Any]:
-    """Return how a policy computes and learns, as `TransformersPolicy` wants it."""
-    policy = config.policies[name]
-    training = TrainingSettings(
+def _new_learner(config: Config) -> NewLearner:
+    if not config.deepspeed.stage:
+        return Learner.plain
+    # Imported here: DeepSpeed is optional, and slow to import.
+    from pettingllms_trainers.backends.deepspeed import zero_learner
+
+    return functools.partial(zero_learner, deepspeed=config.deepspeed)
+
+
+def _training(config: Config, name: str) -> TrainingSettings:
+    """Return how a policy learns."""
+    return TrainingSettings(
         loss=config.resolved_loss,
         optimizer=config.optimizer,
         num_steps=config.num_steps,
@@ -119,15 +157,8 @@ def _settings(config: Config, name: str, ranks: Ranks) -> dict[str, Any]:
         ),
         seed=derive_seed(config.seed, "update", name),
         max_logprob_gap=config.engine.max_logprob_gap,
-        deepspeed=config.deepspeed,
-        ranks=ranks,
-        memory_advice=_memory_advice(config, policy),
+        memory_advice=_memory_advice(config, config.policies[name]),
     )
-    return {
-        "engine": config.engine,
-        "training": None if policy.frozen else training,
-        "chat_template_kwargs": policy.chat_template_kwargs,
-    }
 
 
 def _memory_advice(config: Config, policy: PolicyConfig) -> tuple[str, ...]:
@@ -201,10 +232,10 @@ def build_pool(
         policy = policies[name]
         members[name] = ModelPolicy(
             name=name,
-            encode=policy.encode,
-            encode_answer=policy.encode_answer,
+            encode=policy.chat.encode,
+            encode_answer=policy.chat.encode_answer,
             batcher=Batcher(engine, overlaps=config.rollout.env_threads > 0),
-            updater=policy if policy.is_trainable else None,
+            updater=policy.updater,
             sync=sync,
         )
     return PolicyPool(

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from pettingllms_trainers.backends.hf.adapters import Adapter
 from pettingllms_trainers.backends.hf.copied import CopiedModel
+from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.engine import VLLMEngine
-from pettingllms_trainers.config import Config
+from pettingllms_trainers.config import Config, EngineConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.protocols import Generate, Sync
 from pettingllms_trainers.ranks import Ranks
@@ -30,7 +31,7 @@ class TakesWeights(Generate, Protocol):
 
     @property
     def needs_weights(self) -> bool:
-        """Whether it, or a part of it, has not got the weights that were loaded last."""
+        """Whether it, or a part of it, lacks the weights that were loaded last."""
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -57,7 +58,7 @@ class EngineWithWeights(TakesWeights, Protocol):
 
 
 class WeightSync:
-    """The way of a policy's weights to its engine; see `Sync`.
+    """Moves a policy's weights to its engine; see `Sync`.
 
     Args:
         engine: Gets them.
@@ -65,7 +66,8 @@ class WeightSync:
     """
 
     def __init__(self, engine: TakesWeights, policy: TransformersPolicy) -> None:
-        self._engine, self._policy = engine, policy
+        self._engine, self._exporter = engine, policy.exporter
+        self._is_trained = policy.updater is not None
 
     def release(self) -> None:
         """See `Sync.release`."""
@@ -73,14 +75,14 @@ class WeightSync:
 
     def push(self) -> None:
         """See `Sync.push`."""
-        if self._policy.is_trainable or self._engine.needs_weights:
-            self._engine.load_weights(self._policy.named_weights())
+        if self._is_trained or self._engine.needs_weights:
+            self._engine.load_weights(self._exporter.named_weights())
 
 
 class AdapterSync:
-    """The way of LoRA adapters to an engine that serves all policies of their base; see `Sync`.
+    """Moves LoRA adapters to an engine that serves all policies of their base; see `Sync`.
 
-    Weights of the base are moved only when the engine, or a part of it, has not got them; then all
+    Weights of the base are moved only when the engine, or a part of it, lacks them; then all
     adapters follow. Files of adapters are removed when nobody reads them any more.
 
     Args:
@@ -109,13 +111,13 @@ class AdapterSync:
         """See `Sync.push`."""
         is_new = self._engine.needs_weights
         if is_new:
-            self._engine.load_weights(self._policies[0].named_weights())
+            self._engine.load_weights(self._policies[0].exporter.named_weights())
         for policy in self._policies:
-            if policy.adapter is not None and (is_new or policy.is_trainable):
-                self._push(policy.adapter)
+            if is_new or policy.updater is not None:
+                self._push(policy.loaded.adapter)
 
-    def _push(self, adapter: Adapter) -> None:
-        if adapter.name is None:
+    def _push(self, adapter: Adapter | None) -> None:
+        if adapter is None or adapter.name is None:  # the bare base plays
             return
         # A folder of its own: what reads the old files is not disturbed, nor shown half of these.
         folder = self._folder / f"{self._num_loads}"
@@ -154,16 +156,17 @@ def build_engines(
 ) -> dict[str, tuple[Generate, Sync | None]]:
     """Return who generates for each policy, and how that gets new weights.
 
-    Policies on one base share an engine, and its way of getting weights.
+    Policies on one base share an engine, and its sync.
 
     Raises:
         ConfigError: An engine cannot be started or reached.
     """
     if config.engine.kind == "transformers":
-        return {name: _own_model(policy) for name, policy in policies.items()}
+        return {name: _own_model(policy, config.engine) for name, policy in policies.items()}
     groups: dict[object, list[str]] = {}
     for name, policy in policies.items():
-        owner = policy if policy.adapter is None else policy.adapter.base
+        adapter = policy.loaded.adapter
+        owner = policy if adapter is None else adapter.base
         groups.setdefault((id(owner), config.policies[name].endpoints), []).append(name)
     engines: dict[str, tuple[Generate, Sync | None]] = {}
     for names in groups.values():
@@ -174,21 +177,28 @@ def build_engines(
     return {name: engines[name] for name in policies}
 
 
-def _own_model(policy: TransformersPolicy) -> tuple[Generate, Sync | None]:
+def _own_model(policy: TransformersPolicy, config: EngineConfig) -> tuple[Generate, Sync | None]:
     if not policy.is_sharded:
-        return policy, None
-    copied = CopiedModel(policy)
+        return policy.engine, None
+    copied = CopiedModel(policy.loaded, config)
     return copied, WeightSync(copied, policy)
 
 
 def _shared(
-    config: Config, policies: Mapping[str, TransformersPolicy], processes: Ranks
+    config: Config, policies: Mapping[str, TransformersPolicy], ranks: Ranks
 ) -> dict[str, tuple[Generate, Sync | None]]:
     """Return the engine of policies on one base, or of one policy that has all its weights."""
     first = next(iter(policies))
-    adapters = {name: p.adapter for name, p in policies.items() if p.adapter is not None}
-    ranks = [adapter.rank for adapter in adapters.values()]
-    engine = _with_weights(config, first, policies[first], ranks, processes)
+    adapters = {name: p.loaded.adapter for name, p in policies.items() if p.loaded.adapter}
+    lora_ranks = [adapter.rank for adapter in adapters.values() if adapter.rank]
+    engine = _with_weights(
+        config,
+        policies[first].loaded,
+        endpoints=config.policies[first].endpoints,
+        max_adapters=len(lora_ranks),
+        max_adapter_rank=max(lora_ranks, default=0),
+        ranks=ranks,
+    )
     if not adapters:
         return {first: (engine, WeightSync(engine, policies[first]))}
     sync = AdapterSync(engine, list(policies.values()), _folder_for_files(config))
@@ -196,40 +206,28 @@ def _shared(
 
 
 def _with_weights(
-    config: Config,
-    name: str,
-    policy: TransformersPolicy,
-    ranks: Sequence[int],
-    processes: Ranks,
+    config: Config, loaded: LoadedModel, *, endpoints: Sequence[str], ranks: Ranks, **room: int
 ) -> EngineWithWeights:
-    """Return an engine of a policy's model with room for adapters of these ranks; 0 needs none."""
-    max_adapters, max_adapter_rank = sum(rank > 0 for rank in ranks), max(ranks, default=0)
+    """Return an engine of a model with room for adapters: `max_adapters`, `max_adapter_rank`."""
     if config.engine.kind == "vllm":
         with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
-            # Weights come from the policy, so that there is one source of them.
-            policy.model.config.save_pretrained(folder)
-            policy.tokenizer.save_pretrained(folder)
+            # No weights: those come from the policy, so that there is one source of them.
+            loaded.model.config.save_pretrained(folder)
+            loaded.tokenizer.save_pretrained(folder)
             return VLLMEngine(
-                folder,
-                policy.tokenizer,
-                stop_ids=policy.stop_ids,
-                config=config.engine,
-                has_weights=False,
-                max_adapters=max_adapters,
-                max_adapter_rank=max_adapter_rank,
+                folder, loaded.tokenizer, stop_ids=loaded.stop_ids, config=config.engine, **room
             )
     # Imported here: only this engine speaks HTTP.
     from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
 
     return VLLMServerEngine(
-        config.policies[name].endpoints,
-        policy.tokenizer,
-        stop_ids=policy.stop_ids,
+        endpoints,
+        loaded.tokenizer,
+        stop_ids=loaded.stop_ids,
         config=config.engine.vllm_server,
         dtype=torch.float32 if config.engine.precision == "float32" else torch.bfloat16,
-        max_adapters=max_adapters,
-        max_adapter_rank=max_adapter_rank,
-        processes=processes,
+        processes=ranks,
+        **room,
     )
 
 

@@ -18,8 +18,8 @@ class DeepSpeedConfig(Section):
     """
 
     stage: Literal[0, 1, 2, 3] = 0
-    """What the processes share out instead of each holding it whole (ZeRO): 1: optimizer state; 2:
-    gradients too; 3: weights too; 0: nothing, DeepSpeed is not used. Needs the extra
+    """What is sharded over the processes instead of held in full by each (ZeRO): 1: optimizer
+    state; 2: gradients too; 3: weights too; 0: nothing, DeepSpeed is not used. Needs the extra
     pettingllms-trainers[deepspeed]."""
     offload: Literal["none", "optimizer", "all"] = "none"
     """What is kept in the memory of the CPU, at the price of time: optimizer state, or with stage
@@ -45,7 +45,7 @@ class RayConfig(Section):
     """Ray cluster to join: HOST:PORT of its head, or auto on a machine of it; empty: one is started
     on this machine for the time of the run."""
     workers_per_policy: int = Field(default=1, ge=1)
-    """Worker processes of every policy: they share out its requests and its updates; see
+    """Worker processes of every policy: its requests and updates are split over them; see
     deepspeed.stage."""
     gpus_per_worker: float = Field(default=1.0, ge=0, le=1)
     """GPU of one policy worker; a fraction lets workers of several policies share one, 0 is for

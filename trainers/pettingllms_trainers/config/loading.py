@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import random
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from pettingllms_trainers.config.merge import (
 )
 from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.generators import kept_generators
 
 __all__ = ["dump_config", "load_config", "validate"]
 
@@ -89,18 +89,14 @@ def validate(layers: Sequence[Layer]) -> Config:
 def _parse_flags(config: Config, flags: Sequence[str], names: str) -> Config:
     if not flags:
         return config
-    state = random.getstate()  # tyro draws from the global generator
-    try:
-        with _UNCHECKED:
-            given = tyro.cli(
-                Config,
-                default=config,
-                args=list(flags),
-                prog=f"pettingllms-train {names}",
-                description=f"{Config.__doc__} Defaults are the values after reading {names}.",
-            )
-    finally:
-        random.setstate(state)
+    with kept_generators(), _UNCHECKED:  # tyro draws from the global generator
+        given = tyro.cli(
+            Config,
+            default=config,
+            args=list(flags),
+            prog=f"pettingllms-train {names}",
+            description=f"{Config.__doc__} Defaults are the values after reading {names}.",
+        )
     return validate([Layer("the command line", given.model_dump())])
 
 

@@ -93,9 +93,10 @@ def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged
         }
     )
     policy = build_policies(alone)[name]
-    policy.load_weights(state)
+    assert policy.updater is not None, f"{name} is frozen"
+    policy.updater.load_weights(state)
     with whole_directory(directory) as partial:
         if is_merged:
-            policy.save_merged(partial)
+            policy.exporter.save_merged(partial)
         else:
-            policy.save_pretrained(partial, final=directory)
+            policy.exporter.save_pretrained(partial, final=directory)

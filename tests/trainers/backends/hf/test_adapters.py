@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.adapters import AdapterBase, load_model
 from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.backends.hf.updating import TrainingSettings
@@ -70,7 +71,7 @@ def add(base, name="tool", seed=0, lora=None, **arguments):
         for key, parameter in base.model.named_parameters():
             if f"lora_B.{adapter.name}." in key:
                 parameter.normal_(std=0.2, generator=generator)
-    return TransformersPolicy.on_base(adapter, **settings(**arguments))
+    return TransformersPolicy(LoadedModel.of_adapter(adapter), **settings(**arguments))
 
 
 def requests(count=4, seed=0):
@@ -98,7 +99,7 @@ def sample(policy, seed=0):
                 for k, c in enumerate(completions)
             ),
         )
-        for request, completions in zip(wanted, policy.generate_now(wanted), strict=True)
+        for request, completions in zip(wanted, policy.engine.generate_now(wanted), strict=True)
     ]
 
 
@@ -125,9 +126,9 @@ def logits(model):
 
 def test_policies_share_the_base_and_only_the_one_that_learns_changes(base):
     tool, planner = add(base), add(base, "planner", seed=1)
-    assert tool.model is planner.model
+    assert tool.loaded.model is planner.loaded.model
     before = snapshot(base)
-    tool.update(sample(tool))
+    tool.updater.update(sample(tool))
     moved = changed(base, before)
     assert moved
     assert all(".policy-tool." in name for name in moved)
@@ -135,7 +136,7 @@ def test_policies_share_the_base_and_only_the_one_that_learns_changes(base):
     before = snapshot(base)
     demonstrations = [Demonstration((5, 6, 7), (8, 2))]
     imitation = Imitation(num_steps=2, batch_size=1, learning_rate=1e-2, seed=0)
-    for _ in planner.imitate(demonstrations, imitation):
+    for _ in planner.updater.imitate(demonstrations, imitation):
         assert all(not p.requires_grad for p in base.model.parameters()), "between two steps"
     assert all(".policy-planner." in name for name in changed(base, before))
     assert changed(base, before)
@@ -150,23 +151,23 @@ def test_every_policy_computes_with_its_own_adapter(base, attention, packing):
     policies = [add(base, name, seed, **options) for seed, name in enumerate(("a", "b", "c.d"))]
     groups = [sample(policy) for policy in policies]
     for policy, own in zip(policies, groups, strict=True):
-        gaps = [(flat(policy.score(g)) - engine_logprobs(g)).abs().max() for g in groups]
+        gaps = [(flat(policy.updater.score(g)) - engine_logprobs(g)).abs().max() for g in groups]
         assert gaps[policies.index(policy)] < 1e-4
         assert sorted(gaps)[1] > 0.1, "another adapter would be noticed"
-        assert policy.update(own).first_ratio_error < 1e-4
+        assert policy.updater.update(own).first_ratio_error < 1e-4
 
 
 def test_a_frozen_policy_plays_as_the_bare_base(base, directory):
     own = TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
-    expected = own.generate_now(requests())
-    bare = TransformersPolicy.on_base(base.bare(), **settings(frozen=True))
-    assert bare.generate_now(requests()) == expected
+    expected = own.engine.generate_now(requests())
+    bare = TransformersPolicy(LoadedModel.of_adapter(base.bare()), **settings(frozen=True))
+    assert bare.engine.generate_now(requests()) == expected
     tool = add(base)
-    assert tool.generate_now(requests()) != expected
-    tool.update(sample(tool))
-    assert bare.generate_now(requests()) == expected
-    assert torch.equal(logits(base.model), logits(own.model)), "nothing is active outside"
-    assert not bare.is_trainable
+    assert tool.engine.generate_now(requests()) != expected
+    tool.updater.update(sample(tool))
+    assert bare.engine.generate_now(requests()) == expected
+    assert torch.equal(logits(base.model), logits(own.loaded.model)), "nothing is active outside"
+    assert bare.updater is None
 
 
 def test_a_new_adapter_changes_nothing_and_its_seed_decides_it(base):
@@ -187,27 +188,27 @@ def test_a_new_adapter_changes_nothing_and_its_seed_decides_it(base):
 
 def test_the_former_adapter_is_active_again_after_an_error(base):
     tool, planner = add(base), add(base, "planner", seed=1)
-    with tool.adapter.active():
+    with tool.loaded.adapter.active():
         expected = logits(base.model)
-        with pytest.raises(ZeroDivisionError), planner.adapter.active():
+        with pytest.raises(ZeroDivisionError), planner.loaded.adapter.active():
             raise ZeroDivisionError
         assert torch.equal(logits(base.model), expected)
     with torch.no_grad():
         base.model.model.norm.weight[0] = torch.nan
     with pytest.raises(GenerationError, match="finite"):
-        tool.generate_now(requests())
+        tool.engine.generate_now(requests())
     assert all(not p.requires_grad for p in base.model.parameters())
 
 
 def test_threads_take_turns(base):
     """Environments in threads: engines of two policies are asked at the same time."""
     policies = [add(base, name, seed) for seed, name in enumerate(("a", "b"))]
-    expected = [policy.generate_now(requests(8)) for policy in policies]
+    expected = [policy.engine.generate_now(requests(8)) for policy in policies]
     found = [[], []]
 
     def play(index):
         for _ in range(3):
-            found[index].append(policies[index].generate_now(requests(8)))
+            found[index].append(policies[index].engine.generate_now(requests(8)))
 
     threads = [threading.Thread(target=play, args=(index,)) for index in range(2)]
     for thread in threads:
@@ -223,7 +224,7 @@ def test_gradient_checkpointing_gives_the_same_gradient(base):
         for name in ("plain", "checkpointed")
     ]
     groups = sample(policies[0])
-    norms = [policy.update(groups).grad_norm for policy in policies]
+    norms = [policy.updater.update(groups).grad_norm for policy in policies]
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
     assert norms[0] > 0.1
 
@@ -234,16 +235,16 @@ def test_the_reference_is_the_policy_at_the_start_of_training(base, is_trained_b
     policy = add(base, loss={"kl_coefficient": 0.1})
     if is_trained_before:
         imitation = Imitation(num_steps=3, batch_size=1, learning_rate=1e-2, seed=0)
-        list(policy.imitate([Demonstration((5, 6, 7), (8, 2))], imitation))
-    assert policy.update(sample(policy)).kl == pytest.approx(0, abs=1e-6)
-    assert policy.update(sample(policy, seed=1)).kl > 1e-4
+        list(policy.updater.imitate([Demonstration((5, 6, 7), (8, 2))], imitation))
+    assert policy.updater.update(sample(policy)).kl == pytest.approx(0, abs=1e-6)
+    assert policy.updater.update(sample(policy, seed=1)).kl > 1e-4
 
 
 def test_a_bfloat16_base_has_float32_adapters(directory):
     base = AdapterBase.from_pretrained(str(directory), precision="bfloat16", device="cpu")
     policy = add(base, engine={"precision": "bfloat16"})
     before = snapshot(base)
-    stats = policy.update(sample(policy))
+    stats = policy.updater.update(sample(policy))
     assert stats.first_ratio_error < 0.5
     kinds = {("lora_" in name, p.dtype) for name, p in base.model.named_parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
@@ -252,29 +253,31 @@ def test_a_bfloat16_base_has_float32_adapters(directory):
 
 def test_a_state_is_the_adapter_and_resume_is_bit_exact(base, directory, tmp_path):
     straight = add(base, loss={"kl_coefficient": 0.1})
-    straight.update(sample(straight))
-    straight.save_state(tmp_path)
+    straight.updater.update(sample(straight))
+    straight.updater.save_state(tmp_path)
     stored = torch.load(tmp_path / "state.pt", weights_only=True)
     assert all("lora_" in name for name in stored["model"])
     assert set(stored["reference"]) == set(stored["model"])
-    expected = [straight.update(sample(straight, seed=seed)) for seed in (1, 2)]
+    expected = [straight.updater.update(sample(straight, seed=seed)) for seed in (1, 2)]
     other = AdapterBase.from_pretrained(str(directory), precision="float32", device="cpu")
     add(other, "planner", seed=5)
     again = add(other, seed=7, loss={"kl_coefficient": 0.1})
-    again.load_state(tmp_path)
-    assert [again.update(sample(again, seed=seed)) for seed in (1, 2)] == expected
-    larger = TransformersPolicy.on_base(other.add("big", LoraConfig(rank=8), 0), **settings())
+    again.updater.load_state(tmp_path)
+    assert [again.updater.update(sample(again, seed=seed)) for seed in (1, 2)] == expected
+    larger = TransformersPolicy(
+        LoadedModel.of_adapter(other.add("big", LoraConfig(rank=8), 0)), **settings()
+    )
     before = snapshot(other)
     with pytest.raises(CheckpointError, match=r"weights differ.*lora_A"):
-        larger.load_state(tmp_path)
+        larger.updater.load_state(tmp_path)
     assert not changed(other, before)
 
 
 def test_a_saved_adapter_is_loaded_by_peft_and_trained_further(base, directory, tmp_path):
     add(base, "planner", seed=5)
     policy = add(base, lora={"targets": ("q_proj", "down_proj")})
-    policy.save_pretrained(tmp_path)
-    with policy.adapter.active():
+    policy.exporter.save_pretrained(tmp_path)
+    with policy.loaded.adapter.active():
         expected = logits(base.model)
     assert not torch.allclose(expected, logits(base.model), atol=0.1)
     loaded = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path)
@@ -284,10 +287,10 @@ def test_a_saved_adapter_is_loaded_by_peft_and_trained_further(base, directory, 
         logits(peft.PeftModel.from_pretrained(plain, tmp_path)), expected, rtol=0, atol=1e-5
     )
     again = TransformersPolicy.from_pretrained(tmp_path, **settings(loss={"kl_coefficient": 0.1}))
-    assert again.generate_now(requests()) == policy.generate_now(requests())
+    assert again.engine.generate_now(requests()) == policy.engine.generate_now(requests())
     with pytest.raises(InvalidArgument, match="it is an adapter"):
         load_model(tmp_path, torch.float32, "cpu")
-    stats = again.update(sample(again))
+    stats = again.updater.update(sample(again))
     assert (stats.first_ratio_error < 1e-4, stats.kl) == (True, pytest.approx(0, abs=1e-6))
     assert not (tmp_path / "base").exists()
 
@@ -297,37 +300,38 @@ def test_a_base_that_nobody_else_has_is_saved_with_the_adapter(directory, tmp_pa
         str(directory), precision="float32", device="cpu", is_stored=False
     )
     policy = add(base)
-    policy.save_pretrained(tmp_path / "first")
+    policy.exporter.save_pretrained(tmp_path / "first")
     loaded = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "first")
-    with policy.adapter.active():
+    with policy.loaded.adapter.active():
         torch.testing.assert_close(logits(loaded), logits(base.model), rtol=0, atol=1e-5)
     (tmp_path / "first").rename(tmp_path / "moved")
     again = TransformersPolicy.from_pretrained(tmp_path / "moved", **settings())
-    assert again.generate_now(requests()) == policy.generate_now(requests())
+    assert again.engine.generate_now(requests()) == policy.engine.generate_now(requests())
 
 
 def test_an_adapter_may_have_its_own_chat_template(base, tmp_path):
     policy = add(base)
-    policy.save_pretrained(tmp_path)
+    policy.exporter.save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] }}!")
     own = TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig())
     messages = [{"role": "user", "content": "hi"}]
-    assert own.tokenizer.decode(own.encode(messages)) == "hi!"
-    assert policy.encode(messages) != own.encode(messages)
+    assert own.loaded.tokenizer.decode(own.chat.encode(messages)) == "hi!"
+    assert policy.chat.encode(messages) != own.chat.encode(messages)
 
 
 def test_a_merged_policy_is_an_ordinary_model(base, tmp_path):
     add(base, "planner", seed=5)
     policy = add(base)
     before = snapshot(base)
-    policy.save_merged(tmp_path)
+    policy.exporter.save_merged(tmp_path)
     assert not changed(base, before)
-    with policy.adapter.active():
+    with policy.loaded.adapter.active():
         expected = logits(base.model)
     merged = AutoModelForCausalLM.from_pretrained(tmp_path)
     torch.testing.assert_close(logits(merged), expected, rtol=0, atol=1e-4)
     assert not hasattr(merged, "peft_config")
-    assert TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig()).encode_answer("a")
+    policy = TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig())
+    assert policy.chat.encode_answer("a")
 
 
 @pytest.mark.parametrize(
@@ -340,7 +344,7 @@ def test_targets_that_engines_cannot_have_are_refused(base, targets):
 
 def test_adapters_that_cannot_be_read_are_refused(base, tmp_path):
     policy = add(base)
-    policy.save_pretrained(tmp_path)
+    policy.exporter.save_pretrained(tmp_path)
     config = tmp_path / "adapter_config.json"
     text = config.read_text()
     for name, special in (
@@ -370,9 +374,11 @@ def test_adapters_that_cannot_be_read_are_refused(base, tmp_path):
 
 def test_the_optimizer_has_the_adapter_only(base):
     policy = add(base)
-    with policy.adapter.active():
-        learner = Learner(base.model, OptimizerConfig(), "float32")
-    held = sum(p.numel() for group in learner.optimizer.param_groups for p in group["params"])
+    with policy.loaded.adapter.active():
+        learner = Learner.plain(base.model, OptimizerConfig(), "float32")
+    held = sum(
+        p.numel() for group in learner.optimizer._adamw.param_groups for p in group["params"]
+    )
     layers = sum(
         RANK * (m.in_features + m.out_features)
         for m in base.model.modules()

@@ -4,13 +4,14 @@ import random
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.attention import use_layouts
+from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.imitation import imitate
 from pettingllms_trainers.backends.hf.learner import Learner
-from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.config import EngineConfig, OptimizerConfig
 from pettingllms_trainers.types import Demonstration, GenerateRequest, Imitation, SamplingSettings
@@ -41,7 +42,7 @@ def demonstrations(count=64):
 
 
 def fit(model, data, *, packing=True, **imitation):
-    learner = Learner(model, OptimizerConfig(packing=packing), "float32")
+    learner = Learner.plain(model, OptimizerConfig(packing=packing), "float32")
     settings = {"num_steps": 60, "batch_size": 16, "learning_rate": 1e-2, "seed": 0} | imitation
     return list(imitate(learner, data, Imitation(**settings)))
 
@@ -54,15 +55,15 @@ def test_demonstrations_are_learned(directory):
     model = load(directory)
     history = run(model, num_steps=150)
     assert history[-1].loss < history[0].loss / 5
-    policy = TransformersPolicy.from_pretrained(directory, engine=EngineConfig())
-    policy.model = model
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    engine = TransformersEngine(LoadedModel(model, tokenizer), EngineConfig(), shares_prompts=False)
     sampling = SamplingSettings(temperature=0, max_completion_tokens=4)
     asked = demonstrations(20)
     requests = [
         GenerateRequest(prompt_ids=d.prompt_ids, num_candidates=1, sampling=sampling, seed=0)
         for d in asked
     ]
-    answers = [group[0].token_ids for group in policy.generate_now(requests)]
+    answers = [group[0].token_ids for group in engine.generate_now(requests)]
     right = sum(answer == d.completion_ids for answer, d in zip(answers, asked, strict=True))
     assert right >= 16
 

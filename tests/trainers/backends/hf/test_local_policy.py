@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 
@@ -11,8 +12,11 @@ import torch
 from pettingllms import policies
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.adapters import AdapterBase
+from pettingllms_trainers.backends.hf.chat import read_template_kwargs, write_template_kwargs
 from pettingllms_trainers.backends.hf.local_policy import load
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import build_tiny
+from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.config.policies import LoraConfig
 
 
@@ -66,6 +70,45 @@ def test_a_prompt_that_is_too_long_is_a_failure_of_that_prompt(policy):
 def test_unknown_sampling_fields_are_told(policy):
     with pytest.raises(InvalidArgument, match="top_k"):
         sample(policy, ["one"], extra={"beam_width": 3})
+
+
+def test_precision_and_device_are_options(model_folder, capsys):
+    policy = load(f"{model_folder}?precision=bfloat16&device=cpu", policies.PolicySettings())
+    assert policy._model.loaded.model.dtype == torch.bfloat16
+    assert "bfloat16 on cpu; unless given: temperature 1, top_p 1" in capsys.readouterr().err
+    for option, allowed in (("precision=int4", "float32"), ("color=red", "precision, device")):
+        with pytest.raises(InvalidArgument, match=allowed):
+            load(f"{model_folder}?{option}", policies.PolicySettings())
+
+
+def test_the_generation_config_is_the_default(model_folder, tmp_path, capsys):
+    """As vLLM does it, so that the same weights behind a server sample alike."""
+    shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
+    stored = {"temperature": 0.25, "top_k": 3, "repetition_penalty": 1.5, "eos_token_id": 2}
+    (tmp_path / "generation_config.json").write_text(json.dumps(stored))
+    policy = load(str(tmp_path), policies.PolicySettings())
+    said = capsys.readouterr().err
+    assert "temperature 0.25, top_p 1, top_k 3" in said
+    assert "repetition_penalty is not used" in said
+    wanted = {"temperature": 0.25, "extra": {"top_k": 3}, "max_completion_tokens": 8}
+    assert sample(policy, ["one"], max_completion_tokens=8) == sample(policy, ["one"], **wanted)
+    other = sample(policy, ["one"], **{**wanted, "temperature": 1.5, "extra": {"top_k": 0}})
+    assert other != sample(policy, ["one"], **wanted)
+
+
+def test_arguments_of_the_template_come_with_the_directory(model_folder, tmp_path):
+    shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
+    template = "{% if enable_thinking %}think{% else %}write{% endif %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    write_template_kwargs(tmp_path, {"enable_thinking": True})
+    chat = load(str(tmp_path), policies.PolicySettings())._model.chat
+    prompt = chat.encode([{"role": "user", "content": "one"}])
+    assert chat.tokenizer.decode(prompt) == "think"
+    again = tmp_path / "again"
+    TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig()).exporter.save_pretrained(
+        again
+    )
+    assert read_template_kwargs(again) == {"enable_thinking": True}
 
 
 def test_a_missing_model_is_told():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import re
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf import decoding
 from pettingllms_trainers.backends.hf.layouts import DecodeLayout
+from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.config import EngineConfig
@@ -73,7 +75,9 @@ def policy():
             with torch.random.fork_rng():
                 torch.manual_seed(3)
                 models[family] = AutoModelForCausalLM.from_config(CONFIGS[family]())
-        return TransformersPolicy(models[family], TOKENIZER, engine=EngineConfig(**engine))
+        return TransformersPolicy(
+            LoadedModel(models[family], TOKENIZER), engine=EngineConfig(**engine)
+        )
 
     return build
 
@@ -117,24 +121,24 @@ def largest_error(model, requests, completions):
 def test_logprobs_are_those_of_a_full_forward_pass(policy, family, attention):
     engine = policy(family, attention=attention)
     requests = make_requests(6) + make_requests(3, seed=1, temperature=0.6, candidates=(3,))
-    completions = engine.generate_now(requests)
+    completions = engine.engine.generate_now(requests)
     assert [len(group) for group in completions] == [r.num_candidates for r in requests]
-    assert largest_error(engine.model, requests, completions) < 1e-4
+    assert largest_error(engine.loaded.model, requests, completions) < 1e-4
 
 
 def test_the_parity_test_would_notice_wrong_weights(policy):
     engine = policy()
     requests = make_requests(4)
-    completions = engine.generate_now(requests)
-    other = policy("llama").model
+    completions = engine.engine.generate_now(requests)
+    other = policy("llama").loaded.model
     assert largest_error(other, requests, completions) > 1
 
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_shared_prefix_and_expanded_decoding_give_the_same_tokens(policy, family):
     requests = make_requests(8)
-    shared = policy(family).generate_now(requests)
-    expanded = policy(family, attention="expanded").generate_now(requests)
+    shared = policy(family).engine.generate_now(requests)
+    expanded = policy(family, attention="expanded").engine.generate_now(requests)
     assert tokens(shared) == tokens(expanded)
     assert len({c.token_ids for group in shared for c in group}) > 5
 
@@ -143,23 +147,23 @@ def test_shared_prefix_and_expanded_decoding_give_the_same_tokens(policy, family
 def test_greedy_is_what_generate_of_transformers_gives(policy, family):
     engine = policy(family)
     requests = make_requests(4, candidates=(1,), temperature=0, max_completion_tokens=20)
-    for request, group in zip(requests, engine.generate_now(requests), strict=True):
+    for request, group in zip(requests, engine.engine.generate_now(requests), strict=True):
         ids = torch.tensor([request.prompt_ids])
-        output = engine.model.generate(
+        output = engine.loaded.model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=20,
             pad_token_id=0,
         )  # fmt: skip
         assert output[0, ids.shape[1] :].tolist() == list(group[0].token_ids)
-        assert engine.model.config._attn_implementation == "pettingllms_layout"
+        assert engine.loaded.model.config._attn_implementation == "pettingllms_layout"
 
 
 @pytest.mark.parametrize("attention", ["shared_prefix", "expanded"])
 def test_a_request_gives_the_same_tokens_alone_and_in_any_batch(policy, attention):
     requests = make_requests(9, candidates=(1, 4), max_completion_tokens=15)
-    together = policy(attention=attention).generate_now(requests)
-    alone = [policy(attention=attention).generate_now([request])[0] for request in requests]
-    backwards = policy(attention=attention).generate_now(requests[::-1])[::-1]
-    small = policy(attention=attention, tokens_per_batch=150).generate_now(requests)
+    together = policy(attention=attention).engine.generate_now(requests)
+    alone = [policy(attention=attention).engine.generate_now([request])[0] for request in requests]
+    backwards = policy(attention=attention).engine.generate_now(requests[::-1])[::-1]
+    small = policy(attention=attention, tokens_per_batch=150).engine.generate_now(requests)
     assert tokens(together) == tokens(alone) == tokens(backwards) == tokens(small)
 
 
@@ -176,10 +180,10 @@ def test_requests_join_while_others_are_being_written(policy, family, monkeypatc
     short = make_requests(12, candidates=(2,), max_completion_tokens=3)
     long = make_requests(1, seed=8, lengths=(2, 2), candidates=(2,), max_completion_tokens=45)
     requests = long + short
-    completions = policy(family, tokens_per_batch=200).generate_now(requests)
+    completions = policy(family, tokens_per_batch=200).engine.generate_now(requests)
     assert any(joined), "no request joined a running batch: the test shows nothing"
-    assert largest_error(policy(family).model, requests, completions) < 1e-4
-    assert tokens(completions) == tokens(policy(family).generate_now(requests))
+    assert largest_error(policy(family).loaded.model, requests, completions) < 1e-4
+    assert tokens(completions) == tokens(policy(family).engine.generate_now(requests))
 
 
 @pytest.mark.parametrize("attention", ["shared_prefix", "expanded"])
@@ -193,7 +197,7 @@ def test_no_more_is_held_at_once_than_the_token_budget(policy, attention, monkey
 
     monkeypatch.setattr(decoding._Batch, "_compact", spy)
     requests = make_requests(30, candidates=(2, 3), max_completion_tokens=10)
-    policy(attention=attention, tokens_per_batch=160).generate_now(requests)
+    policy(attention=attention, tokens_per_batch=160).engine.generate_now(requests)
     assert 100 < max(held) <= 160
 
 
@@ -208,18 +212,18 @@ def test_equal_prompts_are_computed_once(policy, monkeypatch):
     monkeypatch.setattr(DecodeLayout, "add", spy)
     first, second = make_requests(2, candidates=(2,))
     again = dataclasses.replace(first, seed=99, num_candidates=3)
-    completions = policy().generate_now([first, second, again])
+    completions = policy().engine.generate_now([first, second, again])
     assert prefilled == [(2, [5, 2])] or prefilled == [(2, [2, 5])]
-    alone = [policy().generate_now([request])[0] for request in (first, second, again)]
+    alone = [policy().engine.generate_now([request])[0] for request in (first, second, again)]
     assert tokens(completions) == tokens(alone)
 
 
 def test_sampled_first_tokens_follow_the_softmax(policy):
     engine = policy("llama")
     request = make_requests(1, candidates=(4000,), max_completion_tokens=1)[0]
-    group = engine.generate_now([request])[0]
+    group = engine.engine.generate_now([request])[0]
     with torch.no_grad():
-        logits = engine.model(torch.tensor([request.prompt_ids])).logits[0, -1]
+        logits = engine.loaded.model(torch.tensor([request.prompt_ids])).logits[0, -1]
     probabilities = logits.softmax(-1)
     counts = torch.bincount(torch.tensor([c.token_ids[0] for c in group]), minlength=V)
     deviation = (probabilities * (1 - probabilities) / 4000).sqrt()
@@ -232,7 +236,7 @@ def test_seeds_decide_the_tokens(policy):
     other = GenerateRequest(
         prompt_ids=request.prompt_ids, num_candidates=4, sampling=request.sampling, seed=1
     )
-    first, second, third = policy().generate_now([request, request, other])
+    first, second, third = policy().engine.generate_now([request, request, other])
     assert tokens([first]) == tokens([second])
     assert tokens([first]) != tokens([third])
     assert len({c.token_ids for c in first}) > 1
@@ -249,11 +253,11 @@ def biased(policy, token, amount=50.0):
         model.transformer.ln_f.weight.zero_()
         model.lm_head.weight.zero_()
         model.lm_head.weight[token] = amount
-    return TransformersPolicy(model, TOKENIZER, engine=EngineConfig())
+    return TransformersPolicy(LoadedModel(model, TOKENIZER), engine=EngineConfig())
 
 
 def test_an_end_token_first_is_a_completion_of_one_token(policy):
-    completions = biased(policy, EOS).generate_now(make_requests(3))
+    completions = biased(policy, EOS).engine.generate_now(make_requests(3))
     for completion in (c for group in completions for c in group):
         assert completion.token_ids == (EOS,)
         assert completion.text == ""
@@ -264,7 +268,9 @@ def test_an_end_token_first_is_a_completion_of_one_token(policy):
 def test_the_length_limit_ends_a_completion(policy):
     letter = TOKENIZER.convert_tokens_to_ids("a")
     requests = make_requests(2, max_completion_tokens=1) + make_requests(2, max_completion_tokens=7)
-    for request, group in zip(requests, biased(policy, letter).generate_now(requests), strict=True):
+    for request, group in zip(
+        requests, biased(policy, letter).engine.generate_now(requests), strict=True
+    ):
         limit = request.sampling.max_completion_tokens
         assert all(c.token_ids == (letter,) * limit for c in group)
         assert all(c.text == "a" * limit and c.finish_reason == "length" for c in group)
@@ -273,7 +279,7 @@ def test_the_length_limit_ends_a_completion(policy):
 def test_stop_texts_end_a_completion_and_are_cut_from_its_text(policy):
     letter = TOKENIZER.convert_tokens_to_ids("a")
     request = make_requests(1, stop=("never", "aaa"))[0]
-    for completion in biased(policy, letter).generate_now([request])[0]:
+    for completion in biased(policy, letter).engine.generate_now([request])[0]:
         assert completion.token_ids == (letter,) * 3
         assert completion.text == ""
         assert completion.finish_reason == "stop"
@@ -281,7 +287,7 @@ def test_stop_texts_end_a_completion_and_are_cut_from_its_text(policy):
 
 def test_sampled_stop_texts_never_stay_in_the_text(policy):
     requests = make_requests(20, candidates=(8,), stop=("e", "th"), max_completion_tokens=30)
-    completions = [c for group in policy().generate_now(requests) for c in group]
+    completions = [c for group in policy().engine.generate_now(requests) for c in group]
     assert any("e" in TOKENIZER.decode(c.token_ids) for c in completions)
     for completion in completions:
         assert "e" not in completion.text
@@ -303,7 +309,9 @@ def test_a_completion_may_fill_the_context_to_the_last_token(policy):
         )
         for prompt, limit in zip(prompts, (20, 60), strict=True)
     ]
-    lengths = [[len(c.token_ids) for c in g] for g in biased(policy, letter).generate_now(requests)]
+    lengths = [
+        [len(c.token_ids) for c in g] for g in biased(policy, letter).engine.generate_now(requests)
+    ]
     assert lengths == [[20] * 6, [60] * 6]
 
 
@@ -325,50 +333,46 @@ def request_with(**changes):
 )
 def test_impossible_requests_are_refused_before_anything_is_computed(policy, changes, message):
     with pytest.raises(InvalidArgument, match=message):
-        policy().generate_now([request_with(), request_with(**changes)])
+        policy().engine.generate_now([request_with(), request_with(**changes)])
 
 
 def test_no_requests_give_no_completions(policy):
-    assert policy().generate_now([]) == []
+    assert policy().engine.generate_now([]) == []
 
 
 def test_broken_weights_are_an_error_and_not_a_completion(policy):
     engine = biased(policy, EOS)
     with torch.no_grad():
-        engine.model.lm_head.weight[7] = torch.nan
+        engine.loaded.model.lm_head.weight[7] = torch.nan
     with pytest.raises(GenerationError, match="NaN"):
-        engine.generate_now([request_with()])
+        engine.engine.generate_now([request_with()])
 
 
-def test_models_whose_scores_are_changed_are_refused_unless_expanded():
+def test_models_whose_scores_are_changed_share_no_prompts(caplog):
     config = Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=8)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config)
     requests = make_requests(3)
-    shared = TransformersPolicy(model, TOKENIZER, engine=EngineConfig())
-    with pytest.raises(InvalidArgument, match=r"softcap.*expanded"):
-        shared.generate_now(requests)
-    plain = TransformersPolicy(
-        AutoModelForCausalLM.from_config(config),
-        TOKENIZER,
-        engine=EngineConfig(attention="expanded"),
-    )
-    completions = plain.generate_now(requests)
-    assert largest_error(plain.model, requests, completions) < 1e-4
+    own_attention = model.config._attn_implementation
+    plain = TransformersPolicy(LoadedModel(model, TOKENIZER), engine=EngineConfig())
+    assert re.search(r"neither shared nor packed.*its attention has soft-capped", caplog.text)
+    assert model.config._attn_implementation == own_attention
+    completions = plain.engine.generate_now(requests)
+    assert largest_error(plain.loaded.model, requests, completions) < 1e-4
 
 
 def test_encode_writes_the_prompt_of_the_chat_template(policy):
     messages = [{"role": "system", "content": "ab"}, {"role": "user", "content": "c"}]
-    assert TOKENIZER.decode(policy().encode(messages)) == "ab\n\nc<bos>"
+    assert TOKENIZER.decode(policy().chat.encode(messages)) == "ab\n\nc<bos>"
     bare = build_tokenizer(CHARACTERS)
     bare.chat_template = None
-    engine = TransformersPolicy(policy().model, bare, engine=EngineConfig())
+    engine = TransformersPolicy(LoadedModel(policy().loaded.model, bare), engine=EngineConfig())
     with pytest.raises(InvalidArgument, match="chat template"):
-        engine.encode(messages)
+        engine.chat.encode(messages)
 
 
 def test_bfloat16_arithmetic_stays_close(policy):
     requests = make_requests(4)
-    completions = policy(precision="bfloat16").generate_now(requests)
-    assert largest_error(policy().model, requests, completions) < 0.5
+    completions = policy(precision="bfloat16").engine.generate_now(requests)
+    assert largest_error(policy().loaded.model, requests, completions) < 0.5

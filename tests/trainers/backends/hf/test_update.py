@@ -13,6 +13,8 @@ from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.minibatch import weighted_groups
 from pettingllms_trainers.backends.hf import attention, packed
 from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.optimizer import PlainOptimizer
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updating import TrainingSettings, learning_rate
@@ -75,7 +77,9 @@ def make_policy(
         max_logprob_gap=max_logprob_gap,
     )
     engine = EngineConfig(precision=precision)
-    return TransformersPolicy(make_model(family), TOKENIZER, engine=engine, training=settings)
+    return TransformersPolicy(
+        LoadedModel(make_model(family), TOKENIZER), engine=engine, training=settings
+    )
 
 
 def sample_groups(policy, count=6, seed=0, temperature=1.0):
@@ -98,12 +102,12 @@ def sample_groups(policy, count=6, seed=0, temperature=1.0):
             ),
             temperature=temperature,
         )
-        for request, completions in zip(requests, policy.generate_now(requests), strict=True)
+        for request, completions in zip(requests, policy.engine.generate_now(requests), strict=True)
     ]
 
 
 def weights_of(policy):
-    return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
+    return torch.cat([p.detach().flatten() for p in policy.loaded.model.parameters()])
 
 
 def flat(scores):
@@ -112,9 +116,9 @@ def flat(scores):
 
 def gradient_of(model, groups, **optimizer):
     """Return the gradient of the mean log-likelihood, by the way the update computes it."""
-    learner = Learner(model, OptimizerConfig(**optimizer), "float32")
+    learner = Learner.plain(model, OptimizerConfig(**optimizer), "float32")
     seen = {}
-    learner.optimizer.step = lambda: seen.update(
+    learner.optimizer._adamw.step = lambda: seen.update(
         {name: p.grad.clone() for name, p in model.named_parameters()}
     )
     learner.step(
@@ -139,7 +143,7 @@ def test_trainer_and_engine_logprobs_agree(family, packing, temperature):
     policy = make_policy(family, packing=packing)
     groups = sample_groups(policy, temperature=temperature)
     engine = [value for g in groups for c in g.completions for value in c.logprobs]
-    assert (flat(policy.score(groups)) - torch.tensor(engine)).abs().max() < 1e-4
+    assert (flat(policy.updater.score(groups)) - torch.tensor(engine)).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("family", CONFIGS)
@@ -147,8 +151,8 @@ def test_trainer_and_engine_logprobs_agree(family, packing, temperature):
 def test_packed_and_unpacked_gradients_agree(family):
     policy = make_policy(family)
     groups = sample_groups(policy)
-    together = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
-    apart = gradient_of(policy.model, groups, packing=False, max_grad_norm=1e9)
+    together = gradient_of(policy.loaded.model, groups, packing=True, max_grad_norm=1e9)
+    apart = gradient_of(policy.loaded.model, groups, packing=False, max_grad_norm=1e9)
     torch.testing.assert_close(together, apart, rtol=1e-3, atol=1e-5)
     assert together.abs().max() > 0.1
 
@@ -156,9 +160,9 @@ def test_packed_and_unpacked_gradients_agree(family):
 def test_repeated_key_heads_as_on_a_gpu_give_the_same_gradient(monkeypatch):
     policy = make_policy()
     groups = sample_groups(policy)
-    shared = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
+    shared = gradient_of(policy.loaded.model, groups, packing=True, max_grad_norm=1e9)
     monkeypatch.setattr(attention, "_needs_equal_heads", lambda query, mask: True)
-    repeated = gradient_of(policy.model, groups, packing=True, max_grad_norm=1e9)
+    repeated = gradient_of(policy.loaded.model, groups, packing=True, max_grad_norm=1e9)
     torch.testing.assert_close(shared, repeated, rtol=1e-3, atol=1e-5)
 
 
@@ -168,11 +172,11 @@ def test_the_gradient_does_not_depend_on_the_cut(packing):
     policy = make_policy()
     groups = sample_groups(policy)
     options = {"packing": packing, "max_grad_norm": 1e9}
-    whole = gradient_of(policy.model, groups, tokens_per_microbatch=10**6, **options)
+    whole = gradient_of(policy.loaded.model, groups, tokens_per_microbatch=10**6, **options)
     for size in (1, 50, 200):
-        cut = gradient_of(policy.model, groups, tokens_per_microbatch=size, **options)
+        cut = gradient_of(policy.loaded.model, groups, tokens_per_microbatch=size, **options)
         torch.testing.assert_close(cut, whole, rtol=1e-3, atol=1e-5)
-    checkpointed = gradient_of(policy.model, groups, gradient_checkpointing=True, **options)
+    checkpointed = gradient_of(policy.loaded.model, groups, gradient_checkpointing=True, **options)
     torch.testing.assert_close(checkpointed, whole, rtol=1e-3, atol=1e-5)
 
 
@@ -181,27 +185,27 @@ def test_padding_never_counts():
     policy = make_policy(packing=False, tokens_per_microbatch=10**6)
     short, long = sample_groups(policy, 2)
     long = replace(long, prompt_ids=long.prompt_ids * 3)
-    alone = flat(policy.score([short]))
-    together = flat(policy.score([short, long]))[: len(alone)]
+    alone = flat(policy.updater.score([short]))
+    together = flat(policy.updater.score([short, long]))[: len(alone)]
     torch.testing.assert_close(alone, together, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("old_logprobs", ["engine", "recompute"])
 def test_the_first_ratio_is_one(old_logprobs):
     policy = make_policy(loss={"old_logprobs": old_logprobs})
-    stats = policy.update(sample_groups(policy))
+    stats = policy.updater.update(sample_groups(policy))
     assert stats.first_ratio_error < 1e-4
     assert stats.ratio_mean == pytest.approx(1, abs=1e-4)
     assert stats.clip_fraction == 0
-    second = policy.update(sample_groups(policy, seed=1))
+    second = policy.updater.update(sample_groups(policy, seed=1))
     assert second.first_ratio_error < 1e-4
 
 
 def test_ratios_of_old_samples_are_not_one():
     policy = make_policy()
     groups = sample_groups(policy)
-    policy.update(groups)
-    stats = policy.update(groups)
+    policy.updater.update(groups)
+    stats = policy.updater.update(groups)
     assert stats.first_ratio_error > 0.05
     assert stats.clip_fraction > 0
     assert stats.approx_kl > 0
@@ -210,9 +214,9 @@ def test_ratios_of_old_samples_are_not_one():
 def test_the_update_makes_good_completions_more_likely():
     policy = make_policy(num_epochs=2, groups_per_minibatch=3)
     groups = sample_groups(policy)
-    before = flat(policy.score(groups))
-    stats = policy.update(groups)
-    after = flat(policy.score(groups))
+    before = flat(policy.updater.score(groups))
+    stats = policy.updater.update(groups)
+    after = flat(policy.updater.score(groups))
     advantages = torch.tensor(
         [c.advantage for g in groups for c in g.completions for _ in c.token_ids]
     )
@@ -235,7 +239,7 @@ def test_mini_batches_are_of_even_size(monkeypatch):
         return step(self, groups, *arguments)
 
     monkeypatch.setattr(Learner, "step", recorded)
-    policy.update(sample_groups(policy, count=7))
+    policy.updater.update(sample_groups(policy, count=7))
     assert sizes == [3, 2, 2]
 
 
@@ -243,7 +247,7 @@ def test_the_order_of_groups_is_decided_by_the_seed():
     weights = []
     for _ in range(2):
         policy = make_policy(groups_per_minibatch=2)
-        policy.update(sample_groups(policy))
+        policy.updater.update(sample_groups(policy))
         weights.append(weights_of(policy))
     assert torch.equal(*weights)
 
@@ -251,11 +255,11 @@ def test_the_order_of_groups_is_decided_by_the_seed():
 def test_no_groups_is_a_skipped_update():
     policy = make_policy(num_warmup_steps=4)
     before = weights_of(policy)
-    stats = policy.update([])
+    stats = policy.updater.update([])
     assert stats.num_groups == 0
     assert stats.skipped
     assert torch.equal(before, weights_of(policy))
-    assert policy.update(sample_groups(policy)).learning_rate == pytest.approx(0.5e-2)
+    assert policy.updater.update(sample_groups(policy)).learning_rate == pytest.approx(0.5e-2)
 
 
 def test_the_schedule_warms_up_and_decays_linearly():
@@ -273,7 +277,7 @@ def test_the_schedule_warms_up_and_decays_linearly():
 def test_the_gradient_is_clipped():
     groups = sample_groups(make_policy())
     policy = make_policy()
-    gradient = gradient_of(policy.model, groups, max_grad_norm=0.01)
+    gradient = gradient_of(policy.loaded.model, groups, max_grad_norm=0.01)
     assert gradient.norm() == pytest.approx(0.01, rel=1e-3)
 
 
@@ -281,10 +285,10 @@ def test_a_gradient_that_is_not_finite_changes_nothing():
     policy = make_policy()
     groups = sample_groups(policy)
     with torch.no_grad():
-        policy.model.model.norm.weight[0] = torch.inf
+        policy.loaded.model.model.norm.weight[0] = torch.inf
     before = weights_of(policy)
     with pytest.raises(UpdateError, match=r"finite.*learning rate"):
-        policy.update(groups)
+        policy.updater.update(groups)
     assert torch.equal(before, weights_of(policy))
 
 
@@ -301,9 +305,9 @@ def test_memory_that_does_not_suffice_is_told_and_changes_nothing(monkeypatch):
         part.backward()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "_backward", backward)
+        patch.setattr(PlainOptimizer, "backward", backward)
         with pytest.raises(UpdateError) as caught:
-            policy.update(groups)
+            policy.updater.update(groups)
     for part in (
         "memory does not suffice (CUDA out of memory. Tried to allocate 2 GiB)",
         "optimizer.tokens_per_microbatch (now 200)",
@@ -311,7 +315,7 @@ def test_memory_that_does_not_suffice_is_told_and_changes_nothing(monkeypatch):
     ):
         assert part in str(caught.value)
     assert torch.equal(before, weights_of(policy))
-    stats, expected = policy.update(groups), make_policy().update(groups)
+    stats, expected = policy.updater.update(groups), make_policy().updater.update(groups)
     assert stats.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
 
 
@@ -329,30 +333,32 @@ def test_an_engine_with_other_weights_is_found_before_anything_is_learnt():
         for group in groups
     ]
     with pytest.raises(UpdateError, match=r"1\.5 nats.*engine\.max_logprob_gap"):
-        policy.update(shifted)
+        policy.updater.update(shifted)
     assert torch.equal(before, weights_of(policy))
-    assert policy.update(groups).num_groups == len(groups)
+    assert policy.updater.update(groups).num_groups == len(groups)
 
 
 def test_bad_groups_are_refused():
     policy = make_policy()
     group = sample_groups(policy, 1)[0]
     with pytest.raises(InvalidArgument, match="temperature"):
-        policy.update([replace(group, temperature=0.0)])
+        policy.updater.update([replace(group, temperature=0.0)])
 
 
 def test_kl_to_the_start_grows_from_zero_and_holds_the_policy_back():
     free, held = make_policy(), make_policy(loss={"kl_coefficient": 50.0})
     groups = sample_groups(free)
-    start = flat(free.score(groups))
-    first = held.update(groups)
+    start = flat(free.updater.score(groups))
+    first = held.updater.update(groups)
     assert first.kl == pytest.approx(0, abs=1e-6)
-    free.update(groups)
+    free.updater.update(groups)
     for policy in (free, held):
         for _ in range(4):
-            stats = policy.update(groups)
+            stats = policy.updater.update(groups)
     assert stats.kl > 0
-    moved = [(flat(policy.score(groups)) - start).square().mean() for policy in (free, held)]
+    moved = [
+        (flat(policy.updater.score(groups)) - start).square().mean() for policy in (free, held)
+    ]
     assert moved[1] < moved[0] / 2
 
 
@@ -368,8 +374,8 @@ def test_recomputed_logprobs_with_a_capped_importance_weight():
         )
         for group in groups
     ]
-    plain = make_policy(loss={"old_logprobs": "recompute"}).update(groups)
-    stats = policy.update(shifted)
+    plain = make_policy(loss={"old_logprobs": "recompute"}).updater.update(groups)
+    stats = policy.updater.update(shifted)
     assert stats.first_ratio_error < 1e-4
     assert stats.policy_loss == pytest.approx(2 * plain.policy_loss, rel=1e-3)
 
@@ -379,45 +385,42 @@ def test_resume_is_bit_exact(tmp_path, loss):
     options = {"loss": loss, "groups_per_minibatch": 2, "num_epochs": 2, "final_fraction": 0.1}
     straight = make_policy(**options)
     for step in range(2):
-        straight.update(sample_groups(straight, seed=step))
-    straight.save_state(tmp_path)
-    expected = [straight.update(sample_groups(straight, seed=step)) for step in (2, 3)]
+        straight.updater.update(sample_groups(straight, seed=step))
+    straight.updater.save_state(tmp_path)
+    expected = [straight.updater.update(sample_groups(straight, seed=step)) for step in (2, 3)]
     again = make_policy(**options)
-    again.load_state(tmp_path)
-    assert [again.update(sample_groups(again, seed=step)) for step in (2, 3)] == expected
+    again.updater.load_state(tmp_path)
+    assert [again.updater.update(sample_groups(again, seed=step)) for step in (2, 3)] == expected
     assert torch.equal(weights_of(straight), weights_of(again))
 
 
 def test_a_state_of_another_model_is_refused_and_changes_nothing(tmp_path):
     policy = make_policy()
-    make_policy("llama").save_state(tmp_path)
+    make_policy("llama").updater.save_state(tmp_path)
     before = weights_of(policy)
     with pytest.raises(CheckpointError, match=r"weights differ.*k_norm"):
-        policy.load_state(tmp_path)
+        policy.updater.load_state(tmp_path)
     assert torch.equal(before, weights_of(policy))
 
 
 def test_a_saved_policy_is_loaded_by_transformers(tmp_path):
     policy = make_policy()
     groups = sample_groups(policy)
-    policy.update(groups)
-    policy.save_pretrained(tmp_path)
+    policy.updater.update(groups)
+    policy.exporter.save_pretrained(tmp_path)
     loaded = TransformersPolicy.from_pretrained(tmp_path, engine=EngineConfig())
     plain = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert torch.equal(weights_of(policy), weights_of(loaded))
     assert plain.config._attn_implementation == "sdpa"
-    assert loaded.encode([{"role": "user", "content": "hi"}])
-    assert not loaded.is_trainable
-    with pytest.raises(InvalidArgument, match="frozen"):
-        loaded.update(groups)
+    assert loaded.chat.encode([{"role": "user", "content": "hi"}])
+    assert loaded.updater is None
 
 
 def test_dropout_is_off_while_learning_and_kept_in_the_saved_configuration(tmp_path):
     config = LlamaConfig(**SIZES, attention_dropout=0.5)
     model = AutoModelForCausalLM.from_config(config)
     policy = TransformersPolicy(
-        model,
-        TOKENIZER,
+        LoadedModel(model, TOKENIZER),
         engine=EngineConfig(),
         training=TrainingSettings(
             loss=LossConfig(),
@@ -427,33 +430,33 @@ def test_dropout_is_off_while_learning_and_kept_in_the_saved_configuration(tmp_p
             seed=0,
         ),
     )
-    assert policy.update(sample_groups(policy)).first_ratio_error < 1e-4
-    policy.save_pretrained(tmp_path)
+    assert policy.updater.update(sample_groups(policy)).first_ratio_error < 1e-4
+    policy.exporter.save_pretrained(tmp_path)
     assert AutoModelForCausalLM.from_pretrained(tmp_path).config.attention_dropout == 0.5
 
 
 def test_bfloat16_arithmetic_learns_with_float32_weights():
     policy = make_policy(precision="bfloat16")
     groups = sample_groups(policy)
-    stats = policy.update(groups)
+    stats = policy.updater.update(groups)
     assert stats.first_ratio_error < 0.5
-    assert policy.model.dtype == torch.float32
+    assert policy.loaded.model.dtype == torch.float32
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_same_on_a_gpu(precision, tmp_path):
-    make_policy().save_pretrained(tmp_path)
+    make_policy().exporter.save_pretrained(tmp_path)
     policy = TransformersPolicy.from_pretrained(
         tmp_path,
         engine=EngineConfig(precision=precision),
-        training=make_policy().training,
+        training=make_policy().updater._settings,
         device="cuda",
     )
-    stats = policy.update(sample_groups(policy))
+    stats = policy.updater.update(sample_groups(policy))
     assert stats.first_ratio_error < (1e-3 if precision == "float32" else 0.5)
-    assert policy.update(sample_groups(policy, seed=1)).num_optimizer_steps == 1
+    assert policy.updater.update(sample_groups(policy, seed=1)).num_optimizer_steps == 1
     again = make_policy()
-    policy.save_state(tmp_path)
-    again.load_state(tmp_path)
+    policy.updater.save_state(tmp_path)
+    again.updater.load_state(tmp_path)

@@ -117,7 +117,7 @@ def test_a_lost_policy_ends_the_run_which_can_be_resumed(run, whole, tmp_path, m
         code, _, err = run()
     assert code == 1
     assert "WorkerLost: a worker of the policy" in err
-    assert "Go on from the newest checkpoint with --resume" in err
+    assert "Continue from the newest checkpoint with --resume" in err
     assert "Traceback" not in err
     code, _, err = run("--resume")
     assert code == 0, err

@@ -29,8 +29,8 @@ def load_policy(directory):
 
 
 def start(directory, policy, **arguments):
-    arguments = {"stop_ids": policy.stop_ids, "config": CONFIG} | arguments
-    return VLLMEngine(directory, policy.tokenizer, **arguments)
+    arguments = {"stop_ids": policy.loaded.stop_ids, "config": CONFIG} | arguments
+    return VLLMEngine(directory, policy.loaded.tokenizer, **arguments)
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,10 @@ def policy(model_directory):
 @pytest.fixture(scope="module")
 def engine(policy, model_directory):
     """An engine that started with random weights and was given the trainer's."""
-    engine = start(model_directory(0), policy, has_weights=False)
+    engine = start(model_directory(0), policy)
     with pytest.raises(GenerationError, match="load_weights"):
         engine.generate_now([])
-    engine.load_weights(policy.named_weights())
+    engine.load_weights(policy.exporter.named_weights())
     return engine
 
 
@@ -57,9 +57,9 @@ def token_ids(completions):
 def test_logprobs_are_those_of_the_trainer(engine, policy, make_requests, largest_gap, temperature):
     requests = make_requests(8, temperature=temperature)
     completions = engine.generate_now(requests)
-    assert largest_gap(policy.model, requests, completions) < 1e-4
+    assert largest_gap(policy.loaded.model, requests, completions) < 1e-4
     if temperature == 0:
-        assert token_ids(completions) == token_ids(policy.generate_now(requests))
+        assert token_ids(completions) == token_ids(policy.engine.generate_now(requests))
 
 
 def test_new_weights_are_used_at_once_and_only_they(
@@ -70,10 +70,10 @@ def test_new_weights_are_used_at_once_and_only_they(
     requests = make_requests(6, seed=3, lengths=(60, 100))
     engine.generate_now(requests)
     for new, old in ((other, policy), (policy, other)) * 2:
-        engine.load_weights(new.named_weights())
+        engine.load_weights(new.exporter.named_weights())
         completions = engine.generate_now(requests)
-        assert largest_gap(new.model, requests, completions) < 1e-4
-        assert largest_gap(old.model, requests, completions) > 1
+        assert largest_gap(new.loaded.model, requests, completions) < 1e-4
+        assert largest_gap(old.loaded.model, requests, completions) > 1
 
 
 def test_a_request_gives_the_same_alone_and_among_others(engine, make_requests):
@@ -109,7 +109,7 @@ def test_settings_hold_for_each_request(engine, policy):
     for group, sampling in zip(found, settings, strict=True):
         for completion in group:
             length = len(completion.token_ids)
-            is_stopped = completion.token_ids[-1] in policy.stop_ids
+            is_stopped = completion.token_ids[-1] in policy.loaded.stop_ids
             assert length <= sampling.max_completion_tokens
             assert completion.finish_reason == ("stop" if is_stopped else "length")
             assert is_stopped or length == sampling.max_completion_tokens
@@ -124,9 +124,9 @@ def test_end_tokens_are_kept_and_not_in_the_text(engine, policy, make_requests):
     ]
     assert stopped
     for completion in stopped:
-        assert completion.token_ids[-1] in policy.stop_ids
-        assert not set(completion.token_ids[:-1]) & policy.stop_ids
-        assert completion.text == policy.tokenizer.decode(
+        assert completion.token_ids[-1] in policy.loaded.stop_ids
+        assert not set(completion.token_ids[:-1]) & policy.loaded.stop_ids
+        assert completion.text == policy.loaded.tokenizer.decode(
             completion.token_ids, skip_special_tokens=True
         )
 
@@ -145,7 +145,7 @@ def test_stop_texts_end_completions(engine, policy, make_requests):
             if any(stop in whole.text for stop in stops):
                 num_cut += 1
                 assert part.finish_reason == "stop"
-                text = policy.tokenizer.decode(part.token_ids, skip_special_tokens=True)
+                text = policy.loaded.tokenizer.decode(part.token_ids, skip_special_tokens=True)
                 assert any(text == part.text + stop for stop in stops)
             else:
                 assert (part.token_ids, part.text) == (whole.token_ids, whole.text)
@@ -184,7 +184,7 @@ def test_requests_that_cannot_be_answered_are_refused(engine, make_requests, req
 
 def test_weights_of_another_model_are_refused(model_directory, policy):
     engine = start(model_directory(0), policy)
-    wrong = [(name, torch.zeros(3)) for name, _ in policy.named_weights()]
+    wrong = [(name, torch.zeros(3)) for name, _ in policy.exporter.named_weights()]
     with pytest.raises(GenerationError, match="load_weights failed"):
         engine.load_weights(iter(wrong))
     assert engine.needs_weights
@@ -223,6 +223,7 @@ def test_memory_is_given_back_while_policies_are_updated(
 ):
     """The weights come back first, then the cache: both at once might not fit beside the update."""
     engine = start(model_directory(0), policy)
+    engine.load_weights(policy.exporter.named_weights())
     llm = SleepingLLM(engine._llm)
     engine.release()
     assert not engine.needs_weights, "sleep is not wanted"
@@ -233,7 +234,7 @@ def test_memory_is_given_back_while_policies_are_updated(
     assert llm.calls == ["sleep 2"]
     with pytest.raises(GenerationError, match="while it sleeps"):
         engine.generate_now(make_requests(1))
-    engine.load_weights(policy.named_weights())
+    engine.load_weights(policy.exporter.named_weights())
     assert llm.calls[1:] == [
         "wake up weights", "collective_rpc", "wake up kv_cache", "reset_prefix_cache"
     ]  # fmt: skip
@@ -252,7 +253,7 @@ def adapters(model_directory, tmp_path_factory):
         )
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            model = peft.get_peft_model(load_policy(model_directory(0)).model, settings)
+            model = peft.get_peft_model(load_policy(model_directory(0)).loaded.model, settings)
             for name, parameter in model.named_parameters():
                 if "lora_" in name:
                     torch.nn.init.normal_(parameter, std=0.2)
@@ -267,6 +268,7 @@ def test_every_request_has_its_own_adapter(
 ):
     """Rows with and without adapter in one batch; an adapter and the base change in place."""
     engine = start(model_directory(0), policy, max_adapters=2, max_adapter_rank=8)
+    engine.load_weights(policy.exporter.named_weights())
     made = [adapters(seed) for seed in (1, 2, 3)]
     engine.load_adapter("tool", made[0][0])
     engine.load_adapter("planner", made[1][0])
@@ -280,7 +282,7 @@ def test_every_request_has_its_own_adapter(
             for name, request, group in zip(names, requests, completions, strict=True)
         ]
 
-    models = {None: policy.model, "tool": made[0][1], "planner": made[1][1]}
+    models = {None: policy.loaded.model, "tool": made[0][1], "planner": made[1][1]}
     swapped = models | {"tool": made[1][1], "planner": made[0][1]}
     assert max(gaps(models)) < 1e-4
     assert min(gap for gap, name in zip(gaps(swapped), names, strict=True) if name) > 0.1
@@ -291,7 +293,7 @@ def test_every_request_has_its_own_adapter(
     llm = SleepingLLM(engine._llm)
     engine._llm, engine._can_sleep = llm, True
     engine.release()
-    engine.load_weights(policy.named_weights())
+    engine.load_weights(policy.exporter.named_weights())
     assert llm.calls.count("llm_engine") == 2
     assert max(gaps(models | {"tool": made[2][1]})) < 1e-4
     with pytest.raises(InvalidArgument, match="one of 2 adapters"):

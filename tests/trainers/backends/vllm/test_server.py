@@ -112,8 +112,8 @@ def connect(servers, policy):
     def make(chosen=servers, **settings):
         return VLLMServerEngine(
             [server.url for server in chosen],
-            policy.tokenizer,
-            stop_ids=policy.stop_ids,
+            policy.loaded.tokenizer,
+            stop_ids=policy.loaded.stop_ids,
             config=VLLMServerConfig(**settings),
         )
 
@@ -150,13 +150,13 @@ def test_new_weights_reach_all_servers(
     engine = connect()
     other = TransformersPolicy.from_pretrained(model_directory(1), engine=EngineConfig())
     requests = make_requests(8, seed=3, lengths=(60, 100), temperature=0.7)
-    assert largest_gap(policy.model, requests, generate(engine, requests)) > 1
+    assert largest_gap(policy.loaded.model, requests, generate(engine, requests)) > 1
     assert engine.needs_weights
     for new, old in ((policy, other), (other, policy), (policy, other)):
-        engine.load_weights(new.named_weights())
+        engine.load_weights(new.exporter.named_weights())
         completions = generate(engine, requests)
-        assert largest_gap(new.model, requests, completions) < 1e-4
-        assert largest_gap(old.model, requests, completions) > 1
+        assert largest_gap(new.loaded.model, requests, completions) < 1e-4
+        assert largest_gap(old.loaded.model, requests, completions) > 1
     assert not engine.needs_weights
     assert token_ids(generate(engine, requests)) == token_ids(completions), "by whichever server"
     cut = make_requests(8, seed=3, max_completion_tokens=40, stop=("a", "e"))
@@ -168,8 +168,8 @@ def test_weights_of_somebody_else_are_noticed(connect, policy, make_requests):
     """Two runs on one server: the first must not train on what the second's weights write."""
     ours, theirs = connect(), connect()
     requests = make_requests(4)
-    ours.load_weights(policy.named_weights())
-    theirs.load_weights(policy.named_weights())
+    ours.load_weights(policy.exporter.named_weights())
+    theirs.load_weights(policy.exporter.named_weights())
     with pytest.raises(GenerationError, match=r"no vLLM server is left .*its weights are"):
         generate(ours, requests)
     assert generate(theirs, requests)
@@ -179,14 +179,14 @@ def test_requests_name_an_adapter(connect, policy, model_directory, make_request
                                   tmp_path):  # fmt: skip
     peft = pytest.importorskip("peft", reason="the package peft is not installed")
     engine = connect()
-    engine.load_weights(policy.named_weights())
+    engine.load_weights(policy.exporter.named_weights())
     requests = make_requests(6, seed=23, lengths=(40, 60))
     for seed in (1, 2):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             base = TransformersPolicy.from_pretrained(model_directory(0), engine=EngineConfig())
             settings = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"])
-            model = peft.get_peft_model(base.model, settings)
+            model = peft.get_peft_model(base.loaded.model, settings)
             for name, parameter in model.named_parameters():
                 if "lora_" in name:
                     torch.nn.init.normal_(parameter, std=0.2)
@@ -195,8 +195,8 @@ def test_requests_name_an_adapter(connect, policy, model_directory, make_request
         names = ["tool", None] * 3
         completions = asyncio.run(engine.generate_with(requests, names))
         assert largest_gap(model, requests[::2], completions[::2]) < 1e-4
-        assert largest_gap(policy.model, requests[1::2], completions[1::2]) < 1e-4
-        assert largest_gap(policy.model, requests[::2], completions[::2]) > 0.1
+        assert largest_gap(policy.loaded.model, requests[1::2], completions[1::2]) < 1e-4
+        assert largest_gap(policy.loaded.model, requests[::2], completions[::2]) > 0.1
 
 
 def test_servers_drive_a_training_run(servers, model_directory, small_run_file, tmp_path):
@@ -243,12 +243,12 @@ def test_servers_that_hang_or_die_are_taken_out(
 ):
     """The second server is gone afterwards."""
     engine = connect(timeout_s=20)
-    engine.load_weights(policy.named_weights())
+    engine.load_weights(policy.exporter.named_weights())
     requests = make_requests(12, seed=31, max_completion_tokens=40)
     expected = token_ids(generate(engine, requests))
 
     engine = connect(timeout_s=4)
-    engine.load_weights(policy.named_weights())
+    engine.load_weights(policy.exporter.named_weights())
     servers[1].signal(signal.SIGSTOP)
     try:
         assert token_ids(generate(engine, requests)) == expected
@@ -258,7 +258,7 @@ def test_servers_that_hang_or_die_are_taken_out(
     assert engine.needs_weights
 
     engine = connect(timeout_s=20)  # it is awake again and comes back with new weights
-    engine.load_weights(policy.named_weights())
+    engine.load_weights(policy.exporter.named_weights())
     assert not engine.needs_weights
 
     async def kill_meanwhile():
@@ -269,9 +269,9 @@ def test_servers_that_hang_or_die_are_taken_out(
 
     completions = asyncio.run(kill_meanwhile())
     assert token_ids(completions) == expected
-    assert largest_gap(policy.model, requests, completions) < 1e-4
+    assert largest_gap(policy.loaded.model, requests, completions) < 1e-4
     assert engine.needs_weights
-    engine.load_weights(policy.named_weights())
+    engine.load_weights(policy.exporter.named_weights())
     assert token_ids(generate(engine, requests)) == expected
 
 
@@ -279,7 +279,7 @@ def test_weights_that_do_not_fit_take_servers_out(connect, servers, policy, make
     """Last: vLLM cannot be used after a load that failed half-way."""
     engine = connect(servers[:1])
     with pytest.raises(GenerationError, match=r"no vLLM server has taken .*collective_rpc"):
-        engine.load_weights((name, torch.zeros(3)) for name, _ in policy.named_weights())
+        engine.load_weights((name, torch.zeros(3)) for name, _ in policy.exporter.named_weights())
     with pytest.raises(GenerationError, match=r"no vLLM server is left .*Start them again"):
         generate(engine, make_requests(3))
     with pytest.raises(ConfigError, match=r"cannot be used .*Start it with: .*vllm serve"):

@@ -6,8 +6,12 @@ function registered here, so all other layers of the model work on exactly the N
 no padding. `PrefillLayout` and `DecodeLayout` generate, `PackedLayout` trains. Without a layout the
 function is PyTorch's scaled dot product attention, and the model is an ordinary one.
 
-Legend: N tokens, R rows, L row length, B prompts, C completions, P prompt length, T completion
-length, H query heads, J key-value heads, G = H / J, D head size.
+Why not a mask over padded rows: a group of K completions would hold its prompt K times, and a mask
+``[N, N]`` over one flat row costs memory quadratic in the tokens of a whole batch.
+
+Legend of shapes, here and in `layouts`, `packed`, `decoders` and `decoding`: N flat tokens, R rows,
+L row length, B prompts, P prompt length, C completions, K completions of a prompt, T completion
+length, V vocabulary, H query heads, J key-value heads, G = H / J, D head size.
 """
 
 from __future__ import annotations
@@ -23,12 +27,13 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from pettingllms.errors import InvalidArgument
+from pettingllms.errors import PettingLLMsError
 
 __all__ = [
     "ATTENTION",
     "Layout",
     "Ragged",
+    "UnsupportedModel",
     "causal_attention",
     "flat_forward",
     "grouped_attention",
@@ -40,7 +45,19 @@ __all__ = [
 ATTENTION = "pettingllms_layout"
 """Name of the attention function in the registry of `transformers`."""
 
+_CHANGES = {
+    "softcap": "soft-capped scores",
+    "s_aux": "sinks",
+    "position_bias": "a bias of positions",
+    "alibi": "a bias of positions",
+}
+"""What models pass to an attention function beside what layouts know."""
+
 _CONTEXT_DEPENDENT_ROPE = ("dynamic", "longrope")
+
+
+class UnsupportedModel(PettingLLMsError):
+    """Layouts would be wrong for a model; says why."""
 
 
 class Layout(Protocol):
@@ -73,11 +90,13 @@ class Ragged:
         self.num_rows, self.length, self.total = len(lengths), max(lengths), sum(lengths)
         self.is_regular = self.total == self.num_rows * self.length
         self.lengths = torch.tensor(lengths, device=device)
-        slots = torch.arange(self.length, device=device)
-        self.valid = slots < self.lengths[:, None]
+        slots = torch.arange(self.length, device=device)  # [L]
+        self.valid = slots < self.lengths[:, None]  # [R, L]
         """``[R, L]``: which slots hold an item."""
-        self._slots = self.valid.flatten().nonzero().squeeze(1)
-        starts = self.lengths.cumsum(0) - self.lengths
+        self._slots = self.valid.flatten().nonzero().squeeze(1)  # [N]: where each item is
+        starts = self.lengths.cumsum(0) - self.lengths  # [R]
+        # [R * L]: what each slot holds. Free slots repeat an item of their own row: zeros would do
+        # as well, but an index out of range would not.
         self._sources = (starts[:, None] + slots).where(self.valid, starts[:, None]).flatten()
 
     def pad(self, items: Tensor) -> Tensor:
@@ -105,7 +124,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, window: int | No
     mask = None
     if window is not None and window < length:
         distance = torch.arange(length, device=query.device)
-        distance = distance[:, None] - distance
+        distance = distance[:, None] - distance  # [L, L]: how far back a key is
         mask = (distance >= 0) & (distance < window)
     return grouped_attention(query, key, value, mask)
 
@@ -164,8 +183,9 @@ def partial_attention(
         hidden: True where a key must not be seen; None when all are seen.
     """
     inner = query.shape[2:-1]
-    scores = query.flatten(2, -2) @ keys.transpose(-1, -2)
-    scores = scores.unflatten(2, inner).float()
+    # One product for all that share the keys, instead of one per completion: this is the gain.
+    scores = query.flatten(2, -2) @ keys.transpose(-1, -2)  # [B, J, prod(inner), P]
+    scores = scores.unflatten(2, inner).float()  # in bfloat16 exp() would lose most digits
     if hidden is not None:
         # The least finite number, not -inf: a row that sees no key of this part must not give NaN.
         scores = scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
@@ -179,6 +199,7 @@ def partial_attention(
 def merge_partials(own: Partial, prompt: Partial) -> Tensor:
     """Return the attention output over both parts together."""
     (own_sum, own_top, own_weight), (prompt_sum, prompt_top, prompt_weight) = own, prompt
+    # Both parts are brought to the larger of their maxima, so that no exponent is positive.
     own_share = torch.exp(own_top - torch.maximum(own_top, prompt_top))
     prompt_share = torch.exp(prompt_top - torch.maximum(own_top, prompt_top))
     total = own_weight * own_share + prompt_weight * prompt_share
@@ -213,20 +234,17 @@ def layout_attention(
         **kwargs: What the model passes besides; changes of the scores are refused with a layout.
 
     Raises:
-        InvalidArgument: The model changes the scores in a way that layouts do not know.
+        UnsupportedModel: The model changes the scores in a way that layouts do not know.
     """
     if layout is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
         )
-    changes = [name for name in ("softcap", "s_aux", "position_bias", "alibi") if kwargs.get(name)]
+    changes = [what for name, what in _CHANGES.items() if kwargs.get(name) is not None]
     if changes or dropout:
-        raise InvalidArgument(
-            "attention", changes or "dropout > 0", "plain softmax attention without dropout",
-            'set the attention of the engine to "expanded" and train without packing',
-        )  # fmt: skip
+        raise UnsupportedModel(f"its attention has {', '.join(changes) or 'dropout'}")
     scaled = query[0].transpose(0, 1) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)
+    keys, values = key[0].transpose(0, 1), value[0].transpose(0, 1)  # [N, J, D], query [N, H, D]
     layer: Any = module.layer_idx
     return layout.attend(layer, scaled, keys, values, sliding_window)[None], None
 
@@ -235,15 +253,12 @@ def use_layouts(model: PreTrainedModel) -> None:
     """Make the model accept layouts; its ordinary `forward` and `generate` keep working.
 
     Raises:
-        InvalidArgument: The model's attention cannot be replaced, or its output depends on more
-            than the tokens that a layout shows.
+        UnsupportedModel: The model's attention cannot be replaced, or its output depends on more
+            than the tokens that a layout shows. What it cannot know, `self_check` finds out.
     """
     reason = _unsupported(model)
     if reason is not None:
-        raise InvalidArgument(
-            "attention", type(model).__name__, f"a model whose attention is replaceable ({reason})",
-            'set the attention of the engine to "expanded" and train without packing',
-        )  # fmt: skip
+        raise UnsupportedModel(reason)
     AttentionInterface.register(ATTENTION, layout_attention)
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)
     model.set_attn_implementation(ATTENTION)

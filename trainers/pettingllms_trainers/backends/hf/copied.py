@@ -1,38 +1,42 @@
-"""A plain copy of a model whose own weights are shared out among ranks: it generates for them."""
+"""A plain copy of a model whose own weights are sharded over ranks: it generates for them."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
+from pettingllms_trainers.backends.hf.engine import TransformersEngine
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.self_check import check_model
+from pettingllms_trainers.config import EngineConfig
 
 __all__ = ["CopiedModel"]
 
 
-class CopiedModel:
-    """An engine with all weights of a policy that are nowhere whole; see `TakesWeights`.
+class CopiedModel(TransformersEngine):
+    """An engine with full weights of its own; see `TakesWeights`.
 
     Args:
-        policy: Whose weights are to be loaded, before the first request.
+        loaded: Whose weights are to be loaded, before the first request.
+        config: Attention, batch size, precision.
     """
 
-    is_concurrent = False
-
-    def __init__(self, policy: TransformersPolicy) -> None:
-        config = copy.deepcopy(policy.model.config)
-        config._attn_implementation = "sdpa"
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        model_config = copy.deepcopy(loaded.model.config)
+        model_config._attn_implementation = "sdpa"
         with torch.random.fork_rng(devices=[]):
-            model: Any = AutoModelForCausalLM.from_config(config, dtype=policy.model.dtype)
-        model.generation_config = policy.model.generation_config
-        self._model = model.to(policy.model.device).requires_grad_(False)
-        self._engine = TransformersPolicy(self._model, policy.tokenizer, engine=policy.engine)
+            model: Any = AutoModelForCausalLM.from_config(model_config, dtype=loaded.model.dtype)
+        model.generation_config = loaded.model.generation_config
+        self._model = model.to(loaded.model.device).eval().requires_grad_(False)
+        copied = LoadedModel(self._model, loaded.tokenizer)
+        wants_sharing = config.attention == "shared_prefix"
+        shares_prompts = wants_sharing and check_model(copied, config.precision) is None
+        super().__init__(copied, config, shares_prompts=shares_prompts)
         self.needs_weights = True
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -44,16 +48,3 @@ class CopiedModel:
 
     def release(self) -> None:
         """Do nothing: the copy stays."""
-
-    @property
-    def limits(self) -> RequestLimits:
-        """See `Generate.limits`."""
-        return self._engine.limits
-
-    def check(self, request: GenerateRequest) -> None:
-        """See `Generate.check`."""
-        self._engine.check(request)
-
-    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`."""
-        return await self._engine.generate(requests)

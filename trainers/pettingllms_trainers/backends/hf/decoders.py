@@ -1,4 +1,7 @@
-"""Two ways to run a causal LM token by token: with shared prompts, and the plain one."""
+"""Two ways to run a causal LM token by token: with shared prompts, and the plain one.
+
+Legend: N rows, B prompts, L longest prompt, V vocabulary; see `attention`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.backends.hf.attention import flat_forward
+from pettingllms_trainers.backends.hf.attention import UnsupportedModel, flat_forward
 from pettingllms_trainers.backends.hf.layouts import DecodeLayout, PrefillLayout
 
 __all__ = ["Decoder", "ExpandedDecoder", "SharedPrefixDecoder"]
@@ -20,6 +22,8 @@ __all__ = ["Decoder", "ExpandedDecoder", "SharedPrefixDecoder"]
 class Decoder(Protocol):
     """A model with the state of N completions that are being written."""
 
+    device: torch.device
+    """Where it computes."""
     can_join: bool
     """Whether rows may be added while others are being written."""
     shares_prompts: bool
@@ -61,9 +65,9 @@ class SharedPrefixDecoder:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
-        self._device = model.device
-        self._layout = DecodeLayout(self._device)
-        self._positions = torch.zeros(0, dtype=torch.long, device=self._device)
+        self.device = model.device
+        self._layout = DecodeLayout(self.device)
+        self._positions = torch.zeros(0, dtype=torch.long, device=self.device)
 
     def prefill(self, prompts: Sequence[tuple[int, ...]], counts: Sequence[int]) -> Tensor:
         """See `Decoder.prefill`. Equal prompts that follow each other are computed once."""
@@ -73,14 +77,14 @@ class SharedPrefixDecoder:
             for prompt, same in itertools.groupby(pairs, key=lambda pair: pair[0])
         ]
         prompts, counts = [prompt for prompt, _ in merged], [count for _, count in merged]
-        prefill = PrefillLayout([len(prompt) for prompt in prompts], self._device)
+        prefill = PrefillLayout([len(prompt) for prompt in prompts], self.device)
         tokens = torch.tensor([token for prompt in prompts for token in prompt])
         positions = torch.cat([torch.arange(len(prompt)) for prompt in prompts])
         lengths = prefill.rows.lengths
-        tokens, positions = tokens.to(self._device), positions.to(self._device)
+        tokens, positions = tokens.to(self.device), positions.to(self.device)
         logits = flat_forward(self._model, tokens, positions, prefill, lengths.cumsum(0) - 1)
         self._layout.add(prefill, counts)
-        owners = _repeats(counts, self._device)
+        owners = _repeats(counts, self.device)
         self._positions = torch.cat([self._positions, lengths[owners]])
         return logits[owners]
 
@@ -111,7 +115,7 @@ class ExpandedDecoder:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
-        self._device = model.device
+        self.device = model.device
         self._cache: Any = None
         self._mask = torch.zeros(0)
         self._positions = torch.zeros(0)
@@ -120,24 +124,22 @@ class ExpandedDecoder:
         """See `Decoder.prefill`."""
         length = max(len(prompt) for prompt in prompts)
         tokens = torch.tensor([(0,) * (length - len(prompt)) + prompt for prompt in prompts])
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self._device)
-        mask = (torch.arange(length, device=self._device) >= length - lengths[:, None]).long()
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
+        mask = (torch.arange(length, device=self.device) >= length - lengths[:, None]).long()
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         output = self._model(
-            input_ids=tokens.to(self._device),
+            input_ids=tokens.to(self.device),
             attention_mask=mask,
             position_ids=positions,
             use_cache=True,
             logits_to_keep=1,
         )
-        owners = _repeats(counts, self._device)
+        owners = _repeats(counts, self.device)
         self._cache = getattr(output, "past_key_values", None)
-        if not hasattr(self._cache, "batch_select_indices"):
-            raise InvalidArgument(
-                "model", type(self._model).__name__, "a causal LM that returns past_key_values",
-                "choose a decoder-only transformer",
-            )  # fmt: skip
-        self._cache.batch_select_indices(owners)
+        if not hasattr(self._cache, "reorder_cache"):
+            raise UnsupportedModel("it returns no past_key_values")
+        # Not `batch_select_indices`: states of linear attention have the selection of beams only.
+        self._cache.reorder_cache(owners)
         self._mask, self._positions = mask[owners], lengths[owners]
         return output.logits[:, -1][owners]
 
@@ -156,5 +158,5 @@ class ExpandedDecoder:
 
     def keep(self, rows: Tensor) -> None:
         """See `Decoder.keep`."""
-        self._cache.batch_select_indices(rows)
+        self._cache.reorder_cache(rows)
         self._mask, self._positions = self._mask[rows], self._positions[rows]

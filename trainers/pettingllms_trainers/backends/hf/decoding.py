@@ -1,4 +1,10 @@
-"""From requests to completions: admission under a token budget, sampling, stopping, compaction."""
+"""From requests to completions: admission under a token budget, sampling, stopping, compaction.
+
+Tokens are drawn by numbers that depend on the request's seed alone, so what shares a batch, and
+when a row joins it, changes nothing but rounding.
+
+Legend: N live rows, V vocabulary, K candidates of a request; see also `attention`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,11 @@ from pettingllms_trainers.types import FinishReason, GenerateRequest, RequestLim
 __all__ = ["generate"]
 
 _COMPACT_FRACTION = 8
+"""Finished rows are dropped when they are an eighth of all: a copy of the cache costs as much as
+several steps, a finished row that is still computed only its share of one."""
+
 _JOIN_FRACTION = 4
+"""Requests join when a quarter of the budget is free: a prefill of few tokens holds up all rows."""
 
 
 @dataclass(slots=True)
@@ -38,21 +48,20 @@ class _Row:
 
 def generate(
     decoder: Decoder,
-    tokenizer: PreTrainedTokenizerBase,
     requests: Sequence[GenerateRequest],
+    *,
+    tokenizer: PreTrainedTokenizerBase,
     stop_ids: Collection[int],
     limits: RequestLimits,
-    device: torch.device,
 ) -> list[list[TokenCompletion]]:
     """Return the completions of each request, in the order of the requests.
 
     Args:
         decoder: The model.
-        tokenizer: Decodes the sampled tokens.
         requests: Any number, of any lengths and settings.
+        tokenizer: Decodes the sampled tokens.
         stop_ids: Token ids that end a completion.
         limits: What the model and the machine can hold.
-        device: Device of the model.
 
     Raises:
         InvalidArgument: A request cannot be answered.
@@ -60,7 +69,9 @@ def generate(
     """
     for request in requests:
         check_request(request, limits)
-    batch = _Batch(decoder, tokenizer, requests, frozenset(stop_ids), limits, device)
+    batch = _Batch(
+        decoder, requests, tokenizer=tokenizer, stop_ids=frozenset(stop_ids), limits=limits
+    )
     with torch.no_grad():
         batch.run()
     return _completions(tokenizer, requests, batch.finished)
@@ -72,21 +83,21 @@ class _Batch:
     def __init__(
         self,
         decoder: Decoder,
-        tokenizer: PreTrainedTokenizerBase,
         requests: Sequence[GenerateRequest],
+        *,
+        tokenizer: PreTrainedTokenizerBase,
         stop_ids: frozenset[int],
         limits: RequestLimits,
-        device: torch.device,
     ) -> None:
         self._decoder, self._tokenizer, self._requests = decoder, tokenizer, requests
-        self._stop_ids, self._limits, self._device = stop_ids, limits, device
+        self._stop_ids, self._limits, self._device = stop_ids, limits, decoder.device
         # Equal prompts come together, so that they are computed once; similar lengths, too.
         order = sorted(range(len(requests)), key=lambda i: _by_prompt(requests[i]))
         self._waiting = deque(order)
         self._rows: list[_Row] = []
-        self._tokens = torch.zeros(0, dtype=torch.long, device=device)
-        self._draws = torch.zeros(0, 1, device=device)
-        self._sampling = RowSampling([], device)
+        self._tokens = torch.zeros(0, dtype=torch.long, device=self._device)
+        self._draws = torch.zeros(0, 1, device=self._device)
+        self._sampling = RowSampling([], self._device)
         self.finished: list[_Row] = []
 
     def run(self) -> None:
@@ -98,7 +109,7 @@ class _Batch:
                 self._take(self._decoder.step(self._tokens), 0)
 
     def _size(self, index: int) -> int:
-        """Return the greatest number of tokens that a request can come to hold."""
+        """Return the maximum number of tokens that a request can come to hold."""
         request = self._requests[index]
         num_prompts = 1 if self._decoder.shares_prompts else request.num_candidates
         longest = request.num_candidates * request.sampling.max_completion_tokens
@@ -133,6 +144,7 @@ class _Batch:
             for candidate in range(request.num_candidates):
                 limit = sampling.max_completion_tokens
                 self._rows.append(_Row(index, candidate, limit, sampling.stop))
+        # [N, longest]: the draws of each row, one for each token that it may write.
         draws = [self._draws.cpu(), *(uniforms(request) for request in requests)]
         longest = max(part.shape[1] for part in draws)
         padded = [torch.nn.functional.pad(part, (0, longest - part.shape[1])) for part in draws]
@@ -142,7 +154,7 @@ class _Batch:
         self._take(logits, first)
 
     def _take(self, logits: Tensor, first: int) -> None:
-        """Sample one token for the rows from index `first` on."""
+        """Sample one token for the rows from index `first` on, from logits ``[N - first, V]``."""
         rows = self._rows[first:]
         # A finished row stays until the next compaction; what it draws is thrown away.
         steps = [min(len(row.token_ids), row.max_tokens - 1) for row in rows]

@@ -23,6 +23,7 @@ from pettingllms_trainers.backends.hf.attention import (
 __all__ = ["DecodeLayout", "PrefillLayout"]
 
 _CAPACITY_STEP = 32
+"""Slots that a cache has at first; later it doubles, so that the copies stay linear in time."""
 
 
 class PrefillLayout:
@@ -63,7 +64,10 @@ class _LayerCache:
 class DecodeLayout:
     """One new token for each of N live completions; rows join and leave between steps.
 
-    All rows write to the same slot, `cursor`; a row that joined late sees nothing before its start.
+    All rows write to the same slot, `cursor`: one slice assignment per layer instead of a scatter.
+    The price is that a row that joined late has slots before its start which it must not see.
+    Prompts are kept once, in the order of their rows: the K rows of a prompt follow each other, so
+    that queries are regrouped by padding (`Ragged`), and keys are never gathered.
 
     Args:
         device: Device of the model.
@@ -109,12 +113,13 @@ class DecodeLayout:
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these (ascending indices), and the prompts and slots nobody needs."""
-        owners = torch.repeat_interleave(torch.tensor(self._counts))
+        owners = torch.repeat_interleave(torch.tensor(self._counts))  # [N]: prompt of each row
         counts = torch.bincount(owners[rows.cpu()], minlength=len(self._counts)).tolist()
         prompts = [index for index, count in enumerate(counts) if count]
         self._prompt_lengths = [self._prompt_lengths[index] for index in prompts]
         self._counts = [counts[index] for index in prompts]
         self.starts = self.starts[rows]
+        # Slots before the oldest row that is left were written by rows that are gone.
         first = int(self.starts.min()) if len(rows) else self.cursor + 1
         length = max(self._prompt_lengths, default=0)
         index = torch.tensor(prompts, dtype=torch.long, device=self.device)
@@ -151,15 +156,15 @@ class DecodeLayout:
     def _masks(self, window: int | None) -> tuple[Tensor | None, Tensor | None]:
         """Return which prompt slots ``[B, 1, K, 1, P]``, own slots ``[N, 1, 1, T]`` are hidden."""
         if window not in self._windows:
-            ages = self.cursor - torch.arange(self.cursor + 1, device=self.device)
-            own = None
+            ages = self.cursor - torch.arange(self.cursor + 1, device=self.device)  # [T]
+            own = None  # rows that all began together hide nothing
             if not self._aligned:
                 own = (self.cursor - self.starts)[:, None] < ages
             prompt = None if self._prompts.is_regular else ~self._prompts.valid[:, None]
             if window is not None:
                 hidden = (ages >= window)[None]
                 own = hidden if own is None else own | hidden
-                age = self._rows.pad(self.cursor - self.starts)[:, :, None]
+                age = self._rows.pad(self.cursor - self.starts)[:, :, None]  # [B, K, 1]
                 slots = torch.arange(self._prompts.length, device=self.device)
                 far = age + self._prompts.lengths[:, None, None] - slots >= window
                 prompt = far if prompt is None else prompt | far
@@ -174,17 +179,17 @@ class DecodeLayout:
     ) -> Tensor:
         """See `Layout.attend`."""
         cache, rows = self._layers[layer], self._rows
-        cache.keys[:, :, self.cursor] = key
+        cache.keys[:, :, self.cursor] = key  # [N, J, D] into [N, J, T, D]
         cache.values[:, :, self.cursor] = value
         prompt_mask, own_mask = self._masks(window)
         num_keys, num_used = key.shape[1], self.cursor + 1
         own = partial_attention(
-            query.unflatten(1, (num_keys, -1)),
+            query.unflatten(1, (num_keys, -1)),  # [N, J, G, D]
             cache.keys[:, :, :num_used],
             cache.values[:, :, :num_used],
             own_mask,
         )
-        grouped = rows.pad(query).unflatten(2, (num_keys, -1)).transpose(1, 2)
+        grouped = rows.pad(query).unflatten(2, (num_keys, -1)).transpose(1, 2)  # [B, J, K, G, D]
         prompt = partial_attention(grouped, cache.prompt_keys, cache.prompt_values, prompt_mask)
         prompt = tuple(rows.unpad(part.transpose(1, 2)) for part in prompt)
         return merge_partials(own, prompt).flatten(1, 2)

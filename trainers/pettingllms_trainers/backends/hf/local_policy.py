@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import torch
+from pydantic import ValidationError
 from transformers.utils import logging as transformers_logging
 
 from pettingllms import TextEnv
@@ -21,27 +25,57 @@ from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 __all__ = ["LocalPolicy", "load"]
 
 _DEFAULT_COMPLETION_TOKENS = 512
+_OPTIONS = ("precision", "device", "attention", "tokens_per_batch")
+_STORED = ("temperature", "top_p", "top_k")
+"""Of a model's generation_config, what is used where a request does not say."""
+_IGNORED = ("repetition_penalty", "min_p", "typical_p", "num_beams")
+"""What would change the sampling and is not used."""
 
 
 def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
-    """Return the policy of a model or of a directory with an adapter, on a GPU where there is one.
+    """Return the policy of a model or of a directory with an adapter.
+
+    What is computed and how is sampled is written to standard error, since results depend on it.
 
     Args:
-        path: Directory or hub name.
+        path: Directory or hub name, and options: ``PATH?precision=bfloat16&device=cuda:1``. They
+            are precision, attention and tokens_per_batch, as in ``[engine]`` of a run file, and
+            device (else a GPU where there is one).
         settings: Not used: there is no server.
 
     Raises:
+        InvalidArgument: An option is unknown or has a value that is not allowed.
         PolicyUnavailable: The model cannot be loaded.
     """
     transformers_logging.disable_progress_bar()
+    source, options = _split(path)
+    device = options.pop("device", "cuda" if torch.cuda.is_available() else "cpu")
     try:
-        model = TransformersPolicy.from_pretrained(
-            path, engine=EngineConfig(), device="cuda" if torch.cuda.is_available() else "cpu"
-        )
-    except (OSError, InvalidArgument) as error:
+        engine = EngineConfig.model_validate(options)
+        model = TransformersPolicy.from_pretrained(source, engine=engine, device=device)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        name = ".".join(map(str, detail["loc"]))
+        raise InvalidArgument(f"hf option {name}", detail["input"], detail["msg"]) from error
+    except (OSError, RuntimeError, InvalidArgument) as error:
         reason = str(error).strip().splitlines()[0]
-        raise core.PolicyUnavailable(f"hf:{path} cannot be loaded: {reason}") from error
-    return LocalPolicy(model)
+        raise core.PolicyUnavailable(f"hf:{source} cannot be loaded: {reason}") from error
+    policy = LocalPolicy(model)
+    sys.stderr.write(f"hf:{source}: {engine.precision} on {device}; {policy.defaults()}\n")
+    return policy
+
+
+def _split(path: str) -> tuple[str, dict[str, str]]:
+    """Return directory or hub name, and options."""
+    source, mark, query = path.rpartition("?")
+    if not mark or Path(path).is_dir():
+        return path, {}
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - set(_OPTIONS)):
+        raise InvalidArgument(
+            "hf options", unknown, ", ".join(_OPTIONS), "such as hf:PATH?precision=bfloat16"
+        )
+    return source, options
 
 
 class LocalPolicy:
@@ -53,7 +87,26 @@ class LocalPolicy:
 
     def __init__(self, model: TransformersPolicy) -> None:
         self._model = model
-        self._batcher = Batcher(model)
+        self._batcher = Batcher(model.engine)
+        # As vLLM reads it: what the file says, whether or not it also says `do_sample`.
+        stored: Any = getattr(model.loaded.model, "generation_config", None)
+        self._stored: Mapping[str, Any] = stored.to_diff_dict() if stored is not None else {}
+        self._default = SamplingSettings(
+            max_completion_tokens=_DEFAULT_COMPLETION_TOKENS,
+            **{name: self._stored[name] for name in _STORED if self._stored.get(name) is not None},
+        )
+
+    def defaults(self) -> str:
+        """Return in words how is sampled where a request does not say."""
+        default = self._default
+        told = [name for name in _STORED if name in self._stored]
+        ignored = [name for name in _IGNORED if name in self._stored]
+        return (
+            f"unless given: temperature {default.temperature:g}, top_p {default.top_p:g}, top_k "
+            f"{default.top_k}, at most {default.max_completion_tokens} tokens"
+            + (f" ({', '.join(told)} from its generation_config)" if told else "")
+            + (f"; its generation_config's {', '.join(ignored)} is not used" if ignored else "")
+        )
 
     async def check(self, env: TextEnv[Any]) -> None:
         """A loaded model plays everywhere."""
@@ -67,11 +120,11 @@ class LocalPolicy:
             InvalidArgument: `sampling` has extra fields that the engine does not know.
             PolicyFailure: A prompt is too long for the model.
         """
-        wanted = _sampling(sampling)
+        wanted = self._sampling(sampling)
         return list(await asyncio.gather(*(self._answer(p, n, wanted) for p in prompts)))
 
     async def _answer(self, prompt: core.Prompt, n: int, sampling: SamplingSettings) -> core.Answer:
-        ids = self._model.encode(prompt.messages)
+        ids = self._model.chat.encode(prompt.messages)
         request = GenerateRequest(
             prompt_ids=ids, num_candidates=n, sampling=sampling, seed=prompt.seed
         )
@@ -86,16 +139,13 @@ class LocalPolicy:
         )
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
-
-def _sampling(given: core.Sampling) -> SamplingSettings:
-    extra = dict(given.extra)
-    top_k = extra.pop("top_k", 0)
-    if extra:
-        raise InvalidArgument("sampling.extra", sorted(extra), "top_k")
-    limit = given.max_completion_tokens or _DEFAULT_COMPLETION_TOKENS
-    wanted = SamplingSettings(max_completion_tokens=limit, stop=given.stop, top_k=top_k)
-    if given.temperature is not None:
-        wanted = replace(wanted, temperature=given.temperature)
-    return wanted if given.top_p is None else replace(wanted, top_p=given.top_p)
+    def _sampling(self, given: core.Sampling) -> SamplingSettings:
+        extra = dict(given.extra)
+        chosen: dict[str, Any] = {"stop": given.stop, "top_k": extra.pop("top_k", None)}
+        if extra:
+            raise InvalidArgument("sampling.extra", sorted(extra), "top_k")
+        for name in ("temperature", "top_p", "max_completion_tokens"):
+            chosen[name] = getattr(given, name)
+        return replace(self._default, **{n: v for n, v in chosen.items() if v is not None})

@@ -51,6 +51,7 @@ class PackedLayout:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
         """See `Layout.attend`."""
+        # The flat row is [prompt tokens | completion tokens]; they attend differently.
         prompts, completions, split = self.prompts, self.completions, self.prompts.total
         keys, values = prompts.pad(key[:split]), prompts.pad(value[:split])
         seen = prompts.unpad(causal_attention(prompts.pad(query[:split]), keys, values, window))
@@ -61,6 +62,7 @@ class PackedLayout:
         if completions.length <= _SPLIT_LENGTH:
             output = self._split(own_query, own_keys, own_values, keys, values, mask)
         else:
+            # A copy of the prompt's keys per completion, [C, P + T, J, D], for this layer only.
             output = grouped_attention(
                 own_query,
                 torch.cat([keys[self._owners], own_keys], 1),
@@ -99,11 +101,13 @@ class PackedLayout:
     def _mask(self, completions: Ragged, window: int | None) -> Tensor:
         """Return ``[C, 1, T, P + T]``: True where a completion token sees a prompt or own token."""
         if window not in self._masks:
-            lengths = self.prompts.lengths[self._owners][:, None, None]
+            # Prompts are padded on the right, so the distance of a completion token from a prompt
+            # token is counted from the true end of the prompt, not from its padded one.
+            lengths = self.prompts.lengths[self._owners][:, None, None]  # [C, 1, 1]
             slots = torch.arange(completions.length, device=self._owners.device)
             prompt_slots = torch.arange(self.prompts.length, device=self._owners.device)
-            from_prompt = lengths + slots[:, None] - prompt_slots
-            from_own = (slots[:, None] - slots).expand(len(lengths), -1, -1)
+            from_prompt = lengths + slots[:, None] - prompt_slots  # [C, T, P] distances
+            from_own = (slots[:, None] - slots).expand(len(lengths), -1, -1)  # [C, T, T]
             see_prompt = (prompt_slots < lengths).expand_as(from_prompt)
             see_own = from_own >= 0
             if window is not None:

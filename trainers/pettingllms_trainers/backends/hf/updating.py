@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from pettingllms_trainers.algorithm.batch import Targets
 from pettingllms_trainers.algorithm.loss import (
@@ -27,10 +26,12 @@ from pettingllms_trainers.algorithm.minibatch import (
     check_groups,
     weighted_groups,
 )
+from pettingllms_trainers.backends.hf.exporting import Exporter
 from pettingllms_trainers.backends.hf.imitation import imitate
 from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
-from pettingllms_trainers.config import DeepSpeedConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.config import LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
@@ -61,10 +62,6 @@ class TrainingSettings:
     max_logprob_gap: float = math.inf
     """Mean distance of the trainer's log-probabilities from the engine's that is an error, in
     nats."""
-    deepspeed: DeepSpeedConfig = field(default_factory=DeepSpeedConfig)
-    """What is shared out among ranks."""
-    ranks: Ranks = field(default_factory=Ranks)
-    """The processes that train the policy together."""
     memory_advice: tuple[str, ...] = ()
     """What helps when memory does not suffice, besides settings of the optimizer."""
 
@@ -85,29 +82,39 @@ def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
 
 
 class Updater:
-    """Trains a model on the groups of each train step.
+    """Trains a policy on the groups of each train step; see `Update`.
 
     Args:
-        model: The weights; trained in place.
-        settings: How.
-        precision: ``float32`` or ``bfloat16`` arithmetic.
+        loaded: The model.
+        learner: Has its weights.
+        settings: How it learns.
+        exporter: Writes the trained weights.
+        ranks: The processes that train the policy together; None for this one alone.
     """
 
-    def __init__(self, model: PreTrainedModel, settings: TrainingSettings, precision: str) -> None:
-        self._settings = settings
-        self._learner = _new_learner(model, settings, precision)
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        learner: Learner,
+        settings: TrainingSettings,
+        exporter: Exporter,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self._loaded, self._learner, self._settings = loaded, learner, settings
+        self._ranks = ranks or Ranks()
+        self.save_pretrained = exporter.save_pretrained
         self._reference: Mapping[str, Tensor] | None = None
         self._num_updates = 0
 
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
-        """Return the log-probabilities of the sampled tokens under the present weights."""
-        with self._enough_memory():
+        """Return log-probabilities of sampled tokens under the present weights, as trained on."""
+        with self._loaded.active(), self._enough_memory():
             return self._learner.score(groups)
 
     def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
         """Train on the groups of one train step.
 
-        Without groups nothing is trained; the schedule goes on, since the train step has passed.
+        Without groups nothing is trained; the schedule continues, since the train step has passed.
 
         Raises:
             InvalidArgument: A group cannot be trained on.
@@ -115,19 +122,25 @@ class Updater:
                 other weights than the trainer.
         """
         check_groups(groups)
+        with self._loaded.active():
+            return self._update(groups)
+
+    def _update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
         settings, step = self._settings, self._num_updates
         rate = learning_rate(settings.optimizer, step, settings.num_steps)
         if settings.loss.kl_coefficient and self._reference is None:
-            self._reference = self._learner.copy_weights()
+            self._reference = self._learner.weights.copy()
         self._num_updates += 1
         if not groups:
             return UpdateStats(num_groups=0, skipped="no groups to train on", learning_rate=rate)
+        # All scores are taken before the first step: they are of the weights that sampled, and of
+        # the reference, whatever the mini-batches of this update do to the weights.
         old = reference = None
         if settings.loss.old_logprobs == "recompute":
             old = self.score(groups)
         gap = _engine_gap(groups, old, settings.max_logprob_gap)
         if self._reference is not None:
-            with self._learner.holding(self._reference):
+            with self._learner.weights.holding(self._reference):
                 reference = self.score(groups)
         report = _Report(gap)
         for indices in self._mini_batches(len(groups), step):
@@ -136,18 +149,24 @@ class Updater:
                 chosen, settings.loss.aggregation, settings.max_completion_tokens
             )
             self._step(_with_scores(weighted, indices, old, reference), rate, report)
-        return report.stats(groups, rate, settings.ranks)
+        return report.stats(groups, rate, self._ranks)
 
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
     ) -> Iterator[ImitationStep]:
         """See `Update.imitate`. The optimizer begins anew, before and after."""
-        self._learner.restart()
+        self._learner.optimizer.restart()
+        steps = imitate(self._learner, demonstrations, imitation)
         try:
-            with self._enough_memory():
-                yield from imitate(self._learner, demonstrations, imitation)
+            while True:
+                # Not active between two steps, when policies on the same base may compute.
+                with self._loaded.active(), self._enough_memory():
+                    step = next(steps, None)
+                if step is None:
+                    return
+                yield step
         finally:
-            self._learner.restart()
+            self._learner.optimizer.restart()
 
     def _step(self, groups: Sequence[WeightedGroup], rate: float, report: _Report) -> None:
         settings, diagnostics = self._settings, Diagnostics()
@@ -176,7 +195,7 @@ class Updater:
                 advice.insert(1, "set optimizer.gradient_checkpointing = true (now false)")
             raise UpdateError(
                 f"update: memory does not suffice ({str(error).splitlines()[0]}). The weights are "
-                f"those of the last optimizer step. What helps: {'; '.join(advice)}. Then go on "
+                f"those of the last optimizer step. What helps: {'; '.join(advice)}. Then continue "
                 "with --resume; only another deepspeed stage needs a new run"
             ) from error
 
@@ -191,24 +210,16 @@ class Updater:
             for part in np.array_split(order, math.ceil(num_groups / size)):
                 yield part.tolist()
 
-    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all weights of the model, whole; tied ones once. Collective."""
-        return self._learner.named_weights()
-
-    def save_pretrained(self, directory: Path) -> None:
-        """Write the model as an ordinary Hugging Face directory, without tokenizer. Collective."""
-        self._learner.save_pretrained(directory)
-
-    def save(self, directory: Path) -> None:
-        """Write all that an exact resume needs; every rank its share. Collective."""
-        state = self._learner.state_dict()
+    def save_state(self, directory: Path) -> None:
+        """See `Update.save_state`; every rank writes its share. Collective."""
+        state = self._learner.optimizer.state_dict()
         if self._reference is not None:
-            state["reference"] = self._learner.export_copy(self._reference)
+            state["reference"] = self._learner.weights.export_copy(self._reference)
         state["num_updates"] = self._num_updates
-        write_share(directory, self._settings.ranks.rank, state)
+        write_share(directory, self._ranks.rank, state)
 
-    def load(self, directory: Path) -> None:
-        """Go on exactly where `save` was called. Collective.
+    def load_state(self, directory: Path) -> None:
+        """See `Update.load_state`. Collective.
 
         Raises:
             CheckpointError: The state is damaged or of another model; nothing was changed.
@@ -216,28 +227,17 @@ class Updater:
         state = read_shares(directory)
         reference: Mapping[str, Tensor] | None = state.get("reference")
         if reference is not None:
-            reference = self._learner.import_copy(reference)
-        self._learner.load_state_dict(state)
+            reference = self._learner.weights.import_copy(reference)
+        self._learner.optimizer.load_state_dict(state)
         self._num_updates, self._reference = state["num_updates"], reference
 
     def load_weights(self, directory: Path) -> None:
-        """Take only the weights that `save` wrote.
+        """Take only the weights that `save_state` wrote.
 
         Raises:
             CheckpointError: The state is damaged or of another model; nothing was changed.
         """
-        self._learner.load_weights(read_shares(directory)["model"])
-
-
-def _new_learner(model: PreTrainedModel, settings: TrainingSettings, precision: str) -> Learner:
-    if not settings.deepspeed.stage:
-        return Learner(model, settings.optimizer, precision, settings.ranks)
-    # Imported here: DeepSpeed is optional, and slow to import.
-    from pettingllms_trainers.backends.deepspeed import DeepSpeedLearner
-
-    return DeepSpeedLearner(
-        model, settings.optimizer, precision, settings.ranks, settings.deepspeed
-    )
+        self._learner.optimizer.load_weights(read_shares(directory)["model"])
 
 
 def _with_scores(
@@ -274,7 +274,7 @@ def _engine_gap(
 def _check_gap(trainer: Tensor, engine: Tensor, limit: float) -> tuple[float, float]:
     distances = (trainer.detach() - engine).abs()
     mean = float(distances.mean())
-    if mean > limit:  # one that is not finite is told by the step
+    if mean > limit:  # one that is not finite is reported by the step
         raise UpdateError(
             f"update: the engine's log-probabilities are {mean:.3g} nats from the trainer's on "
             f"average, allowed are {limit:g} (engine.max_logprob_gap). The engine has other "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import random
 import signal
 import socket
 import time
@@ -16,6 +15,7 @@ from typing import Any
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers.config import RayConfig
 from pettingllms_trainers.errors import ConfigError, WorkerLost
+from pettingllms_trainers.generators import kept_generators
 
 __all__ = ["Bundle", "explained", "joined_cluster", "reserved", "start_actor"]
 
@@ -26,7 +26,7 @@ _OBJECT_STORE_BYTES = 512 << 20
 
 _CONNECT_TIMEOUT_S = 10.0
 _PATIENCE_S = 5.0
-"""Longer waiting for processors is told."""
+"""Longer waits for processors are logged."""
 
 Bundle = Mapping[str, float]
 """Processors of one worker: numbers of CPU and GPU."""
@@ -56,7 +56,7 @@ def joined_cluster(config: RayConfig) -> Iterator[Any]:
     handler = signal.getsignal(signal.SIGTERM)
     try:
         _check_reachable(config.address)
-        with _global_generator_kept():
+        with kept_generators():
             ray.init(**options, log_to_driver=False, configure_logging=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -68,19 +68,9 @@ def joined_cluster(config: RayConfig) -> Iterator[Any]:
     try:
         yield ray
     finally:
-        with _global_generator_kept():
+        with kept_generators():
             ray.shutdown()
         signal.signal(signal.SIGTERM, handler)  # Ray has set its own
-
-
-@contextlib.contextmanager
-def _global_generator_kept() -> Iterator[None]:
-    """Undo what Ray does to the global random generator."""
-    state = random.getstate()
-    try:
-        yield
-    finally:
-        random.setstate(state)
 
 
 def _check_reachable(address: str) -> None:
@@ -209,6 +199,6 @@ def explained(who: str) -> Iterator[None]:
     except exceptions.RayError as error:
         reason = " ".join(str(error).split())
         raise WorkerLost(
-            f"{who} is lost ({type(error).__name__}: {reason[:400]}). Go on from the newest "
+            f"{who} is lost ({type(error).__name__}: {reason[:400]}). Continue from the newest "
             "checkpoint with --resume"
         ) from error

@@ -57,7 +57,7 @@ class RemotePolicy:
         check_request(request, self._limits)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
-        """See `Generate.generate`. Others can go on meanwhile.
+        """See `Generate.generate`. Other coroutines continue meanwhile.
 
         Raises:
             GenerationError: The engine of a worker failed.

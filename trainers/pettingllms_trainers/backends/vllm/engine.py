@@ -32,11 +32,11 @@ class VLLMEngine:
     """One model in vLLM, as engine (`Generate`).
 
     Args:
-        directory: Hugging Face directory with configuration and tokenizer.
+        directory: Hugging Face directory with configuration and tokenizer; weights come from
+            `load_weights`, before the first request.
         tokenizer: The tokenizer.
         stop_ids: Token ids that end a completion.
         config: Precision, memory, lengths.
-        has_weights: Whether the directory has weights too; if not, `load_weights` must come first.
         max_adapters: LoRA adapters that can be loaded; 0: none.
         max_adapter_rank: Highest rank of an adapter, up to 512.
 
@@ -51,18 +51,16 @@ class VLLMEngine:
         *,
         stop_ids: Iterable[int],
         config: EngineConfig,
-        has_weights: bool = True,
         max_adapters: int = 0,
         max_adapter_rank: int = 16,
     ) -> None:
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
-        self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, has_weights
+        self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, False
         self._max_adapters, self._adapters = max_adapters, dict[str, Any]()
         self._lock = threading.Lock()
         self._llm = start_engine(
             str(directory),
             config,
-            has_weights=has_weights,
             max_adapters=max_adapters,
             max_adapter_rank=max_adapter_rank,
         )

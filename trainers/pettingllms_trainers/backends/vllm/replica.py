@@ -199,7 +199,7 @@ class Replica:
 
 
 def _is_denied(response: httpx2.Response) -> bool:
-    """Return whether the prefix cache could not be reset, which is told in the body."""
+    """Return whether the prefix cache could not be reset, which only the body says."""
     return response.is_success and response.content.replace(b" ", b"") == b'{"success":false}'
 
 

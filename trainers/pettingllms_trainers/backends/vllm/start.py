@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
-from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, get_args
 
-import numpy as np
-import torch
 from pydantic import ValidationError
 from transformers import AutoConfig
 
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.generators import kept_generators
 
 __all__ = ["start_engine"]
 
@@ -29,7 +25,6 @@ def start_engine(
     directory: str,
     config: EngineConfig,
     *,
-    has_weights: bool,
     max_adapters: int,
     max_adapter_rank: int,
 ) -> Any:
@@ -38,14 +33,13 @@ def start_engine(
     Args:
         directory: Hugging Face directory with configuration and tokenizer.
         config: Precision, memory, lengths.
-        has_weights: Whether the directory has weights too.
         max_adapters: LoRA adapters that can be loaded; 0: none.
         max_adapter_rank: Highest rank of an adapter, up to 512.
 
     Raises:
         ConfigError: vLLM is not installed, or cannot run this model with these settings.
     """
-    arguments = _arguments(config) | {"load_format": "auto" if has_weights else "dummy"}
+    arguments = _arguments(config)
     if max_adapters:
         arguments |= _lora_arguments(max_adapters, max_adapter_rank)
     if _is_cpu():
@@ -55,7 +49,7 @@ def start_engine(
         arguments["enable_chunked_prefill"] = False
         arguments["max_num_batched_tokens"] = max(longest, _CPU_MIN_BATCHED_TOKENS)
     try:
-        with _global_generators_kept():
+        with kept_generators():
             return import_module("vllm").LLM(model=directory, **arguments)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
@@ -78,6 +72,7 @@ def _arguments(config: EngineConfig) -> dict[str, Any]:
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         "worker_extension_cls": _EXTENSION,
+        "load_format": "dummy",  # the policy has the weights
         "seed": 0,
     }
     if vllm.max_model_len:
@@ -127,18 +122,6 @@ def _prepare() -> None:
 
 def _is_cpu() -> bool:
     return import_module("vllm.platforms").current_platform.is_cpu()
-
-
-@contextlib.contextmanager
-def _global_generators_kept() -> Iterator[None]:
-    """Undo what vLLM does to the global random generators when it starts."""
-    state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(numpy_state)
 
 
 def _reason(error: Exception) -> str:

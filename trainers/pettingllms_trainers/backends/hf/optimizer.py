@@ -1,0 +1,148 @@
+"""AdamW on the weights of a model: gradients in, steps out, and its state in checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pettingllms_trainers.backends.hf.weights import Weights, cpu_copy
+from pettingllms_trainers.config import OptimizerConfig
+from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.ranks import Ranks
+
+__all__ = ["Optimizer", "PlainOptimizer", "adamw"]
+
+
+class Optimizer(Protocol):
+    """Takes the steps of a `Learner`; all methods are collective."""
+
+    @property
+    def forward(self) -> Any:
+        """What computes with the weights: the model, or what wraps it."""
+        ...
+
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """Add the gradient of a micro-batch to that of the mini-batch."""
+        ...
+
+    def step(self, learning_rate: float) -> float:
+        """Change the weights, unless the gradient is not finite; return its norm."""
+        ...
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients, also those of a step that failed."""
+        ...
+
+    def restart(self) -> None:
+        """Forget the moments of the gradients: the next step is as the first one."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the trained weights by full ones of the same model.
+
+        Raises:
+            CheckpointError: They are of another model; nothing was changed.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of trained weights and moments on the CPU: what this rank saves."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of the same model, weights included.
+
+        Raises:
+            CheckpointError: The state is of another model or optimizer; nothing was changed.
+        """
+        ...
+
+
+def adamw(weights: Weights, config: OptimizerConfig) -> torch.optim.AdamW:
+    """Return AdamW for the trained weights; biases and the gains of norms are not decayed."""
+    parameters = list(weights.trained.values())
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2]},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.learning_rate,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        fused=weights.model.device.type in ("cpu", "cuda"),
+    )
+
+
+class PlainOptimizer:
+    """AdamW of torch; every process holds all of it, and gradients are added up over processes.
+
+    Args:
+        weights: Trained in place.
+        config: Betas, weight decay, clipping.
+        ranks: The processes that train them together; None for this one alone.
+    """
+
+    def __init__(
+        self, weights: Weights, config: OptimizerConfig, ranks: Ranks | None = None
+    ) -> None:
+        self._weights, self._config, self._ranks = weights, config, ranks or Ranks()
+        self.forward: Any = weights.model
+        self._adamw = adamw(weights, config)
+
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """See `Optimizer.backward`."""
+        loss.backward()
+
+    def step(self, learning_rate: float) -> float:
+        """See `Optimizer.step`."""
+        parameters = list(self._weights.trained.values())
+        if self._ranks.size > 1:
+            for parameter in parameters:
+                # A rank without a share of a weight, such as an idle expert, adds nothing to it.
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            self._ranks.add([p.grad for p in parameters if p.grad is not None])
+        norm = float(nn.utils.clip_grad_norm_(parameters, self._config.max_grad_norm))
+        if math.isfinite(norm):
+            for group in self._adamw.param_groups:
+                group["lr"] = learning_rate
+            self._adamw.step()
+        return norm
+
+    def clear_gradients(self) -> None:
+        """See `Optimizer.clear_gradients`."""
+        self._adamw.zero_grad()
+
+    def restart(self) -> None:
+        """See `Optimizer.restart`."""
+        self._adamw.state.clear()
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """See `Optimizer.load_weights`."""
+        self._weights.load(weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Optimizer.state_dict`; the main rank saves all of it."""
+        if not self._ranks.is_main:
+            return {}
+        return {
+            "model": cpu_copy(self._weights.trained),
+            "optimizer": cpu_copy(self._adamw.state_dict()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Optimizer.load_state_dict`."""
+        self._weights.check(state["model"])
+        try:
+            self._adamw.load_state_dict(cpu_copy(state["optimizer"]))
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(
+                f"checkpoint: its optimizer state does not fit ({error}); it needs the state of "
+                "the same model and optimizer. Resume with the configuration of the run"
+            ) from error
+        self.load_weights(state["model"])

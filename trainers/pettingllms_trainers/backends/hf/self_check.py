@@ -1,0 +1,214 @@
+"""Whether a model computes the same in all the ways that training uses, found out at the start.
+
+Shared prompts and packing replace a model's attention. That is right for a family only if all that
+its tokens see of each other goes through this attention, which no property of a configuration
+promises: some mix neighbouring tokens elsewhere, change the scores, or keep a state. So every model
+is asked, with its own weights: a few tokens, a second or so, before anything is spent.
+
+Legend: P prompt length, T completion length, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pettingllms.errors import InvalidArgument, PettingLLMsError
+from pettingllms_trainers.algorithm.batch import micro_batches
+from pettingllms_trainers.algorithm.minibatch import weighted_groups
+from pettingllms_trainers.backends.hf.attention import use_layouts
+from pettingllms_trainers.backends.hf.decoders import (
+    Decoder,
+    ExpandedDecoder,
+    SharedPrefixDecoder,
+)
+from pettingllms_trainers.backends.hf.decoding import generate
+from pettingllms_trainers.backends.hf.learner import arithmetic, target_logits
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    SamplingSettings,
+    TrainingCompletion,
+    TrainingGroup,
+)
+
+__all__ = ["LIMITS", "check_model"]
+
+logger = logging.getLogger(__name__)
+
+LIMITS = {"float32": 1e-3, "bfloat16": 5e-2}
+"""Mean distance of log-probabilities, in nats, that rounding explains. A family whose tokens see
+too much or too little is off by 0.1 and more."""
+
+_PROMPTS, _COMPLETIONS = (9, 4), (6, 3)
+"""Lengths in tokens: two prompts, each with two completions of either length."""
+
+_ANY = (PettingLLMsError, RuntimeError, ValueError, TypeError, AttributeError, LookupError)
+"""How a model fails that meets an attention, a batch or a cache that its authors never tried."""
+
+_checked: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
+
+
+def check_model(loaded: LoadedModel, precision: str) -> str | None:
+    """Compare packed, padded and generated log-probabilities with forward passes of one sequence.
+
+    Models with the same weights in memory are checked once. The attention of the model is replaced
+    if that is right, and as it was if not.
+
+    Args:
+        loaded: The model, in evaluation mode.
+        precision: Arithmetic of the run.
+
+    Returns:
+        Why prompts cannot be shared nor packed; None when they can.
+
+    Raises:
+        InvalidArgument: The model computes something else in plain batches too, so that it cannot
+            be trained.
+    """
+    model = loaded.model
+    if model not in _checked:
+        _checked[model] = _check(loaded, precision)
+        if _checked[model] is not None:
+            logger.warning(
+                "%s: prompts are neither shared nor packed, which takes longer and gives the same "
+                "result: %s",
+                type(model).__name__,
+                _checked[model],
+            )
+    return _checked[model]
+
+
+def _check(loaded: LoadedModel, precision: str) -> str | None:
+    model, context = loaded.model, loaded.limits(0).context_length
+    if context is not None and context < _PROMPTS[0] + _COMPLETIONS[0]:
+        return f"its context of {context} tokens is too short for a check"
+    own_attention = model.config._attn_implementation
+    with torch.no_grad(), arithmetic(model, precision):
+        groups = _groups(loaded)
+        alone = _checked_alone(loaded, groups, LIMITS[precision])
+        try:
+            use_layouts(model)
+            found = {
+                "packed": _batched(model, groups, alone, is_packed=True),
+                "padded": _batched(model, groups, alone, is_packed=False),
+                "generated": _generated(loaded, SharedPrefixDecoder(model)),
+            }
+            wrong = {way: gap for way, gap in found.items() if not gap <= LIMITS[precision]}
+            if not wrong:
+                return None
+            way, gap = next(iter(wrong.items()))
+            reason = (
+                f"{way} log-probabilities are {gap:.2g} nats from those of one sequence alone; "
+                f"rounding explains {LIMITS[precision]:g}"
+            )
+        except _ANY as error:
+            reason = str(error).splitlines()[0]
+    model.set_attn_implementation(own_attention)
+    return reason
+
+
+def _checked_alone(loaded: LoadedModel, groups: Sequence[TrainingGroup], limit: float) -> Tensor:
+    """Return the log-probabilities ``[M]`` of each row alone.
+
+    Raises:
+        InvalidArgument: Ordinary batches give others; everything else falls back to those.
+    """
+    model = loaded.model
+    try:
+        alone = _alone(model, groups)
+        found = {
+            "padded": _batched(model, groups, alone, is_packed=False),
+            "generated": _generated(loaded, ExpandedDecoder(model)),
+        }
+    except PettingLLMsError as error:
+        problem = str(error)
+    except _ANY as error:
+        problem = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    else:
+        wrong = [
+            f"{way} ones are {gap:.2g} nats off" for way, gap in found.items() if not gap <= limit
+        ]
+        problem = ", ".join(wrong)
+        if not wrong:
+            return alone
+    raise InvalidArgument(
+        "model", type(model).__name__,
+        "a causal language model that gives a sequence the same log-probabilities in a batch and "
+        f"alone ({problem}; rounding explains {limit:g})",
+        "choose a model of another family",
+    )  # fmt: skip
+
+
+def _groups(loaded: LoadedModel) -> list[TrainingGroup]:
+    """Return two groups of random tokens, with their sampling log-probabilities left at 0."""
+    generator = torch.Generator().manual_seed(0)
+
+    def tokens(count: int) -> tuple[int, ...]:
+        size = loaded.limits(0).vocab_size
+        return tuple(torch.randint(size, (count,), generator=generator).tolist())
+
+    return [
+        TrainingGroup(
+            role="",
+            prompt_ids=tokens(length),
+            completions=tuple(
+                TrainingCompletion(tokens(own), (0.0,) * own, 0.0) for own in _COMPLETIONS
+            ),
+        )
+        for length in _PROMPTS
+    ]
+
+
+def _alone(model: PreTrainedModel, groups: Sequence[TrainingGroup]) -> Tensor:
+    """Return the log-probabilities of all completions ``[M]``, each row by itself, unpadded."""
+    rows = [(g.prompt_ids, c.token_ids) for g in groups for c in g.completions]
+    return torch.cat([_of_row(model, prompt, completion) for prompt, completion in rows])
+
+
+def _of_row(model: PreTrainedModel, prompt: Sequence[int], completion: Sequence[int]) -> Tensor:
+    token_ids = torch.tensor([[*prompt, *completion]], device=model.device)
+    output = model(input_ids=token_ids, use_cache=False)
+    logits = output.logits[0, len(prompt) - 1 : -1].float()  # [T, V]
+    targets = token_ids[0, len(prompt) :, None]
+    return logits.log_softmax(-1).gather(1, targets).squeeze(1)
+
+
+def _batched(
+    model: PreTrainedModel, groups: Sequence[TrainingGroup], alone: Tensor, *, is_packed: bool
+) -> float:
+    """Return the mean distance of log-probabilities as the update computes them."""
+    weighted = weighted_groups(groups, "token_mean", 1)
+    (batch,) = micro_batches(weighted, max_tokens=10**6, is_packed=is_packed)
+    batch = batch.to(model.device)
+    logits = target_logits(model, batch).float()
+    logprobs = logits.log_softmax(-1).gather(1, batch.targets.token_ids[:, None]).squeeze(1)
+    return float((logprobs - alone).abs().mean())
+
+
+def _generated(loaded: LoadedModel, decoder: Decoder) -> float:
+    """Return the mean distance of a decoder's log-probabilities from those of a forward pass."""
+    requests = [
+        GenerateRequest(
+            prompt_ids=group.prompt_ids,
+            num_candidates=2,
+            sampling=SamplingSettings(max_completion_tokens=_COMPLETIONS[0]),
+            seed=seed,
+        )
+        for seed, group in enumerate(_groups(loaded))
+    ]
+    written = generate(
+        decoder, requests, tokenizer=loaded.tokenizer, stop_ids=(), limits=loaded.limits(10**6)
+    )
+    completions = [
+        (r.prompt_ids, c) for r, group in zip(requests, written, strict=True) for c in group
+    ]
+    expected = [_of_row(loaded.model, prompt, c.token_ids) for prompt, c in completions]
+    own = torch.tensor(list(itertools.chain(*(c.logprobs for _, c in completions))))
+    return float((torch.cat(expected).cpu() - own).abs().mean())

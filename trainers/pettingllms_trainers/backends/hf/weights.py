@@ -1,0 +1,170 @@
+"""The weights of a model as the processes of a run hold them: full on each, or sharded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.ranks import Ranks
+
+__all__ = ["Replicated", "Weights", "cpu_copy"]
+
+
+class Replicated:
+    """Every process holds every weight in full; what shards them offers the same (ZeRO stage 3)."""
+
+    is_sharded = False
+    """Whether no process holds full weights, so that the model itself cannot generate."""
+
+    def full(
+        self, parameter: nn.Parameter, writer: int | None = None
+    ) -> contextlib.AbstractContextManager[Any]:
+        """Return the context in which a weight is full here; collective.
+
+        Args:
+            parameter: The weight.
+            writer: Rank whose changes all take over; None when nothing is changed.
+        """
+        return contextlib.nullcontext()
+
+    def held(self, parameter: nn.Parameter) -> Tensor:
+        """Return the tensor whose data is what this process holds of a weight."""
+        return parameter
+
+    def forget_gathered(self) -> None:
+        """Drop full weights that are left from a forward pass."""
+
+
+class Weights:
+    """The weights of a model; those that require a gradient are trained.
+
+    Args:
+        model: Has them, in full until now.
+        ranks: The processes that hold them; None for this one alone.
+        placement: How they are held; None: in full on each.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        ranks: Ranks | None = None,
+        placement: Replicated | None = None,
+    ) -> None:
+        self.model, self._ranks = model, ranks or Ranks()
+        self._placement = placement or Replicated()
+        self.is_sharded = self._placement.is_sharded
+        self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        """Name to weight, which is empty here where the weights are sharded."""
+        self._shapes = {name: tuple(p.shape) for name, p in self.trained.items()}
+
+    def named(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield all full weights, one at a time where they are sharded; tied ones once."""
+        for name, parameter in self.model.named_parameters():
+            with self._placement.full(parameter):
+                weight = parameter.detach()
+                yield name, weight.clone() if self.is_sharded else weight
+
+    def save_pretrained(self, directory: Path) -> None:
+        """Write the model as an ordinary Hugging Face directory; the main rank does. Collective."""
+        full = None
+        if self.is_sharded:
+            full = {name: w.cpu() for name, w in self.named() if self._ranks.is_main}
+        if self._ranks.is_main:
+            self.model.save_pretrained(directory, state_dict=full)
+        self._ranks.barrier()
+
+    def copy(self) -> dict[str, Tensor]:
+        """Return a copy of what this rank holds of the trained weights; see `holding`."""
+        self._placement.forget_gathered()
+        return {name: self._placement.held(p).detach().clone() for name, p in self.trained.items()}
+
+    @contextlib.contextmanager
+    def holding(self, copy: Mapping[str, Tensor]) -> Iterator[None]:
+        """Compute with other weights for a while: a reference costs no second model."""
+        held = {name: self._placement.held(p) for name, p in self.trained.items()}
+        own = {name: tensor.data for name, tensor in held.items()}
+        self._placement.forget_gathered()  # else full weights that are still here would count
+        try:
+            for name, tensor in held.items():
+                tensor.data = copy[name]
+            yield
+            self._placement.forget_gathered()
+        finally:
+            for name, tensor in held.items():
+                tensor.data = own[name]
+
+    def export_copy(self, copy: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return full weights of a copy on the CPU, those that this rank saves. Collective."""
+        saved: dict[str, Tensor] = {}
+        with self.holding(copy):
+            for name, parameter, is_saved in self.dealt():
+                with self._placement.full(parameter):
+                    if is_saved:
+                        saved[name] = parameter.detach().to("cpu", copy=True)
+        return saved
+
+    def import_copy(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a copy, as `copy` does, of full weights.
+
+        Raises:
+            CheckpointError: They are of another model.
+        """
+        self.check(weights)
+        held = self.copy()
+        with self.holding(held):
+            self._write(weights)
+        return held
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the trained weights by full ones of the same model.
+
+        Raises:
+            CheckpointError: They are of another model; nothing was changed.
+        """
+        self.check(weights)
+        self._write(weights)
+
+    @torch.no_grad()
+    def _write(self, weights: Mapping[str, Tensor]) -> None:
+        for name, parameter in self.trained.items():
+            with self._placement.full(parameter, writer=0):
+                parameter.copy_(weights[name])
+
+    def dealt(self) -> Iterator[tuple[str, nn.Parameter, bool]]:
+        """Yield the trained weights with their names, and whether this rank saves them."""
+        for index, (name, parameter) in enumerate(self.trained.items()):
+            yield name, parameter, index % self._ranks.size == self._ranks.rank
+
+    def check(self, weights: Mapping[str, Tensor]) -> None:
+        """Raise `CheckpointError` unless weights have names and shapes of the trained ones."""
+        own = self._shapes
+        given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        if own != given:
+            different = sorted(name for name in own | given if own.get(name) != given.get(name))
+            raise CheckpointError(
+                f"checkpoint: {len(different)} of {len(own)} weights differ in name or shape, "
+                f"first {different[0]!r}: {given.get(different[0])} instead of "
+                f"{own.get(different[0])}. Resume with the model that the run was started with"
+            )
+
+
+def cpu_copy(value: Any, seen: dict[int, Tensor] | None = None) -> Any:
+    """Return a copy on the CPU of nested state; tensors that share memory (tied) still do."""
+    seen = {} if seen is None else seen
+    if isinstance(value, Tensor):
+        key = value.data_ptr() if value.numel() else id(value)
+        if key not in seen or seen[key].shape != value.shape:
+            seen[key] = value.detach().to("cpu", copy=True)
+        return seen[key]
+    if isinstance(value, Mapping):
+        return {name: cpu_copy(part, seen) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(cpu_copy(part, seen) for part in value)
+    return value
