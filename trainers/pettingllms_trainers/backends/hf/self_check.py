@@ -89,7 +89,7 @@ def _check(loaded: LoadedModel, precision: str) -> str | None:
     model, context = loaded.model, loaded.limits(0).context_length
     if context is not None and context < _PROMPTS[0] + _COMPLETIONS[0]:
         return f"its context of {context} tokens is too short for a check"
-    own_attention = model.config._attn_implementation
+    own_attention = model.config._attn_implementation or "eager"
     with torch.no_grad(), arithmetic(model, precision):
         groups = _groups(loaded)
         alone = _checked_alone(loaded, groups, LIMITS[precision])
