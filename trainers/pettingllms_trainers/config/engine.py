@@ -67,8 +67,9 @@ class EngineConfig(Section):
     """transformers: the model that is trained generates; vllm: vLLM in this process; vllm_server:
     vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update."""
     attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
-    """Of transformers. shared_prefix: candidates attend one copy of their prompt; expanded: plain
-    decoding, for models whose attention cannot be replaced (needs optimizer.packing = false)."""
+    """Of transformers. shared_prefix: candidates attend one copy of their prompt, unless the check
+    at the start finds that this changes log-probabilities; expanded: plain decoding (needs
+    optimizer.packing = false)."""
     tokens_per_batch: int = Field(default=65536, ge=1)
     """Of transformers: prompt and completion tokens that are held at once; does not change the
     result."""
