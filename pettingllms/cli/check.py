@@ -38,11 +38,11 @@ def check_command(env_id: str, env_values: tuple[str, ...], as_json: bool) -> in
 def _print(console: Console, report: Report) -> None:
     table = plain_table("check", "status", "s", "promise")
     for finding in report.findings:
-        told = visible(finding.promise)
+        text = visible(finding.promise)
         if finding.message:
-            told.append_text(visible(f"\n{finding.message}", _STYLES[finding.status]))
+            text.append_text(visible(f"\n{finding.message}", _STYLES[finding.status]))
         status = visible(finding.status, _STYLES[finding.status])
-        table.add_row(visible(finding.check, "cyan"), status, f"{finding.seconds:.1f}", told)
+        table.add_row(visible(finding.check, "cyan"), status, f"{finding.seconds:.1f}", text)
     console.print(table)
     console.print()
     figures = plain_table("measured", "value")

@@ -45,9 +45,9 @@ def check_success_ends(subject: Subject) -> None:
                 all(step["terminated"] for step in steps if step["info"]["success"]),
                 f"Seed {seed}: a success that does not terminate the episode.",
             )
-            told = {agent: info["success"] for agent, info in env.infos.items()}
-            equal = len(set(told.values())) == 1 or not steps[-1]["terminated"]
-            require(equal, f"Seed {seed}: agents differ about the success: {told}.")
+            seen = {agent: info["success"] for agent, info in env.infos.items()}
+            equal = len(set(seen.values())) == 1 or not steps[-1]["terminated"]
+            require(equal, f"Seed {seed}: agents differ about the success: {seen}.")
 
 
 def check_timeouts(subject: Subject) -> dict[str, float]:

@@ -155,7 +155,7 @@ def test_faults_of_actions_are_named(corridor_env, faults, mention, fault, messa
     mention(faults(Mutant), message)
 
 
-@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("size", [0.05, 1, 100])
 def test_paying_every_step_towards_the_goal_and_taking_nothing_back(
     corridor_env, faults, mention, steps_towards, size
 ):
@@ -169,8 +169,9 @@ def test_paying_every_step_towards_the_goal_and_taking_nothing_back(
 
     found = faults(Mutant)
     mention(found, "greedy with retreat and then the oracle's solution earns walker_0")
-    mention(found, "shuttle earns .* without solving anything, the oracle")
-    mention(found, "greedy with retreat earns .* without solving anything, the oracle")
+    if size >= 1:
+        mention(found, "shuttle earns .* without solving anything, the oracle")
+        mention(found, "greedy with retreat earns .* without solving anything, the oracle")
 
 
 # Faults of `step`: (environment after an honest step, the agent that acted) ---------------------

@@ -78,7 +78,7 @@ def test_faults_of_games_are_named(faults, mention, game, mutant, message):
     mention(faults(mutant(game), team="single"), message)
 
 
-@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("size", [0.05, 1, 100])
 def test_paying_every_step_towards_the_goal(faults, mention, size):
     class Mutant(PlanPathEnv):
         def _act(self, state, agent, action):
@@ -95,7 +95,21 @@ def test_paying_every_step_towards_the_goal(faults, mention, size):
 
     found = faults(Mutant, team="single")
     mention(found, "(shuttle|greedy with retreat) and then the oracle's solution earns planner_0")
-    mention(found, "40 turns: shuttle earns planner_0 .* without solving anything")
+    if size >= 1:
+        mention(found, "40 turns: shuttle earns planner_0 .* without solving anything")
+
+
+def test_paying_for_promises_that_are_not_kept(faults, mention):
+    class Mutant(PlanPathEnv):
+        def _act(self, state, agent, action):
+            done = super()._act(state, agent, action)
+            if agent == "proposer_0":
+                self.promised = done.team
+                return done
+            return done._replace(team=done.team + self.promised)
+
+    found = faults(Mutant, team="proposer-planner")
+    mention(found, "(shuttle|greedy with retreat) and then the oracle's solution earns")
 
 
 @pytest.mark.parametrize("game", GAMES)
