@@ -18,6 +18,7 @@ from pettingllms.sandbox.syscalls import audit_arch, syscall_numbers
 
 _ALLOW: Final = 0x7FFF0000
 _KILL: Final = 0x80000000
+_ASK: Final = 0x7FC00000
 _LOAD, _JUMP, _JUMP_EQ, _JUMP_GE, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x54, 0x06
 _X32_BIT = 0x40000000
 
@@ -173,6 +174,31 @@ def _intervals(actions: dict[int, _Action], default: int) -> list[tuple[int, _Ac
     return [*intervals, (_X32_BIT, _KILL)]
 
 
+def _packed(code: list[_Instruction]) -> bytes:
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def build_thread_filter() -> bytes:
+    """The filter that asks the server about each call that makes or ends a thread.
+
+    It is a filter of its own because the child must hand its listener over before the other one
+    forbids that. A refusal by the other one has precedence over asking.
+
+    Raises:
+        SandboxError: There is no table of system calls for this machine type.
+    """
+    numbers = syscall_numbers()
+    return _packed(
+        [
+            (_LOAD, 0, 0, 0),
+            (_JUMP_EQ, 1, 0, numbers["clone"]),
+            (_JUMP_EQ, 0, 1, numbers["exit"]),
+            (_RETURN, 0, 0, _ASK),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
+    )
+
+
 def build_filter() -> FilterProgram:
     """The filter of this machine's architecture, ready for `seccomp(2)`.
 
@@ -186,7 +212,7 @@ def build_filter() -> FilterProgram:
         (_LOAD, 0, 0, 0),
     ]
     code += _tree(_intervals(_actions(), _error(errno.EPERM)))
-    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+    packed = _packed(code)
     pids = tuple(
         8 * index + 4
         for index, (operation, _, _, value) in enumerate(code)

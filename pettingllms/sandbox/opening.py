@@ -17,7 +17,6 @@ from pettingllms.sandbox.library import archive
 from pettingllms.sandbox.outcome import Limits, Status
 from pettingllms.sandbox.pool import Pool
 from pettingllms.sandbox.syscalls import syscall_numbers
-from pettingllms.sandbox.tasks import TaskBudget
 from pettingllms.sandbox.worker import Request, Worker
 
 _MAX_SERVERS = 16
@@ -34,14 +33,8 @@ def open_jail(tier: Tier, flavour: str, workers: int) -> Pool:
     num_servers = min(workers, _MAX_SERVERS)
     slots = -(-workers // num_servers)
     config = server_config(tier, flavour, slots, uid)
-    has_user_namespace = tier is Tier.NAMESPACES
-    budget = TaskBudget(
-        counts_alone=has_user_namespace or uid is not None,
-        num_servers=1 if has_user_namespace else num_servers,
-        num_running=slots if has_user_namespace else slots * num_servers,
-    )
     library = archive(flavour)
-    pool = Pool(lambda: Worker(config, library), num_servers, slots, budget)
+    pool = Pool(lambda: Worker(config, library), num_servers, slots)
     try:
         _check_canary(pool, tier)
     except SandboxError:

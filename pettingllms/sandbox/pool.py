@@ -39,21 +39,13 @@ class Pool:
         start: Starts one server; called again for each replacement.
         num_servers: How many servers there are.
         slots: How many programs one server runs at a time.
-        num_tasks: For the limits of a request, the RLIMIT_NPROC its child gets.
 
     Raises:
         SandboxError: A server could not be started.
     """
 
-    def __init__(
-        self,
-        start: Callable[[], Worker],
-        num_servers: int,
-        slots: int,
-        num_tasks: Callable[[int], int],
-    ) -> None:
+    def __init__(self, start: Callable[[], Worker], num_servers: int, slots: int) -> None:
         self._start = start
-        self._num_tasks = num_tasks
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._queue: deque[Run] = deque()
@@ -149,7 +141,7 @@ class Pool:
                     del lane.in_flight[number]
                 run.finish((sandbox_failure(f"no memory file for the run: {error}"), b""))
                 return
-            worker.send(number, run.files, limits, self._num_tasks(limits.max_processes))
+            worker.send(number, run.files, limits)
 
     def _listen(self, lane: Lane) -> None:
         while True:

@@ -146,7 +146,7 @@ class Worker:
         """Pid of the server, or of its outer half where it has a pid namespace."""
         return self._process.pid
 
-    def send(self, number: int, files: RunFiles, limits: Limits, num_tasks: int) -> None:
+    def send(self, number: int, files: RunFiles, limits: Limits) -> None:
         """Hand over a job. A dead server is noticed when its answer is awaited."""
         message = JOB.pack(
             number,
@@ -155,7 +155,7 @@ class Worker:
             limits.memory_bytes,
             limits.output_bytes,
             limits.max_open_files,
-            num_tasks,
+            limits.max_processes,
             files.result >= 0,
         )
         with contextlib.suppress(OSError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
+import struct
 import sys
 from collections.abc import Iterable
 from mmap import mmap
@@ -12,8 +14,14 @@ from typing import NamedTuple, NoReturn
 
 from . import kernel, program
 
+NUMBER = struct.Struct("=Q")
+DESCRIPTOR = struct.Struct("=i")
 SETTING_UP, LOCKED, RUNNING, BAD_SYNTAX, NO_MEMORY = range(5)
 """Stages of a child. It writes the stage into a page that is unmapped before the program runs."""
+
+
+LIMITED = (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
+"""What differs from run to run. Other limits are set in the server."""
 
 
 class Job(NamedTuple):
@@ -25,7 +33,7 @@ class Job(NamedTuple):
     memory_bytes: int
     output_bytes: int
     open_files: int
-    tasks: int
+    threads: int
 
 
 class Descriptors(NamedTuple):
@@ -43,33 +51,32 @@ class Locks(NamedTuple):
 
     filter_code: bytes
     pid_offsets: tuple[int, ...]
+    thread_filter_code: bytes
     seccomp_number: int
     capset_number: int
     base_memory_bytes: int
+    hard_limits: tuple[int, ...]
+    """Of `LIMITED`, beyond which a process of ours may not go."""
     server_pid: int
     """Pid that must still be the parent's; 0 where a pid namespace ends all children anyway."""
 
 
-def _set_limits(job: Job, base_memory_bytes: int) -> None:
-    address_space = base_memory_bytes + job.memory_bytes
-    for limit, value in (
-        (resource.RLIMIT_AS, address_space),
-        # The server enforces the limit exactly; this is for a server that is held up.
-        (resource.RLIMIT_CPU, int(2 * job.cpu_s) + 2),
-        # One byte more than is reported shows that there was more.
-        (resource.RLIMIT_FSIZE, job.output_bytes + 1),
-        (resource.RLIMIT_NOFILE, job.open_files),
-        (resource.RLIMIT_NPROC, job.tasks),
+def _set_limits(job: Job, locks: Locks) -> None:
+    for limit, hard, value in zip(
+        LIMITED,
+        locks.hard_limits,
+        (
+            locks.base_memory_bytes + job.memory_bytes,
+            # The server enforces the limit exactly; this is for a server that is held up.
+            int(2 * job.cpu_s) + 2,
+            # One byte more than is reported shows that there was more.
+            job.output_bytes + 1,
+            job.open_files,
+        ),
+        strict=True,
     ):
-        _, hard = resource.getrlimit(limit)
-        if hard != resource.RLIM_INFINITY:
-            value = min(value, hard)
+        value = min(value, hard)
         resource.setrlimit(limit, (value, value))
-    # The stack is counted as memory; programs may raise this limit as they do elsewhere.
-    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    wanted = 64 << 20
-    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
 
 
 def _place(files: Descriptors) -> None:
@@ -80,14 +87,23 @@ def _place(files: Descriptors) -> None:
     kernel.close_from(program.RESULT + (files.result >= 0))
 
 
+def _let_server_count_threads(job: Job, locks: Locks, channel: socket.socket) -> None:
+    """Hand the server the descriptor on which a filter will ask about each thread."""
+    listener = kernel.load_asking_filter(locks.seccomp_number, locks.thread_filter_code)
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(listener))
+    channel.sendmsg([NUMBER.pack(job.number)], [rights])
+
+
 def _lock(job: Job, locks: Locks) -> None:
     os.setsid()
-    kernel.keep_no_capabilities(locks.capset_number)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if locks.server_pid and os.getppid() != locks.server_pid:
-        os._exit(0)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    _set_limits(job, locks.base_memory_bytes)
+    if locks.server_pid:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != locks.server_pid:
+            os._exit(0)
+    else:
+        # Here the server needs some, within its own user namespace, to make pid namespaces.
+        kernel.keep_no_capabilities(locks.capset_number)
+    _set_limits(job, locks)
     code = bytearray(locks.filter_code)
     for offset in locks.pid_offsets:
         code[offset : offset + 4] = os.getpid().to_bytes(4, sys.byteorder)
@@ -96,7 +112,12 @@ def _lock(job: Job, locks: Locks) -> None:
 
 
 def run(
-    job: Job, files: Descriptors, locks: Locks, page: mmap, other_pages: Iterable[mmap]
+    job: Job,
+    files: Descriptors,
+    locks: Locks,
+    channel: socket.socket,
+    page: mmap,
+    other_pages: Iterable[mmap],
 ) -> NoReturn:
     """Lock this process up and run the program in it.
 
@@ -104,6 +125,7 @@ def run(
         job: The limits.
         files: Where program and input come from and where output goes.
         locks: What to lock up with.
+        channel: Takes one descriptor and the job's number to the server.
         page: Shared with the server: byte 0 tells the stage, the rest why locking up failed.
         other_pages: The pages of other children, in which nothing may be changed from here.
     """
@@ -111,6 +133,7 @@ def run(
         for other in other_pages:
             other.close()
         source = program.read_whole(files.program)
+        _let_server_count_threads(job, locks, channel)
         _place(files)
         _lock(job, locks)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the program must not run

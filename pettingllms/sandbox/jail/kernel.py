@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 
@@ -24,6 +25,7 @@ CLONE_NEWNET = 0x40000000
 
 _CLOSE_RANGE = 436  # this number and those above are the same on all architectures
 _SECCOMP_SET_MODE_FILTER = 1
+_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
@@ -82,8 +84,27 @@ def keep_no_capabilities(capset_number: int) -> None:
     syscall(capset_number, struct.pack("=II", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 
-def load_filter(seccomp_number: int, code: bytes) -> None:
-    """Load a seccomp filter; from here on it governs this process for good."""
+def load_filter(seccomp_number: int, code: bytes, flags: int = 0) -> int:
+    """Load a seccomp filter; from here on it governs this process for good.
+
+    Returns:
+        A descriptor on which the filter asks, if `flags` say so.
+    """
     buffer = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
-    syscall(seccomp_number, _SECCOMP_SET_MODE_FILTER, 0, program)
+    return syscall(seccomp_number, _SECCOMP_SET_MODE_FILTER, flags, program)
+
+
+def load_asking_filter(seccomp_number: int, code: bytes) -> int:
+    """Load a filter that asks; returns the descriptor on which it does.
+
+    Raises:
+        OSError: The kernel refused, for instance because a container's manager already listens.
+    """
+    try:
+        return load_filter(seccomp_number, code, _NEW_LISTENER | _WAIT_KILLABLE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # Before Linux 5.19 a signal can interrupt whoever waits for an answer, who then asks again.
+        return load_filter(seccomp_number, code, _NEW_LISTENER)

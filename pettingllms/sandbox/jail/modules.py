@@ -25,16 +25,17 @@ from typing import Any
 HEADER = struct.Struct("=Q")
 """Length of the index, at the beginning of the memory file."""
 
-# What programs use most, and the extension modules of the standard library that are of use here.
+# What programs use most, and extension modules that others cannot do without. Each page of them
+# costs every run a little, so the rest is imported by those who want it.
 _PRELOADED = """
-array ast atexit base64 binascii bisect bz2 calendar cmath codecs collections collections.abc
-contextlib copy ctypes dataclasses datetime decimal encodings.ascii encodings.latin_1
-encodings.utf_16 encodings.utf_8_sig enum errno fractions functools gc hashlib heapq inspect io
-itertools json keyword linecache locale lzma math numbers operator os pickle pprint queue random re
-reprlib resource select selectors signal socket statistics string struct sys textwrap threading
-time timeit tokenize traceback types typing unicodedata uuid warnings weakref zlib
-_asyncio _contextvars _csv _elementtree _lsprof _multibytecodec _multiprocessing _opcode
-_posixshmem _posixsubprocess _zoneinfo fcntl grp mmap pyexpat syslog termios
+array ast atexit base64 binascii bisect bz2 cmath codecs collections collections.abc contextlib copy
+ctypes dataclasses datetime decimal encodings.ascii encodings.latin_1 encodings.utf_16
+encodings.utf_8_sig enum errno fractions functools gc hashlib heapq inspect io itertools json
+keyword linecache locale lzma math numbers operator os pickle queue random re reprlib resource
+select selectors signal socket statistics string struct sys textwrap threading time tokenize
+traceback types typing unicodedata warnings weakref zlib
+_contextvars _csv _elementtree _lsprof _multibytecodec _multiprocessing _opcode _posixsubprocess
+fcntl mmap pyexpat
 """
 _UNWANTED = ("test", "_simd")
 """Parts of names of extension modules of packages that no program needs."""

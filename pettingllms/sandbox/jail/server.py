@@ -16,9 +16,10 @@ import struct
 import sys
 import time
 from mmap import mmap
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import child, kernel, setup
+from .threads import ThreadCount
 
 JOB = struct.Struct("=QddQQIIB")
 RESULT = struct.Struct("=QiddQBB")
@@ -28,14 +29,16 @@ OUT_OF_TIME, OUT_OF_CPU = 1, 2
 _SHORTEST_WAIT_S = 0.005
 _COULD_NOT_FORK = -1
 
-
 _NUM_PROCESSORS = os.cpu_count() or 1
+
+
+_socketpair = socket.socketpair  # programs find another one under this name (`pairs.py`)
 
 
 class _Running:
     """One child that has not ended."""
 
-    __slots__ = ("job", "killed_for", "look_s", "page", "pid", "started")
+    __slots__ = ("job", "killed_for", "look_s", "page", "pid", "started", "threads")
 
     def __init__(self, job: child.Job, pid: int, started: float, page: mmap) -> None:
         self.job = job
@@ -44,6 +47,20 @@ class _Running:
         self.look_s = started + min(job.wall_s, job.cpu_s / _NUM_PROCESSORS)
         self.page = page
         self.killed_for = 0
+        self.threads: ThreadCount | None = None
+        """None until the child has handed over the descriptor on which its filter asks."""
+
+    @property
+    def attention_s(self) -> float:
+        """When something is due."""
+        return min(self.look_s, self.threads.refuse_s) if self.threads else self.look_s
+
+    def attend(self, now: float) -> None:
+        """Do what is due."""
+        if now >= self.look_s:
+            self.look(now)
+        if self.threads:
+            self.threads.refuse_overdue(now)
 
     def look(self, now: float) -> None:
         """Kill the child if it has used up its time, else set when to look again."""
@@ -69,27 +86,37 @@ class _Running:
 
 class _Server:
     def __init__(
-        self, parent: socket.socket, locks: child.Locks, slots: int, own_pids: int
+        self,
+        parent: socket.socket,
+        locks: child.Locks,
+        own_pids: int,
+        config: dict[str, Any],
     ) -> None:
         self._parent = parent
         self._locks = locks
         self._own_pids = own_pids
+        self._exit_number: int = config["numbers"]["exit"]
         self._running: dict[int, _Running] = {}
-        self._pages = [mmap(-1, resource.getpagesize()) for _ in range(slots)]
+        self._listeners: dict[int, _Running] = {}
+        self._channel, self._childs_channel = _socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._pages = [mmap(-1, resource.getpagesize()) for _ in range(config["slots"])]
         self._poll = select.poll()
+        self._poll.register(self._channel, select.POLLIN)
         self._poll.register(parent, select.POLLIN)
 
     def serve(self) -> NoReturn:
         while True:
-            for descriptor, _ in self._poll.poll(self._next_deadline_ms()):
-                if descriptor in self._running:
+            for descriptor, events in self._poll.poll(self._next_deadline_ms()):
+                if descriptor == self._parent.fileno():
+                    # With no page left, it is registered for nothing, and only a hang-up comes.
+                    self._launch() if self._pages else self._leave()
+                elif descriptor == self._channel.fileno():
+                    self._take_listener()
+                elif descriptor in self._running:
                     self._reap(descriptor)
-                elif self._pages:
-                    self._launch()
-                else:
-                    # Busy, so only a hang-up is reported.
-                    self._leave()
-            self._kill_overdue()
+                elif descriptor in self._listeners:
+                    self._count_threads(descriptor, events)
+            self._attend()
 
     def _leave(self) -> NoReturn:
         """End with all children. They would not outlive us anyway, but nobody might reap them."""
@@ -100,16 +127,45 @@ class _Server:
         os._exit(0)
 
     def _next_deadline_ms(self) -> float | None:
-        soonest_s = min((r.look_s for r in self._running.values()), default=float("inf"))
+        soonest_s = min((r.attention_s for r in self._running.values()), default=float("inf"))
         if soonest_s == float("inf"):
             return None
         return max(0.0, (soonest_s - time.monotonic()) * 1000 + 1)
 
-    def _kill_overdue(self) -> None:
+    def _attend(self) -> None:
         now = time.monotonic()
         for running in self._running.values():
-            if now >= running.look_s:
-                running.look(now)
+            if now >= running.attention_s:
+                running.attend(now)
+
+    def _take_listener(self) -> None:
+        message, (listener,), _, _ = socket.recv_fds(self._channel, child.NUMBER.size, 1)
+        (number,) = child.NUMBER.unpack(message)
+        for running in self._running.values():
+            if running.job.number == number:
+                job = running.job
+                count = ThreadCount(listener, running.pid, job.threads, self._exit_number)
+                running.threads = count
+                self._listeners[listener] = running
+                self._poll.register(listener, select.POLLIN)
+                return
+        os.close(listener)  # it was killed before it was finished with its locks
+
+    def _count_threads(self, listener: int, events: int) -> None:
+        running = self._listeners[listener]
+        if running.threads is not None and events & select.POLLIN:
+            running.threads.answer(time.monotonic())
+        else:
+            # Nobody is left to ask. Polled further, it would say so until the child is reaped.
+            self._stop_listening(running)
+
+    def _stop_listening(self, running: _Running) -> None:
+        if running.threads is not None:
+            listener = running.threads.listener
+            running.threads = None
+            del self._listeners[listener]
+            self._poll.unregister(listener)
+            os.close(listener)
 
     def _receive(self) -> tuple[child.Job, child.Descriptors]:
         space = socket.CMSG_SPACE(len(child.Descriptors._fields) * _DESCRIPTOR_BYTES)
@@ -135,7 +191,7 @@ class _Server:
             pid = -1
         if pid == 0:
             others = [*self._pages, *(running.page for running in self._running.values())]
-            child.run(job, files, self._locks, page, others)
+            child.run(job, files, self._locks, self._childs_channel, page, others)
         for descriptor in files:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -165,6 +221,7 @@ class _Server:
         running = self._running.pop(handle)
         self._poll.unregister(handle)
         os.close(handle)
+        self._stop_listening(running)
         _, status, usage = os.wait4(running.pid, 0)
         killed_for = running.killed_for
         self._report(running.job, status, running.started, usage, running.page, killed_for)
@@ -202,4 +259,4 @@ def main(descriptor: int) -> None:
     locks, own_pids, facts = setup.set_up(config, library, parent)
     facts["python"] = sys.version.split()[0]
     parent.send(json.dumps(facts).encode())
-    _Server(parent, locks, config["slots"], own_pids).serve()
+    _Server(parent, locks, own_pids, config).serve()

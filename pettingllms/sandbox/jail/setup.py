@@ -8,11 +8,13 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 from typing import Any, NoReturn
 
 from . import child, kernel, landlock, modules, namespaces, pairs, program, warm
 
+_STACK_BYTES = 64 << 20
 _THREAD_STACK_BYTES = 8 << 20
 """What a thread gets on most machines. Without this, it would depend on `ulimit -s` of the host,
 and with an unlimited or large one a few threads would use up a program's memory limit."""
@@ -34,6 +36,19 @@ def _prefer_us_when_memory_runs_out() -> None:
 def _virtual_memory_bytes() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def _set_limits() -> None:
+    for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
+        resource.setrlimit(kind, (0, 0))
+    # The stack is counted as memory; programs may raise this limit as they do elsewhere.
+    soft = min(_STACK_BYTES, _hard_limit(resource.RLIMIT_STACK))
+    resource.setrlimit(resource.RLIMIT_STACK, (soft, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+
+def _hard_limit(kind: int) -> int:
+    _, hard = resource.getrlimit(kind)
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def _enter_namespaces(config: dict[str, Any], parent: socket.socket) -> int:
@@ -92,8 +107,8 @@ def set_up(
             namespaces.become(config["jail_uid"])
         kernel.keep_no_capabilities(config["numbers"]["capset"])
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
-        resource.setrlimit(kind, (0, 0))
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    _set_limits()
     facts = {
         "landlock": landlock.deny_files() if config["landlock"] else 0,
         "hides_files": hides_files,
@@ -102,9 +117,11 @@ def set_up(
     locks = child.Locks(
         base64.b64decode(config["filter"]),
         tuple(config["pid_offsets"]),
+        base64.b64decode(config["thread_filter"]),
         config["numbers"]["seccomp"],
         config["numbers"]["capset"],
         base_memory_bytes,
+        tuple(_hard_limit(kind) for kind in child.LIMITED),
         0 if own_pids >= 0 else os.getpid(),
     )
     return locks, own_pids, facts
