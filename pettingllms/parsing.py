@@ -82,6 +82,25 @@ class Part(NamedTuple):
     """Whether there is a mark before that one."""
 
 
+def usual_answer(text: str, max_chars: int) -> str | None:
+    """Return what follows the mark, where the rules on thinking and marks need no thought.
+
+    Nearly all answers of a trained policy have the form that the prompt shows: `#### ["U","R"]` at
+    the end of the text. A game may read these with one regular expression, and leave to `read_list`
+    whatever that does not match in full.
+
+    Args:
+        text: What a model wrote.
+        max_chars: The longest answer that is returned.
+    """
+    mark = text.rfind(MARK)
+    if mark < 0 or len(text) - mark > max_chars + len(MARK):
+        return None
+    if "<" in text or text[mark - 1 : mark] == "#":
+        return None
+    return text[mark + len(MARK) :].strip()
+
+
 def after_thinking(text: str) -> str | ParseError:
     """Return what follows the last `</think>`; a `ParseError` if a `<think>` is never closed."""
     if "<" not in text:

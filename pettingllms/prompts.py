@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -27,13 +28,19 @@ class PromptTemplate(NamedTuple):
     """What is new since the agent's last turn (delta mode); empty: same as `user`."""
 
 
-class PromptField(NamedTuple, Generic[MomentT]):
+@dataclass(frozen=True, slots=True)
+class PromptField(Generic[MomentT]):
     """A placeholder of prompts."""
 
     meaning: str
     """What it stands for, for people who write prompts."""
     read: Callable[[MomentT], object]
     """Returns its value at a moment."""
+
+
+def meanings(fields: Mapping[str, PromptField[Any]]) -> dict[str, str]:
+    """Return name -> meaning of placeholders, for `TextEnv.prompt_fields`."""
+    return {name: field.meaning for name, field in fields.items()}
 
 
 class PromptFields(dict[str, object], Generic[MomentT]):

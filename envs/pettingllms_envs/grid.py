@@ -16,7 +16,6 @@ from functools import lru_cache
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import (
-    MARK,
     Item,
     Part,
     answer_part,
@@ -24,6 +23,7 @@ from pettingllms.parsing import (
     one_line,
     printed_part,
     read_list,
+    usual_answer,
 )
 from pettingllms.transition import ParseError
 
@@ -36,12 +36,12 @@ OFFSETS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 UNREACHABLE = -1
 """The distance of a cell that cannot be reached."""
 
-MAX_JSON = 120
-"""Greatest length of an answer in the usual form that is remembered with its moves."""
+USUAL_CHARS = 120
+"""Longest answer in the usual form that is remembered with its moves, in characters."""
 
 _WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
 _MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
-_JSON = re.compile(rf'\s*+\["[{MOVES}]"(?:, ?"[{MOVES}]")*+\]\s*+')
+_USUAL = re.compile(rf'\["[{MOVES}]"(?:, ?"[{MOVES}]")*+\]')
 _BARE = re.compile(rf"""(?:["'`]?{_MOVE}["'`]?(?:[\s,;]++|$))++""")
 _ONE_MOVE = re.compile(_MOVE)
 _NO_LETTER = re.compile(rf"[^{MOVES}]+")
@@ -237,11 +237,9 @@ def read_moves(text: str) -> str | ParseError:
     """
     if text and not text.strip(MOVES):
         return text
-    mark = text.rfind(MARK) + len(MARK)
-    if mark >= len(MARK) and "<" not in text and text[mark - 5 : mark - 4] != "#":
-        usual = _read_json(text[mark : mark + MAX_JSON + 1])
-        if usual is not None:
-            return usual
+    usual = usual_answer(text, USUAL_CHARS)
+    if usual is not None and (moves := _usual_moves(usual)) is not None:
+        return moves
     part = answer_part(text)
     return part if isinstance(part, ParseError) else _moves_of(part)
 
@@ -279,10 +277,9 @@ def _letters(words: list[str]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _read_json(text: str) -> str | None:
-    """Return the moves of a text that is a JSON list of moves and nothing else, or None."""
-    found = _JSON.fullmatch(text) if len(text) <= MAX_JSON else None
-    return None if found is None else _NO_LETTER.sub("", text)
+def _usual_moves(answer: str) -> str | None:
+    """Return the moves of a JSON list of moves, None for any other text."""
+    return _NO_LETTER.sub("", answer) if _USUAL.fullmatch(answer) else None
 
 
 def moves_json(moves: str) -> str:

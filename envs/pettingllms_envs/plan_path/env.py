@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_choice, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.prompts import PromptFields, PromptTemplate, meanings, resolve_prompts
 from pettingllms.transition import Transition, role_of
-from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.plan_path.generator import MAX_SIZE, MIN_MOVES, MIN_SIZE, Request, generate
@@ -20,9 +19,8 @@ from pettingllms_envs.plan_path.image import draw_image
 from pettingllms_envs.plan_path.policies import moves_of, program_of, target_cell
 from pettingllms_envs.plan_path.prompts import (
     FIELDS,
-    READERS,
     VIEWS,
-    Situation,
+    Moment,
     templates,
     with_limits,
 )
@@ -172,7 +170,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         **templates("proposer-planner", "python", "board"),
         **templates("tool-planner", "python", "board"),
     }
-    prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(FIELDS)
 
     def __init__(
         self,
@@ -210,7 +208,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             max_turns=max_turns,
             alpha=alpha,
             observation_mode=observation_mode,
-            prompts=resolve_prompts(defaults, prompts, FIELDS),
+            prompts=resolve_prompts(defaults, prompts, self.prompt_fields),
             render_mode=render_mode,
         )
         self.moves_per_turn, self.view, self.tool = moves_per_turn, view, tool
@@ -268,8 +266,9 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         return PlanPathState(level, level.start)
 
     def _fields(self, state: PlanPathState, agent: str, turn: int) -> Mapping[str, object]:
-        view, max_turns, moves_per_turn = self.view, self.max_turns, self.moves_per_turn
-        return Fields({}, READERS, lambda: Situation(state, view, turn, max_turns, moves_per_turn))
+        return PromptFields(
+            FIELDS, Moment(state, self.view, turn, self.max_turns, self.moves_per_turn)
+        )
 
     def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:
         if role_of(agent) == "tool":

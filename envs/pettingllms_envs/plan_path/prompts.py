@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from pettingllms.prompts import PromptTemplate
+from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import PlanPathState
 from pettingllms_envs.plan_path.text import centred_rows, compact_drawing, labelled_drawing
@@ -118,7 +117,7 @@ def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -
     return template._replace(system=system.replace("{moves_per_turn}", str(moves_per_turn)))
 
 
-class Situation(NamedTuple):
+class Moment(NamedTuple):
     """Everything the placeholders depend on."""
 
     state: PlanPathState
@@ -129,57 +128,67 @@ class Situation(NamedTuple):
     moves_per_turn: int
 
 
-def _board(now: Situation) -> str:
+def _board(now: Moment) -> str:
     level, position = now.state.level, now.state.position
     if now.view == "centred":
         return "\n".join(map(" ".join, centred_rows(level, position)))
     return labelled_drawing(level).with_player(level, position)
 
 
-def _board_compact(now: Situation) -> str:
+def _board_compact(now: Moment) -> str:
     level, position = now.state.level, now.state.position
     if now.view == "centred":
         return "\n".join(centred_rows(level, position))
     return compact_drawing(level).with_player(level, position)
 
 
-READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
-    "board": ("the map, symbols divided by spaces, as the argument view says", _board),
-    "board_compact": ("the map, one line per row, nothing between the symbols", _board_compact),
-    "board_flat": (
+FIELDS: dict[str, PromptField[Moment]] = {
+    "board": PromptField("the map, symbols divided by spaces, as the argument view says", _board),
+    "board_compact": PromptField(
+        "the map, one line per row, nothing between the symbols", _board_compact
+    ),
+    "board_flat": PromptField(
         "the map without line breaks",
         lambda now: _board_compact(now).replace("\n", ""),
     ),
-    "rows": ("number of rows", lambda now: now.state.level.rows),
-    "cols": ("number of columns", lambda now: now.state.level.cols),
-    "row": ("the player's row", lambda now: now.state.position // now.state.level.stride),
-    "col": ("the player's column", lambda now: now.state.position % now.state.level.stride),
-    "goal_row": ("the goal's row", lambda now: now.state.level.goal // now.state.level.stride),
-    "goal_col": ("the goal's column", lambda now: now.state.level.goal % now.state.level.stride),
-    "tool_call": (
+    "rows": PromptField("number of rows", lambda now: now.state.level.rows),
+    "cols": PromptField("number of columns", lambda now: now.state.level.cols),
+    "row": PromptField(
+        "the player's row", lambda now: now.state.position // now.state.level.stride
+    ),
+    "col": PromptField(
+        "the player's column", lambda now: now.state.position % now.state.level.stride
+    ),
+    "goal_row": PromptField(
+        "the goal's row", lambda now: now.state.level.goal // now.state.level.stride
+    ),
+    "goal_col": PromptField(
+        "the goal's column", lambda now: now.state.level.goal % now.state.level.stride
+    ),
+    "tool_call": PromptField(
         "the tool agent's call or program of this turn",
         lambda now: now.state.call or "none",
     ),
-    "tool_result": ("what came of it", lambda now: now.state.result or "none"),
-    "proposal": (
+    "tool_result": PromptField("what came of it", lambda now: now.state.result or "none"),
+    "proposal": PromptField(
         "the moves proposed this turn by the tool or the proposer, as a JSON list",
         lambda now: moves_json(now.state.proposal),
     ),
-    "proposal_compact": ("the same as letters: UR", lambda now: now.state.proposal),
-    "moves_per_turn": (
+    "proposal_compact": PromptField("the same as letters: UR", lambda now: now.state.proposal),
+    "moves_per_turn": PromptField(
         "greatest number of moves executed in a turn",
         lambda now: now.moves_per_turn,
     ),
-    "turn": ("the present turn, from 1", lambda now: now.turn + 1),
-    "max_turns": ("turns of the episode", lambda now: now.max_turns),
-    "history": (HISTORY, lambda now: history_text(now.state.unchanged)),
-    "costs": (
+    "turn": PromptField("the present turn, from 1", lambda now: now.turn + 1),
+    "max_turns": PromptField("turns of the episode", lambda now: now.max_turns),
+    "history": PromptField(HISTORY, lambda now: history_text(now.state.unchanged)),
+    "costs": PromptField(
         "a sentence on what bad answers cost",
         lambda now: costs_text(costs(now.max_turns, now.moves_per_turn), "illegal move"),
     ),
-    "turns_left": ("turns left, with the present one", lambda now: now.max_turns - now.turn),
-    "moves_used": ("moves executed so far", lambda now: now.state.moves_used),
+    "turns_left": PromptField(
+        "turns left, with the present one", lambda now: now.max_turns - now.turn
+    ),
+    "moves_used": PromptField("moves executed so far", lambda now: now.state.moves_used),
 }
-
-FIELDS: dict[str, str] = {name: meaning for name, (meaning, _) in READERS.items()}
-"""Placeholder -> its meaning."""
+"""The placeholders."""

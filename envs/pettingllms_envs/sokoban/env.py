@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from pettingllms.arguments import check_choice, check_flag, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.prompts import PromptFields, PromptTemplate, meanings, resolve_prompts
 from pettingllms.transition import Transition
-from pettingllms_envs.fields import Fields
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program
@@ -20,7 +19,7 @@ from pettingllms_envs.reward import costs
 from pettingllms_envs.sokoban.generator import MAX_SIZE, MIN_SIZE, generate, request_of
 from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
-from pettingllms_envs.sokoban.prompts import FIELDS, READERS, Situation, templates
+from pettingllms_envs.sokoban.prompts import FIELDS, Moment, templates
 from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.scenes import scenes_of
 from pettingllms_envs.sokoban.text import read_level, read_levels_of_file
@@ -183,7 +182,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         **templates("proposer-planner", "python", 4, 20),
         **templates("tool-planner", "python", 4, 20),
     }
-    prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(FIELDS)
 
     def __init__(
         self,
@@ -219,7 +218,7 @@ class SokobanEnv(TextEnv[SokobanState]):
             max_turns=max_turns,
             alpha=alpha,
             observation_mode=observation_mode,
-            prompts=resolve_prompts(own, prompts, FIELDS),
+            prompts=resolve_prompts(own, prompts, self.prompt_fields),
             render_mode=render_mode,
         )
         self.tool = tool
@@ -262,8 +261,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         return initial_state(generate(rng, self._request))
 
     def _fields(self, state: SokobanState, agent: str, turn: int) -> Mapping[str, object]:
-        max_turns, moves_per_turn = self.max_turns, self.moves_per_turn
-        return Fields({}, READERS, lambda: Situation(state, turn, max_turns, moves_per_turn))
+        return PromptFields(FIELDS, Moment(state, turn, self.max_turns, self.moves_per_turn))
 
     def _parse(self, state: SokobanState, agent: str, text: str) -> Any:
         if agent == "tool_0":

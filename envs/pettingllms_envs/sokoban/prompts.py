@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from pettingllms.prompts import PromptTemplate
+from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
@@ -94,7 +93,7 @@ def templates(
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 
-class Situation(NamedTuple):
+class Moment(NamedTuple):
     """Everything the placeholders depend on."""
 
     state: SokobanState
@@ -104,47 +103,47 @@ class Situation(NamedTuple):
     moves_per_turn: int
 
 
-def _view(now: Situation) -> tuple[str, str]:
+def _view(now: Moment) -> tuple[str, str]:
     return scenes_of(now.state.level).layouts[now.state.boxes].views[now.state.player]
 
 
-def _player(now: Situation) -> str:
+def _player(now: Moment) -> str:
     row, col = divmod(now.state.player, now.state.level.stride)
     return f"({row}, {col})"
 
 
-READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
-    "board": ("the board in XSB symbols, one line per row", lambda now: _view(now)[0]),
-    "places": (
+FIELDS: dict[str, PromptField[Moment]] = {
+    "board": PromptField("the board in XSB symbols, one line per row", lambda now: _view(now)[0]),
+    "places": PromptField(
         "a sentence with the cells of player, boxes and goals",
         lambda now: _view(now)[1],
     ),
-    "history": (HISTORY, lambda now: history_text(now.state.unchanged)),
-    "player": ("the player's (row, column)", _player),
-    "boxes": (
+    "history": PromptField(HISTORY, lambda now: history_text(now.state.unchanged)),
+    "player": PromptField("the player's (row, column)", _player),
+    "boxes": PromptField(
         "the (row, column) of all boxes",
         lambda now: cell_list(now.state.boxes, now.state.level.stride),
     ),
-    "goals": (
+    "goals": PromptField(
         "the (row, column) of all goals",
         lambda now: cell_list(now.state.level.goals, now.state.level.stride),
     ),
-    "proposal": (
+    "proposal": PromptField(
         "the moves proposed this turn, as a JSON list",
         lambda now: moves_json(now.state.proposal),
     ),
-    "tool_call": ("the tool agent's calls or program", lambda now: now.state.call or "none"),
-    "tool_result": ("what came of them", lambda now: now.state.result or "none"),
-    "moves_per_turn": (
+    "tool_call": PromptField(
+        "the tool agent's calls or program", lambda now: now.state.call or "none"
+    ),
+    "tool_result": PromptField("what came of them", lambda now: now.state.result or "none"),
+    "moves_per_turn": PromptField(
         "greatest number of moves executed in a turn",
         lambda now: now.moves_per_turn,
     ),
-    "moves_used": ("moves executed so far", lambda now: now.state.moves_used),
-    "rows": ("number of rows", lambda now: now.state.level.rows),
-    "cols": ("number of columns", lambda now: now.state.level.cols),
-    "turn": ("the present turn, from 1", lambda now: now.turn + 1),
-    "max_turns": ("turns of the episode", lambda now: now.max_turns),
+    "moves_used": PromptField("moves executed so far", lambda now: now.state.moves_used),
+    "rows": PromptField("number of rows", lambda now: now.state.level.rows),
+    "cols": PromptField("number of columns", lambda now: now.state.level.cols),
+    "turn": PromptField("the present turn, from 1", lambda now: now.turn + 1),
+    "max_turns": PromptField("turns of the episode", lambda now: now.max_turns),
 }
-
-FIELDS: dict[str, str] = {name: meaning for name, (meaning, _) in READERS.items()}
-"""Placeholder -> its meaning."""
+"""The placeholders."""

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_flag, check_whole, plain
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.prompts import PromptTemplate, resolve_prompts
+from pettingllms.prompts import PromptFields, PromptTemplate, meanings, resolve_prompts
 from pettingllms.splits import check_split, split_of
 from pettingllms.transition import ParseError, Transition, role_of
-from pettingllms_envs.fields import Fields
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program, run_program, show_program
 from pettingllms_envs.reward import costs
 from pettingllms_envs.sudoku.generator import DEFAULT_CLUES, Puzzle, check_num_clues, generate
 from pettingllms_envs.sudoku.image import draw_image
 from pettingllms_envs.sudoku.policies import fills_of
-from pettingllms_envs.sudoku.prompts import FIELDS, READERS, Situation, templates
+from pettingllms_envs.sudoku.prompts import FIELDS, Moment, templates
 from pettingllms_envs.sudoku.rules import start
 from pettingllms_envs.sudoku.symmetry import canonical
 from pettingllms_envs.sudoku.text import (
@@ -44,11 +42,6 @@ from pettingllms_envs.team_table import TEAMS, TOOLS
 
 SPLIT_ATTEMPTS = 300
 """Puzzles that are tried before a split is said to hold none of the requested kind."""
-
-CACHED_CHARS = 2000
-"""Longer answers are read anew each time, so that the cache stays small."""
-
-_read_answer = lru_cache(maxsize=1024)(read_answer)
 
 
 class SudokuEnv(TextEnv[SudokuState]):
@@ -178,7 +171,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         **templates("proposer-planner", "python", 4, 4),
         **templates("tool-planner", "python", 4, 4),
     }
-    prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(FIELDS)
 
     def __init__(
         self,
@@ -209,12 +202,13 @@ class SudokuEnv(TextEnv[SudokuState]):
         self.split = split
         self.tool = tool
         self._costs = costs(max_turns, size * size)
+        own = templates(team, tool, size, max_turns)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
             alpha=alpha,
             observation_mode=observation_mode,
-            prompts=resolve_prompts(templates(team, tool, size, max_turns), prompts, FIELDS),
+            prompts=resolve_prompts(own, prompts, self.prompt_fields),
             render_mode=render_mode,
         )
         self.board = f"{size}x{size}"
@@ -251,14 +245,11 @@ class SudokuEnv(TextEnv[SudokuState]):
         )
 
     def _fields(self, state: SudokuState, agent: str, turn: int) -> Mapping[str, object]:
-        max_turns = self.max_turns
-        at_hand = {"grid": state.grid.text, "turn": turn + 1}
-        return Fields(at_hand, READERS, lambda: Situation(state, turn, max_turns))
+        return PromptFields(FIELDS, Moment(state, turn, self.max_turns))
 
     def _parse(self, state: SudokuState, agent: str, text: str) -> Any:
         if role_of(agent) != "tool":
-            read = _read_answer if len(text) <= CACHED_CHARS else read_answer
-            return read(text, state.puzzle.size)
+            return read_answer(text, state.puzzle.size)
         return read_program(text) if self.tool == "python" else read_calls(text, state.puzzle.size)
 
     def _act(self, state: SudokuState, agent: str, action: Any) -> Transition:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pettingllms.errors import MissingDependency
-from pettingllms_envs.sudoku.rules import value_at
 from pettingllms_envs.sudoku.solver import geometry
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def draw_image(state: SudokuState) -> npt.NDArray[np.uint8]:
         ):
             pen.line(span, fill=_INK if is_border else _LINE, width=3 if is_border else 1)
     for cell in range(size * size):
-        value = value_at(puzzle, state.grid, cell)
+        value = state.grid.cells[cell]
         if value:
             given, right = puzzle.clues[cell], puzzle.solution[cell]
             colour = _INK if given else _RIGHT if value == right else _WRONG

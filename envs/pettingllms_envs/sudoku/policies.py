@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from pettingllms_envs.sudoku.rules import Fill, candidates, value_at
+from pettingllms_envs.sudoku.rules import Fill, candidates
 from pettingllms_envs.sudoku.solver import geometry
 from pettingllms_envs.sudoku.turns import SudokuState
 
@@ -40,7 +40,7 @@ def _fill(size: int, cell: int, value: int) -> Fill:
 def _missing(state: SudokuState) -> list[Fill]:
     """Return the fills that solve the puzzle; wrong values are cleared first."""
     puzzle, size = state.puzzle, state.puzzle.size
-    values = [value_at(puzzle, state.grid, cell) for cell in range(size * size)]
+    values = state.grid.cells
     wrong = [c for c, value in enumerate(values) if value and value != puzzle.solution[c]]
     todo = [c for c, value in enumerate(values) if value != puzzle.solution[c]]
     clears = [_fill(size, cell, 0) for cell in wrong]
@@ -53,7 +53,7 @@ def _clears(state: SudokuState) -> list[Fill]:
     return [
         _fill(size, cell, 0)
         for cell in range(size * size)
-        if not puzzle.clues[cell] and value_at(puzzle, state.grid, cell)
+        if not puzzle.clues[cell] and state.grid.cells[cell]
     ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache, lru_cache
+from math import isqrt
+from operator import getitem
 from typing import NamedTuple
 
-from pettingllms.prompts import PromptTemplate
+from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import costs, costs_text, history_text
-from pettingllms_envs.sudoku.rules import Fill, value_at
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
 from pettingllms_envs.sudoku.text import SHOWN_CHARS, cut, fills_json
 from pettingllms_envs.sudoku.tools import DESCRIPTION, MAX_CALLS
@@ -92,7 +93,7 @@ def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, Prom
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 
-class Situation(NamedTuple):
+class Moment(NamedTuple):
     """Everything the placeholders depend on."""
 
     state: SudokuState
@@ -101,45 +102,58 @@ class Situation(NamedTuple):
     max_turns: int
 
 
-def own_fills(state: SudokuState) -> list[Fill]:
-    """Return the fills that stand in the grid beside the clues."""
-    puzzle, size = state.puzzle, state.puzzle.size
-    values = ((cell, value_at(puzzle, state.grid, cell)) for cell in range(size * size))
-    return [
-        (cell // size + 1, cell % size + 1, value)
-        for cell, value in values
-        if value and not puzzle.clues[cell]
-    ]
+@lru_cache(maxsize=512)
+def own_fills(clues: bytes, cells: bytes) -> str:
+    """Return the fills that stand in a grid beside the clues, as a JSON list."""
+    cells_now, clues_now = int.from_bytes(cells), int.from_bytes(clues)
+    own = (cells_now ^ clues_now).to_bytes(len(cells))  # clues stand in the grid: they cancel out
+    return "[" + ",".join(filter(None, map(getitem, _fill_texts(len(cells)), own))) + "]"
 
 
-def _history(now: Situation) -> str:
+@cache
+def _fill_texts(num_cells: int) -> tuple[tuple[str, ...], ...]:
+    """Return [N][n + 1] cell, value -> the fill as text; empty for value 0."""
+    size = isqrt(num_cells)
+    return tuple(
+        ("", *(f"[{cell // size + 1},{cell % size + 1},{value}]" for value in range(1, size + 1)))
+        for cell in range(num_cells)
+    )
+
+
+def _own_fills(now: Moment) -> str:
+    return own_fills(now.state.puzzle.clues, now.state.grid.cells)
+
+
+def _history(now: Moment) -> str:
     state, lines = now.state, ""
     if now.turn and state.grid.num_right + state.grid.num_wrong:
-        lines += f"\nFilled in by your team so far: {fills_json(own_fills(state))}"
+        lines += f"\nFilled in by your team so far: {_own_fills(now)}"
     if state.refused:
         lines += f"\nRefused last turn: {state.refused}"
     return lines + history_text(state.unchanged)
 
 
-READERS: dict[str, tuple[str, Callable[[Situation], object]]] = {
-    "grid": ("the grid, one row per line, 0 for empty cells", lambda now: now.state.grid.text),
-    "history": (
+FIELDS: dict[str, PromptField[Moment]] = {
+    "grid": PromptField(
+        "the grid, one row per line, 0 for empty cells", lambda now: now.state.grid.text
+    ),
+    "history": PromptField(
         "from the second turn on, lines on the team's fills, on refused ones and on a last turn "
         "that changed nothing; begins with a line break unless it is empty",
         _history,
     ),
-    "own_fills": ("the team's fills in the grid", lambda now: fills_json(own_fills(now.state))),
-    "refused": ("the fills refused last turn", lambda now: now.state.refused or "none"),
-    "proposal": (
+    "own_fills": PromptField("the team's fills in the grid", _own_fills),
+    "refused": PromptField("the fills refused last turn", lambda now: now.state.refused or "none"),
+    "proposal": PromptField(
         "the fills proposed this turn",
         lambda now: cut(fills_json(now.state.proposal), SHOWN_CHARS),
     ),
-    "tool_call": ("the tool agent's calls or program", lambda now: now.state.call or "none"),
-    "tool_result": ("what came of them", lambda now: now.state.result or "none"),
-    "size": ("n", lambda now: now.state.puzzle.size),
-    "turn": ("the present turn, from 1", lambda now: now.turn + 1),
-    "max_turns": ("turns of the episode", lambda now: now.max_turns),
+    "tool_call": PromptField(
+        "the tool agent's calls or program", lambda now: now.state.call or "none"
+    ),
+    "tool_result": PromptField("what came of them", lambda now: now.state.result or "none"),
+    "size": PromptField("n", lambda now: now.state.puzzle.size),
+    "turn": PromptField("the present turn, from 1", lambda now: now.turn + 1),
+    "max_turns": PromptField("turns of the episode", lambda now: now.max_turns),
 }
-
-FIELDS: dict[str, str] = {name: meaning for name, (meaning, _) in READERS.items()}
-"""Placeholder -> its meaning."""
+"""The placeholders."""

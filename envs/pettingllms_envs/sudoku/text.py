@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from pettingllms.errors import LevelFormatError
-from pettingllms.parsing import Item, Part, answer_part, printed_part, read_list
+from pettingllms.parsing import Item, Part, answer_part, printed_part, read_list, usual_answer
 from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Fill
@@ -15,6 +16,12 @@ from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice
 SYMBOLS = "0123456789ABCDEFG"
 """Symbol of each value in puzzle texts; `.` and `0` are empty cells."""
 
+USUAL_CHARS = 2000
+"""Longest answer in the usual form that is remembered with its fills, in characters."""
+
+_FILL = r"\[\d{1,2}, ?\d{1,2}, ?\d{1,2}\]"
+_USUAL = re.compile(rf"\[{_FILL}(?:, ?{_FILL})*+\]", re.ASCII)
+_DIGITS = re.compile(r"\d+", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,4}")
 
 SHOWN_CHARS = 6000
@@ -40,8 +47,21 @@ def read_answer(text: str, size: int) -> Answer | ParseError:
         text: The text.
         size: n.
     """
+    usual = usual_answer(text, USUAL_CHARS)
+    if usual is not None and (answer := _usual_fills(usual, size)) is not None:
+        return answer
     part = answer_part(text)
     return part if isinstance(part, ParseError) else _answer_of(part, size)
+
+
+@lru_cache(maxsize=1024)
+def _usual_fills(text: str, size: int) -> Answer | None:
+    """Return the fills of a JSON list of fills, None for any other text."""
+    if not _USUAL.fullmatch(text):
+        return None
+    numbers = map(int, _DIGITS.findall(text))
+    fills = tuple(zip(numbers, numbers, numbers, strict=True))
+    return Answer(fills) if len(fills) <= 2 * size * size else None
 
 
 def read_printed_answer(text: str, size: int) -> Answer | ParseError:

@@ -9,7 +9,7 @@ from pettingllms.parsing import Item, answer_part
 from pettingllms.parsing import read_calls as grammar_calls
 from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import Puzzle
-from pettingllms_envs.sudoku.rules import Grid, candidates, value_at
+from pettingllms_envs.sudoku.rules import Grid, candidates
 from pettingllms_envs.sudoku.solver import geometry
 from pettingllms_envs.sudoku.text import Answer, answer_json, answer_of_items, cut
 from pettingllms_envs.sudoku.turns import try_answer
@@ -125,7 +125,7 @@ def _candidates(puzzle: Puzzle, grid: Grid, row: int, col: int) -> str:
     if not (0 < row <= size and 0 < col <= size):
         return f"none: rows and columns go from 1 to {size}"
     cell = (row - 1) * size + col - 1
-    value = value_at(puzzle, grid, cell)
+    value = grid.cells[cell]
     return f"none: the cell holds {value}" if value else str(candidates(puzzle, grid, cell))
 
 
@@ -140,7 +140,7 @@ def _places(puzzle: Puzzle, grid: Grid, unit: str, number: int, value: int) -> s
         "box": geometry(size).boxes,
     }[unit]
     cells = [cell for cell in everything if unit_of[cell] == number - 1]
-    if any(value_at(puzzle, grid, cell) == value for cell in cells):
+    if any(grid.cells[cell] == value for cell in cells):
         return f"none: {value} already stands in that {unit}"
     open_cells = [cell for cell in cells if value in candidates(puzzle, grid, cell)]
     return str([[cell // size + 1, cell % size + 1] for cell in open_cells])
@@ -154,6 +154,6 @@ def _check(puzzle: Puzzle, grid: Grid, answer: Answer) -> str:
     stuck = [
         [cell // size + 1, cell % size + 1]
         for cell in range(size * size)
-        if not value_at(puzzle, trial.grid, cell) and not candidates(puzzle, trial.grid, cell)
+        if not trial.grid.cells[cell] and not candidates(puzzle, trial.grid, cell)
     ]
     return f"refused: {', '.join(refused) or 'none'}; without candidates: {stuck or 'none'}"

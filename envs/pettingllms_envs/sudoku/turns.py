@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.reward import SUCCESS, Costs
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.reward import potential
-from pettingllms_envs.sudoku.rules import Fill, Grid, fill, is_solved, start
+from pettingllms_envs.sudoku.rules import Fill, Grid, Refusal, is_solved, start, write
 from pettingllms_envs.sudoku.text import Answer, fills_json
 
 _start = lru_cache(maxsize=512)(start)
@@ -41,8 +42,7 @@ class Trial(NamedTuple):
     grid: Grid
     fills: tuple[Fill, ...]
     """The fills that the answer asks for; cells of a grid answer that hold clues are left out."""
-    refused: tuple[tuple[Fill, str], ...]
-    """Fills that were refused, with the reasons."""
+    refused: Sequence[Refusal]
     is_idle: bool
     """Whether the grid is the same afterwards as before."""
 
@@ -53,12 +53,8 @@ def try_answer(puzzle: Puzzle, grid: Grid, answer: Answer) -> Trial:
     if answer.is_grid:
         grid, size = _start(puzzle), puzzle.size
         fills = tuple(f for f in fills if f[2] != puzzle.clues[(f[0] - 1) * size + f[1] - 1])
-    refused: list[tuple[Fill, str]] = []
-    for one in fills:
-        grid, reason = fill(puzzle, grid, *one)
-        if reason:
-            refused.append((one, reason))
-    return Trial(grid, fills, tuple(refused), grid == before)
+    after, refused = write(puzzle, grid, fills)
+    return Trial(after, fills, refused, after.cells == before.cells)
 
 
 def decide(state: SudokuState, action: Answer | ParseError, costs: Costs) -> Transition:
@@ -131,9 +127,10 @@ def _unchanged(action: Answer | ParseError, trial: Trial) -> str:
 
 def _promise(state: SudokuState, trial: Trial, local: float, info: dict[str, Any]) -> Transition:
     promised = potential(state.puzzle, trial.grid)
-    after = state._replace(potential=promised, proposal=trial.fills)
+    puzzle, grid, before, call, result, _, refused, unchanged = state
+    after = SudokuState(puzzle, grid, promised, call, result, trial.fills, refused, unchanged)
     info = {**_facts(state, trial), "proposed": trial.fills, **info}
-    return Transition(after, promised - state.potential, local, info=info)
+    return Transition(after, promised - before, local, False, False, info)
 
 
 def _facts(state: SudokuState, trial: Trial) -> dict[str, Any]:
@@ -146,7 +143,7 @@ def _facts(state: SudokuState, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _refusals(refused: tuple[tuple[Fill, str], ...]) -> str:
+def _refusals(refused: Sequence[Refusal]) -> str:
     shown = [f"{fills_json([one])[1:-1]} ({reason})" for one, reason in refused]
     more = len(shown) - _MAX_REFUSALS_SHOWN
     return ", ".join(shown[:_MAX_REFUSALS_SHOWN]) + (f", and {more} more" if more > 0 else "")

@@ -6,15 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms_envs.sudoku.generator import generate
-from pettingllms_envs.sudoku.rules import (
-    candidates,
-    cells_of,
-    fill,
-    is_solved,
-    start,
-    text_of,
-    value_at,
-)
+from pettingllms_envs.sudoku.rules import candidates, is_solved, start, write
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
 
 PUZZLES = {size: generate(random.Random(size), size) for size in (4, 6, 9, 16)}
@@ -56,24 +48,30 @@ def test_any_sequence_of_fills(data, size):
     puzzle = PUZZLES[size]
     grid, reference = start(puzzle), Reference(puzzle)
     number = st.integers(-1, size + 1)
+    fills = []
     # Values of the solution are mixed in, so that grids get full.
     for _ in range(data.draw(st.integers(1, 25))):
         row, col, value = data.draw(number), data.draw(number), data.draw(number)
         if 1 <= row <= size and 1 <= col <= size and data.draw(st.booleans()):
             value = puzzle.solution[(row - 1) * size + col - 1]
         before = grid
-        grid, reason = fill(puzzle, grid, row, col, value)
-        assert (reason == "") == reference.fill(row, col, value)
-        assert not reason or grid is before
+        grid, refused = write(puzzle, grid, [(row, col, value)])
+        assert (not refused) == reference.fill(row, col, value)
+        assert [fill for fill, _ in refused] == [(row, col, value)] * len(refused)
+        assert not refused or grid == before
+        fills.append((row, col, value))
+    assert write(puzzle, start(puzzle), fills)[0] == grid
     cells = reference.cells()
-    assert cells_of(puzzle, grid) == cells
-    assert grid.text == text_of(size, cells)
+    assert grid.cells == cells
+    assert [bytes(map(int, row.split())) for row in grid.text.split("\n")] == [
+        cells[start : start + size] for start in range(0, size * size, size)
+    ]
+    assert len({len(row) for row in grid.text.split("\n")}) == 1
     pairs = list(zip(puzzle.clues, cells, puzzle.solution, strict=True))
     assert grid.num_right == sum(not clue and cell == right for clue, cell, right in pairs)
     assert grid.num_wrong == sum(cell not in (0, right) for _, cell, right in pairs)
     assert all(clue in (0, cell) for clue, cell, _ in pairs)
     for cell in range(size * size):
-        assert value_at(puzzle, grid, cell) == cells[cell]
         taken = set(reference.peers(*divmod(cell, size)))
         options = [] if cells[cell] else sorted(set(range(1, size + 1)) - taken)
         assert candidates(puzzle, grid, cell) == options
@@ -83,9 +81,9 @@ def test_a_grid_is_solved_when_all_cells_are_right():
     for size, puzzle in PUZZLES.items():
         grid = start(puzzle)
         for cell in range(size * size):
-            assert is_solved(puzzle, grid) == (cells_of(puzzle, grid) == puzzle.solution)
+            assert is_solved(puzzle, grid) == (grid.cells == puzzle.solution)
             right = puzzle.solution[cell]
-            grid, _ = fill(puzzle, grid, cell // size + 1, cell % size + 1, right)
+            grid, _ = write(puzzle, grid, [(cell // size + 1, cell % size + 1, right)])
         assert is_solved(puzzle, grid)
 
 
@@ -102,7 +100,7 @@ def test_a_wrong_value_that_contradicts_nothing_is_written_and_can_be_cleared():
     assert wrong
     for cell, value in wrong:
         place = (cell // 4 + 1, cell % 4 + 1)
-        filled, reason = fill(puzzle, grid, *place, value)
-        assert reason == ""
+        filled, refused = write(puzzle, grid, [(*place, value)])
+        assert not refused
         assert filled.num_wrong == 1
-        assert fill(puzzle, filled, *place, 0) == (grid, "")
+        assert write(puzzle, filled, [(*place, 0)]) == (grid, [])

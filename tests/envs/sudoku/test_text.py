@@ -86,6 +86,22 @@ def test_long_texts_end(unit):
     assert isinstance(read_answer(unit * 50_000, 4), Answer | ParseError)
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text("#[]1, \n<ab.", max_size=12),
+    st.lists(st.tuples(*[st.integers(-1, 100)] * 3), min_size=1, max_size=40),
+    st.sampled_from(["", " ", "\n", " .", "\n[]", "#"]),
+    st.sampled_from([",", ", ", " "]),
+)
+def test_answers_in_the_usual_form_are_read_as_all_others(before, fills, behind, comma):
+    rows = comma.join(f"[{row},{col}, {value}]" for row, col, value in fills)
+    text = f"{before}#### [{rows}]{behind}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pettingllms_envs.sudoku.text.usual_answer", lambda text, most: None)
+        expected = read_answer(text, 4)
+    assert read_answer(text, 4) == expected
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 16), st.integers(0, 16), st.integers(0, 16)), max_size=40))
 def test_reads_what_it_writes(fills):
