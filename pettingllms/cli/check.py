@@ -7,13 +7,13 @@ from rich.console import Console
 
 from pettingllms.cli.console import plain_table, print_json, stdout, visible
 from pettingllms.cli.options import env_option, read_pairs
-from pettingllms.testing import Report, Status, examine_env
+from pettingllms.testing import CheckReport, CheckStatus, examine_env
 
 _STYLES = {
-    Status.KEPT: "green",
-    Status.BROKEN: "bold red",
-    Status.SKIPPED: "yellow",
-    Status.NOT_PROMISED: "dim",
+    CheckStatus.KEPT: "green",
+    CheckStatus.BROKEN: "bold red",
+    CheckStatus.SKIPPED: "yellow",
+    CheckStatus.NOT_PROMISED: "dim",
 }
 
 
@@ -32,10 +32,10 @@ def check_command(env_id: str, env_values: tuple[str, ...], as_json: bool) -> in
         print_json(report.to_json())
     else:
         _print(stdout(), report)
-    return 1 if report.of(Status.BROKEN) else 0
+    return 1 if report.of(CheckStatus.BROKEN) else 0
 
 
-def _print(console: Console, report: Report) -> None:
+def _print(console: Console, report: CheckReport) -> None:
     table = plain_table("check", "status", "s", "promise")
     for finding in report.findings:
         text = visible(finding.promise)

@@ -13,15 +13,15 @@ print(check_env("my_game_v0"))                   # what was checked, skipped and
 from pettingllms.testing.conformance import CHECKS, check_env, examine_env, promise_of
 from pettingllms.testing.documentation import check_documentation
 from pettingllms.testing.play import HOSTILE_TEXTS, play, transcript_of
-from pettingllms.testing.report import ConformanceWarning, Finding, Report, Status
+from pettingllms.testing.report import CheckReport, CheckStatus, ConformanceWarning, Finding
 
 __all__ = [
     "CHECKS",
     "HOSTILE_TEXTS",
+    "CheckReport",
+    "CheckStatus",
     "ConformanceWarning",
     "Finding",
-    "Report",
-    "Status",
     "check_documentation",
     "check_env",
     "examine_env",

@@ -29,12 +29,12 @@ from pettingllms.testing.levels import check_splits, check_variety
 from pettingllms.testing.observations import check_observe, check_reading, check_watching
 from pettingllms.testing.processes import check_other_process
 from pettingllms.testing.report import (
+    CheckReport,
+    CheckStatus,
     ConformanceWarning,
     Finding,
     NotPromised,
-    Report,
     SkippedCheck,
-    Status,
 )
 from pettingllms.testing.rewards import check_bounds, check_parse_errors, check_rewards
 from pettingllms.testing.seeds import check_determinism, check_global_rngs
@@ -76,7 +76,7 @@ CHECKS: tuple[Check, ...] = (
 """All checks, in the order in which `check_env` runs them."""
 
 
-def check_env(env: str | Callable[..., Any], **kwargs: Any) -> Report:
+def check_env(env: str | Callable[..., Any], **kwargs: Any) -> CheckReport:
     """Prove that an environment keeps the contract of `TextEnv`.
 
     Args:
@@ -94,17 +94,17 @@ def check_env(env: str | Callable[..., Any], **kwargs: Any) -> Report:
         ConformanceWarning: For every check that was skipped, with the reason.
     """
     report = examine_env(env, **kwargs)
-    for finding in report.of(Status.SKIPPED):
+    for finding in report.of(CheckStatus.SKIPPED):
         text = f"{report.env}: not checked: {finding}"
         warnings.warn(text, ConformanceWarning, stacklevel=2)
-    broken = report.of(Status.BROKEN)
+    broken = report.of(CheckStatus.BROKEN)
     if broken:
         lines = "\n".join(f"- {finding}" for finding in broken)
         raise ConformanceError(f"{report.env}: broken promises:\n{lines}") from broken[0].error
     return report
 
 
-def examine_env(env: str | Callable[..., Any], **kwargs: Any) -> Report:
+def examine_env(env: str | Callable[..., Any], **kwargs: Any) -> CheckReport:
     """Return the report of `check_env`, whatever it says.
 
     Args:
@@ -115,7 +115,7 @@ def examine_env(env: str | Callable[..., Any], **kwargs: Any) -> Report:
         ConformanceError: If `env` does not make a `TextEnv`.
     """
     subject = Subject(env, kwargs)
-    return Report(subject.name, tuple(finding_of(check, subject) for check in CHECKS))
+    return CheckReport(subject.name, tuple(finding_of(check, subject) for check in CHECKS))
 
 
 def promise_of(check: Check) -> str:
@@ -126,17 +126,17 @@ def promise_of(check: Check) -> str:
 def finding_of(check: Check, subject: Subject) -> Finding:
     """Run one check."""
     started = time.perf_counter()
-    status, message, error, figures = Status.KEPT, "", None, {}
+    status, message, error, figures = CheckStatus.KEPT, "", None, {}
     try:
         figures = check(subject) or {}
     except SkippedCheck as reason:
-        status, message = Status.SKIPPED, str(reason)
+        status, message = CheckStatus.SKIPPED, str(reason)
     except NotPromised as reason:
-        status, message = Status.NOT_PROMISED, str(reason)
+        status, message = CheckStatus.NOT_PROMISED, str(reason)
     except ConformanceError as fault:
-        status, message, error = Status.BROKEN, str(fault), fault
+        status, message, error = CheckStatus.BROKEN, str(fault), fault
     except Exception as fault:  # noqa: BLE001  whatever an environment raises during a check is a finding
-        status, message, error = Status.BROKEN, f"{type(fault).__name__}: {fault}", fault
+        status, message, error = CheckStatus.BROKEN, f"{type(fault).__name__}: {fault}", fault
     seconds = time.perf_counter() - started
     name = check.__name__.removeprefix("check_")
     return Finding(name, promise_of(check), status, message, seconds, figures, error)

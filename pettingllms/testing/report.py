@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     """How a check ended."""
 
     KEPT = "kept"
@@ -41,7 +41,7 @@ class Finding:
     """Name of the check."""
     promise: str
     """What was checked, in one sentence."""
-    status: Status
+    status: CheckStatus
     message: str = ""
     """The fault, or why the check was skipped; empty if the promise is kept."""
     seconds: float = 0.0
@@ -56,7 +56,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """What all checks of one environment found; `str` gives a table."""
 
     env: str
@@ -64,7 +64,7 @@ class Report:
     findings: tuple[Finding, ...]
     """One per check, in the order in which they ran."""
 
-    def of(self, status: Status) -> tuple[Finding, ...]:
+    def of(self, status: CheckStatus) -> tuple[Finding, ...]:
         """Return the findings of a status."""
         return tuple(finding for finding in self.findings if finding.status is status)
 
@@ -85,7 +85,7 @@ class Report:
     @property
     def summary(self) -> str:
         """How many checks ended in which way, in one line."""
-        counts = [f"{len(self.of(status))} {status}" for status in Status if self.of(status)]
+        counts = [f"{len(self.of(status))} {status}" for status in CheckStatus if self.of(status)]
         return f"{self.env}: {len(self.findings)} checks: {', '.join(counts)}"
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ SOURCES = (ROOT / "pettingllms", ROOT / "envs" / "pettingllms_envs")
 GAMES = ("code", "math", "plan_path", "sokoban", "sudoku")
 COMMANDS = "pettingllms.cli"
 """Its names are documented as commands."""
-DEFINED_TWICE = {"Answer", "Layout", "Report", "Request", "Run"}
+DEFINED_TWICE = {"Report", "Request"}
 """Names that still mean several things."""
 
 

@@ -39,7 +39,7 @@ _NO_VALUE = f"no value was returned that JSON can express within {MAX_JSON_DEPTH
 _TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
 
 
-class Run(NamedTuple):
+class Execution(NamedTuple):
     """What one program did on one input."""
 
     status: Status
@@ -76,14 +76,16 @@ class Judge:
         self._sandbox = sandbox or default_sandbox()
         self._exact = exact
         self._lock = threading.Lock()
-        self._runs: OrderedDict[tuple[Any, ...], tuple[Run, ...]] = OrderedDict()
+        self._runs: OrderedDict[tuple[Any, ...], tuple[Execution, ...]] = OrderedDict()
         self._passed: OrderedDict[tuple[Any, ...], tuple[bool, ...]] = OrderedDict()
         self._bad: OrderedDict[tuple[Any, ...], tuple[BadProgram, ...]] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _judge, (self._sandbox, self._exact)
 
-    def run(self, problem: CodeProblem, program: str, inputs: Sequence[str]) -> tuple[Run, ...]:
+    def run(
+        self, problem: CodeProblem, program: str, inputs: Sequence[str]
+    ) -> tuple[Execution, ...]:
         """Return what a program does on inputs.
 
         After `MAX_SLOW_RUNS` runs that exceed the time limit the program is not run any more.
@@ -134,7 +136,7 @@ class Judge:
         """Return verdicts test by test; fewer than tests where `max_slow` runs were too slow."""
         verdicts: list[bool] = []
 
-        def is_right(run: Run) -> bool:
+        def is_right(run: Execution) -> bool:
             verdicts.append(self.matches(problem, run, tests[len(verdicts)].output))
             return verdicts[-1]
 
@@ -144,7 +146,7 @@ class Judge:
         )
         return verdicts
 
-    def matches(self, problem: CodeProblem, run: Run, expected: str) -> bool:
+    def matches(self, problem: CodeProblem, run: Execution, expected: str) -> bool:
         """Return whether a run ended well with the expected output."""
         return run.is_ok and self.agrees(problem, run.output, expected)
 
@@ -209,12 +211,12 @@ class Judge:
         problem: CodeProblem,
         program: str,
         inputs: Sequence[str],
-        is_right: Callable[[Run], bool] = lambda run: True,
+        is_right: Callable[[Execution], bool] = lambda run: True,
         max_slow: int = MAX_SLOW_RUNS,
         output_bytes: int = 0,
-    ) -> list[Run]:
+    ) -> list[Execution]:
         """Run a program on inputs; stop, with fewer runs than inputs, when it was too slow."""
-        runs: list[Run] = []
+        runs: list[Execution] = []
         num_slow, is_wrong, size = 0, False, FIRST_PORTION
         while len(runs) < len(inputs) and num_slow < max_slow:
             portion = inputs[len(runs) : len(runs) + size]
@@ -228,7 +230,7 @@ class Judge:
 
     def _execute(
         self, problem: CodeProblem, program: str, inputs: Sequence[str], output_bytes: int
-    ) -> list[Run]:
+    ) -> list[Execution]:
         seconds = problem.time_limit_s
         limits = Limits(wall_s=3 * seconds + 2, cpu_s=seconds, output_bytes=output_bytes)
         if problem.function_name is None:
@@ -241,16 +243,17 @@ class Judge:
             if usable
             else ()
         )
-        runs: list[Run] = []
+        runs: list[Execution] = []
         for args in arguments:
             if not isinstance(args, list):
-                runs.append(Run(Status.ERROR, "", "the input is not a JSON list of arguments"))
+                problem_with_input = "the input is not a JSON list of arguments"
+                runs.append(Execution(Status.ERROR, "", problem_with_input))
                 continue
             call = next(calls)
             is_usable = call.has_value and is_shallow(call.value)
             run = _checked(call.execution, json.dumps(call.value) if is_usable else "")
             if run.is_ok and not is_usable:
-                run = Run(Status.ERROR, "", _NO_VALUE)
+                run = Execution(Status.ERROR, "", _NO_VALUE)
             runs.append(run)
         return runs
 
@@ -278,14 +281,14 @@ def _judge(sandbox: Sandbox, exact: bool) -> Judge:
     return Judge(sandbox, exact=exact)
 
 
-def _checked(result: ExecutionResult, output: str) -> Run:
+def _checked(result: ExecutionResult, output: str) -> Execution:
     if result.status is Status.SANDBOX_ERROR:
         raise SandboxError(f"the sandbox failed: {one_line(result.stderr, 500)}")
     last_line = result.stderr.strip().rpartition("\n")[2]
-    return Run(result.status, output, one_line(last_line, 300))
+    return Execution(result.status, output, one_line(last_line, 300))
 
 
-def _agreed(runs: Sequence[Run]) -> str | None:
+def _agreed(runs: Sequence[Execution]) -> str | None:
     outputs = Counter(" ".join(run.output.split()) for run in runs if run.is_ok)
     if not outputs:
         return None
@@ -295,7 +298,7 @@ def _agreed(runs: Sequence[Run]) -> str | None:
     return next(run.output for run in runs if " ".join(run.output.split()) == output)
 
 
-_NOT_RUN = Run(Status.TIMEOUT, "", f"not run: {MAX_SLOW_RUNS} other inputs took too long")
+_NOT_RUN = Execution(Status.TIMEOUT, "", f"not run: {MAX_SLOW_RUNS} other inputs took too long")
 
 _default: Judge | None = None
 _default_lock = threading.Lock()

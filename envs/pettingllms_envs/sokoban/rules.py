@@ -38,7 +38,7 @@ class Level(NamedTuple):
         return self.cols + 1
 
 
-class Run(NamedTuple):
+class Walk(NamedTuple):
     """What a list of moves did."""
 
     player: int
@@ -72,9 +72,9 @@ def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
     return (target, boxes) if bit & floor else (player, boxes)
 
 
-def run(level: Level, player: int, boxes: int, moves: str) -> Run:
+def run(level: Level, player: int, boxes: int, moves: str) -> Walk:
     """Execute moves in order until all boxes are on goals; see `play`."""
-    return Run._make(play(level, player, boxes, moves))
+    return Walk._make(play(level, player, boxes, moves))
 
 
 def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, str, int, int]:
@@ -87,7 +87,7 @@ def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, s
         moves: Letters of U D L R; an illegal move changes nothing.
 
     Returns:
-        The values of a `Run`, which itself would cost as much as a move.
+        The values of a `Walk`, which itself would cost as much as a move.
     """
     floor, goals, delta = level.floor, level.goals, deltas_of(level.cols + 1)
     executed, num_illegal, num_pushes = "", 0, 0

@@ -28,7 +28,7 @@ SHOWN_CHARS = 6000
 """Most characters of proposed fills in a prompt: more than 2 n * n fills of any grid need."""
 
 
-class Answer(NamedTuple):
+class FillAnswer(NamedTuple):
     """What an agent wants to write into the grid."""
 
     fills: tuple[Fill, ...]
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
     """Whether the fills are a whole grid, which replaces everything but the clues."""
 
 
-def read_answer(text: str, size: int) -> Answer | ParseError:
+def read_answer(text: str, size: int) -> FillAnswer | ParseError:
     """Read fills or a grid from an answer; see `pettingllms.parsing` for where it stands.
 
     It is a list of `[row, column, value]`, one such triple, several of them without brackets around
@@ -55,26 +55,26 @@ def read_answer(text: str, size: int) -> Answer | ParseError:
 
 
 @lru_cache(maxsize=1024)
-def _usual_fills(text: str, size: int) -> Answer | None:
+def _usual_fills(text: str, size: int) -> FillAnswer | None:
     """Return the fills of a JSON list of fills, None for any other text."""
     if not _USUAL.fullmatch(text):
         return None
     numbers = map(int, _DIGITS.findall(text))
     fills = tuple(zip(numbers, numbers, numbers, strict=True))
-    return Answer(fills) if len(fills) <= 2 * size * size else None
+    return FillAnswer(fills) if len(fills) <= 2 * size * size else None
 
 
-def read_printed_answer(text: str, size: int) -> Answer | ParseError:
+def read_printed_answer(text: str, size: int) -> FillAnswer | ParseError:
     """Read fills or a grid from what a program printed; the last list counts."""
     return _answer_of(printed_part(text), size)
 
 
-def _answer_of(part: Part, size: int) -> Answer | ParseError:
+def _answer_of(part: Part, size: int) -> FillAnswer | ParseError:
     items = read_list(part)
     return items if isinstance(items, ParseError) else answer_of_items(items, size)
 
 
-def answer_of_items(items: list[Item], size: int) -> Answer | ParseError:
+def answer_of_items(items: list[Item], size: int) -> FillAnswer | ParseError:
     """Return the fills or the grid that a list is, whatever lists there are around its rows."""
     rows = _rows_of(items)
     if len(rows) > 2 * size * size:
@@ -83,10 +83,10 @@ def answer_of_items(items: list[Item], size: int) -> Answer | ParseError:
         return ParseError("a list of other things than whole numbers")
     numbers = [list(map(int, row)) for row in rows]
     if all(len(row) == 3 for row in numbers):
-        return Answer(tuple((row[0], row[1], row[2]) for row in numbers))
+        return FillAnswer(tuple((row[0], row[1], row[2]) for row in numbers))
     if len(numbers) == size and all(len(row) == size for row in numbers):
         cells = [(r, c, v) for r, row in enumerate(numbers, 1) for c, v in enumerate(row, 1)]
-        return Answer(tuple(cells), is_grid=True)
+        return FillAnswer(tuple(cells), is_grid=True)
     return ParseError(f"no list of [row, column, value] and no {size}x{size} grid of numbers")
 
 
@@ -106,7 +106,7 @@ def fills_json(fills: tuple[Fill, ...] | list[Fill]) -> str:
     return "[" + ",".join(f"[{row},{col},{value}]" for row, col, value in fills) + "]"
 
 
-def answer_json(answer: Answer, size: int) -> str:
+def answer_json(answer: FillAnswer, size: int) -> str:
     """Return an answer as the JSON list that prompts ask for: fills, or the rows of a grid."""
     if not answer.is_grid:
         return fills_json(answer.fills)

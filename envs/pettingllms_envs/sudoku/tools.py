@@ -11,7 +11,7 @@ from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Grid, candidates
 from pettingllms_envs.sudoku.solver import geometry
-from pettingllms_envs.sudoku.text import Answer, answer_json, answer_of_items, cut
+from pettingllms_envs.sudoku.text import FillAnswer, answer_json, answer_of_items, cut
 from pettingllms_envs.sudoku.turns import try_answer
 
 MAX_CALLS = 8
@@ -43,7 +43,7 @@ class Call(NamedTuple):
     name: str
     arguments: tuple[str, ...]
     """The arguments of the first two."""
-    fills: Answer = Answer(())
+    fills: FillAnswer = FillAnswer(())
     """The argument of `check`."""
 
 
@@ -58,7 +58,7 @@ class CallResults(NamedTuple):
 
     calls: str
     results: str
-    answer: Answer | None
+    answer: FillAnswer | None
     """The fills of the last `check`."""
     is_useful: bool
     """Whether any call was answered and not refused."""
@@ -99,7 +99,7 @@ def run_calls(puzzle: Puzzle, grid: Grid, calls: Calls) -> CallResults:
     """Answer calls, one bounded line each."""
     asked: list[str] = []
     results: list[str] = []
-    answer: Answer | None = None
+    answer: FillAnswer | None = None
     proposing = -1
     for number, (name, arguments, fills) in enumerate(calls.calls):
         if name == "check":
@@ -146,7 +146,7 @@ def _places(puzzle: Puzzle, grid: Grid, unit: str, number: int, value: int) -> s
     return str([[cell // size + 1, cell % size + 1] for cell in open_cells])
 
 
-def _check(puzzle: Puzzle, grid: Grid, answer: Answer) -> str:
+def _check(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> str:
     if not answer.fills:
         return "none: no fills"
     size, trial = puzzle.size, try_answer(puzzle, grid, answer)

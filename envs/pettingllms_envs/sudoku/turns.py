@@ -11,7 +11,7 @@ from pettingllms_envs.reward import SUCCESS, Costs
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.reward import potential
 from pettingllms_envs.sudoku.rules import Fill, Grid, Refusal, is_solved, start, write
-from pettingllms_envs.sudoku.text import Answer, fills_json
+from pettingllms_envs.sudoku.text import FillAnswer, fills_json
 
 _start = lru_cache(maxsize=512)(start)
 _MAX_REFUSALS_SHOWN = 8
@@ -47,7 +47,7 @@ class Trial(NamedTuple):
     """Whether the grid is the same afterwards as before."""
 
 
-def try_answer(puzzle: Puzzle, grid: Grid, answer: Answer) -> Trial:
+def try_answer(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> Trial:
     """Write the fills of an answer, in order; a whole grid clears the old fills first."""
     fills, before = answer.fills, grid
     if answer.is_grid:
@@ -57,7 +57,7 @@ def try_answer(puzzle: Puzzle, grid: Grid, answer: Answer) -> Trial:
     return Trial(after, fills, refused, after.cells == before.cells)
 
 
-def decide(state: SudokuState, action: Answer | ParseError, costs: Costs) -> Transition:
+def decide(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
     """Let the planner act: its fills are written and the turn's proposal is settled."""
     puzzle = state.puzzle
     trial, local = _judge(state, action, costs)
@@ -73,14 +73,14 @@ def decide(state: SudokuState, action: Answer | ParseError, costs: Costs) -> Tra
     return Transition(after, team, local, solved, solved, _facts(after, trial))
 
 
-def propose(state: SudokuState, action: Answer | ParseError, costs: Costs) -> Transition:
+def propose(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
     """Let the proposer act: its fills are tried out and shown to the planner, not written."""
     trial, local = _judge(state, action, costs)
     return _promise(state, trial, local, {})
 
 
 def report(
-    state: SudokuState, call: str, result: str, answer: Answer | None, local: float
+    state: SudokuState, call: str, result: str, answer: FillAnswer | None, local: float
 ) -> Transition:
     """Let the tool agent act: the planner will read what it asked for, and the result.
 
@@ -91,7 +91,7 @@ def report(
         answer: The fills that the result proposes, if any.
         local: The local reward.
     """
-    trial = try_answer(state.puzzle, state.grid, answer or Answer(()))
+    trial = try_answer(state.puzzle, state.grid, answer or FillAnswer(()))
     after = state._replace(call=call, result=result)
     return _promise(after, trial, local, {"call": call, "result": result})
 
@@ -106,14 +106,16 @@ def cost(trial: Trial, costs: Costs) -> float:
     return max(costs.empty, len(trial.refused) * costs.illegal) if trial.refused else 0.0
 
 
-def _judge(state: SudokuState, action: Answer | ParseError, costs: Costs) -> tuple[Trial, float]:
+def _judge(
+    state: SudokuState, action: FillAnswer | ParseError, costs: Costs
+) -> tuple[Trial, float]:
     if isinstance(action, ParseError):
         return Trial(state.grid, (), (), True), costs.malformed
     trial = try_answer(state.puzzle, state.grid, action)
     return trial, cost(trial, costs)
 
 
-def _unchanged(action: Answer | ParseError, trial: Trial) -> str:
+def _unchanged(action: FillAnswer | ParseError, trial: Trial) -> str:
     """Return why the grid is as it was, empty if it is not."""
     if not trial.is_idle:
         return ""

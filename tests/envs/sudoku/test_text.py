@@ -11,7 +11,7 @@ from pettingllms.testing import HOSTILE_TEXTS
 from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.text import (
-    Answer,
+    FillAnswer,
     fills_json,
     puzzle_text,
     read_answer,
@@ -42,13 +42,13 @@ GRID = "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]"
     ],
 )
 def test_reads_fills(text, fills):
-    assert read_answer(text, 4) == Answer(fills)
+    assert read_answer(text, 4) == FillAnswer(fills)
 
 
 @pytest.mark.parametrize("size", [4, 6, 9, 16])
 def test_too_many_fills_are_no_answer(size):
     most = 2 * size * size
-    assert read_answer(fills_json([(1, 1, 1)] * most), size) == Answer(((1, 1, 1),) * most)
+    assert read_answer(fills_json([(1, 1, 1)] * most), size) == FillAnswer(((1, 1, 1),) * most)
     read = read_answer(fills_json([(1, 1, 1)] * (most + 1)), size)
     assert read == ParseError(f"more than {most} fills")
 
@@ -73,17 +73,17 @@ def test_what_is_no_answer(text):
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="[]0123, \n-#ab", max_size=80))
 def test_any_text_is_read_or_refused(text):
-    assert isinstance(read_answer(text, 4), Answer | ParseError)
+    assert isinstance(read_answer(text, 4), FillAnswer | ParseError)
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_hostile_texts(text):
-    assert isinstance(read_answer(text, 4), Answer | ParseError)
+    assert isinstance(read_answer(text, 4), FillAnswer | ParseError)
 
 
 @pytest.mark.parametrize("unit", ["[", "[[1,2,3],", "[ ", "[[", "[1,2,3] ", "[[1,2,3]]x", "1,"])
 def test_long_texts_end(unit):
-    assert isinstance(read_answer(unit * 50_000, 4), Answer | ParseError)
+    assert isinstance(read_answer(unit * 50_000, 4), FillAnswer | ParseError)
 
 
 @settings(max_examples=300, deadline=None)
@@ -105,7 +105,7 @@ def test_answers_in_the_usual_form_are_read_as_all_others(before, fills, behind,
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 16), st.integers(0, 16), st.integers(0, 16)), max_size=40))
 def test_reads_what_it_writes(fills):
-    assert read_answer("so #### " + fills_json(fills), 5) == Answer(tuple(fills))
+    assert read_answer("so #### " + fills_json(fills), 5) == FillAnswer(tuple(fills))
 
 
 @pytest.mark.parametrize("size", [4, 6, 9, 16])

@@ -12,7 +12,7 @@ from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.arguments import check_whole
 from pettingllms.parsing import answer_part, read_list
 from pettingllms.splits import check_split, split_of
-from pettingllms.testing import CHECKS, Status
+from pettingllms.testing import CHECKS, CheckStatus
 from pettingllms.testing.conformance import finding_of
 from pettingllms.testing.processes import check_other_process
 from pettingllms.testing.subject import Subject
@@ -190,7 +190,7 @@ def faults():
     def found(env, checks=IN_PROCESS, **kwargs):
         subject = Subject(env, kwargs)
         findings = [finding_of(check, subject) for check in checks]
-        return [str(f) for f in findings if f.status is Status.BROKEN]
+        return [str(f) for f in findings if f.status is CheckStatus.BROKEN]
 
     return found
 

@@ -9,8 +9,8 @@ import pytest
 from pettingllms.errors import ConformanceError, UnreachableRequest
 from pettingllms.testing import (
     CHECKS,
+    CheckStatus,
     ConformanceWarning,
-    Status,
     check_documentation,
     check_env,
     examine_env,
@@ -27,10 +27,10 @@ def statuses(report):
 @pytest.mark.parametrize("kwargs", [{}, {"simultaneous": True}, {"observation_mode": "delta"}])
 def test_a_good_environment_passes(guess_env, kwargs):
     report = check_env(guess_env, **kwargs)
-    assert not report.of(Status.BROKEN)
-    assert not report.of(Status.SKIPPED)
+    assert not report.of(CheckStatus.BROKEN)
+    assert not report.of(CheckStatus.SKIPPED)
     assert statuses(report)["parallel"] is (
-        Status.KEPT if "simultaneous" in kwargs else Status.NOT_PROMISED
+        CheckStatus.KEPT if "simultaneous" in kwargs else CheckStatus.NOT_PROMISED
     )
 
 
@@ -38,7 +38,7 @@ def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
     report = check_env(corridor_env, longest=20)
     assert report.env == "CorridorEnv(longest=20)"
     assert [finding.promise for finding in report.findings] == [*map(promise_of, CHECKS)]
-    assert [f.check for f in report.findings if f.status is not Status.KEPT] == ["parallel"]
+    assert [f.check for f in report.findings if f.status is not CheckStatus.KEPT] == ["parallel"]
     assert report.figures["mean return of the oracle"] == pytest.approx(2.0)
     assert report.figures["highest return of a degenerate policy in an unsolved episode"] < 1
     table = str(report)
@@ -55,13 +55,13 @@ def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
 def test_an_id_that_is_registered_in_this_process_is_checked_in_others_too(guess_id):
     report = check_env(guess_id, max_turns=4)
     assert report.env == "guess_v0(max_turns=4)"
-    assert statuses(report)["other_process"] is Status.KEPT
+    assert statuses(report)["other_process"] is CheckStatus.KEPT
 
 
 def test_an_installed_id_is_checked_with_arguments(corridor_env):
     report = check_env("plan_path_v0", team="single", tool="call", size=6)
-    assert statuses(report)["splits"] is Status.KEPT
-    assert statuses(report)["other_process"] is Status.KEPT
+    assert statuses(report)["splits"] is CheckStatus.KEPT
+    assert statuses(report)["other_process"] is CheckStatus.KEPT
 
 
 def test_what_is_no_text_env_is_refused():
@@ -88,7 +88,7 @@ def skipped(env, **kwargs):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         report = check_env(env, **kwargs)
-    reasons = {finding.check: finding.message for finding in report.of(Status.SKIPPED)}
+    reasons = {finding.check: finding.message for finding in report.of(CheckStatus.SKIPPED)}
     texts = [str(w.message) for w in caught if w.category is ConformanceWarning]
     assert len(texts) == len(reasons)
     for text, reason in zip(texts, reasons.values(), strict=True):
@@ -165,17 +165,17 @@ def test_games_that_begin_alike_say_so(guess_env):
             return super()._generate(rng, {"secret": 5})
 
     report = check_env(Alike)
-    assert statuses(report)["variety"] is Status.NOT_PROMISED
+    assert statuses(report)["variety"] is CheckStatus.NOT_PROMISED
 
 
 def test_given_levels_have_no_splits():
     report = examine_env("plan_path_v0", team="single", levels=["P..#\n##..\n...G"] * 2)
-    assert statuses(report)["splits"] is Status.NOT_PROMISED
+    assert statuses(report)["splits"] is CheckStatus.NOT_PROMISED
 
 
 def test_an_environment_without_a_split_promises_none(guess_env):
     finding = next(f for f in check_env(guess_env).findings if f.check == "splits")
-    assert finding.status is Status.NOT_PROMISED
+    assert finding.status is CheckStatus.NOT_PROMISED
     assert finding.message == "The environment has no argument 'split'."
 
 
@@ -196,5 +196,5 @@ def test_examining_raises_nothing_of_what_it_finds(corridor_env):
             raise RuntimeError("no reader today")
 
     report = examine_env(Faulty)
-    assert report.of(Status.BROKEN)
+    assert report.of(CheckStatus.BROKEN)
     assert "RuntimeError: no reader today" in str(report)
