@@ -164,9 +164,36 @@ def ladder() -> str:
     return markdown(["policy", *names], rows) + _caption(data)
 
 
+def tokens() -> str:
+    """Return the tokens of the first prompt of every agent."""
+    data = result("prompt_tokens")
+    rows = [
+        [game, team, ", ".join(f"{agent} {size['tokens']}" for agent, size in sizes.items())]
+        for game, teams in data["prompts"].items()
+        for team, sizes in teams.items()
+    ]
+    return markdown(["game", "team", "tokens"], rows) + _counted(data)
+
+
+def boards() -> str:
+    """Return how many cells of a board share a token with another one, view by view."""
+    data = result("prompt_tokens")
+    rows = [
+        [game, f"`{{{view}}}`", *(str(seen[key]) for key in ("cells", "tokens", "merged_cells"))]
+        for game, views in data["boards"].items()
+        for view, seen in views.items()
+    ]
+    header = ["game", "placeholder", "cells", "tokens", "cells that share a token"]
+    return markdown(header, rows) + _counted(data)
+
+
 def percent(figures: dict[str, float]) -> str:
     """Return a share in per cent."""
     return f"{100 * figures['median']:.1f} %"
+
+
+def _counted(data: dict[str, Any]) -> str:
+    return f"\nCounted on {data['date']} by {data['tokenizer']}, with `{data['command']}`.\n"
 
 
 def _caption(data: dict[str, Any]) -> str:
@@ -180,6 +207,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed,
     "growth": growth,
     "phases": phases,
+    "tokens": tokens,
+    "boards": boards,
 }
 
 

@@ -42,7 +42,7 @@ MAX_DEPTH = 4
 """Deepest nesting of lists."""
 _MAX_PREFIX = 200
 _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-_BOARD_SIGNS = r"#.$*@+\-PG"
+_BOARD_SIGNS = r"#.$*@+_PG"
 _IS_MARK = re.compile(rf"(?<!#)####(?!#)(?=\s*+[ \t{_BOARD_SIGNS}]{{0,80}}+[^\s{_BOARD_SIGNS}])")
 _OPEN = re.compile(r"(?<!\\)\[")
 _VALUE = r"""(?:

@@ -29,14 +29,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from games_content import prompt_sizes, reference_success, split_overlap
+from games_content import reference_success, split_overlap
 from games_sokoban import (
     sokoban_aec_steps,
     sokoban_aec_steps_on_one_level,
     sokoban_core_steps,
     sokoban_levels,
 )
-from prompt_tokens import TOKENIZER_HELP, token_counter
 
 import pettingllms
 from pettingllms_envs.sokoban import SokobanEnv
@@ -223,7 +222,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of a measurement")
     parser.add_argument("--output", type=Path, default=RESULT)
-    parser.add_argument("--tokenizer", help=TOKENIZER_HELP)
     options = parser.parse_args()
     result = {
         "suite": "games",
@@ -245,7 +243,6 @@ def main() -> None:
         **measure(options.rounds, options.seconds, options.peers_python),
         "split_overlap": split_overlap(),
         "reference_success": reference_success(),
-        "prompt_sizes": prompt_sizes(token_counter(options.tokenizer)),
     }
     options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))

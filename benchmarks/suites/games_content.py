@@ -1,12 +1,9 @@
-"""What the levels and prompts of sokoban_v0 and sudoku_v0 are like; part of games.py."""
+"""What the levels of sokoban_v0 and sudoku_v0 are like; part of games.py."""
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
-
-from prompt_tokens import TokenCounter
 
 from pettingllms.splits import split_of
 from pettingllms_envs.sokoban import SokobanEnv
@@ -65,18 +62,4 @@ def reference_success(num_levels: int = 200) -> dict[str, dict[str, float]]:
                     env.step(env.reference_action("planner_0", policy, rng))
                 solved += env.infos["planner_0"]["success"]
             found[name][policy] = solved / num_levels
-    return found
-
-
-def prompt_sizes(count: TokenCounter) -> dict[str, Any]:
-    """Characters and tokens of each role's first observation with default arguments."""
-    teams = ("tool-planner", "proposer-planner", "single")
-    found: dict[str, Any] = {"tokens": count.rule}
-    for maker, team, tool in itertools.product((SokobanEnv, SudokuEnv), teams, ("python", "call")):
-        if team == "tool-planner" or tool == "python":
-            env = maker(team=team, tool=tool)
-            env.reset(seed=0)
-            suffix = f" ({tool})" if team == "tool-planner" else ""
-            name = f"{env.metadata['name']} {team}{suffix}"
-            found[name] = count.sizes(env)
     return found

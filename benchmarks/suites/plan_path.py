@@ -28,8 +28,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from prompt_tokens import TOKENIZER_HELP, TokenCounter, token_counter
-
 import pettingllms
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.plan_path.generator import Request, generate
@@ -136,7 +134,7 @@ def peer_rate(python: str, seed: int) -> tuple[float, str]:
     return float(rate), peer_version
 
 
-def measure(num_rounds: int, peer_python: str | None, tokenizer: str | None) -> dict[str, object]:
+def measure(num_rounds: int, peer_python: str | None) -> dict[str, object]:
     """Time all workloads in interleaved rounds."""
     rates: dict[str, list[float]] = {name: [] for name in WORKLOADS}
     peer: list[float] = []
@@ -165,7 +163,6 @@ def measure(num_rounds: int, peer_python: str | None, tokenizer: str | None) -> 
         "ratios": {name: _summary(values) for name, values in ratios.items()},
         "split_overlap": split_overlap(),
         "reference_success": reference_success(),
-        "prompt_sizes": prompt_sizes(token_counter(tokenizer)),
         "versions": {
             "python": platform.python_version(),
             "pettingllms": pettingllms.__version__,
@@ -213,18 +210,6 @@ def reference_success(num_levels: int = 500) -> dict[str, dict[str, float]]:
     return found
 
 
-def prompt_sizes(count: TokenCounter) -> dict[str, Any]:
-    """Characters and tokens of each role's first observation, 10x10."""
-    sizes: dict[str, Any] = {"tokens": count.rule}
-    for team in ("tool-planner", "proposer-planner", "single"):
-        for tool in ("call", "python") if team == "tool-planner" else ("call",):
-            env = pettingllms.make("plan_path_v0", checks=False, team=team, tool=tool)
-            env.reset(seed=0)
-            name = f"{team} ({tool})" if team == "tool-planner" else team
-            sizes[name] = count.sizes(env)
-    return sizes
-
-
 def _ratio(above: list[float], below: list[float]) -> list[float]:
     return [one / other for one, other in zip(above, below, strict=True)]
 
@@ -249,7 +234,6 @@ def main() -> None:
     parser.add_argument("--peer-python", help="interpreter with reasoning-gym installed")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--output", type=Path, default=RESULT)
-    parser.add_argument("--tokenizer", help=TOKENIZER_HELP)
     arguments = parser.parse_args()
     result = {
         "suite": "plan_path",
@@ -261,7 +245,7 @@ def main() -> None:
         },
         "hardware": f"{platform.system()} {platform.machine()}, one process, CPU time",
         "seeds": list(range(arguments.rounds)),
-        **measure(arguments.rounds, arguments.peer_python, arguments.tokenizer),
+        **measure(arguments.rounds, arguments.peer_python),
     }
     arguments.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     json.dump(result, sys.stdout, indent=2)

@@ -1,52 +1,172 @@
-"""How many tokens a prompt has: by a tokenizer, or at most, by a rule; part of other suites.
+"""Measures how many tokens prompts have, and whether a tokenizer sees the cells of boards.
 
-The rule is for tokenizers with a vocabulary of 30,000 and more (byte-level BPE as of GPT-2, Llama 3
-and Qwen). It counts one token for every four letters begun of a word, for every digit, for every
-other sign and for every line break; a space belongs to what follows it. These tokenizers make one
-token of most words and of many runs of signs, so that it is an upper bound for English prose and
-boards. It is an estimate all the same: `--tokenizer` counts.
+    python benchmarks/suites/prompt_tokens.py --tokenizer DIR
+
+DIR holds a Hugging Face tokenizer. A cell is seen if no token holds a part of another cell: then it
+is a token of its own (or several), and the columns of a board are aligned. Nothing is timed.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
-RULE = "upper estimate: a token per 4 letters begun of a word, per digit, sign and line break"
-TOKENIZER_HELP = "directory of a Hugging Face tokenizer that counts tokens; else they are estimated"
+from transformers import AutoTokenizer
 
-_PIECE = re.compile(r"[^\W\d_]{1,4}|\d|[^\w\s]|_|\n")
+import pettingllms
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RESULT = REPOSITORY / "benchmarks" / "results" / "prompt_tokens.json"
+
+GAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Plan-Path 10x10": ("plan_path_v0", {}),
+    "Plan-Path 10x10, centred": ("plan_path_v0", {"view": "centred"}),
+    "Plan-Path 16x16": ("plan_path_v0", {"size": 16}),
+    "Sokoban 6x6": ("sokoban_v0", {}),
+    "Sokoban 10x10, 4 boxes": ("sokoban_v0", {"size": 10, "boxes": 4}),
+    "Sudoku 4x4": ("sudoku_v0", {}),
+    "Sudoku 9x9": ("sudoku_v0", {"size": 9}),
+    "Sudoku 16x16": ("sudoku_v0", {"size": 16}),
+}
+TEAMS: tuple[dict[str, str], ...] = (
+    {"team": "tool-planner", "tool": "python"},
+    {"team": "tool-planner", "tool": "call"},
+    {"team": "proposer-planner"},
+    {"team": "single"},
+)
+OTHERS: dict[str, tuple[str, tuple[dict[str, str], ...]]] = {
+    "Code": ("code_v0", ({"team": "coder-tester"}, {"team": "single"})),
+    "Mathematics": ("math_v0", ({"team": "reasoner-tool"}, {"team": "single"})),
+    "Mathematics, ensemble": ("math_ensemble_v0", ({},)),
+}
 
 
-class TokenCounter(NamedTuple):
-    """Counts tokens."""
+class View(NamedTuple):
+    """A way in which prompts can show a board."""
 
-    rule: str
-    """How it does."""
-    count: Callable[[str], int]
+    placeholder: str
+    first_line: int
+    """Lines before the first row of cells."""
+    cell: re.Pattern[str]
+    """What a cell of a row is."""
+
+
+LABELLED = View("board", 1, re.compile(r"(?<= )[^\s\d]"))
+SPACED = View("board", 0, re.compile(r"\S"))
+COMPACT = View("board_compact", 0, re.compile("."))
+NUMBERS = View("grid", 0, re.compile(r"\d+"))
+VIEWS: dict[str, tuple[View, ...]] = {
+    "Plan-Path 10x10, centred": (SPACED, COMPACT),
+    "Plan-Path": (LABELLED, COMPACT),
+    "Sokoban": (LABELLED, COMPACT),
+    "Sudoku": (NUMBERS,),
+}
+
+
+class Measure(NamedTuple):
+    """A tokenizer."""
+
+    spans: Callable[[str], list[tuple[int, int]]]
+    """Text -> begin and end of every token, in characters."""
 
     def sizes(self, env: Any) -> dict[str, dict[str, int]]:
         """Return characters and tokens of what each agent of an environment reads now."""
         texts = {agent: str(env.observe(agent)) for agent in env.possible_agents}
         return {
-            agent: {"characters": len(text), "tokens": self.count(text)}
+            agent: {"characters": len(text), "tokens": len(self.spans(text))}
             for agent, text in texts.items()
         }
 
+    def board(self, text: str, view: View) -> dict[str, int]:
+        """Return the tokens of a board, its cells, and how many of them share a token."""
+        owner = {
+            place: number
+            for number, (begin, end) in enumerate(_cells(text, view))
+            for place in range(begin, end)
+        }
+        tokens = self.spans(text)
+        held = [{owner[at] for at in range(*span) if at in owner} for span in tokens]
+        merged: set[int] = set[int]().union(*(cells for cells in held if len(cells) > 1))
+        num_cells = len(set(owner.values()))
+        return {"cells": num_cells, "tokens": len(tokens), "merged_cells": len(merged)}
 
-def estimate(text: str) -> int:
-    """Return an upper estimate of the number of tokens."""
-    return len(_PIECE.findall(text))
+
+def _cells(text: str, view: View) -> Iterator[tuple[int, int]]:
+    begin = 0
+    for number, line in enumerate(text.split("\n")):
+        if number >= view.first_line:
+            yield from (
+                (begin + cell.start(), begin + cell.end()) for cell in view.cell.finditer(line)
+            )
+        begin += len(line) + 1
 
 
-def token_counter(path: str | None) -> TokenCounter:
-    """Return the counter of a tokenizer's directory, or the rule if there is none."""
-    if path is None:
-        return TokenCounter(RULE, estimate)
-    from transformers import AutoTokenizer  # only needed here, and slow to import
-
+def measure_of(path: Path) -> Measure:
+    """Load a tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    return TokenCounter(
-        f"counted by {path}", lambda text: len(tokenizer.encode(text, add_special_tokens=False))
-    )
+
+    def spans(text: str) -> list[tuple[int, int]]:
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [(begin, end) for begin, end in encoded["offset_mapping"]]
+
+    return Measure(spans)
+
+
+def prompts(measure: Measure) -> dict[str, dict[str, Any]]:
+    """Return the sizes of the first observations of every role: game -> team -> agent."""
+    found: dict[str, dict[str, Any]] = {}
+    asked = {name: (env_id, given, TEAMS) for name, (env_id, given) in GAMES.items()}
+    asked |= {name: (env_id, {}, teams) for name, (env_id, teams) in OTHERS.items()}
+    for name, (env_id, given, teams) in asked.items():
+        found[name] = {}
+        for team in teams:
+            env = pettingllms.make(env_id, checks=False, **given, **team)
+            env.reset(seed=0)
+            label = team.get("team", "ensemble") + (f", {team['tool']}" if "tool" in team else "")
+            found[name][label] = measure.sizes(env)
+            env.close()
+    return found
+
+
+def boards(measure: Measure) -> dict[str, dict[str, dict[str, int]]]:
+    """Return what the tokenizer sees of the boards: game -> placeholder -> figures."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for name, (env_id, given) in GAMES.items():
+        views = next(views for start, views in VIEWS.items() if name.startswith(start))
+        found[name] = {}
+        for view in views:
+            only = {"planner": {"system": "", "user": f"{{{view.placeholder}}}"}}
+            env = pettingllms.make(env_id, checks=False, team="single", prompts=only, **given)
+            env.reset(seed=0)
+            text = env.observe("planner_0").strip("\n")
+            found[name][view.placeholder] = measure.board(text, view)
+    return found
+
+
+def main() -> None:
+    """Measure, write the JSON result, print it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--tokenizer", type=Path, required=True, help="directory of a tokenizer")
+    parser.add_argument("--output", type=Path, default=RESULT)
+    options = parser.parse_args()
+    measure = measure_of(options.tokenizer)
+    result = {
+        "suite": "prompt_tokens",
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": "python benchmarks/suites/prompt_tokens.py --tokenizer DIR",
+        "tokenizer": options.tokenizer.resolve().name,
+        "versions": {"pettingllms": pettingllms.__version__},
+        "prompts": prompts(measure),
+        "boards": boards(measure),
+    }
+    options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -59,13 +59,13 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     ## Action
 
     Planner and proposer: a list of moves, `#### ["U","R"]`; also read are a list without
-    `####`, lower case, words, missing quotes, and capital letters alone (`UR`). The last list
-    in brackets counts. The first `moves_per_turn` moves are executed in order until the goal; a
-    move into a wall or off the board changes nothing.
+    `####` if it is the only one and ends the text, lower case, words, missing quotes, and
+    capital letters alone (`UR`). The first `moves_per_turn` moves are executed in order until
+    the goal; a move into a wall or off the board changes nothing.
     Tool, `tool="call"`: one call, `#### path(2, 3)`: `path(row, col)` gives the moves of a
     shortest path from the player to a cell (at most `moves_per_turn`), `distance(row, col)` its
     length, `neighbours(row, col)` the legal moves on a cell. Two numbers alone (`2,3`) mean
-    `path`. The last well-formed call counts.
+    `path`.
     Tool, `tool="python"`: a program in a code block. It runs in the sandbox, reads the board
     from stdin (rows of `#`, `.`, `P`, `G`) and prints a list of moves.
 

@@ -15,6 +15,7 @@ from pettingllms_envs.grid import (
     distances,
     find_symbols,
     first_line,
+    labelled_rows,
     parse_rows,
 )
 from pettingllms_envs.plan_path.generator import MAX_SIZE
@@ -58,12 +59,9 @@ def compact_drawing(level: Level) -> Drawing:
 @lru_cache(maxsize=512)
 def labelled_drawing(level: Level) -> Drawing:
     """Return the board with its row and column numbers, symbols divided by spaces."""
-    label, cell = len(str(level.rows - 1)), len(str(level.cols - 1))
-    lines = [" " * label + "".join(f" {col:>{cell}}" for col in range(level.cols))]
-    for number, row in enumerate(_rows(level)):
-        lines.append(f"{number:>{label}}" + "".join(f" {symbol:>{cell}}" for symbol in row))
-    width = len(lines[0]) + 1
-    return Drawing("\n".join(lines), width + label + cell, width, cell + 1)
+    text = labelled_rows(_rows(level))
+    label = len(str(level.rows - 1))
+    return Drawing(text, text.index("\n") + label + 2, label + 2 * level.cols + 1, 2)
 
 
 def centred_rows(level: Level, position: int) -> list[str]:

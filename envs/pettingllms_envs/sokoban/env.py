@@ -54,19 +54,18 @@ class SokobanEnv(TextEnv[SokobanState]):
     ## Observation
 
     The rules, the turn, why the last turn changed nothing if it did not, the board as it is now
-    in XSB symbols (`#` wall, `@` player, `$` box,
-    `.` goal, `*` box on a goal, `+` player on a goal, space), the cells of player, boxes and
-    goals; for the planner also what its team-mate did this turn. `prompt_fields` lists the
-    placeholders of prompts.
+    with row and column numbers (`#` wall, `@` player, `$` box, `.` goal, `*` box on a goal, `+`
+    player on a goal, `_` free floor), the cells of player, boxes and goals; for the planner also
+    what its team-mate did this turn. `prompt_fields` lists the placeholders of prompts.
 
     ## Action
 
     Planner and proposer: a list of moves, `#### ["U","R"]`; also read are a list without
-    `####`, lower case, words, missing quotes, and capital letters alone (`UR`). The last list
-    in brackets counts. The first `moves_per_turn` moves are executed in order until the level
-    is solved; an illegal move changes nothing.
-    Tool with `tool="python"`: a program in a closed code block; it reads the board from stdin
-    and prints a list of moves. Tool with `tool="call"`: up to 8 calls of `walk(row, col)`,
+    `####` if it is the only one and ends the text, lower case, words, missing quotes, and
+    capital letters alone (`UR`). The first `moves_per_turn` moves are executed in order until
+    the level is solved; an illegal move changes nothing.
+    Tool with `tool="python"`: a program in a closed code block; it reads the board from stdin,
+    without spaces and numbers, and prints a list of moves. Tool with `tool="call"`: up to 8 calls of `walk(row, col)`,
     `push(row, col, direction, count)` and `move(moves)`, each beginning where the one before
     ended. Rows and columns are numbered from 0.
 

@@ -13,7 +13,7 @@ from pettingllms_envs.sokoban.tools import DESCRIPTION, MAX_CALLS
 from pettingllms_envs.sokoban.turns import SokobanState
 
 _RULES = """\
-# is a wall, $ a box, . a goal, * a box on a goal, @ the player, + the player on a goal, a space \
+# is a wall, $ a box, . a goal, * a box on a goal, @ the player, + the player on a goal, _ \
 free floor. Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left.
 Moves: U is row - 1, D is row + 1, L is column - 1, R is column + 1. A move into a box pushes it \
 one cell, if the cell beyond it holds no wall and no other box; boxes cannot be pulled. Moves are \
@@ -53,8 +53,8 @@ The functions:
 You may think first. The last line of your answer is #### and up to {MAX_CALLS} calls, for example:
 #### walk(2, 1) push(2, 2, R, 1)"""
 _ANSWER_PROGRAM = f"""\
-The program reads the board from stdin and prints a JSON list of moves; its answer is the last \
-list it prints.
+The program reads the board from stdin, one line per row, without spaces and without numbers. It \
+prints a JSON list of moves, such as ["U","R","R"]; its answer is the last list that it prints.
 {INSTRUCTIONS}"""
 _USER = "Turn {turn} of {max_turns}.{history}\n{board}\n{places}"
 
@@ -107,13 +107,23 @@ def _view(now: Moment) -> tuple[str, str]:
     return scenes_of(now.state.level).layouts[now.state.boxes].views[now.state.player]
 
 
+def _compact(now: Moment) -> str:
+    return scenes_of(now.state.level).shown(now.state.player, now.state.boxes)
+
+
 def _player(now: Moment) -> str:
     row, col = divmod(now.state.player, now.state.level.stride)
     return f"({row}, {col})"
 
 
 FIELDS: dict[str, PromptField[Moment]] = {
-    "board": PromptField("the board in XSB symbols, one line per row", lambda now: _view(now)[0]),
+    "board": PromptField(
+        "the board with row and column numbers, symbols divided by spaces",
+        lambda now: _view(now)[0],
+    ),
+    "board_compact": PromptField(
+        "the board, one line per row, nothing between the symbols", _compact
+    ),
     "places": PromptField(
         "a sentence with the cells of player, boxes and goals",
         lambda now: _view(now)[1],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pettingllms_envs.grid import cells_of
+from pettingllms_envs.grid import cells_of, labelled_rows
 from pettingllms_envs.reward import shaped
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import (
@@ -19,6 +19,9 @@ from pettingllms_envs.sokoban.rules import (
     WALL,
     Level,
 )
+
+SHOWN_FLOOR = "_"
+"""Free floor where agents read it, as in some XSB files: a space would be no symbol of its own."""
 
 MAX_LAYOUTS, MAX_PLACES = 256, 64
 """Placements of the boxes that a level keeps, and places of the player in each of them."""
@@ -57,8 +60,8 @@ class Layout:
         decided: Infos of the planner, with blanks for what differs between actions.
         proposed: Infos of the other roles, with such blanks.
         potentials: Player's cell -> potential; see `reward.shaped`.
-        views: Player's cell -> the board in XSB symbols, and a sentence with the cells of player,
-            boxes and goals.
+        views: Player's cell -> the board with row and column numbers, and a sentence with the cells
+            of player, boxes and goals.
     """
 
     __slots__ = ("decided", "potentials", "proposed", "pushes_left", "views")
@@ -89,7 +92,7 @@ class Layout:
 
         def view(player: int) -> tuple[str, str]:
             row, col = divmod(player, stride)
-            text = scenes.text(player, boxes)
+            text = labelled_rows(scenes.shown(player, boxes).split("\n"))
             return text, f"Player at (row, column) ({row}, {col}). {places}"
 
         self.views = Table(view, MAX_PLACES)
@@ -119,6 +122,10 @@ class Scenes:
         drawing = self._drawings[boxes]
         symbol = PLAYER_ON_GOAL if self.level.goals >> player & 1 else PLAYER
         return drawing[:player] + symbol + drawing[player + 1 :]
+
+    def shown(self, player: int, boxes: int) -> str:
+        """Return the board as agents and their programs read it: free floor is `_`."""
+        return self.text(player, boxes).replace(FLOOR, SHOWN_FLOOR)
 
     def _draw_boxes(self, boxes: int) -> str:
         cells = list(self._empty)

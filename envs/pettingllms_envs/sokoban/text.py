@@ -25,6 +25,7 @@ SYMBOLS = WALL + FLOOR + GOAL + BOX + BOX_ON_GOAL + PLAYER + PLAYER_ON_GOAL
 MAX_ROWS = 64
 MAX_BOXES = 10
 
+_FLOOR = re.compile(r"[-_]")
 _REMARK = re.compile(r";|[A-Za-z][A-Za-z -]*:")
 
 
@@ -34,7 +35,9 @@ def level_text(level: Level) -> str:
 
 
 def read_level(text: str, first_line: int = 1) -> Level:
-    """Read one XSB board: `#` wall, `@` player, `$` box, `.` goal, `+`, `*` both on a goal, space.
+    """Read one XSB board: `#` wall, `@` player, `$` box, `.` goal, `+`, `*` both on a goal.
+
+    Free floor is a space, `-` or `_`.
 
     Args:
         text: Rows, one per line; shorter ones are filled up with floor on the right.
@@ -51,7 +54,7 @@ def read_level(text: str, first_line: int = 1) -> Level:
             or more than 64 rows or columns; it names line and column, counted from 1.
     """
     padding = "\n" * (first_line - 1)  # so that errors name the line in the whole file
-    rows = parse_rows(padding + text, symbols=SYMBOLS, pad=FLOOR)
+    rows = parse_rows(padding + _FLOOR.sub(FLOOR, text), symbols=SYMBOLS, pad=FLOOR)
     lines = text.split("\n")
     skipped = next(number for number, line in enumerate(lines) if line.strip())
     return _level_of(rows, first_line + skipped)

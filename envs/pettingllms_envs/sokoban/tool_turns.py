@@ -30,7 +30,7 @@ def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Trans
         done = run_calls(state.level, state.player, state.boxes, action, terms.moves_per_turn)
         told = report(state, done.moves, terms, done.calls, done.results)
         return told._replace(info={**told.info, "cut_moves": told.info["cut_moves"] + done.num_cut})
-    board = scenes_of(state.level).text(state.player, state.boxes)
+    board = scenes_of(state.level).shown(state.player, state.boxes)
     ran = run_program(action, board + "\n")
     moves = read_printed_moves(ran.stdout) if ran.is_ok else ParseError("the program failed")
     return report(state, moves, terms, show_program(action), ran.report)

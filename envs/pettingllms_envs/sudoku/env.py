@@ -71,11 +71,11 @@ class SudokuEnv(TextEnv[SudokuState]):
 
     Planner and proposer: a list of fills, `#### [[1,2,3],[4,1,2]]`, each [row, column, value]
     with rows and columns from 1; value 0 clears a cell. Or a whole grid as a list of rows; it
-    clears the team's old fills first. Also read are answers without `####`, and numbers without
-    commas. The last well-formed list counts. Fills are written in order. Refused are: cells and
-    values outside the grid, given cells, and values that already stand in the row, column or
-    box. A wrong value that contradicts nothing is written; it can be cleared or replaced. A list
-    of more than 2 n * n fills is unreadable.
+    clears the team's old fills first. Also read are a list without `####` if it is the only one
+    and ends the text, and numbers without commas. Fills are written in order. Refused are: cells
+    and values outside the grid, given cells, and values that already stand in the row, column
+    or box. A wrong value that contradicts nothing is written; it can be cleared or replaced. A
+    list of more than 2 n * n fills is unreadable.
     Tool with `tool="python"`: a program in a closed code block; it reads the grid from stdin
     and prints fills or a grid. Tool with `tool="call"`: up to 8 calls of
     `candidates(row, col)`, `places(unit, number, value)` and `check(fills)`.

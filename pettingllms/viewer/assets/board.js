@@ -1,18 +1,20 @@
 // Boards in texts, drawn: mazes, boxes and number grids. What is none of them stays text.
 
 const READERS = [
-  ["boxes", (line) => (/^[#@+$*. _]{3,}$/.test(line) && line.includes("#") ? [...line] : null)],
-  ["maze", (line) => (/^[#.PG*]{3,}$/.test(line) ? [...line] : mazeTokens(line))],
+  ["boxes", (line) => symbols(line, /^[#@+$*._]$/) ||
+    (/^[#@+$*. _]{3,}$/.test(line) && line.includes("#") ? [...line] : null)],
+  ["maze", (line) => (/^[#.PG*]{3,}$/.test(line) ? [...line] : symbols(line, /^[#.PG*]$/))],
   ["numbers", (line) => {
     const tokens = line.trim().split(/[ |]+/);
     return tokens.length > 2 && tokens.every((t) => /^(\d{1,2}|[._])$/.test(t)) ? tokens : null;
   }],
 ];
 
-function mazeTokens(line) {
+// The symbols of a row that are divided by spaces, perhaps behind the row's number; or null.
+function symbols(line, allowed) {
   const tokens = line.trim().split(/ +/);
   if (/^\d+$/.test(tokens[0])) tokens.shift();
-  return tokens.length > 2 && tokens.every((t) => /^[#.PG*]$/.test(t)) ? tokens : null;
+  return tokens.length > 2 && tokens.every((t) => allowed.test(t)) ? tokens : null;
 }
 
 const VALID = {

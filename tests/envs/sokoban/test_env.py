@@ -412,7 +412,7 @@ def test_prompts_are_short(kwargs):
     env = SokobanEnv(**kwargs)
     env.reset(seed=0)
     for agent in env.possible_agents:
-        assert len(env.observe(agent).split()) < 320
+        assert len(env.observe(agent).split()) < 320 + 6 * 8  # a word for each cell and label
 
 
 @pytest.mark.parametrize("kwargs", TEAMS, ids=names)
