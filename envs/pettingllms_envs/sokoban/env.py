@@ -65,9 +65,9 @@ class SokobanEnv(TextEnv[SokobanState]):
     capital letters alone (`UR`). The first `moves_per_turn` moves are executed in order until
     the level is solved; an illegal move changes nothing.
     Tool with `tool="python"`: a program in a closed code block; it reads the board from stdin,
-    without spaces and numbers, and prints a list of moves. Tool with `tool="call"`: up to 8 calls of `walk(row, col)`,
-    `push(row, col, direction, count)` and `move(moves)`, each beginning where the one before
-    ended. Rows and columns are numbered from 0.
+    without spaces and numbers, and prints a list of moves. Tool with `tool="call"`: up to 8 calls
+    of `walk(row, col)`, `push(row, col, direction, count)` and `move(moves)`, each beginning
+    where the one before ended. Rows and columns are numbered from 0.
 
     ## Reward
 
