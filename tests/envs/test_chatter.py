@@ -14,7 +14,7 @@ from pettingllms.transition import ParseError
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.plan_path.tools import Call, CallTool
 from pettingllms_envs.sokoban.tools import read_calls as read_sokoban_calls
-from pettingllms_envs.sudoku.text import Answer, fills_json, read_answer
+from pettingllms_envs.sudoku.text import FillAnswer, fills_json, read_answer
 from pettingllms_envs.sudoku.tools import read_calls as read_sudoku_calls
 
 BOARD = "######\n#@$ .#\n####\n  0 1 2\n0 # # #\n1 # @ -\n"
@@ -128,7 +128,7 @@ UNREADABLE_AFTER = {"an open list"} | {
 
 MOVES = st.text("UDLR", min_size=1, max_size=6).map(lambda moves: (moves_json(moves), moves))
 FILLS = st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=4).map(
-    lambda fills: (fills_json(fills), Answer(tuple(fills)))
+    lambda fills: (fills_json(fills), FillAnswer(tuple(fills)))
 )
 PATHS = st.builds(
     Call, st.sampled_from(["path", "distance"]), st.integers(0, 9), st.integers(0, 9)
