@@ -20,7 +20,7 @@ from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes
 from pettingllms_trainers.runs.assembly import build_trainer
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.progress import SilentProgress
+from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.runs.train import Trainer
@@ -169,7 +169,7 @@ def run(config: Config, num_steps: int) -> list[Step]:
             config,
             environments,
             replace(pool, policies=policies),
-            Recorder(files, config, SilentProgress(), Trackers(files.directory, config)),
+            Recorder(files, config, ProgressView(), Trackers(files.directory, config)),
             files,
             episodes=(watched, held_out),
             stop=StopRequest(),

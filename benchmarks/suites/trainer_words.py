@@ -16,7 +16,6 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from pettingllms import PromptTemplate, TextEnv, Transition
-from pettingllms_trainers.algorithm.advantage import Estimator
 from pettingllms_trainers.algorithm.groups import ScoredDecisions, score_decisions, training_groups
 from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
@@ -124,7 +123,7 @@ class Ours:
         pool = build_pool(config, policies)
         episodes = LocalEpisodes(self._env)
         self._sampler = Sampler(episodes, pool, config, FailureLog(), runner, StopRequest())
-        self._estimator = Estimator(**config.advantage.model_dump())
+        self._estimator = config.advantage
 
     def prompts(self, step: int) -> list[str]:
         """Return the texts of a step."""

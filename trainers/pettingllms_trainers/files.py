@@ -1,4 +1,4 @@
-"""Files that survive a crash whole: written beside their place, synced, and then renamed."""
+"""Files and directories that a crash leaves old or new, never half written."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PARTIAL", "fsync_path", "read_lines", "whole_directory", "write_atomically"]
+__all__ = [
+    "PARTIAL",
+    "fsync_path",
+    "partial_of",
+    "read_lines",
+    "whole_directory",
+    "write_atomically",
+]
 
 PARTIAL = ".partial"
 """Suffix of what is being written; a crash may leave such names behind."""
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a JSONL file; a last line that a crash cut off is left out."""
+    """Return the lines of a JSONL file; a last line that a crash has truncated is left out."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")
@@ -36,6 +43,11 @@ def write_atomically(path: Path, text: str) -> None:
     fsync_path(path.parent)
 
 
+def partial_of(final: Path) -> Path:
+    """Return the hidden directory beside a directory in which that is written."""
+    return final.with_name(f".{final.name}{PARTIAL}")
+
+
 @contextlib.contextmanager
 def whole_directory(final: Path) -> Iterator[Path]:
     """Write a directory so that a crash leaves none of that name or a whole one.
@@ -47,8 +59,7 @@ def whole_directory(final: Path) -> Iterator[Path]:
         An empty hidden directory beside it to write into, which is moved there at the end of the
         context, and removed after an error.
     """
-    partial = final.with_name(f".{final.name}{PARTIAL}")
-    old = final.with_name(f".{final.name}.old{PARTIAL}")
+    partial, old = partial_of(final), partial_of(final.with_name(f"{final.name}.old"))
     for leftover in (partial, old):
         if leftover.exists():
             shutil.rmtree(leftover)
@@ -61,7 +72,7 @@ def whole_directory(final: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     if final.exists():
-        os.replace(final, old)  # a directory takes the place of an empty one only
+        os.replace(final, old)  # a directory can only be moved to where none or an empty one is
     os.replace(partial, final)
     fsync_path(final.parent)
     shutil.rmtree(old, ignore_errors=True)

@@ -10,9 +10,9 @@ import pytest
 
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.algorithm.advantage import Estimator
 from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
 from pettingllms_trainers.cli import main
+from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.files import read_lines
@@ -54,7 +54,7 @@ def test_a_reference_policy_plays_and_is_not_trained(echo_env, scripted_pool, pl
             assert (decision.policy, decision.prompt_ids, decision.chosen) == ("friend", (), 0)
             assert (candidate.completion.token_ids, candidate.completion.logprobs) == ((), ())
             assert candidate.team == 1.0
-    scored = score_decisions(trees, Estimator())
+    scored = score_decisions(trees, AdvantageConfig())
     assert set(scored.num_decisions) == {"caller"}
     assert set(training_groups(scored.decisions)) == {"shared"}
     metrics = rollout_metrics(trees, scored, 3)
@@ -68,7 +68,7 @@ def test_trajectories_are_compared_without_what_players_did(echo_env, scripted_p
     pool = with_player(scripted_pool(number)[0], "noise")
     trees = play(echo_env(max_turns=1), pool, seeds=(3, 3), num_candidates=1)
     trees = [replace(tree, episode=index) for index, tree in enumerate(trees)]
-    estimator = Estimator(grouping="none", credit="step")
+    estimator = AdvantageConfig(grouping="none", credit="step")
     scored = score_decisions(trees, estimator)
     assert {group.role for group in scored.decisions} <= {"caller"}
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from pettingllms_trainers.algorithm.advantage import Estimator
 from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.config.loading import load_config
@@ -61,7 +60,7 @@ def sampler(echo_env, scripted_pool, tmp_path):
 
 
 def num_groups(trees):
-    return Counter(group.policy for group in score_decisions(trees, Estimator()).decisions)
+    return Counter(group.policy for group in score_decisions(trees, AdvantageConfig()).decisions)
 
 
 def test_without_refills_a_step_has_its_levels(sampler):
@@ -153,7 +152,7 @@ def test_parallel_mode_counts_what_is_compared_not_decisions(sampler):
         }
     )
     found = made.rollouts(0)
-    scored = score_decisions(found.trees, Estimator(grouping="agent_turn"))
+    scored = score_decisions(found.trees, AdvantageConfig(grouping="agent_turn"))
     for name in ("caller", "echo"):
         levels = {key.episode // 2 for key in (g.key for g in scored.decisions if g.policy == name)}
         assert len(levels) == scored.num_groups[name] >= 2

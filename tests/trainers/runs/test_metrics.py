@@ -7,8 +7,8 @@ from dataclasses import fields
 import pytest
 from rich.console import Console
 
-from pettingllms_trainers.algorithm.advantage import Estimator
 from pettingllms_trainers.algorithm.groups import score_decisions
+from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.runs.metrics import (
     METRICS,
@@ -23,7 +23,7 @@ from pettingllms_trainers.runs.plots import plot_learning_curve
 from pettingllms_trainers.runs.progress import (
     LiveProgress,
     PlainProgress,
-    SilentProgress,
+    ProgressView,
     progress_view,
 )
 from pettingllms_trainers.runs.report import build_report, report_table
@@ -67,7 +67,7 @@ def test_unknown_or_infinite_metrics_are_refused():
 def test_rollout_metrics(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(caller=lambda p, k, s: "5", echo=lambda p, k, s: ["bad", "5", "99"][k])
     trees = play(echo_env(max_turns=2), pool, seeds=(1, 2))
-    scored = score_decisions(trees, Estimator())
+    scored = score_decisions(trees, AdvantageConfig())
     metrics = rollout_metrics(trees, scored, 3)
     checked(metrics)
     assert metrics["rollout/num_trees"] == 2
@@ -86,7 +86,7 @@ def test_rollout_metrics(echo_env, scripted_pool, play):
 def test_failures_are_counted(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda p, k, s: None if k == 1 else str(13 if s % 3 == 0 else k))
     trees = play(echo_env(crash_on="13"), pool, seeds=range(9), allowed=0.99)
-    metrics = rollout_metrics(trees, score_decisions(trees, Estimator()), 3)
+    metrics = rollout_metrics(trees, score_decisions(trees, AdvantageConfig()), 3)
     assert metrics["rollout/num_failed_trees"] > 0
     assert metrics["rollout/num_failed_trees"] + metrics["rollout/num_trees"] == 9
     decisions = sum(len(tree.decisions) for tree in trees if tree.outcome)
@@ -108,7 +108,7 @@ def test_trees_as_json_are_readable(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda p, k, s: str(k))
     (tree,) = play(echo_env(max_turns=1), pool)
     data = json.loads(
-        json.dumps(tree_to_json(tree, score_decisions([tree], Estimator()).decisions))
+        json.dumps(tree_to_json(tree, score_decisions([tree], AdvantageConfig()).decisions))
     )
     assert [decision["agent"] for decision in data["decisions"]] == ["caller_0", "echo_0"]
     assert "called=2" in data["decisions"][1]["observation"]
@@ -155,7 +155,7 @@ def test_live_view_and_silence():
     assert kind is LiveProgress
     for part in ("tool used", "12,346", "20 of 20 train steps"):
         assert part in text
-    assert shown("off") == (SilentProgress, "")
+    assert shown("off") == (ProgressView, "")
 
 
 def arm(success, num_failed=0):

@@ -12,7 +12,7 @@ from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.sampler import Sampler
-from pettingllms_trainers.runs.held_out import HeldOutSet
+from pettingllms_trainers.runs.evaluate import HeldOutSet
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Decision, RolloutTree, TokenCompletion, UpdateStats

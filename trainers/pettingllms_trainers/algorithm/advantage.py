@@ -1,19 +1,18 @@
 """Advantages: how much better than its peers a candidate was. Pure Python, no torch.
 
-An `Estimator` says who is compared with whom (`grouping`), by what (`credit`), and how
-(`baseline`, `norm`). The functions below it are the arithmetic of one comparison group.
+`AdvantageConfig` says who is compared with whom (`grouping`), by what (`credit`), and how
+(`baseline`, `norm`). Here is the arithmetic of one group; `groups.py` forms the groups.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from pettingllms_trainers.config.algorithm import Baseline, Credit, Grouping, Norm
+from pettingllms_trainers.config.algorithm import AdvantageConfig, Norm
 
 __all__ = [
-    "Estimator",
+    "advantages_of",
     "at_grpo",
     "has_signal",
     "leave_one_out",
@@ -91,28 +90,15 @@ def suffix_sums(rewards: Sequence[float]) -> list[float]:
     return [math.fsum(rewards[index:]) for index in range(len(rewards))]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estimator:
-    """A way to turn the rewards of a batch of rollouts into advantages.
+def advantages_of(rewards: Sequence[float], config: AdvantageConfig) -> list[float]:
+    """Return the advantages of one group, with the baseline and norm of a configuration.
 
-    Source:
-        The default is AT-GRPO (arXiv 2510.11062): candidates of one prompt, compared by the
-        reward of their own step. The other groupings are the ablations of that paper; they
-        compare answers to different prompts.
+    Args:
+        rewards: [K] rewards of the group.
+        config: Its grouping and credit, which decide what a group is, have no effect here.
+
+    Returns:
+        [K] advantages in the order of `rewards`.
     """
-
-    grouping: Grouping = "at_grpo"
-    """Who is compared: `at_grpo` one prompt; `agent_turn`, `agent` and `turn` what
-    shares these within one level; `trajectory` whole episodes of one level; `none` all."""
-    credit: Credit = "step"
-    """By what: reward of the own step, return from there on, or return of the episode."""
-    baseline: Baseline = "mean"
-    """What is subtracted: the group's mean, or the mean of the others."""
-    norm: Norm = "std"
-    """What divides: the group's standard deviation, or nothing."""
-
-    def advantages(self, rewards: Sequence[float]) -> list[float]:
-        """Return the advantages of one comparison group, in the order of `rewards`."""
-        if self.baseline == "leave_one_out":
-            return leave_one_out(rewards, norm=self.norm)
-        return at_grpo(rewards, norm=self.norm)
+    compare = leave_one_out if config.baseline == "leave_one_out" else at_grpo
+    return compare(rewards, norm=config.norm)

@@ -15,8 +15,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pettingllms_trainers.algorithm.advantage import Estimator, has_signal, suffix_sums
-from pettingllms_trainers.config.algorithm import Credit, Grouping
+from pettingllms_trainers.algorithm.advantage import advantages_of, has_signal, suffix_sums
+from pettingllms_trainers.config.algorithm import AdvantageConfig, Credit, Grouping
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
     Decision,
@@ -92,20 +92,20 @@ def _check_unique(seen: dict[DecisionKey, Decision], decision: Decision) -> None
     )
 
 
-def score_decisions(trees: Sequence[RolloutTree], estimator: Estimator) -> ScoredDecisions:
+def score_decisions(trees: Sequence[RolloutTree], config: AdvantageConfig) -> ScoredDecisions:
     """Return the decisions with advantages; groups of equal rewards are dropped.
 
     Args:
         trees: Rollouts of one training step. Trees of equal `env_seed` are trajectories of
             one level.
-        estimator: Who is compared with whom, by what.
+        config: Who is compared with whom, by what.
 
     Raises:
         GroupError: Two decisions have one key.
     """
     found = collect_decisions(trees)
     groups: dict[Hashable, list[_Member]] = defaultdict(list)
-    for key, member in _members(found, estimator):
+    for key, member in _members(found, config):
         groups[key].append(member)
     decisions = [decision for _, decision in found]
     advantages: dict[tuple[int, int], float] = {}  # by (decision, candidate)
@@ -114,7 +114,7 @@ def score_decisions(trees: Sequence[RolloutTree], estimator: Estimator) -> Score
         values = [member.value for member in members]
         if not has_signal(values):
             continue  # zero advantages would only dilute the means over tokens
-        for member, advantage in zip(members, estimator.advantages(values), strict=True):
+        for member, advantage in zip(members, advantages_of(values, config), strict=True):
             advantages.update(dict.fromkeys(member.candidates, advantage))
         indices = {index for member in members for index, _ in member.candidates}
         num_groups.update({decisions[index].policy for index in indices})
@@ -133,14 +133,14 @@ def score_decisions(trees: Sequence[RolloutTree], estimator: Estimator) -> Score
 
 
 def _members(
-    found: Sequence[tuple[RolloutTree, Decision]], estimator: Estimator
+    found: Sequence[tuple[RolloutTree, Decision]], config: AdvantageConfig
 ) -> list[tuple[Hashable, _Member]]:
-    if estimator.credit == "episode":
-        return _episode_members(found, estimator)
+    if config.credit == "episode":
+        return _episode_members(found, config)
     members: list[tuple[Hashable, _Member]] = []
     for index, (tree, decision) in enumerate(found):
-        key = _comparison_key(tree, decision, estimator.grouping)
-        values = _credited(tree, decision, estimator.credit)
+        key = _comparison_key(tree, decision, config.grouping)
+        values = _credited(tree, decision, config.credit)
         members += [
             (key, _Member(value, ((index, candidate),))) for candidate, value in enumerate(values)
         ]
@@ -148,7 +148,7 @@ def _members(
 
 
 def _episode_members(
-    found: Sequence[tuple[RolloutTree, Decision]], estimator: Estimator
+    found: Sequence[tuple[RolloutTree, Decision]], config: AdvantageConfig
 ) -> list[tuple[Hashable, _Member]]:
     """One member per trajectory and agent: long episodes do not weigh more than short ones."""
     positions: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -157,7 +157,7 @@ def _episode_members(
     members: list[tuple[Hashable, _Member]] = []
     for indices in positions.values():
         tree, decision = found[indices[0]]
-        key = _comparison_key(tree, decision, estimator.grouping)
+        key = _comparison_key(tree, decision, config.grouping)
         value = _returns_to_go(tree, decision.key.agent)[0]
         candidates = tuple(
             (index, candidate)

@@ -68,10 +68,14 @@ class Config(Section):
     ray: RayConfig = RayConfig()
 
     @model_validator(mode="after")
-    def _check_roles(self) -> Config:
+    def _check_policies(self) -> Config:
         for name, policy in self.policies.items():
             check_name(name)
             check_kind(name, policy)
+        return self
+
+    @model_validator(mode="after")
+    def _check_roles(self) -> Config:
         if not self.roles:
             raise ValueError('[roles] is empty; give every role a policy: planner = "NAME"')
         for role, policy in self.roles.items():
@@ -80,12 +84,19 @@ class Config(Section):
                     f"role {role!r} names the policy {policy!r}, which is not defined; policies: "
                     f"{', '.join(self.policies) or 'none'}. Add a table [policies.{policy}]"
                 )
-        unused = [name for name in self.policies if name not in self.roles.values()]
-        if unused:
-            raise ValueError(
-                f"policy {unused[0]!r} plays no role; name it in [roles] or remove "
-                f"[policies.{unused[0]}]"
-            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_unused(self) -> Config:
+        for name in self.policies:
+            if name not in self.roles.values():
+                raise ValueError(
+                    f"policy {name!r} plays no role; name it in [roles] or remove [policies.{name}]"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_trained(self) -> Config:
         if not self.models:
             raise ValueError(
                 "no policy has a model, so there is nothing to train; fixed policies play each "
@@ -96,18 +107,22 @@ class Config(Section):
                 "all policies with a model are frozen, so there is nothing to train; remove frozen "
                 "= true of one, or set num_steps = 0 to evaluate them only"
             )
-        demonstrated = self.warm_start.demonstrators if self.warm_start.num_steps else {}
-        for role in demonstrated:
-            if role not in self.roles:
-                raise ValueError(
-                    f"warm_start.demonstrators names the role {role!r}; roles: "
-                    f"{', '.join(self.roles)}"
-                )
-        for role in self.rollout.per_role:
-            if role not in self.roles:
-                raise ValueError(
-                    f"rollout.per_role names the role {role!r}; roles: {', '.join(self.roles)}"
-                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_named_roles(self) -> Config:
+        tables = {
+            "warm_start.demonstrators": self.warm_start.demonstrators
+            if self.warm_start.num_steps
+            else {},
+            "rollout.per_role": self.rollout.per_role,
+        }
+        for key, table in tables.items():
+            for role in table:
+                if role not in self.roles:
+                    raise ValueError(
+                        f"{key} names the role {role!r}; roles: {', '.join(self.roles)}"
+                    )
         return self
 
     @property

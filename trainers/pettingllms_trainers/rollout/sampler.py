@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pettingllms_trainers.algorithm.advantage import Estimator
 from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.policies.pool import PolicyPool
@@ -105,7 +104,7 @@ class Sampler:
 
     def _has_enough(self, trees: Sequence[RolloutTree]) -> bool:
         """Return whether every policy that is trained has as many useful groups as wanted."""
-        scored = score_decisions(trees, Estimator(**self._config.advantage.model_dump()))
+        scored = score_decisions(trees, self._config.advantage)
         wanted = self._config.rollout.min_groups
         return all(scored.num_groups.get(n, 0) >= wanted for n in self._pool.updaters())
 

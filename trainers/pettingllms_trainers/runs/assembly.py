@@ -12,8 +12,8 @@ from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.sampler import Sampler
+from pettingllms_trainers.runs.evaluate import HeldOutSet
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.held_out import HeldOutSet
 from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.stopping import StopRequest

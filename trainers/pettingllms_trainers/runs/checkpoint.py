@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pettingllms_trainers.errors import CheckpointError
-from pettingllms_trainers.files import fsync_path
+from pettingllms_trainers.files import PARTIAL, partial_of, whole_directory
+from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 
-__all__ = ["Checkpoint", "Saves", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
 _FORMAT = 2
 _MANIFEST = "checkpoint.json"
 _KEYS = {"format", "config_hash", "step", "num_levels_used", "policies", "files"}
-_PARTIAL = ".partial-"
 _NAME = re.compile(r"step-(\d{8})")
-
-
-class Saves(Protocol):
-    """What can write its state; see `Update`."""
-
-    def save_state(self, directory: Path) -> None:
-        """Write files into a directory, which exists."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """All that a run needs to go on as if it had never stopped."""
+    """All that a run needs to continue as if it had never stopped."""
 
     step: int
     """Train steps that are done."""
@@ -46,7 +38,7 @@ class Checkpoint:
 
 def save_checkpoint(
     directory: Path,
-    policies: Mapping[str, Saves],
+    policies: Mapping[str, Update],
     *,
     step: int,
     num_levels_used: int,
@@ -77,32 +69,30 @@ def save_checkpoint(
     if ranks.broadcast(final.exists()):
         return final
     folders = {name: f"policy-{index}" for index, name in enumerate(policies)}
-    partial = directory / f"{_PARTIAL}{final.name}"
     if ranks.is_main:
-        _make_folders(partial, folders.values())
-    ranks.barrier()
-    try:
+        _remove_leftovers(directory)
+    # One rank makes and renames the directory; all write their share of the policies in between.
+    whole = whole_directory(final) if ranks.is_main else contextlib.nullcontext(partial_of(final))
+    with whole as partial:
+        for folder in folders.values() if ranks.is_main else ():
+            (partial / folder).mkdir()
+        ranks.barrier()
         for name, policy in policies.items():
             policy.save_state(partial / folders[name])
         ranks.barrier()
-        if not ranks.is_main:
-            return ranks.broadcast(final)
-        manifest = {
-            "format": _FORMAT,
-            "config_hash": config_hash,
-            "step": step,
-            "num_levels_used": num_levels_used,
-            "policies": folders,
-            "files": _synced_files(partial),
-        }
-        _write_manifest(partial, manifest)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    os.replace(partial, final)
-    fsync_path(directory)
-    for old in _all(directory)[:-keep]:
-        shutil.rmtree(old)
+        if ranks.is_main:
+            manifest = {
+                "format": _FORMAT,
+                "config_hash": config_hash,
+                "step": step,
+                "num_levels_used": num_levels_used,
+                "policies": folders,
+                "files": _sizes(partial),
+            }
+            (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+    if ranks.is_main:
+        for old in _all(directory)[:-keep]:
+            shutil.rmtree(old)
     return ranks.broadcast(final)
 
 
@@ -148,31 +138,16 @@ def load_checkpoint(
     )
 
 
-def _make_folders(partial: Path, folders: Iterable[str]) -> None:
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in partial.parent.glob(f"{_PARTIAL}*"):
+def _remove_leftovers(directory: Path) -> None:
+    """Remove what a crash has left: half a checkpoint of a step that may not come again."""
+    for leftover in directory.glob(f"*{PARTIAL}*"):
         shutil.rmtree(leftover)
-    partial.mkdir()
-    for folder in folders:
-        (partial / folder).mkdir()
 
 
-def _synced_files(partial: Path) -> dict[str, int]:
-    """Make everything below a directory durable; return the sizes of its files in bytes."""
-    sizes: dict[str, int] = {}
-    for path in sorted(partial.rglob("*")):
-        fsync_path(path)
-        if path.is_file():
-            sizes[path.relative_to(partial).as_posix()] = path.stat().st_size
-    return sizes
-
-
-def _write_manifest(partial: Path, manifest: Mapping[str, Any]) -> None:
-    with (partial / _MANIFEST).open("w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    fsync_path(partial)
+def _sizes(directory: Path) -> dict[str, int]:
+    """Return the sizes of the files below a directory, in bytes."""
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.stat().st_size for path in files}
 
 
 def _all(directory: Path) -> list[Path]:

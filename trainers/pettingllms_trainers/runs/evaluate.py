@@ -1,212 +1,206 @@
-"""Held-out evaluation: fixed levels, one sample per decision, intervals on every share."""
+"""Held-out evaluation of a run: played here, in the run's engines; reported by the core."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from statistics import fmean
-from typing import Any
+import asyncio
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pettingllms import TextEnv
-from pettingllms.evaluation.levels import level_seed, manifest_of
-from pettingllms.evaluation.statistics import wilson_interval
+from pettingllms import TextEnv, role_of
+from pettingllms.evaluation import EpisodeResult, RoleResult, level_seed, summarise_arm
+from pettingllms.policies import Usage
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.environments import held_out_kwargs
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.scripted import play_scripted_episode
+from pettingllms_trainers.rollout.sampler import sampling_of
+from pettingllms_trainers.rollout.scripted import ScriptedEpisode, play_scripted_episode
 from pettingllms_trainers.rollout.tree import RolloutSettings, RolloutSpec, play_episodes
-from pettingllms_trainers.types import RolloutStatus, RolloutTree, SamplingSettings
+from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
-__all__ = [
-    "Arm",
-    "RoleFigures",
-    "evaluate_policies",
-    "evaluate_scripted",
-    "held_out_specs",
-    "is_scripted",
-]
+__all__ = ["HeldOutSet", "evaluation_metrics", "is_scripted"]
+
+Figures = dict[str, Any]
+"""Figures of one way to play the held-out levels, as JSON data; see `_figures`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoleFigures:
-    """How one role did on the held-out levels."""
+class _Action(NamedTuple):
+    """What an evaluation keeps of an action."""
 
-    num_actions: int
-    """Actions of the role."""
+    role: str
     reward: float
-    """Mean reward of its actions."""
-    parse_errors: float
-    """Share of its actions that could not be read."""
+    is_error: bool
+    finish_reason: str = "stop"
+    num_tokens: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Arm:
-    """Result of one way to play the held-out levels."""
+class HeldOutSet:
+    """Levels that are never trained on, played alike at every evaluation.
 
-    name: str
-    """`greedy`, `sampled`, `swapped`, or `scripted:NAME`."""
-    num_episodes: int
-    """Levels that were played."""
-    num_success: int
-    """Levels that were solved; a failed rollout is not solved."""
-    num_failed: int
-    """Rollouts in which generation or the environment failed."""
-    success_low: float
-    """Lower end of the 95 % Wilson interval of the success share."""
-    success_high: float
-    """Upper end of it."""
-    num_turns: float
-    """Mean number of turns."""
-    roles: Mapping[str, RoleFigures]
-    """Figures of each role."""
-    manifest: str
-    """Hash over the initial states, in order: equal for equal held-out sets."""
+    They are those of ``pettingllms eval`` with the same seed.
 
-    @property
-    def success(self) -> float:
-        """Share of levels that were solved."""
-        return self.num_success / self.num_episodes
+    Args:
+        env: Environment of the held-out split; it is not changed.
+        episodes: Where it is played.
+        config: The run's configuration.
+        failures: Counts and logs what fails.
+        runner: Runs the rollouts.
+    """
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the arm as JSON data."""
-        return {"success": self.success, **asdict(self)}
+    def __init__(
+        self,
+        env: TextEnv[Any],
+        episodes: Episodes,
+        config: Config,
+        failures: FailureLog,
+        runner: asyncio.Runner,
+    ) -> None:
+        self._env, self._episodes = env, episodes
+        self._config, self._failures, self._runner = config, failures, runner
+        self._roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
+        seed = config.evaluation.seed
+        self._specs = [
+            RolloutSpec(index, level_seed(seed, index), derive_seed(seed, "held-out", index))
+            for index in range(config.evaluation.num_episodes)
+        ]
 
-    def metrics(self) -> dict[str, float]:
-        """Return the arm as metrics."""
-        prefix = f"eval/{self.name}"
-        values = {
-            f"{prefix}/success": self.success,
-            f"{prefix}/success_low": self.success_low,
-            f"{prefix}/success_high": self.success_high,
-            f"{prefix}/num_turns": self.num_turns,
-            f"{prefix}/num_failed": self.num_failed,
+    def play(self, pool: PolicyPool) -> dict[str, Figures]:
+        """Return the figures of greedy play and of play by sampling, one answer per decision.
+
+        Raises:
+            RolloutError: More rollouts failed than allowed.
+        """
+        temperatures = {"greedy": 0.0, "sampled": self._config.evaluation.temperature}
+        return {name: self._play(pool, value) for name, value in temperatures.items()}
+
+    def play_scripted(self) -> dict[str, Figures]:
+        """Return the figures of the scripted policies of the configuration, each in all roles."""
+        return {
+            f"scripted:{name}": self._figures(
+                [self._of_scripted(spec, name) for spec in self._specs], num_failed=0
+            )
+            for name in self._config.evaluation.scripted
         }
-        for role, figures in self.roles.items():
-            values[f"{prefix}/{role}/reward"] = figures.reward
-            values[f"{prefix}/{role}/parse_errors"] = figures.parse_errors
-        return values
+
+    def play_swapped(self, pool: PolicyPool) -> dict[str, Figures]:
+        """Return the figures of greedy play in each other's roles; none for a shared policy."""
+        swapped = pool.swapped() if self._config.evaluation.swap_roles else None
+        return {} if swapped is None else {"swapped": self._play(swapped, 0.0)}
+
+    def line(self, arms: Mapping[str, Figures]) -> dict[str, Any]:
+        """Return a line of evaluations.jsonl."""
+        return {
+            "manifest": next(iter(arms.values()))["manifest"],
+            "num_episodes": len(self._specs),
+            "env": held_out_kwargs(self._config),
+            "arms": dict(arms),
+        }
+
+    def _play(self, pool: PolicyPool, temperature: float) -> Figures:
+        rollout = self._config.rollout
+        sampling = {role: sampling_of(rollout, role, temperature) for role in self._config.roles}
+        settings = RolloutSettings(num_candidates=1, sampling=sampling)
+        trees = self._runner.run(
+            play_episodes(self._episodes, pool, self._specs, settings, self._failures)
+        )
+        results = [self._of_tree(spec, tree) for spec, tree in zip(self._specs, trees, strict=True)]
+        return self._figures(results, sum(tree.status is not RolloutStatus.OK for tree in trees))
+
+    def _of_tree(self, spec: RolloutSpec, tree: RolloutTree) -> EpisodeResult:
+        actions: list[_Action] = []
+        for decision in tree.decisions:
+            (answer,) = decision.candidates
+            written = answer.completion
+            actions.append(
+                _Action(
+                    role=decision.role,
+                    reward=answer.reward,
+                    is_error=answer.parse_error is not None,
+                    finish_reason=written.finish_reason,
+                    num_tokens=len(written.token_ids),
+                )
+            )
+        is_solved = tree.outcome is not None and tree.outcome.success
+        num_turns = 1 + max((decision.key.turn for decision in tree.decisions), default=-1)
+        return self._result(spec, tree.initial_state_hash, is_solved, num_turns, actions)
+
+    def _of_scripted(self, spec: RolloutSpec, name: str) -> EpisodeResult:
+        line_up = {role: {name: 1.0} for role in self._roles}
+        played: ScriptedEpisode = play_scripted_episode(self._env, spec, line_up)
+        actions = [
+            _Action(decision.role, decision.reward, decision.parse_error is not None)
+            for decision in played.decisions
+        ]
+        return self._result(
+            spec, played.initial_state_hash, played.success, played.num_turns, actions
+        )
+
+    def _result(
+        self,
+        spec: RolloutSpec,
+        state_hash: str,
+        is_solved: bool,
+        num_turns: int,
+        actions: Iterable[_Action],
+    ) -> EpisodeResult:
+        """Return an episode as the core's evaluation knows it; a failed one is not solved."""
+        roles = {role: RoleResult() for role in self._roles}
+        for action in actions:
+            usage = Usage(completion_tokens=action.num_tokens)
+            roles[action.role].add(action.reward, action.is_error, action.finish_reason, usage)
+        return EpisodeResult(
+            arm="",
+            level=spec.episode,
+            sample=0,
+            level_seed=spec.env_seed,
+            seed=spec.seed,
+            initial_state_hash=state_hash,
+            success=is_solved,
+            terminated=is_solved,
+            truncated=not is_solved,
+            num_turns=num_turns,
+            returns={},
+            roles=roles,
+            wall_s=0.0,
+        )
+
+    def _figures(self, results: Sequence[EpisodeResult], num_failed: int) -> Figures:
+        report = summarise_arm(results)
+        return {
+            "success": report.success.value,
+            "success_low": report.success.low,
+            "success_high": report.success.high,
+            "num_episodes": report.num_episodes,
+            "num_success": report.num_success,
+            "num_failed": num_failed,
+            "num_turns": report.num_turns.value,
+            "roles": {
+                role: {
+                    "num_actions": found.num_actions,
+                    "reward": math.fsum(result.roles[role].reward for result in results)
+                    / max(found.num_actions, 1),
+                    "parse_errors": found.parse_errors.value,
+                }
+                for role, found in report.roles.items()
+            },
+            "manifest": report.manifest,
+        }
+
+
+def evaluation_metrics(arms: Mapping[str, Figures]) -> dict[str, float]:
+    """Return the metrics of an evaluation, by the names of who played."""
+    names = ("success", "success_low", "success_high", "num_turns", "num_failed")
+    metrics: dict[str, float] = {}
+    for arm, figures in arms.items():
+        metrics |= {f"eval/{arm}/{name}": figures[name] for name in names}
+        for role, found in figures["roles"].items():
+            metrics |= {f"eval/{arm}/{role}/{n}": found[n] for n in ("reward", "parse_errors")}
+    return metrics
 
 
 def is_scripted(name: str) -> bool:
     """Return whether a name of an evaluation is that of a scripted policy, of an old run too."""
     return name.startswith(("scripted:", "reference:"))
-
-
-def held_out_specs(num_episodes: int, seed: int) -> list[RolloutSpec]:
-    """Return the episodes of the held-out set: those of `pettingllms eval` with this seed."""
-    return [
-        RolloutSpec(index, level_seed(seed, index), derive_seed(seed, "held-out", index))
-        for index in range(num_episodes)
-    ]
-
-
-async def evaluate_policies(
-    name: str,
-    episodes: Episodes,
-    pool: PolicyPool,
-    specs: Sequence[RolloutSpec],
-    sampling: Mapping[str, SamplingSettings],
-    failures: FailureLog,
-) -> Arm:
-    """Play the held-out levels with policies, one sample per decision.
-
-    Args:
-        name: Name of the arm.
-        episodes: Where the environments of the held-out split live.
-        pool: Who plays which role.
-        specs: The held-out set.
-        sampling: By role; temperature 0 for greedy play.
-        failures: Counts and tells what fails.
-
-    Raises:
-        RolloutError: More rollouts failed than allowed.
-    """
-    settings = RolloutSettings(num_candidates=1, sampling=sampling)
-    trees = await play_episodes(episodes, pool, specs, settings, failures)
-    actions: dict[str, list[tuple[float, bool]]] = defaultdict(list)
-    for tree in trees:
-        for decision in tree.decisions:
-            candidate = decision.candidates[0]
-            actions[decision.role].append((candidate.reward, candidate.parse_error is not None))
-    return _arm(
-        name,
-        successes=[_is_solved(tree) for tree in trees],
-        num_turns=[tree.outcome.num_turns for tree in trees if tree.outcome is not None],
-        num_failed=sum(tree.status is not RolloutStatus.OK for tree in trees),
-        actions=actions,
-        hashes=[tree.initial_state_hash for tree in trees],
-    )
-
-
-def evaluate_scripted(
-    env: TextEnv[Any], specs: Sequence[RolloutSpec], names: Sequence[str], roles: Sequence[str]
-) -> list[Arm]:
-    """Play the held-out levels with scripted policies, each in all roles.
-
-    Args:
-        env: Environment of the held-out split; it is not changed.
-        specs: The held-out set.
-        names: Scripted policies of the environment.
-        roles: Roles of the team.
-
-    Raises:
-        InvalidArgument: The environment has no such scripted policy.
-    """
-    arms: list[Arm] = []
-    for name in names:
-        episodes = [
-            play_scripted_episode(env, spec, {role: {name: 1.0} for role in roles})
-            for spec in specs
-        ]
-        actions: dict[str, list[tuple[float, bool]]] = defaultdict(list)
-        for episode in episodes:
-            for decision in episode.decisions:
-                actions[decision.role].append((decision.reward, decision.parse_error is not None))
-        arms.append(
-            _arm(
-                f"scripted:{name}",
-                successes=[episode.success for episode in episodes],
-                num_turns=[episode.num_turns for episode in episodes],
-                num_failed=0,
-                actions=actions,
-                hashes=[episode.initial_state_hash for episode in episodes],
-            )
-        )
-    return arms
-
-
-def _arm(
-    name: str,
-    *,
-    successes: Sequence[bool],
-    num_turns: Sequence[int],
-    num_failed: int,
-    actions: Mapping[str, Sequence[tuple[float, bool]]],
-    hashes: Sequence[str],
-) -> Arm:
-    low, high = wilson_interval(fmean(successes), len(successes))
-    roles = {
-        role: RoleFigures(
-            num_actions=len(found),
-            reward=fmean(reward for reward, _ in found),
-            parse_errors=fmean(is_error for _, is_error in found),
-        )
-        for role, found in actions.items()
-    }
-    return Arm(
-        name=name,
-        num_episodes=len(successes),
-        num_success=sum(successes),
-        num_failed=num_failed,
-        success_low=low,
-        success_high=high,
-        num_turns=fmean(num_turns) if num_turns else 0.0,
-        roles=roles,
-        manifest=manifest_of(hashes),
-    )
-
-
-def _is_solved(tree: RolloutTree) -> bool:
-    return tree.outcome is not None and tree.outcome.success

@@ -1,11 +1,11 @@
-"""What a person sees while a run goes on: a live table on a terminal, plain lines elsewhere."""
+"""The progress of a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,38 +15,13 @@ from rich.text import Text
 
 from pettingllms_trainers.runs.metrics import METRICS, template_of
 
-__all__ = ["LiveProgress", "PlainProgress", "ProgressView", "SilentProgress", "progress_view"]
+__all__ = ["LiveProgress", "PlainProgress", "ProgressView", "progress_view"]
 
 _NUM_ROWS = 12
 
 
-class ProgressView(Protocol):
-    """Shows how a run goes on; used as a context."""
-
-    def __enter__(self) -> Self:
-        """Start to show."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop to show."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Tell what happens outside train steps."""
-        ...
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of a train step that is done."""
-        ...
-
-
-class SilentProgress:
-    """Shows nothing."""
+class ProgressView:
+    """Shows how a run progresses, used as a context; this one shows nothing."""
 
     def __enter__(self) -> Self:
         """Start to show."""
@@ -61,13 +36,13 @@ class SilentProgress:
         """Stop to show."""
 
     def note(self, text: str) -> None:
-        """Tell what happens outside train steps."""
+        """Report what happens outside train steps."""
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a train step that is done."""
 
 
-class PlainProgress(SilentProgress):
+class PlainProgress(ProgressView):
     """One line per train step."""
 
     def __init__(self, console: Console, num_steps: int) -> None:
@@ -75,7 +50,7 @@ class PlainProgress(SilentProgress):
         self._clock = _Clock(num_steps)
 
     def note(self, text: str) -> None:
-        """Tell what happens outside train steps."""
+        """Report what happens outside train steps."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -86,7 +61,7 @@ class PlainProgress(SilentProgress):
         self.note(f"step {step}/{self._clock.num_steps}: {', '.join(parts)}")
 
 
-class LiveProgress(SilentProgress):
+class LiveProgress(ProgressView):
     """A table of the latest train steps that is redrawn in place."""
 
     def __init__(self, console: Console, num_steps: int) -> None:
@@ -112,7 +87,7 @@ class LiveProgress(SilentProgress):
         self._live.__exit__(kind, error, traceback)
 
     def note(self, text: str) -> None:
-        """Tell what happens outside train steps."""
+        """Report what happens outside train steps."""
         self._note = text
         self._live.update(self._render())
 
@@ -171,7 +146,7 @@ def progress_view(
 ) -> ProgressView:
     """Return the view a configuration asks for; `auto` is live on a terminal, else plain."""
     if kind == "off":
-        return SilentProgress()
+        return ProgressView()
     if kind == "live" or (kind == "auto" and console.is_terminal):
         return LiveProgress(console, num_steps)
     return PlainProgress(console, num_steps)

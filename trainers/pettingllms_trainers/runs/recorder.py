@@ -10,7 +10,6 @@ from pettingllms_trainers.algorithm.groups import ScoredDecisions
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.runs.evaluate import Arm
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.metrics import checked
 from pettingllms_trainers.runs.plots import plot_learning_curve
@@ -79,11 +78,10 @@ class Recorder:
             with whole_directory(final) as partial:
                 updater.save_pretrained(partial, final=final)
 
-    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
+    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Any]) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
         evaluations = read_lines(self._files.evaluations)
-        played = {name: arm.to_json() for name, arm in final_arms.items()}
-        report = build_report(evaluations, played)
+        report = build_report(evaluations, final_arms)
         self.policies(pool)
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
         plot_learning_curve(self._files.curve, evaluations, title=self._config.env.id)
@@ -114,7 +112,7 @@ class SilentRecorder(Recorder):
         for name, updater in pool.updaters().items():
             updater.save_pretrained(self._files.policies / name)
 
-    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Arm]) -> dict[str, Any]:
+    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Any]) -> dict[str, Any]:
         """Have a part in writing the policies; return an empty report."""
         self.policies(pool)
         return {}

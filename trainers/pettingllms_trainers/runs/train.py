@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pettingllms_trainers.algorithm.advantage import Estimator
 from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.sampler import Sampler, num_candidates_per_decision
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
-from pettingllms_trainers.runs.held_out import HeldOutSet
+from pettingllms_trainers.runs.evaluate import HeldOutSet, evaluation_metrics
 from pettingllms_trainers.runs.metrics import rollout_metrics, timing_metrics, update_metrics
 from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.stopping import StopRequest
@@ -107,7 +106,7 @@ class Trainer:
 
     def _learn(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
         """Update every policy on its groups."""
-        scored = score_decisions(trees, Estimator(**self.config.advantage.model_dump()))
+        scored = score_decisions(trees, self.config.advantage)
         self.recorder.rollouts(step, trees, scored)
         data = training_groups(scored.decisions)
         self.pool.release_engines()
@@ -132,8 +131,7 @@ class Trainer:
             arms |= self.held_out.play_scripted()
         self.pool.take_generate_s()
         self.recorder.evaluation(step, self.held_out.line(arms))
-        figures = {name: value for arm in arms.values() for name, value in arm.metrics().items()}
-        return {**figures, "time/evaluate_s": time.perf_counter() - started}
+        return {**evaluation_metrics(arms), "time/evaluate_s": time.perf_counter() - started}
 
     def _save(self, step: int) -> None:
         save_checkpoint(
