@@ -84,7 +84,7 @@ def test_failing_import_names_id_and_cause(guess_id, entry_point):
 def test_importing_the_package_imports_no_environment_and_nothing_heavy():
     code = (
         "import sys, pettingllms; "
-        "heavy = {'torch', 'transformers', 'pettingllms_envs', 'pydantic', 'tyro'};"
+        "heavy = {'torch', 'transformers', 'pettingllms_envs', 'pydantic'};"
         "bad = heavy & set(sys.modules);"
         "assert not bad, bad"
     )

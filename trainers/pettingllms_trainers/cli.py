@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import errno
 import itertools
@@ -11,7 +10,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import click
 
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers import commands
@@ -37,17 +38,20 @@ usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
        pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge]
 
-Train a team of agents with AT-GRPO as the TOML files CONFIG say; later ones override earlier ones.
+Train a team of agents with AT-GRPO from the TOML files CONFIG; later ones override earlier ones.
 
-  warm-start           only the supervised steps on the environment's scripted policies
+  warm-start           only the supervised steps, on the environment's scripted policies
   export               write a policy of a checkpoint as an ordinary Hugging Face directory
-  --dry-run            check everything and show what the run will need and do, and end; planned
-                       for the GPUs here, or for N GPUs of GIB each (80 without a GPU here)
-  --resume             go on with the run in its output directory
+  --dry-run            check everything, show what the run needs and does, and end; planned for the
+                       GPUs here, or for N GPUs of GIB each (80 without a GPU here)
+  --resume             continue the run in its output directory
   --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
   CONFIG --help        explain every key, with its value after reading CONFIG
+
+Experimental: vLLM on a GPU, NCCL, DeepSpeed on GPUs and Ray on several machines. They are tested on
+CPUs, and have not run on that hardware.
 """
-_WARM_START, _EXPORT = "warm-start", "export"
+_FILES_AND_FLAGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        return _run(arguments)
+        return _group.main(arguments, prog_name="pettingllms-train", standalone_mode=False)
+    except click.ClickException as error:
+        return _fail(ConfigError(error.format_message()), 2)
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except (
         GenerationError, GroupError, RankError, RolloutError, UpdateError, WorkerLost
     ) as error:  # fmt: skip
@@ -73,60 +81,83 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        full = TrainerError(f"the disk is full ({error}). Make room and go on with --resume")
+        full = TrainerError(f"the disk is full ({error}). Make room and continue with --resume")
         return _fail(full, 1)
 
 
-def _run(arguments: Sequence[str]) -> int:
-    if list(arguments[:1]) == [_EXPORT]:
-        return _export(arguments[1:])
-    is_warm_start = list(arguments[:1]) == [_WARM_START]
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
-    if not is_warm_start:
-        parser.add_argument("--resume", action="store_true")
-        parser.add_argument("--dry-run", action="store_true")
-        parser.add_argument("--gpus", type=int)
-        parser.add_argument("--gpu-memory", type=float)
-    options, rest = parser.parse_known_args(arguments[is_warm_start:])
-    paths = list(itertools.takewhile(lambda argument: not argument.startswith("-"), rest))
+class _Group(click.Group):
+    """Without the name of a command the arguments are those of a run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = ["train", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Group, add_help_option=False)
+def _group() -> None:
+    pass
+
+
+@_group.command("train", context_settings=_FILES_AND_FLAGS)
+@click.option("--resume", is_flag=True)
+@click.option("--dry-run", is_flag=True)
+@click.option("--gpus", type=int)
+@click.option("--gpu-memory", type=float)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _train(
+    resume: bool,
+    dry_run: bool,
+    gpus: int | None,
+    gpu_memory: float | None,
+    arguments: Sequence[str],
+) -> int:
+    paths, flags = _split(arguments)
     if not paths:
-        sys.stdout.write(_USAGE)
-        return 0 if {"-h", "--help"} & set(arguments) else 2
-    if not (is_warm_start or options.dry_run) and {options.gpus, options.gpu_memory} != {None}:
+        return _usage(flags)
+    if not dry_run and {gpus, gpu_memory} != {None}:
         raise ConfigError("--gpus and --gpu-memory are what --dry-run plans for; add it")
-    config = load_config([Path(path) for path in paths], rest[len(paths) :])
-    if is_warm_start:
-        return commands.warm_start(config)
-    if options.dry_run:
+    config = load_config(paths, flags)
+    if dry_run:
         # Imported here: torch and transformers take seconds.
         from pettingllms_trainers.plan.show import show_plan
 
-        return show_plan(
-            config, is_resumed=options.resume, num_gpus=options.gpus, gpu_gib=options.gpu_memory
-        )
-    return commands.train(config, is_resumed=options.resume)
+        return show_plan(config, is_resumed=resume, num_gpus=gpus, gpu_gib=gpu_memory)
+    return commands.train(config, is_resumed=resume)
 
 
-def _export(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog=f"pettingllms-train {_EXPORT}",
-        description="Write a trained policy of a run as a directory that transformers loads.",
-    )
-    parser.add_argument("run", metavar="RUN", type=Path, help="output directory of a run")
-    parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="new or empty")
-    parser.add_argument("--policy", metavar="NAME", help="needed when the run trains several")
-    parser.add_argument("--step", metavar="N", type=int, help="default: the newest checkpoint")
-    parser.add_argument("--merge", action="store_true", help="add a LoRA adapter to its base model")
-    options = parser.parse_args(arguments)
-    name, step = export_policy(
-        options.run,
-        options.directory,
-        policy=options.policy,
-        step=options.step,
-        is_merged=options.merge,
-    )
-    sys.stdout.write(f"policy {name} after train step {step}: {options.directory}\n")
+@_group.command("warm-start", context_settings=_FILES_AND_FLAGS)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _warm_start(arguments: Sequence[str]) -> int:
+    paths, flags = _split(arguments)
+    return commands.warm_start(load_config(paths, flags)) if paths else _usage(flags)
+
+
+@_group.command("export")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--policy", metavar="NAME", help="Needed when the run trains several.")
+@click.option("--step", metavar="N", type=int, help="Default: the newest checkpoint.")
+@click.option("--merge", is_flag=True, help="Add a LoRA adapter to its base model.")
+def _export(run: Path, directory: Path, policy: str | None, step: int | None, merge: bool) -> int:
+    """Write a policy that RUN trained into DIRECTORY, which transformers loads.
+
+    DIRECTORY must be new or empty.
+    """
+    name, step = export_policy(run, directory, policy=policy, step=step, is_merged=merge)
+    sys.stdout.write(f"policy {name} after train step {step}: {directory}\n")
     return 0
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the run files, which come first, and the flags."""
+    flags = list(itertools.dropwhile(lambda argument: not argument.startswith("-"), arguments))
+    return [Path(path) for path in arguments[: len(arguments) - len(flags)]], flags
+
+
+def _usage(flags: Sequence[str]) -> int:
+    sys.stdout.write(_USAGE)
+    return 0 if {"-h", "--help"} & set(flags) else 2
 
 
 def _fail(error: Exception, code: int) -> int:
@@ -136,7 +167,7 @@ def _fail(error: Exception, code: int) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process, one of several without taking its libraries apart.
+    """End the process; skip interpreter teardown where it is one of several.
 
     Threads that belong to process groups of DeepSpeed and gloo abort that now and then, and the
     launcher would take a finished run for a failed one.

@@ -13,9 +13,11 @@ from pettingllms_trainers.algorithm.advantage import (
     leave_one_out,
     suffix_sums,
 )
+from pettingllms_trainers.config import AdvantageConfig
 
 groups = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
 configs = st.builds(
+    AdvantageConfig,
     baseline=st.sampled_from(["mean", "leave_one_out"]),
     norm=st.sampled_from(["std", "none"]),
 )

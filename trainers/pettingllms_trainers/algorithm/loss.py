@@ -187,7 +187,7 @@ class Diagnostics:
         return StepDiagnostics(tuple(values.tolist()), self._num_tokens)
 
 
-def update_figures(steps: Sequence[StepDiagnostics]) -> dict[str, float]:
+def update_figures(steps: Sequence[StepDiagnostics]) -> dict[str, Any]:
     """Return the measured fields of `UpdateStats` from the optimizer steps of an update."""
     whole = StepDiagnostics.merged(steps)
     figures: dict[str, float] = {}

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import tomli_w
-import tyro
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from tyro.constructors import (
-    ConstructorRegistry,
-    StructConstructorSpec,
-    StructFieldSpec,
-    StructTypeInfo,
-)
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.flags import flag_table, help_text
 from pettingllms_trainers.config.merge import (
     EVERY_POLICY,
     EVERY_ROLE,
@@ -28,21 +22,12 @@ from pettingllms_trainers.config.merge import (
     origin_of,
     read_layer,
 )
-from pettingllms_trainers.config.section import Section
+from pettingllms_trainers.config.renamed import current_names
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.generators import kept_generators
 
 __all__ = ["dump_config", "load_config", "validate"]
 
-_OPEN_TABLES = (
-    "env.kwargs",
-    "evaluation.kwargs",
-    "warm_start.demonstrators",
-    "rollout.per_role",
-    "roles",
-    EVERY_POLICY,
-)
-"""Tables whose keys a flag may add."""
+_COMMAND_LINE = "the command line"
 
 
 def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Config:
@@ -55,15 +40,17 @@ def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Conf
 
     Raises:
         ConfigError: A file is missing or not TOML, or a key or value in it or of a flag is wrong.
-        SystemExit: A flag is unknown or of another type (code 2; the message is on standard
-            error), or `--help`.
+        SystemExit: After `--help`.
     """
     layers = [read_layer(path) for path in ([paths] if isinstance(paths, Path) else paths)]
-    names = " ".join(layer.source for layer in layers)
-    added, rest = _take_open_flags(flags)
-    if added:
-        layers.append(Layer("the command line", added))
-    return _parse_flags(validate(layers), rest, names)
+    if {"-h", "--help"} & set(flags):
+        names = " ".join(layer.source for layer in layers)
+        sys.stdout.write(help_text(validate(layers), names))
+        raise SystemExit(0)
+    if flags:
+        table = flag_table(flags, merge_layers(layers))
+        layers.append(Layer(_COMMAND_LINE, current_names(table, _COMMAND_LINE)))
+    return validate(layers)
 
 
 def validate(layers: Sequence[Layer]) -> Config:
@@ -86,77 +73,9 @@ def validate(layers: Sequence[Layer]) -> Config:
         raise ConfigError("; ".join(told)) from None
 
 
-def _parse_flags(config: Config, flags: Sequence[str], names: str) -> Config:
-    if not flags:
-        return config
-    with kept_generators(), _UNCHECKED:  # tyro draws from the global generator
-        given = tyro.cli(
-            Config,
-            default=config,
-            args=list(flags),
-            prog=f"pettingllms-train {names}",
-            description=f"{Config.__doc__} Defaults are the values after reading {names}.",
-        )
-    return validate([Layer("the command line", given.model_dump())])
-
-
-_UNCHECKED = ConstructorRegistry()
-"""Has tyro build sections as they are given: what breaks a rule is told as it is for files."""
-
-
-@_UNCHECKED.struct_rule
-def _build_unchecked(info: StructTypeInfo) -> StructConstructorSpec | None:
-    section: Any = info.type
-    if not (isinstance(section, type) and issubclass(section, Section)):
-        return None
-
-    def build(**values: Any) -> Section:
-        return section.model_construct(**values)
-
-    build.__doc__ = section.__doc__  # tyro shows it
-    known: dict[str, Any] = section.model_fields
-    fields = [
-        StructFieldSpec(name, field.annotation, getattr(info.default, name), field.description)
-        for name, field in known.items()
-    ]
-    return StructConstructorSpec(build, tuple(fields))
-
-
 def dump_config(config: Config) -> str:
     """Return the resolved configuration as the text of a run file; it loads back equal."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
-
-
-def _take_open_flags(flags: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return what flags add to open tables, and the other flags."""
-    table: dict[str, Any] = {}
-    rest: list[str] = []
-    waiting = list(flags)
-    while waiting:
-        flag = waiting.pop(0)
-        name, equals, value = flag.removeprefix("--").partition("=")
-        prefix, _, key = name.replace("-", "_").rpartition(".")
-        if not flag.startswith("--") or not prefix.startswith(_OPEN_TABLES):
-            rest.append(flag)
-            continue
-        if not equals:
-            if not waiting:
-                raise ConfigError(f"the flag {flag} needs a value")
-            value = waiting.pop(0)
-        target = table
-        for part in prefix.split("."):
-            target = target.setdefault(part, {})
-            if not isinstance(target, dict):
-                raise ConfigError(f"the flag {flag} needs a table [{prefix}]; it is {target!r}")
-        target[key] = _toml_value(value)
-    return table, rest
-
-
-def _toml_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:
