@@ -196,10 +196,15 @@ def test_a_written_list_is_read_back(moves):
         assert grid.read_moves(text) == moves
 
 
-@given(st.text("[]UDLR\",' \nx", max_size=12), st.text("UDLR", min_size=1), st.text('[]UDLR", \nx'))
+@given(
+    st.text("[]UDLR, \n#<x", max_size=12),
+    st.text("UDLR", min_size=1),
+    st.text("[]UDLR, \nx", max_size=4),
+)
 def test_the_usual_form_of_a_list_is_read_as_any_other(before, moves, after):
-    text = before + grid.moves_json(moves) + after
-    assert grid.read_moves(text) == grid.read_moves(text.replace('"', "'"))
+    text = f"{before}#### {grid.moves_json(moves)}{after}"
+    usual, other = grid.read_moves(text), grid.read_moves(text.replace('"', "'"))
+    assert usual == other or (isinstance(usual, ParseError) and isinstance(other, ParseError))
 
 
 @given(st.one_of(st.text(), st.text("[]UDLRudlr\"',; \n#`")))
