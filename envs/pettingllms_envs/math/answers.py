@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+
+from pettingllms.markup import last_boxed
 
 MAX_ANSWER_CHARS = 1000
 """A longer answer is not read at all."""
@@ -33,7 +36,16 @@ _GROUPED = re.compile(
     r"([1-9]\d{0,2}(?:(?:\{,\}|,(?:\\!)?|\\[,;])\d{3})+)"
     r"(?![\d,])([^,;]*)"
 )
+_BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
+_MEMBER = re.compile(r"\A[A-Za-z]\s*\\in(?![A-Za-z])\s*")
+_BAR = r"\\(?:overline|overbar|bar|dot)(?![A-Za-z])\s*"
+_REPEATING = re.compile(
+    rf"(?<!\d)(\d+)\.(\d*)(?:{_BAR}(?:\{{(\d+)\}}|(\d))|\((\d+)\))(?![\d.]|\s*\\dot)"
+    r"|(?<!\d)(\d+)\.(\d*)\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?(?![\d.])"
+)
+_BRACKETS = re.compile(r"[()\[\]{}]")
 _PYTHON_LIST = re.compile(r"\[([^\[\]();]*)\]")
+_AND = re.compile(r"\\text\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
 _INTEGER = re.compile(r"-?\d+")
 
 
@@ -42,9 +54,13 @@ def normalised(text: str) -> str:
 
     Dollar signs, `\(...\)`, a final full stop, unicode signs, `**`, `<=`, `Fraction(1, 2)`, `1e3`
     and `10,000` are brought into one form; so is `x = 10,000`, one number with separators between
-    groups of three digits and perhaps a name before or a unit after it. The meaning is left alone.
+    groups of three digits and perhaps a name before or a unit after it. A repeating decimal such as
+    `0.\overline{3}` becomes a fraction. The meaning is left alone.
     """
     text = text.strip()
+    boxed = _BOXED.fullmatch(text)
+    if boxed and last_boxed(text) == boxed[1].strip():
+        text = boxed[1].strip()
     for start, end in _WRAPPERS:
         inner = text[len(start) : len(text) - len(end)]
         if len(text) > len(start + end) and text.startswith(start) and text.endswith(end):
@@ -53,11 +69,58 @@ def normalised(text: str) -> str:
     text = _ROOT.sub(r"\\sqrt{\1}", text).translate(_SIGNS)
     text = _PYTHON_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _SCIENTIFIC.sub(lambda m: rf"{m[1]} \cdot 10^{{{int(m[2])}}}", text)
+    text = _REPEATING.sub(_as_fraction, _MEMBER.sub("", text))
     text = _NAMED_SUBSCRIPT.sub("", text)
     text = _PI.sub(r"\\pi ", text)
     text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ")
     grouped = _GROUPED.fullmatch(text)
     return grouped[1] + re.sub(r"\D", "", grouped[2]) + grouped[3] if grouped else text
+
+
+def _as_fraction(found: re.Match[str]) -> str:
+    """Return a repeating decimal as a fraction: 0.1(6) is (16 - 1) / 90."""
+    if found[10]:
+        whole, start, period = found[6], found[7], found[8] + found[9] + found[10]
+    else:
+        whole, start, period = found[1], found[2], found[3] or found[4] or found[5]
+    fixed = whole + start
+    top = int(fixed + period) - int(fixed or "0")
+    return rf"\frac{{{top}}}{{{(10 ** len(period) - 1) * 10 ** len(start)}}}"
+
+
+def depth(text: str) -> int:
+    """Return how deep brackets are nested, whatever their kinds: `[0,1)` is an interval."""
+    level = deepest = 0
+    for bracket in _BRACKETS.finditer(text):
+        level = level + 1 if bracket[0] in "([{" else max(0, level - 1)
+        deepest = max(deepest, level)
+    return deepest
+
+
+def drops_duplicates(reference: str, candidate: str) -> bool:
+    """Return whether two bare lists have equal members, but not equally often.
+
+    For the verifier a bare list is a set; a list in which an answer is given twice has it twice.
+    Lists in brackets are left to the verifier: in braces they are sets.
+    """
+    wanted, given = _counted(reference), _counted(candidate)
+    if max((*wanted.values(), *given.values()), default=0) < 2:
+        return False
+    return wanted.total() != given.total() or any(
+        given[item] not in (0, number) for item, number in wanted.items()
+    )
+
+
+def _counted(text: str) -> Counter[str]:
+    """Return how often each item of a bare list is in it; anything in brackets is one item."""
+    level, items = 0, [""]
+    for char in _AND.sub(",", text):
+        level += (char in "([{") - (char in ")]}")
+        if char == "," and level == 0:
+            items.append("")
+        elif not char.isspace():
+            items[-1] += char
+    return Counter(item for item in items if item)
 
 
 def without_unit(text: str, unit: str) -> str:
@@ -79,11 +142,12 @@ def in_shape_of(reference: str, candidate: str) -> str:
     """Return a candidate with the brackets that the reference's kind of answer needs.
 
     A bare list is an ordered tuple where the reference is one, and a Python list is a set or a
-    tuple where the reference is no interval.
+    tuple where the reference is no interval. A Python list of two is left alone where the
+    reference is `(a,b)`, because that may be an open interval, and `[a,b]` is a closed one.
     """
     is_list = _PYTHON_LIST.fullmatch(candidate)
     if reference.startswith("(") and reference.endswith(")") and reference.count("(") == 1:
-        if is_list and "," in is_list[1]:
+        if is_list and is_list[1].count(",") > 1:
             return f"({is_list[1]})"
         if "," in candidate and not candidate.startswith(("(", "[", "{", r"\{", r"\left", "\\(")):
             return f"({candidate})"

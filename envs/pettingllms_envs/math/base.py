@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,10 +26,13 @@ from pettingllms_envs.math.text import (
     read_boxed,
     read_program,
 )
-from pettingllms_envs.math.verifier import Verifier, default_verifier
+from pettingllms_envs.math.verifier import Outcome, Verifier, default_verifier
 
 NO_ANSWER_COST = -0.25
 """Local reward of an attempt without a readable answer, divided by the number of turns."""
+
+MAX_FAILURES = 2
+"""Comparisons between the answers of one turn that may exceed the verifier's limit."""
 
 TOOL_LIMITS = Limits(wall_s=10.0, cpu_s=8.0, output_bytes=1 << 16)
 """What a tool's program may use."""
@@ -148,7 +150,26 @@ class AnswerEnv(TextEnv[MathState]):
         return NO_ANSWER_COST / self.max_turns if attempt.answer is None else 0.0
 
     def _equivalent(self, state: MathState) -> Equivalent:
-        return functools.partial(self._verifier.are_equivalent, unit=state.problem.unit)
+        """Return the comparison of the answers of a turn, with a budget of failures.
+
+        An answer that the verifier could not compare with the reference is compared as text, and
+        so are all answers after `MAX_FAILURES` comparisons that failed.
+        """
+        known = (*state.current, *state.standing)
+        failed = {a.answer for a in known if a.verdict == Outcome.VERIFIER_FAILED}
+        num_failures = 0
+
+        def equivalent(first: str, second: str) -> bool:
+            nonlocal num_failures
+            if first == second:
+                return True
+            if first in failed or second in failed or num_failures >= MAX_FAILURES:
+                return False
+            verdict = self._verifier.equivalence(first, second, unit=state.problem.unit)
+            num_failures += verdict.outcome is Outcome.VERIFIER_FAILED
+            return verdict.is_correct
+
+        return equivalent
 
 
 def write_answer(agent: str, answer: str) -> str:

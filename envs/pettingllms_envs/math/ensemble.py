@@ -55,6 +55,9 @@ class MathEnsembleEnv(AnswerEnv):
     Tool: the last ```python block is run in the sandbox without input; the last line that it
     prints is the answer. Reasoner and judge: the last `\boxed{...}` is the answer.
 
+    What one action can cost: as in `math_v0`. When the judge acts, each answer of the turn is also
+    compared with at most 8 others; after 2 comparisons that exceed the limit, as text only.
+
     ## Reward
 
     An agent's standing answer is its latest readable one. T is `max_turns`.

@@ -14,7 +14,7 @@ _DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
 _NUMBER = (
     rf"(?:\d*\\[dtc]?frac(?:\{{[+-]?{_DECIMAL}\}}|\d)(?:\{{[+-]?{_DECIMAL}\}}|\d)"
     rf"|{_DECIMAL}/{_DECIMAL}"
-    rf"|(?:{_DECIMAL}(?:\\cdot|\\times|\*))?10\^(?:\{{[+-]?\d+\}}|\d)|{_DECIMAL})"
+    rf"|(?:{_DECIMAL}(?:\\cdot|\\times|\*))?10\^(?:\{{[+-]?\d{{1,3}}\}}|\d)|{_DECIMAL})"
 )
 _MARK = r"(?:\\?%|\^\{?\\circ\}?|\\(?:text|mathrm|textrm|mbox|textbf|rm)\{[A-Za-z.%]*\})*"
 _LITERAL = re.compile(rf"(?:{_SYMBOL}=)?[+-]?{_NUMBER}{_MARK}")
@@ -28,13 +28,14 @@ _MAX_WRAPPERS = 4
 _UNEVALUATED = re.compile(
     r"\\(sum|prod|int|lim|[dt]?binom|choose)(?![A-Za-z])|(?<!\\)(!)(?!=)", re.ASCII
 )
+_HUGE_POWER = re.compile(r"\^\s*\{?\s*[+-]?\d{5}|\d\s*\^\s*\{[^{}^]*\d\s*\^|\d{6}\s*!")
 _TUPLE_NAME = re.compile(rf"\(\s*{_SYMBOL}(?:\s*,\s*{_SYMBOL})+\s*\)\s*=")
 _SEPARATOR = re.compile(r"[,;:|]|\\\\|\\\{|\\mid|\\(?:text|mathrm)\{[^{}]*\}|\b(?:and|or)\b")
 _LEFT = re.compile(rf"[({{\[]*{_SYMBOL}(?:\({_SYMBOL}\))?")
 
 
 def objection(reference: str, candidate: str) -> str:
-    r"""Return why an answer that equals the reference is not written out, or an empty text.
+    r"""Return why an answer is refused, even if it equals the reference, or an empty text.
 
     Where the reference is a rational number, the answer has to be one number too: a whole number,
     a decimal, a fraction (reduced or not), a percentage, or a power of ten with or without a
@@ -42,8 +43,9 @@ def objection(reference: str, candidate: str) -> str:
     `\binom{10}{3}` are refused, although they are equal to what is asked for: often they are the
     question itself, and an agent that is paid for them learns to leave the calculation to the
     verifier. For other references every equal form counts (`\sqrt{12}` for `2\sqrt{3}`), but sums,
-    products, factorials, binomials and equations are refused, unless the reference itself has such
-    a part. Both texts are as `normalised` returns them.
+    products, factorials, binomials, equations and towers of powers are refused, unless the
+    reference itself has such a part. Both texts are as `normalised` returns them. The work is
+    linear in the texts, so that what is refused here costs the verifier nothing.
 
     Source:
         Between two public conventions: the grader of MATH-500 wants a whole number exactly where
@@ -52,6 +54,8 @@ def objection(reference: str, candidate: str) -> str:
     if is_literal(reference):
         written_out = is_literal(_WORDS.sub("", candidate))
         return "" if written_out else "not in simplest form: one number is wanted"
+    if _HUGE_POWER.search(candidate) and not _HUGE_POWER.search(reference):
+        return "not in simplest form: has a power or factorial of a huge number"
     if unevaluated := _operators(candidate) - _operators(reference):
         return "not in simplest form: has " + ", ".join(sorted(unevaluated))
     if _has_odd_equation(candidate) and not _has_odd_equation(reference):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pettingllms_envs.datasets import MathProblem
+
+MAX_COMPARED_GROUPS = 8
+"""Different answers that a further answer is compared with when a majority is looked for."""
 
 Equivalent = Callable[[str, str], bool]
 
@@ -87,13 +91,16 @@ def all_agree(attempts: Sequence[Attempt], equivalent: Equivalent) -> bool:
 
 
 def majority(answers: Iterable[str], equivalent: Equivalent) -> str | None:
-    """Return the answer with the most equivalent ones, the earliest of several; None for none."""
-    groups: list[str] = []
-    sizes: Counter[int] = Counter()
+    """Return the answer with the most equivalent ones, the earliest of several; None for none.
+
+    Equal texts are one answer; another text is compared with the first `MAX_COMPARED_GROUPS`
+    different answers, so that the work is linear in the number of answers.
+    """
+    sizes: Counter[str] = Counter()
+    group_of: dict[str, str] = {}
     for answer in answers:
-        index = next((i for i, known in enumerate(groups) if equivalent(known, answer)), None)
-        if index is None:
-            groups.append(answer)
-            index = len(groups) - 1
-        sizes[index] += 1
-    return groups[max(sizes, key=lambda i: (sizes[i], -i))] if groups else None
+        if answer not in group_of:
+            known = itertools.islice(sizes, MAX_COMPARED_GROUPS)
+            group_of[answer] = next((one for one in known if equivalent(one, answer)), answer)
+        sizes[group_of[answer]] += 1
+    return max(sizes, key=sizes.__getitem__) if sizes else None

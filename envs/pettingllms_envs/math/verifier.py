@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import importlib.util
 import json
 import math
 import os
-import queue
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -23,17 +24,28 @@ from pettingllms.errors import MissingDependency
 from pettingllms_envs.math.answers import (
     MAX_ANSWER_CHARS,
     as_integer,
+    depth,
+    drops_duplicates,
     in_shape_of,
     normalised,
     without_unit,
 )
+from pettingllms_envs.math.fair_queue import FairQueue
 from pettingllms_envs.math.forms import objection
+from pettingllms_envs.math.units import split_unit, unit_named
 
 _WORKER = Path(__file__).with_name("verifier_worker.py")
 _START_TIMEOUT_S = 120.0
 _GRACE_S = 5
 """Seconds after the time limit at which a process ends by itself, if nobody is left to end it."""
+_DYING_S = 0.2
 _CACHE_SIZE = 20_000
+_WALL_FACTOR, _WALL_EXTRA_S = 5, 5
+"""Seconds on the clock that a comparison may take: so many per second of processor time, and more.
+Only a machine with too little time for the process, or a stopped process, takes that long."""
+
+MAX_DEPTH = 30
+"""Answers with brackets nested deeper are not read: parsing takes time exponential in the depth."""
 
 MAX_WORKERS = 1024
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1e-3, 3600
@@ -65,20 +77,24 @@ class Verdict(NamedTuple):
 class Verifier:
     """Compares answers by mathematical equivalence.
 
-    Whole numbers and equal texts are compared here; everything else goes to a pool of processes
-    that run math-verify. A process that exceeds the time limit is killed and replaced. Verdicts are
-    remembered (failures are not). Safe to use from threads and in forked processes.
+    Whole numbers, equal texts, other units and answers that are not written out are judged here, in
+    time linear in the text; everything else goes to a pool of processes that run math-verify.
+    Requests are served in the order in which they were made, so a caller waits for at most one
+    comparison of each other caller. A process that uses more processor time for a comparison than
+    the limit is ended and replaced. Verdicts are remembered, failures too, except when the machine
+    left a process no time. Safe to use from threads and in forked processes.
 
     Args:
         num_workers: Processes, 1 to 1024. They start when first needed (about a second each).
-        timeout_s: Seconds that one comparison may take, 0.001 to 3600.
+        timeout_s: Seconds of processor time that one comparison may take, 0.001 to 3600. Honest
+            answers of the public data sets take at most a tenth of the default.
 
     Raises:
         InvalidArgument: An argument is out of its range.
         MissingDependency: math-verify is not installed.
     """
 
-    def __init__(self, num_workers: int = 1, timeout_s: float = 5.0) -> None:
+    def __init__(self, num_workers: int = 1, timeout_s: float = 2.0) -> None:
         check_whole("num_workers", num_workers, 1, MAX_WORKERS)
         check_number("timeout_s", timeout_s, MIN_TIMEOUT_S, MAX_TIMEOUT_S)
         if importlib.util.find_spec("math_verify") is None:
@@ -91,9 +107,7 @@ class Verifier:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[str, str, float], Verdict] = OrderedDict()
-        self._places: queue.SimpleQueue[_Process | None] = queue.SimpleQueue()
-        for _ in range(self.num_workers):
-            self._places.put(None)
+        self._places: FairQueue[_Process | None] = FairQueue([None] * self.num_workers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Verifier, (self.num_workers, self.timeout_s)
@@ -111,26 +125,30 @@ class Verifier:
         """
         if len(answer) > MAX_ANSWER_CHARS:
             return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
-        wanted = without_unit(normalised(reference), unit)
-        given = in_shape_of(wanted, without_unit(normalised(answer), unit))
-        if not given:
-            return Verdict(Outcome.UNPARSABLE, "empty")
-        if wanted == given:
-            return Verdict(Outcome.CORRECT)
-        numbers = as_integer(wanted), as_integer(given)
-        if numbers[0] is not None and numbers[1] is not None:
-            is_near = abs(numbers[0] - numbers[1]) <= tolerance
-            return Verdict(Outcome.CORRECT if is_near else Outcome.WRONG)
+        wanted, own_unit = split_unit(normalised(reference), is_quantity=bool(unit))
+        expected_unit = unit_named(unit) or own_unit
+        given, given_unit = split_unit(normalised(answer), is_quantity=expected_unit is not None)
+        if expected_unit and given_unit and given_unit != expected_unit:
+            return Verdict(Outcome.WRONG, f"in another unit: {given_unit.name}")
+        wanted = without_unit(wanted, unit)
+        given = in_shape_of(wanted, without_unit(given, unit))
+        if verdict := _judged_here(wanted, given, tolerance):
+            return verdict
         verdict = self._remembered(wanted, given, tolerance)
-        if verdict.is_correct and (reason := objection(wanted, given)):
-            return Verdict(Outcome.WRONG, reason)
+        if verdict.is_correct and drops_duplicates(wanted, given):
+            return Verdict(Outcome.WRONG, "the same answers, but not equally often")
         return verdict
 
-    def are_equivalent(self, first: str, second: str, *, unit: str = "") -> bool:
+    def equivalence(self, first: str, second: str, *, unit: str = "") -> Verdict:
         """Return whether two answers mean the same; neither is taken for the reference."""
-        if self.judge(first, second, unit=unit).is_correct:
-            return True
-        return self.judge(second, first, unit=unit).is_correct
+        verdict = self.judge(first, second, unit=unit)
+        if verdict.outcome in (Outcome.CORRECT, Outcome.VERIFIER_FAILED):
+            return verdict
+        return self.judge(second, first, unit=unit)
+
+    def are_equivalent(self, first: str, second: str, *, unit: str = "") -> bool:
+        """Return whether `equivalence` finds that two answers mean the same."""
+        return self.equivalence(first, second, unit=unit).is_correct
 
     def _remembered(self, wanted: str, given: str, tolerance: float) -> Verdict:
         if self._pid != os.getpid():
@@ -142,36 +160,59 @@ class Verifier:
                 self._cache.move_to_end(key)
                 return known
         verdict = self._ask(key)
-        if verdict.outcome is not Outcome.VERIFIER_FAILED:
-            with self._lock:
-                self._cache[key] = verdict
-                if len(self._cache) > _CACHE_SIZE:
-                    self._cache.popitem(last=False)
+        if verdict is None:
+            return Verdict(Outcome.VERIFIER_FAILED, "the machine left the verifier no time")
+        with self._lock:
+            self._cache[key] = verdict
+            if len(self._cache) > _CACHE_SIZE:
+                self._cache.popitem(last=False)
         return verdict
 
-    def _ask(self, request: tuple[str, str, float]) -> Verdict:
-        process = self._places.get()
+    def _ask(self, request: tuple[str, str, float]) -> Verdict | None:
+        """Return the verdict of a process; None where that was not a matter of the texts."""
+        process = self._places.take()
         try:
             if process is None or not process.is_alive:
                 process = _Process(self.timeout_s)
-            reply = process.ask(request, self.timeout_s)
-            if reply is None:
-                process.kill()
-                process = None
-                return Verdict(
-                    Outcome.VERIFIER_FAILED, f"no verdict within {self.timeout_s} s, or a crash"
-                )
-            return Verdict(Outcome(reply[0]), reply[1])
+            reply = process.ask(request)
+            if reply is not None:
+                return Verdict(Outcome(reply[0]), reply[1])
+            cause = process.end()
+            process = None
+            if cause == -signal.SIGPROF:
+                detail = f"more than {self.timeout_s} s of processor time"
+                return Verdict(Outcome.VERIFIER_FAILED, detail)
+            # Killed by us: it had too little time. Anything else is a crash, as on deep recursion.
+            is_crash = cause not in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGALRM)
+            return Verdict(Outcome.VERIFIER_FAILED, f"a crash ({cause})") if is_crash else None
         finally:
-            self._places.put(process)
+            self._places.give_back(process)
+
+
+def _judged_here(wanted: str, given: str, tolerance: float) -> Verdict | None:
+    """Return a verdict that needs no verifier, or None."""
+    if not given:
+        return Verdict(Outcome.UNPARSABLE, "empty")
+    if wanted == given:
+        return Verdict(Outcome.CORRECT)
+    numbers = as_integer(wanted), as_integer(given)
+    if numbers[0] is not None and numbers[1] is not None:
+        is_near = abs(numbers[0] - numbers[1]) <= tolerance
+        return Verdict(Outcome.CORRECT if is_near else Outcome.WRONG)
+    if max(depth(wanted), depth(given)) > MAX_DEPTH:
+        return Verdict(Outcome.UNPARSABLE, f"brackets nested deeper than {MAX_DEPTH}")
+    reason = objection(wanted, given)
+    return Verdict(Outcome.WRONG, reason) if reason else None
 
 
 class _Process:
     """One verifier process and the pipes to it."""
 
     def __init__(self, timeout_s: float) -> None:
+        self._wall_s = _WALL_FACTOR * timeout_s + _WALL_EXTRA_S
+        limits = (str(timeout_s), str(math.ceil(self._wall_s) + _GRACE_S))
         self._popen = subprocess.Popen(
-            [sys.executable, str(_WORKER), str(math.ceil(timeout_s) + _GRACE_S)],
+            [sys.executable, str(_WORKER), *limits],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -180,14 +221,14 @@ class _Process:
         self._finalizer = weakref.finalize(self, _end, self._popen, os.getpid())
         self._buffer = b""
         if self._read_line(_START_TIMEOUT_S) is None:
-            self.kill()
+            self.end()
             raise MissingDependency("starting a verifier process", "math-verify", "math")
 
     @property
     def is_alive(self) -> bool:
         return self._popen.poll() is None
 
-    def ask(self, request: tuple[str, str, float], timeout_s: float) -> tuple[str, str] | None:
+    def ask(self, request: tuple[str, str, float]) -> tuple[str, str] | None:
         """Return outcome and detail, or None when the process hung or died."""
         assert self._popen.stdin is not None
         try:
@@ -195,7 +236,7 @@ class _Process:
             self._popen.stdin.flush()
         except BrokenPipeError:
             return None
-        line = self._read_line(timeout_s)
+        line = self._read_line(self._wall_s)
         return None if line is None else json.loads(line)
 
     def _read_line(self, timeout_s: float) -> bytes | None:
@@ -214,8 +255,13 @@ class _Process:
         line, self._buffer = self._buffer.split(b"\n", 1)
         return line
 
-    def kill(self) -> None:
+    def end(self) -> int | None:
+        """End the process and return what ended it, as `Popen.returncode`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # It closed its output: the kernel may not have told yet what it died of.
+            self._popen.wait(_DYING_S)
         self._finalizer()
+        return self._popen.returncode
 
 
 def _end(process: subprocess.Popen[bytes], owner_pid: int) -> None:

@@ -1,8 +1,10 @@
 """Program of a verifier process: reads requests, writes verdicts, one JSON object per line.
 
-It is started by `verifier.py` as a plain script with a number of seconds, imports nothing of this
-project, and can be killed at any moment. The time limit is the parent's: math-verify's own works by
-a Python signal handler, which does not interrupt long integer arithmetic.
+It is started by `verifier.py` as a plain script with two numbers of seconds, imports nothing of
+this project, and can be killed at any moment. A comparison that takes more processor time than the
+first number ends the process: math-verify's own limit works by a Python signal handler, which does
+not interrupt long integer arithmetic, and time on the clock says more about the machine than the
+text.
 """
 
 from __future__ import annotations
@@ -50,16 +52,20 @@ def judge(reference: str, candidate: str, tolerance: float) -> tuple[str, str]:
     return "wrong", ""
 
 
-def main(limit_s: int) -> None:
-    """Answer requests until standard input ends; die of one that takes longer than `limit_s`."""
+def main(cpu_limit_s: float, wall_limit_s: int) -> None:
+    """Answer requests until standard input ends; die of one that takes longer than a limit."""
     print(json.dumps("ready"), flush=True)  # noqa: T201  the parent reads this
     for line in sys.stdin:
         request = json.loads(line)
-        signal.alarm(limit_s)  # without a handler: the kernel ends the process, whatever it does
+        # Without handlers: the kernel ends the process, whatever it does. The alarm is for the
+        # case that no parent is left to end a process that waits for nothing.
+        signal.setitimer(signal.ITIMER_PROF, cpu_limit_s)
+        signal.alarm(wall_limit_s)
         try:
             outcome, detail = judge(*request)
         except Exception as error:  # noqa: BLE001  whatever the library raises on odd mathematics
             outcome, detail = "verifier_failed", type(error).__name__
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         print(json.dumps([outcome, detail]), flush=True)  # noqa: T201  the parent reads this
 
@@ -69,4 +75,4 @@ if __name__ == "__main__":
     import math_verify
 
     logging.disable(logging.CRITICAL)
-    main(int(sys.argv[1]))
+    main(float(sys.argv[1]), int(sys.argv[2]))

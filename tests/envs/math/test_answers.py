@@ -6,11 +6,14 @@ from hypothesis import strategies as st
 
 from pettingllms_envs.math.answers import (
     as_integer,
+    depth,
+    drops_duplicates,
     in_shape_of,
     last_printed,
     normalised,
     without_unit,
 )
+from pettingllms_envs.math.units import split_unit, unit_named
 
 LISTS = [
     *(
@@ -56,6 +59,16 @@ LISTS = [
         ("x >= 2", r"x \ge  2"),
         (r"$m_{\max }=n$", "m=n"),
         ("$6764$,$10945$", "6764,10945"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{1}+\boxed{2}", r"\boxed{1}+\boxed{2}"),
+        (r"x \in (1,2]", "(1,2]"),
+        (r"0.\overline{3}", r"\frac{3}{9}"),
+        (r"-1.2\overline{34}", r"-\frac{1222}{990}"),
+        (r"0.\bar3", r"\frac{3}{9}"),
+        (r"0.\dot{1}4285\dot{7}", r"\frac{142857}{999999}"),
+        ("0.1(6)", r"\frac{15}{90}"),
+        (r"\overline{AB}", r"\overline{AB}"),
+        (r"\overline{3}", r"\overline{3}"),
         ("", ""),
     ],
 )
@@ -68,6 +81,57 @@ def test_any_text_can_be_normalised_in_any_shape(text):
     in_shape_of("(1,2)", without_unit(normalised(text), "cm"))
     as_integer(text)
     last_printed(text)
+
+
+@given(st.text(max_size=60) | st.text("()[]{},12 and", max_size=60), st.text("1,2 (", max_size=9))
+def test_any_text_can_be_counted_and_measured(text, other):
+    assert depth(text) <= len(text)
+    assert not drops_duplicates(text, text)
+    drops_duplicates(text, other)
+    for is_quantity in (False, True):
+        assert text.startswith(split_unit(text, is_quantity=is_quantity)[0])
+    unit_named(text)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "is_dropped"),
+    [
+        ("1,1,2", "1, 2", True),
+        ("1,1,2", "2, 1, 1", False),
+        ("1,1,2", "1, 2, 2", True),
+        ("1,2", "1, 2, 2", True),
+        ("1,2", "2 and 1", False),
+        ("1,1", r"1 \text{ and } 1", False),
+        (r"\{1,1,2\}", r"\{1,2\}", False),
+        ("(1,1),(2,2)", "(2,2),(1,1)", False),
+        ("(1,1),(1,1)", "(1,1)", True),
+        (r"\frac{1}{2},\frac{1}{2}", "0.5, 0.5", False),
+        ("5", "5", False),
+    ],
+)
+def test_an_answer_that_is_there_twice_counts_twice(reference, candidate, is_dropped):
+    assert drops_duplicates(reference, candidate) is is_dropped
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "power"),
+    [
+        ("45 minutes", "minute", 1),
+        (r"45\,\mathrm{~cm}^{2}", "centimetre", 2),
+        (r"3.0\text{ m^{2}}", "metre", 2),
+        ("12 square feet", "foot", 2),
+        (r"\frac{1}{2} hours", "hour", 1),
+        (r"45^{\circ}", "degree", 1),
+        (r"5\text{ m}", "metre", 1),
+    ],
+)
+def test_units_are_read(text, name, power):
+    assert split_unit(text, is_quantity=False)[1] == (name, power)
+
+
+@pytest.mark.parametrize("text", ["5m", "5 m", r"45\%", "x", "n^2", r"3\sqrt{2}", "5 clips", "1,2"])
+def test_a_symbol_is_no_unit(text):
+    assert split_unit(text, is_quantity=False) == (text, None)
 
 
 @given(st.integers(-(10**30), 10**30))
@@ -96,7 +160,8 @@ def test_units_may_be_left_out(text, unit, wanted):
     ("reference", "candidate", "wanted"),
     [
         ("(1,2)", "1,2", "(1,2)"),
-        ("(1,2)", "[1, 2]", "(1, 2)"),
+        ("(1,2)", "[1, 2]", "[1, 2]"),  # perhaps intervals, one of them closed
+        ("(1,2,3)", "[1, 2, 3]", "(1, 2, 3)"),
         ("1,2", "[1, 2]", "1, 2"),
         ("[1,2]", "[1, 2]", "[1, 2]"),
         ("5", "1,2", "1,2"),

@@ -4,6 +4,7 @@ import itertools
 import json
 import pickle
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_envs.datasets import load_math_problems
-from pettingllms_envs.math import Outcome, Verifier
+from pettingllms_envs.math import Outcome, Verdict, Verifier
 from pettingllms_envs.math.answers import MAX_ANSWER_CHARS
 from pettingllms_envs.math.verifier import _WORKER
 
@@ -34,7 +35,12 @@ def verifier():
         (r"\{1,2\}", "1,2"),
         ("1,2", r"1 \text{ and } 2"),
         ("2,3", "[2, 3]"),
-        ("(2,3)", "[2, 3]"),
+        ("(2,3,4)", "[2, 3, 4]"),
+        (r"\frac{1}{3}", r"0.\overline{3}"),
+        (r"0.1\overline{6}", "1/6"),
+        ("(1,2]", r"x \in (1,2]"),
+        ("1,1,2", "2, 1, 1"),
+        (r"3\text{ m}", r"3\mathrm{~m}"),
         (r"[2,\infty)", r"x \ge 2"),
         ("[1,2]", r"1\le x\le 2"),
         ("(-9,3]", r"-9<x\le 3"),
@@ -66,6 +72,15 @@ def test_equal_answers_in_other_words(verifier, reference, answer):
         ("12", "13"),
         ("(1,2)", "2,1"),
         ("[1,2]", "(1,2)"),
+        ("(1,2)", "[1,2]"),
+        ("(1,2]", "[1,2)"),
+        ("[1,2)", r"1\le x\le 2"),
+        (r"(0,1)\cup(2,3)", r"(0,1)\cup[2,3)"),
+        ("1,1,2", "1,2"),
+        ("1,2", "1,2,2"),
+        (r"\frac{1}{3}", r"0.\overline{4}"),
+        (r"45\text{ minutes}", r"45\text{ hours}"),
+        (r"3\text{ m}", r"3\text{ m}^2"),
         ("1,2", "1"),
         ("4.2", r"4.2\%"),
         (r"\frac{2}{3}", "0.6667"),
@@ -148,23 +163,30 @@ def test_a_refused_form_says_why(verifier):
 
 @pytest.mark.parametrize("answer", ["", "  ", "}}{{", r"\frac{}{", "7" * (MAX_ANSWER_CHARS + 1)])
 def test_what_is_no_mathematics_is_unparsable(verifier, answer):
-    assert verifier.judge("5", answer).outcome is Outcome.UNPARSABLE
+    assert verifier.judge(r"2\sqrt{3}", answer).outcome is Outcome.UNPARSABLE
 
 
 def test_units_and_tolerance(verifier):
     assert verifier.judge("4.2", r"4.2\%", unit="%").is_correct
     assert verifier.judge("45", "45 minutes", unit="minute").is_correct
+    assert verifier.judge("45", "45 min", unit="minute").is_correct
+    assert "another unit: hour" in verifier.judge("45", "45 hours", unit="minute").detail
+    assert not verifier.judge("45", r"45\text{ hours}", unit="minute").is_correct
+    assert not verifier.judge("45", "45 cm", unit="$\\mathrm{cm}^2$").is_correct
     assert verifier.judge("4.2", "4.25", tolerance=0.1).is_correct
     assert not verifier.judge("4.2", "4.35", tolerance=0.1).is_correct
     assert verifier.judge("100", "101", tolerance=1).is_correct
 
 
+COSTLY = "(a+b+c+d+e)^{60}"
+
+
 def test_a_hung_process_is_replaced_and_is_no_wrong_answer():
     verifier = Verifier(timeout_s=1.5)
     assert verifier.judge("1/2", "0.5").is_correct
-    verdict = verifier.judge("5", "9^{9^{9^{9}}}")
+    verdict = verifier.judge(r"\sqrt{2}", COSTLY)
     assert verdict.outcome is Outcome.VERIFIER_FAILED
-    assert "1.5 s" in verdict.detail
+    assert "1.5 s of processor time" in verdict.detail
     assert verifier.judge("1/3", r"\frac{2}{6}").is_correct
 
 
@@ -203,10 +225,104 @@ def test_verdicts_are_remembered(verifier, monkeypatch):
     assert verifier.judge("x+2", "2+x").is_correct
 
 
+class CountingVerifier(Verifier):
+    """Counts what goes to a process; `replies` gives the verdicts instead of one."""
+
+    def _open(self):
+        super()._open()
+        self.asked = []
+        self.reply = Verdict(Outcome.WRONG)
+
+    def _ask(self, request):
+        self.asked.append(request)
+        return self.reply
+
+
+def test_failures_are_remembered_unless_the_machine_was_at_fault():
+    verifier = CountingVerifier()
+    verifier.reply = Verdict(Outcome.VERIFIER_FAILED, "more than 2 s of processor time")
+    for _ in range(3):
+        assert verifier.judge("x", COSTLY).outcome is Outcome.VERIFIER_FAILED
+    assert len(verifier.asked) == 1
+    verifier.reply = None
+    assert verifier.judge("y", COSTLY).outcome is Outcome.VERIFIER_FAILED
+    verifier.reply = Verdict(Outcome.CORRECT)
+    assert verifier.judge("y", COSTLY).is_correct
+    assert len(verifier.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        *(("5", text) for text in ("9^{9^{9^{9}}}", "(10^9)!", r"\sum_{i=1}^{10^9} i", "1+1" * 99)),
+        ("1/2", "10^{999999999}"),
+        (r"\sqrt{2}", "9^{9^{9}}"),
+        (r"\sqrt{2}", "10^{100000000}"),
+        (r"\sqrt{2}", "2^{-99999}"),
+        (r"\sqrt{2}", r"\binom{10^9}{10^8}"),
+        (r"\sqrt{2}", "99999999!"),
+        (r"\sqrt{2}", "(" * 200 + "1" + ")" * 200),
+        (r"\sqrt{2}", "}" + "{" * 400),
+        (r"\sqrt{2}", "x" * (MAX_ANSWER_CHARS + 1)),
+        ("5", "6"),
+        ("45", r"45\text{ hours}"),
+    ],
+)
+def test_costly_texts_never_reach_a_process(reference, answer):
+    verifier = CountingVerifier()
+    assert not verifier.judge(reference, answer, unit="minute").is_correct
+    assert verifier.asked == []
+
+
+def test_neither_direction_is_asked_twice():
+    verifier = CountingVerifier()
+    verifier.are_equivalent("x+1", "x+2")
+    assert len(verifier.asked) == 2
+    verifier.reply = Verdict(Outcome.VERIFIER_FAILED)
+    verifier.are_equivalent("x+1", "x+3")
+    assert len(verifier.asked) == 3
+
+
+def test_a_caller_who_keeps_asking_does_not_starve_others():
+    """Counted by comparisons: at most one of each other caller comes before an honest one."""
+    gate, order = threading.Event(), []
+
+    class Recording(Verifier):
+        def _ask(self, request):
+            place = self._places.take()
+            gate.wait()
+            order.append(request[1])
+            self._places.give_back(place)
+            return Verdict(Outcome.WRONG)
+
+    verifier = Recording()
+
+    def hostile():
+        for number in range(200):
+            verifier.judge("x", f"y+{number}")
+
+    def honest():
+        for number in range(20):
+            verifier.judge("x", f"z+{number}")
+
+    threads = [threading.Thread(target=work) for work in (hostile, honest)]
+    for thread in threads:
+        thread.start()
+    gate.set()
+    for thread in threads:
+        thread.join()
+    places = [i for i, text in enumerate(order) if text.startswith("z")]
+    gaps = [b - a for a, b in itertools.pairwise(places)]
+    assert len(places) == 20
+    # Between two of its requests a caller is out of the line for a moment, hence not always 2.
+    assert statistics.median(gaps) <= 4
+    assert len(order) == 220
+
+
 def test_processes_end_with_the_verifier():
     verifier = Verifier()
     verifier.judge("1/2", "0.5")
-    process = verifier._places.get()
+    process = verifier._places.take()
     popen = process._popen
     assert popen.poll() is None
     del verifier, process
@@ -219,22 +335,25 @@ def test_processes_end_with_the_verifier():
 def test_a_forked_copy_leaves_the_processes_of_its_parent_alone(monkeypatch):
     verifier = Verifier()
     verifier.judge("1/2", "0.5")
-    process = verifier._places.get()
+    process = verifier._places.take()
     with monkeypatch.context() as patch:
         patch.setattr("os.getpid", lambda: -1)
-        process.kill()
+        process.end()
     assert process._popen.poll() is None
     process._popen.kill()
     process._popen.wait()
 
 
-def test_a_process_ends_by_itself_when_its_parent_is_gone():
+@pytest.mark.parametrize(
+    ("limits", "cause"), [(("1", "60"), signal.SIGPROF), (("60", "1"), signal.SIGALRM)]
+)
+def test_a_process_ends_by_itself_whatever_it_does(limits, cause):
     process = subprocess.Popen(
-        [sys.executable, str(_WORKER), "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, str(_WORKER), *limits], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     process.stdout.readline()
     out, _ = process.communicate(json.dumps(["5", "9^{9^{9^{9}}}", 0.0]).encode() + b"\n")
-    assert process.returncode == -signal.SIGALRM
+    assert process.returncode == -cause
     assert out == b""
 
 
