@@ -30,7 +30,7 @@ from pettingllms.cli.progress import progress_bar
 from pettingllms.cli.reports import print_comparison, print_report
 from pettingllms.errors import MissingDependency
 from pettingllms.evaluation.comparison import compare
-from pettingllms.evaluation.markdown import comparison_markdown, report_markdown
+from pettingllms.evaluation.markdown import comparison_markdown, report_markdown, tokens
 from pettingllms.evaluation.plan import (
     MAIN,
     SWAPPED,
@@ -42,7 +42,7 @@ from pettingllms.evaluation.plan import (
 from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
-from pettingllms.policies import PolicyUnavailable
+from pettingllms.policies import PolicyUnavailable, Usage
 from pettingllms.registry import make
 
 _PLAN_OPTIONS = {
@@ -117,7 +117,7 @@ Examples:
     "--resume",
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Go on with an interrupted run; --policy may name another address of the same model.",
+    help="Continue an interrupted run; --policy may name another address of the same model.",
 )
 @click.option(
     "--format",
@@ -131,12 +131,13 @@ Examples:
 def eval_command(context: click.Context, **values: Any) -> int:
     """Play held-out levels with policies and report with 95 % intervals.
 
-    Every finished episode is kept at once; an interrupted run goes on with --resume RUN. If the
-    environment has splits, levels are of the split `test` unless --env split=... says otherwise.
+    Every answer of a model is kept at once; an interrupted run continues with --resume RUN, from
+    the first action that was not answered. If the environment has splits, levels are of the split
+    `test` unless --env split=... says otherwise.
     """
     _scipy_is_there()
-    folder = _resumed(context, values) if values["resume"] else _begun(values)
     settings = policy_settings(values)
+    folder = _resumed(context, values) if values["resume"] else _begun(values)
     reason: str | None = None
     status = 0
     progress = Progress(folder.plan.num_episodes)
@@ -155,6 +156,9 @@ def eval_command(context: click.Context, **values: Any) -> int:
         reason, status = "interrupted", 130
     except (PolicyUnavailable, EvaluationStopped) as error:
         reason, status = str(error), 1
+    if not folder.has_begun:
+        stderr().print(f"stopped: {reason}", style="bold red", markup=False, highlight=False)
+        return status
     report = _reported(folder, values["output"])
     if not report.is_complete:
         _tell_incomplete(folder, report, progress, reason)
@@ -238,7 +242,7 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
 
 def _reported(folder: RunFolder, output: str) -> Report:
     """Write and print the report of what is finished."""
-    report = summarise(folder.plan, folder.results())
+    report = summarise(folder.plan, folder.results(), folder.bill())
     data = report.to_json()
     text = report_markdown(report)
     both = None
@@ -272,8 +276,11 @@ def _tell_incomplete(
     lines += [f"{count} failed: {cause}" for cause, count in progress.failures.most_common()]
     for line in lines:
         console.print(line, style="bold red", markup=False, highlight=False)
+    spent = sum((usage for arm in report.bill.values() for usage in arm.values()), Usage())
+    if spent.num_requests:
+        console.print(f"tokens spent so far: {tokens(spent)}", markup=False, highlight=False)
     console.print(
-        f"Nothing played is lost. Go on with: pettingllms eval --resume {folder.path}",
+        f"No answer is lost. Continue with: pettingllms eval --resume {folder.path}",
         markup=False,
         highlight=False,
     )

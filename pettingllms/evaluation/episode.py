@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pettingllms.env import TextEnv, role_of
+from pettingllms.evaluation.answers import AnswerLog
 from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.seeding import derive_seed
@@ -32,6 +33,21 @@ class RoleResult:
     num_retries: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    num_unknown: int = 0
+    """Answered requests whose tokens the server did not report."""
+    models: list[str] = field(default_factory=list[str])
+    """Models that servers say have answered, each once."""
+
+    @property
+    def usage(self) -> Usage:
+        """What its answers cost."""
+        return Usage(
+            self.num_requests,
+            self.num_retries,
+            self.prompt_tokens,
+            self.completion_tokens,
+            self.num_unknown,
+        )
 
     def add(self, reward: float, is_error: bool, finish_reason: str, usage: Usage) -> None:
         """Count one action."""
@@ -43,6 +59,7 @@ class RoleResult:
         self.num_retries += usage.num_retries
         self.prompt_tokens += usage.prompt_tokens
         self.completion_tokens += usage.completion_tokens
+        self.num_unknown += usage.num_unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +86,8 @@ class EpisodeResult:
     wall_s: float
     """Seconds from reset to the end, waits for servers included."""
     steps: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-    """The steps of the transcript, each with its `finish_reason`; empty when read for a report."""
+    """The steps of the transcript, each with its `finish_reason`, and with `reasoning` and `model`
+    (that has answered) where the server returns them; empty when read for a report."""
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -120,8 +138,9 @@ async def play_episode(
     policies: Mapping[str, Policy],
     sampling: Mapping[str, Sampling],
     options: Mapping[str, Any],
+    log: AnswerLog,
 ) -> EpisodeResult:
-    """Play one episode to its end.
+    """Play one episode to its end; answers of an earlier attempt are used again.
 
     With `observation_mode="delta"` every agent keeps its chat: what it was told and what it said.
 
@@ -131,6 +150,7 @@ async def play_episode(
         policies: Role -> policy.
         sampling: Role -> how its completions are drawn.
         options: Options of `reset`.
+        log: Keeps the answers.
 
     Raises:
         PolicyFailure: A prompt could not be answered.
@@ -141,23 +161,28 @@ async def play_episode(
     assert transcript is not None
     roles = {role: RoleResult() for role in policies}
     chats: dict[str, list[Mapping[str, str]]] = {}
-    finish_reasons: list[str] = []
+    written: list[Completion] = []
     start = time.perf_counter()
     agent = raw.agent_selection
     while not (raw.terminations[agent] or raw.truncations[agent]):
         role = role_of(agent)
         chat = [*chats.get(agent, ()), *raw.messages(agent)]
-        chance = derive_seed(spec.seed, "sample", len(finish_reasons)) % _SEED_RANGE
+        chance = derive_seed(spec.seed, "sample", len(written)) % _SEED_RANGE
         prompt = Prompt(chat, agent, chance, raw)
-        completion, usage = await _one(policies[role], prompt, sampling.get(role) or Sampling())
+        known = log.kept(spec[:3], len(written), prompt)
+        completion, usage = known or await _asked(
+            policies[role], prompt, sampling.get(role) or Sampling(), log, spec, len(written)
+        )
         recorder.step(completion.text)
         if raw.observation_mode == "delta":
             chats[agent] = [*chat, {"role": "assistant", "content": completion.text}]
         is_error = raw.infos[agent]["parse_error"] is not None
         roles[role].add(raw.rewards[agent], is_error, completion.finish_reason, usage)
-        finish_reasons.append(completion.finish_reason)
+        if completion.model and completion.model not in roles[role].models:
+            roles[role].models.append(completion.model)
+        written.append(completion)
         agent = raw.agent_selection
-    pairs = zip(transcript.steps, finish_reasons, strict=True)
+    pairs = zip(transcript.steps, written, strict=True)
     return EpisodeResult(
         **spec._asdict(),
         initial_state_hash=transcript.state_hash,
@@ -168,8 +193,34 @@ async def play_episode(
         returns=transcript.returns(),
         roles=roles,
         wall_s=round(time.perf_counter() - start, 6),
-        steps=[{**step, "finish_reason": reason} for step, reason in pairs],
+        steps=[{**step, **_said(completion)} for step, completion in pairs],
     )
+
+
+def _said(completion: Completion) -> dict[str, str]:
+    """Return what a step keeps of a completion beside its text."""
+    kept = {"reasoning": completion.reasoning, "model": completion.model}
+    return {"finish_reason": completion.finish_reason, **{k: v for k, v in kept.items() if v}}
+
+
+async def _asked(
+    policy: Policy,
+    prompt: Prompt,
+    sampling: Sampling,
+    log: AnswerLog,
+    spec: EpisodeSpec,
+    action: int,
+) -> tuple[Completion, Usage]:
+    """Return an answer after it is kept; scripted policies cost nothing and are asked again."""
+    try:
+        completion, usage = await _one(policy, prompt, sampling)
+    except PolicyFailure as error:
+        if error.usage.num_requests:
+            log.add(spec[:3], action, prompt, None, error.usage)
+        raise
+    if usage.num_requests:
+        log.add(spec[:3], action, prompt, completion, usage)
+    return completion, usage
 
 
 async def _one(policy: Policy, prompt: Prompt, sampling: Sampling) -> tuple[Completion, Usage]:

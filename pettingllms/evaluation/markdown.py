@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pettingllms.evaluation.comparison import Comparison
 from pettingllms.evaluation.report import ArmReport, Report
 from pettingllms.evaluation.statistics import Interval
+from pettingllms.policies import Usage
 
 
 def report_markdown(report: Report) -> str:
@@ -75,11 +76,46 @@ def arm_rows(arm: ArmReport) -> list[tuple[str, str]]:
         *[(f"return of {agent}", mean(value)) for agent, value in arm.returns.items()],
         ("manifest", arm.manifest),
     ]
-    cost = total_cost(arm)
-    return rows if cost is None else [*rows, ("cost", f"{cost:.4g} US dollars")]
+    return [*rows, *_bill_rows(arm)]
 
 
-ROLE_HEAD = ("role", "policy", "actions", "own reward", "unreadable", "cut", "tokens in", "out")
+def _bill_rows(arm: ArmReport) -> list[tuple[str, str]]:
+    """Return what was spent, and how much of it went into finished episodes."""
+    roles = arm.roles.values()
+    spent = sum((role.spent for role in roles), Usage())
+    used = sum((role.usage for role in roles), Usage())
+    if not spent.num_requests:
+        return []
+    rows = [("tokens spent", tokens(spent))]
+    if spent != used:
+        rows.append(("of finished episodes", tokens(used)))
+    priced = [role for role in roles if role.has_price]
+    if priced:
+        rows.append(("cost", _dollars([role.spent_usd for role in priced])))
+        if spent != used:
+            rows.append(("of finished episodes", _dollars([role.cost_usd for role in priced])))
+    served = sorted({name for role in roles for name in role.models})
+    return [*rows, ("models that answered", ", ".join(served))] if served else rows
+
+
+def tokens(usage: Usage) -> str:
+    """Return tokens in words; what a server did not report is not counted as 0."""
+    if usage.num_unknown == usage.num_requests:
+        return f"unknown: no usage reported for {usage.num_requests:,} answers"
+    text = f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out"
+    if usage.num_unknown:
+        text = f"at least {text}; no usage reported for {usage.num_unknown:,} answers"
+    return text
+
+
+def _dollars(costs: Sequence[float | None]) -> str:
+    known = [cost for cost in costs if cost is not None]
+    return f"{math.fsum(known):.4g} US dollars" if len(known) == len(costs) else "unknown"
+
+
+ROLE_HEAD = (
+    "role", "policy", "actions", "own reward", "unreadable", "truncated", "tokens in", "out"
+)  # fmt: skip
 """Column heads of `role_rows`."""
 
 
@@ -93,17 +129,16 @@ def role_rows(arm: ArmReport) -> list[tuple[str, ...]]:
             mean(role.reward),
             share(role.parse_errors),
             f"{role.cut:.1%}",
-            f"{role.prompt_tokens:,}",
-            f"{role.completion_tokens:,}",
+            *_counts(role.usage),
         )
         for name, role in arm.roles.items()
     ]
 
 
-def total_cost(arm: ArmReport) -> float | None:
-    """Return the cost of an arm in US dollars; None when no policy has a price."""
-    costs = [role.cost_usd for role in arm.roles.values() if role.cost_usd is not None]
-    return math.fsum(costs) if costs else None
+def _counts(usage: Usage) -> tuple[str, str]:
+    if usage.num_unknown:
+        return "unknown", "unknown"
+    return f"{usage.prompt_tokens:,}", f"{usage.completion_tokens:,}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.answers import Bill
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.levels import manifest_of
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.statistics import Interval, clustered_share, mean_interval, pass_at_k
+from pettingllms.policies import Usage
 
 Levels = Mapping[int, Sequence[EpisodeResult]]
 """Level -> its plays."""
@@ -34,11 +36,33 @@ class RoleReport:
     cut: float
     """Share of its completions that ended at the limit of tokens."""
     num_requests: int
+    """Requests of finished episodes, as are the tokens below."""
     num_retries: int
     prompt_tokens: int
     completion_tokens: int
+    num_unknown: int
+    """Answered requests whose tokens the server did not report."""
     cost_usd: float | None
-    """None without a price."""
+    """The same in US dollars; None without a price, or when a server did not report its tokens."""
+    spent: Usage
+    """What was spent on it altogether: failed episodes and earlier attempts count, too."""
+    spent_usd: float | None
+    """The same in US dollars; None as for `cost_usd`."""
+    has_price: bool
+    """Whether the price of its policy is known."""
+    models: Sequence[str]
+    """Models that servers say have answered."""
+
+    @property
+    def usage(self) -> Usage:
+        """What its answers in finished episodes cost."""
+        return Usage(
+            self.num_requests,
+            self.num_retries,
+            self.prompt_tokens,
+            self.completion_tokens,
+            self.num_unknown,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +103,8 @@ class Report:
 
     plan: EvaluationPlan
     arms: Mapping[str, ArmReport]
+    bill: Bill
+    """Arm -> role -> what was spent, also on arms without a finished episode."""
 
     @property
     def is_complete(self) -> bool:
@@ -91,10 +117,13 @@ class Report:
             "is_complete": self.is_complete,
             "plan": self.plan.to_json(),
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
+            "spent": figures_json(self.bill),
         }
 
 
-def summarise(plan: EvaluationPlan, results: Iterable[EpisodeResult]) -> Report:
+def summarise(
+    plan: EvaluationPlan, results: Iterable[EpisodeResult], bill: Bill | None = None
+) -> Report:
     """Return the figures of an evaluation, also of one that is not finished.
 
     Arms without a finished episode are left out.
@@ -102,6 +131,7 @@ def summarise(plan: EvaluationPlan, results: Iterable[EpisodeResult]) -> Report:
     Args:
         plan: What was to be played.
         results: Finished episodes, in any order.
+        bill: What was spent (`RunFolder.bill`); None: what the finished episodes cost.
     """
     by_arm: dict[str, list[EpisodeResult]] = {arm: [] for arm in plan.arms}
     for result in results:
@@ -109,12 +139,17 @@ def summarise(plan: EvaluationPlan, results: Iterable[EpisodeResult]) -> Report:
     num_expected = plan.num_levels * plan.num_samples
     arms = {
         arm: summarise_arm(
-            found, num_expected=num_expected, policies=plan.arms[arm], prices=plan.prices
+            found,
+            num_expected=num_expected,
+            policies=plan.arms[arm],
+            prices=plan.prices,
+            spent=(bill or {}).get(arm),
         )
         for arm, found in by_arm.items()
         if found
     }
-    return Report(plan=plan, arms=arms)
+    used = {name: {r: part.spent for r, part in arm.roles.items()} for name, arm in arms.items()}
+    return Report(plan=plan, arms=arms, bill=used if bill is None else bill)
 
 
 def summarise_arm(
@@ -123,6 +158,7 @@ def summarise_arm(
     num_expected: int | None = None,
     policies: Mapping[str, str] | None = None,
     prices: Mapping[str, tuple[float, float]] | None = None,
+    spent: Mapping[str, Usage] | None = None,
 ) -> ArmReport:
     """Return the figures of one arm.
 
@@ -131,6 +167,7 @@ def summarise_arm(
         num_expected: Episodes that were to be played; None: as many as there are.
         policies: Role -> name of its policy.
         prices: Policy -> US dollars per million prompt tokens and completion tokens.
+        spent: Role -> what was spent on it; None: what its answers in these episodes cost.
 
     Raises:
         InvalidArgument: If there are no results.
@@ -156,7 +193,9 @@ def summarise_arm(
             agent: level_mean(levels, partial(_return, agent)) for agent in ordered[0].returns
         },
         roles={
-            role: _role(role, levels, (policies or {}).get(role, ""), prices or {})
+            role: _role(
+                role, levels, (policies or {}).get(role, ""), prices or {}, (spent or {}).get(role)
+            )
             for role in ordered[0].roles
         },
         manifest=manifest_of(hashes),
@@ -199,15 +238,18 @@ def _pass_at_k(solved: Sequence[int], played: Sequence[int]) -> dict[int, Interv
 
 
 def _role(
-    role: str, levels: Levels, policy: str, prices: Mapping[str, tuple[float, float]]
+    role: str,
+    levels: Levels,
+    policy: str,
+    prices: Mapping[str, tuple[float, float]],
+    spent: Usage | None,
 ) -> RoleReport:
     plays = [[play.roles[role] for play in level] for level in levels.values()]
     flat = [part for level in plays for part in level]
     num_actions = sum(part.num_actions for part in flat)
-    prompt_tokens = sum(part.prompt_tokens for part in flat)
-    completion_tokens = sum(part.completion_tokens for part in flat)
+    usage = sum((part.usage for part in flat), Usage())
+    spent = spent or usage
     price = prices.get(policy)
-    cost = None if price is None else prompt_tokens * price[0] + completion_tokens * price[1]
     return RoleReport(
         policy=policy,
         num_actions=num_actions,
@@ -219,12 +261,19 @@ def _role(
         if num_actions
         else Interval(0.0, 0.0, 1.0),
         cut=sum(part.cut for part in flat) / max(1, num_actions),
-        num_requests=sum(part.num_requests for part in flat),
-        num_retries=sum(part.num_retries for part in flat),
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cost_usd=None if cost is None else cost / 1e6,
+        **asdict(usage),
+        cost_usd=_dollars(usage, price),
+        spent=spent,
+        spent_usd=_dollars(spent, price),
+        has_price=price is not None,
+        models=sorted({name for part in flat for name in part.models}),
     )
+
+
+def _dollars(usage: Usage, price: tuple[float, float] | None) -> float | None:
+    if price is None or usage.num_unknown:
+        return None
+    return (usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]) / 1e6
 
 
 def figures_json(value: Any) -> Any:

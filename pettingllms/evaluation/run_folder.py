@@ -3,6 +3,7 @@
 ```
 RUN/run.json          the plan, the versions, when it was begun
 RUN/episodes.jsonl    one line per finished episode
+RUN/answers.jsonl     one line per answer of a model, of unfinished episodes too
 RUN/report.json       figures with intervals, written at the end
 RUN/report.md         the same for people
 ```
@@ -14,22 +15,27 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pettingllms.errors import PettingLLMsError
+from pettingllms.evaluation.answers import AnswerRecord, Bill, Key, bill_of
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import EvaluationPlan
+from pettingllms.policies import Usage
 from pettingllms.registry import spec
 
 FORMAT = "pettingllms-evaluation"
 VERSION = 1
 
 _logger = logging.getLogger(__name__)
+
+Entry = TypeVar("Entry", EpisodeResult, AnswerRecord)
 
 
 class RunFolderError(PettingLLMsError, ValueError):
@@ -54,26 +60,24 @@ class RunFolder:
         self.versions = versions
         self.created = created
         self.episodes_path = path / "episodes.jsonl"
+        self.answers_path = path / "answers.jsonl"
 
     @classmethod
     def create(cls, path: str | Path, plan: EvaluationPlan) -> RunFolder:
-        """Begin an evaluation in a folder that holds no finished episode.
+        """Prepare an evaluation in a folder that holds none; `save_plan` writes its first file.
 
         Raises:
-            RunFolderError: If it holds one.
+            RunFolderError: If it holds episodes or answers.
         """
         folder = Path(path)
-        episodes = folder / "episodes.jsonl"
-        if episodes.exists() and episodes.stat().st_size:
+        files = (folder / "episodes.jsonl", folder / "answers.jsonl")
+        if any(file.exists() and file.stat().st_size for file in files):
             raise RunFolderError(
                 f"{folder} holds an evaluation already. Go on with it (--resume {folder}), or "
                 "choose another folder (--out)."
             )
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        run = cls(folder, plan, _versions(plan.env_id), created)
-        folder.mkdir(parents=True, exist_ok=True)
-        run.save_plan()
-        return run
+        return cls(folder, plan, _versions(plan.env_id), created)
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -105,8 +109,14 @@ class RunFolder:
                 f"{folder}/run.json cannot be read: {type(error).__name__}: {error}"
             ) from error
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether its plan is written."""
+        return (self.path / "run.json").exists()
+
     def save_plan(self) -> None:
-        """Write the plan; a reader sees the old one or the new one."""
+        """Write the plan, into a new folder if need be; a reader sees the old or the new one."""
+        self.path.mkdir(parents=True, exist_ok=True)
         data = {
             "format": FORMAT,
             "version": VERSION,
@@ -123,9 +133,9 @@ class RunFolder:
 
     def _write(self, name: str, text: str) -> None:
         """Write a file of the folder; a reader sees the whole file or none."""
-        partial = self.path / f"{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, self.path / name)
+        unfinished = self.path / f"{name}.partial"
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, self.path / name)
 
     def results(self, *, with_steps: bool = False) -> Iterator[EpisodeResult]:
         """Yield the finished episodes, each once, in the order in which they ended.
@@ -136,47 +146,70 @@ class RunFolder:
         Raises:
             RunFolderError: If a line other than an unfinished last one cannot be read.
         """
-        if not self.episodes_path.exists():
-            return
-        seen: set[tuple[str, int, int]] = set()
-        with self.episodes_path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    return  # the line being written when the run was interrupted
-                result = self._result(line, number, with_steps)
-                if result.key not in seen:
-                    seen.add(result.key)
-                    yield result
+        read = partial(EpisodeResult.from_json, with_steps=with_steps)
+        hint = "Delete that line; its episode is then played again on --resume."
+        seen: set[Key] = set()
+        for result in _read_lines(self.episodes_path, read, hint):
+            if result.key not in seen:
+                seen.add(result.key)
+                yield result
 
-    def _result(self, line: bytes, number: int, with_steps: bool) -> EpisodeResult:
-        try:
-            return EpisodeResult.from_json(json.loads(line), with_steps=with_steps)
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunFolderError(
-                f"{self.episodes_path}, line {number} is damaged "
-                f"({type(error).__name__}: {error}). "
-                "Delete that line; its episode is then played again on --resume."
-            ) from error
+    def answers(self) -> Iterator[AnswerRecord]:
+        """Yield the answers of all attempts, in the order in which they came.
+
+        Raises:
+            RunFolderError: If a line other than an unfinished last one cannot be read.
+        """
+        hint = "Delete that line; it is then missing on the bill."
+        return _read_lines(self.answers_path, AnswerRecord.from_json, hint)
+
+    def bill(self) -> Bill:
+        """Return what was spent so far, on failed and interrupted episodes too."""
+        finished = ((one.key, _usages(one)) for one in self.results())
+        return bill_of(self.answers(), finished)
 
     @contextmanager
-    def appending(self) -> Generator[ResultWriter]:
-        """Open the episodes for appending; an unfinished last line is dropped first."""
-        _drop_unfinished_line(self.episodes_path)
-        with self.episodes_path.open("ab") as file:
-            yield ResultWriter(file)
+    def appending(self) -> Generator[tuple[LineWriter, LineWriter]]:
+        """Open episodes and answers for appending; unfinished last lines are dropped first."""
+        paths = (self.episodes_path, self.answers_path)
+        for path in paths:
+            _drop_unfinished_line(path)
+        with paths[0].open("ab") as episodes, paths[1].open("ab") as answers:
+            yield LineWriter(episodes), LineWriter(answers)
 
 
-class ResultWriter:
-    """Appends results; each is on its way to the disk when `add` returns."""
+class LineWriter:
+    """Appends lines; each is on its way to the disk when `add` returns."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
 
-    def add(self, result: EpisodeResult) -> None:
-        """Append one finished episode."""
+    def add(self, entry: EpisodeResult | AnswerRecord) -> None:
+        """Append one finished episode, or one answer."""
         # Model text may hold lone surrogates; JSON escapes keep them.
-        self._file.write(json.dumps(result.to_json()).encode("ascii") + b"\n")
+        self._file.write(json.dumps(entry.to_json()).encode("ascii") + b"\n")
         self._file.flush()
+
+
+def _usages(result: EpisodeResult) -> dict[str, Usage]:
+    return {role: part.usage for role, part in result.roles.items()}
+
+
+def _read_lines(path: Path, read: Callable[[Any], Entry], hint: str) -> Iterator[Entry]:
+    """Yield the entries of a file; the line being written at an interruption is left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                entry = read(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise RunFolderError(
+                    f"{path}, line {number} is damaged ({type(error).__name__}: {error}). {hint}"
+                ) from error
+            yield entry
 
 
 def _drop_unfinished_line(path: Path) -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, PettingLLMsError
+from pettingllms.evaluation.answers import AnswerRecord, Key, prompt_hash
 from pettingllms.evaluation.episode import EpisodeResult, play_episode
 from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.evaluation.plan import EvaluationPlan
-from pettingllms.evaluation.run_folder import ResultWriter, RunFolder
-from pettingllms.policies import Policy, PolicySettings, PolicyUnavailable, load_policy
+from pettingllms.evaluation.run_folder import LineWriter, RunFolder
+from pettingllms.policies import (
+    Completion,
+    Policy,
+    PolicySettings,
+    PolicyUnavailable,
+    Prompt,
+    Usage,
+    load_policy,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -36,7 +45,9 @@ class Progress:
     num_success: int = 0
     """Finished ones that were solved."""
     num_tokens: int = 0
-    """Tokens of finished episodes, prompts and completions."""
+    """Tokens spent so far, of prompts and completions, on failed episodes too."""
+    num_retries: int = 0
+    """Requests of this run that had to be sent again."""
     failures: Counter[str] = field(default_factory=Counter[str])
     """Cause -> episodes that this run could not finish; they are played again on resume."""
 
@@ -49,9 +60,11 @@ class Progress:
         """Count a finished episode."""
         self.num_finished += 1
         self.num_success += result.success
-        self.num_tokens += sum(
-            role.prompt_tokens + role.completion_tokens for role in result.roles.values()
-        )
+
+    def charge(self, usage: Usage) -> None:
+        """Count what was spent."""
+        self.num_tokens += usage.prompt_tokens + usage.completion_tokens
+        self.num_retries += usage.num_retries
 
 
 async def evaluate(
@@ -65,7 +78,8 @@ async def evaluate(
     """Play all episodes of a folder's plan that it does not hold yet.
 
     An episode that fails (a request that could not be answered after all retries, an environment
-    that raised) is counted and left out; playing again with the same folder makes up for it.
+    that raised) is counted and left out; playing again with the same folder makes up for it, from
+    the first action that was not answered.
 
     Args:
         folder: Where the plan is and the results go.
@@ -84,24 +98,74 @@ async def evaluate(
     plan = folder.plan
     env = plan.make_env()
     progress = Progress(plan.num_episodes)
-    finished: set[tuple[str, int, int]] = set()
+    finished: set[Key] = set()
     for result in folder.results():
         finished.add(result.key)
         progress.count(result)
+    for roles in folder.bill().values():
+        for usage in roles.values():
+            progress.charge(usage)
+    progress.num_retries = 0
     pending = (spec for spec in plan.episodes() if spec[:3] not in finished)
     on_progress(progress)
     if progress.is_complete:
         return progress
     async with AsyncExitStack() as stack:
         policies: dict[str, Policy] = {}
-        for name in plan.policies():
-            policies[name] = load_policy(name, settings)
-            stack.push_async_callback(policies[name].aclose)
-            await policies[name].check(env)
-        with folder.appending() as writer:
-            play = _Play(env, plan, policies, writer, progress, max_failures, on_progress)
+        try:
+            for name in plan.policies():
+                policies[name] = load_policy(name, settings)
+                stack.push_async_callback(policies[name].aclose)
+                await policies[name].check(env)
+        except PolicyUnavailable:
+            folder.save_plan()  # so that it can be resumed when the server is there
+            raise
+        folder.save_plan()
+        with folder.appending() as (episodes, answers):
+            log = _Log(folder, finished, answers, progress)
+            play = _Play(env, plan, policies, episodes, log, progress, max_failures, on_progress)
             await play.all(pending, max_concurrency)
     return progress
+
+
+class _Log:
+    """The answers of unfinished episodes, of earlier attempts and of this one."""
+
+    def __init__(
+        self, folder: RunFolder, finished: Set[Key], writer: LineWriter, progress: Progress
+    ) -> None:
+        self._kept = {
+            (record.key, record.action): record
+            for record in folder.answers()
+            if record.key not in finished and record.completion is not None
+        }
+        self._writer = writer
+        self._progress = progress
+
+    def kept(self, key: Key, action: int, prompt: Prompt) -> tuple[Completion, Usage] | None:
+        """See `AnswerLog.kept`."""
+        record = self._kept.get((key, action))
+        if record is None or record.prompt != prompt_hash(prompt) or record.completion is None:
+            return None
+        return record.completion, record.usage
+
+    def add(
+        self, key: Key, action: int, prompt: Prompt, completion: Completion | None, usage: Usage
+    ) -> None:
+        """See `AnswerLog.add`."""
+        arm, level, sample = key
+        record = AnswerRecord(
+            arm=arm,
+            level=level,
+            sample=sample,
+            action=action,
+            agent=prompt.agent,
+            prompt=prompt_hash(prompt),
+            completion=completion,
+            usage=usage,
+        )
+        self._writer.add(record)
+        self._progress.charge(usage)
 
 
 class _Play:
@@ -112,7 +176,8 @@ class _Play:
         env: TextEnv[Any],
         plan: EvaluationPlan,
         policies: Mapping[str, Policy],
-        writer: ResultWriter,
+        writer: LineWriter,
+        log: _Log,
         progress: Progress,
         max_failures: int,
         on_progress: Callable[[Progress], None],
@@ -124,6 +189,7 @@ class _Play:
             for arm, line_up in plan.arms.items()
         }
         self._writer = writer
+        self._log = log
         self._progress = progress
         self._max_failures = max_failures
         self._on_progress = on_progress
@@ -148,7 +214,7 @@ class _Play:
         plan = self._plan
         try:
             result = await play_episode(
-                self._env, spec, self._line_ups[spec.arm], plan.sampling, plan.options
+                self._env, spec, self._line_ups[spec.arm], plan.sampling, plan.options, self._log
             )
         except PolicyUnavailable:
             raise

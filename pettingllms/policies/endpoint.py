@@ -75,6 +75,7 @@ class EndpointPolicy:
         self._slots = asyncio.Semaphore(settings.max_concurrency)
         self._requests = _limiter(settings.requests_per_minute)
         self._tokens = _limiter(settings.tokens_per_minute)
+        self._has_answered = False
 
     @classmethod
     def of(cls, argument: str, settings: PolicySettings) -> EndpointPolicy:
@@ -105,7 +106,8 @@ class EndpointPolicy:
         except (openai.APIConnectionError, openai.AuthenticationError) as error:
             raise explained(str(self), self.settings, error) from error
         except (openai.APIError, ValueError):
-            return  # a list of models is not needed; requests will tell what is wrong
+            pass  # a list of models is not needed; requests will show what is wrong
+        self._has_answered = True
 
     async def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling) -> list[Answer]:
         """See `Policy.sample`.
@@ -129,7 +131,11 @@ class EndpointPolicy:
         while len(completions) < n:
             missing = n - len(completions)
             body = self._body(prompt, missing, sampling, prompt.seed + len(completions))
-            answer = await self._request(body, missing)
+            try:
+                answer = await self._request(body, missing)
+            except PolicyFailure as error:
+                error.usage += usage
+                raise
             completions += answer.completions
             usage += answer.usage
         return Answer(tuple(completions[:n]), usage)
@@ -150,44 +156,47 @@ class EndpointPolicy:
 
     async def _request(self, body: dict[str, Any], n: int) -> Answer:
         """Send a request; the client retries all failures but unreadable answers."""
+        spent = Usage()
         num_retries = 0
         async with self._slots:
             while True:
                 await self._wait_for_limits(body, n)
                 try:
                     answer = await self._send(body)
-                    return answer._replace(usage=answer.usage + Usage(num_retries=num_retries))
+                    return answer._replace(usage=answer.usage + spent)
                 except MalformedAnswer as error:
+                    spent += error.usage
                     if num_retries == self.settings.max_retries:
-                        raise PolicyFailure(f"{self} {error}") from error
+                        raise _spent(PolicyFailure(f"{self} {error}"), spent) from error
                 except openai.NotFoundError as error:
-                    raise await model_not_found(str(self), self._client, error) from error
+                    failure = await model_not_found(str(self), self._client, error)
+                    raise _spent(failure, spent) from error
                 except openai.APIError as error:
-                    raise explained(str(self), self.settings, error) from error
+                    failure = explained(
+                        str(self), self.settings, error, has_answered=self._has_answered
+                    )
+                    raise _spent(failure, spent) from error
                 await asyncio.sleep(min(_FIRST_WAIT_S * 2**num_retries, _LONGEST_WAIT_S))
                 num_retries += 1
+                spent += Usage(num_retries=1)
 
     async def _send(self, body: dict[str, Any]) -> Answer:
         raw = await self._client.chat.completions.with_raw_response.create(**body)
+        self._has_answered = True
+        unknown = Usage(num_requests=1, num_retries=raw.retries_taken, num_unknown=1)
         try:
             parsed = cast(object, raw.parse())
         except ValueError as error:
-            raise MalformedAnswer(f"gave an answer that is not JSON: {_start(raw.text)}") from error
+            text = f"gave an answer that is not JSON: {_start(raw.text)}"
+            raise MalformedAnswer(text, unknown) from error
         if isinstance(parsed, str):  # the client's answer to another content type
-            raise MalformedAnswer(f"gave an answer that is not JSON: {_start(parsed)}")
+            raise MalformedAnswer(f"gave an answer that is not JSON: {_start(parsed)}", unknown)
+        usage = _usage(parsed, raw.retries_taken)
         if not isinstance(parsed, ChatCompletion) or not (parsed.choices or None):
-            raise MalformedAnswer(f"gave an answer without completions: {_start(raw.text)}")
-        completions = tuple(map(_completion, parsed.choices))
-        usage = parsed.usage
-        return Answer(
-            completions,
-            Usage(
-                num_requests=1,
-                num_retries=raw.retries_taken,
-                prompt_tokens=(usage.prompt_tokens or 0) if usage else 0,
-                completion_tokens=(usage.completion_tokens or 0) if usage else 0,
-            ),
-        )
+            raise MalformedAnswer(f"gave an answer without completions: {_start(raw.text)}", usage)
+        model = getattr(parsed, "model", None)
+        served = model if isinstance(model, str) else ""
+        return Answer(tuple(_completion(one, served, usage) for one in parsed.choices), usage)
 
     async def _wait_for_limits(self, body: dict[str, Any], n: int) -> None:
         if self._requests is not None:
@@ -203,13 +212,35 @@ def _limiter(per_minute: float | None) -> AsyncLimiter | None:
     return None if per_minute is None else AsyncLimiter(per_minute, 60)
 
 
-def _completion(choice: Any) -> Completion:
+def _spent(failure: PolicyFailure, usage: Usage) -> PolicyFailure:
+    failure.usage = usage
+    return failure
+
+
+def _usage(parsed: object, num_retries: int) -> Usage:
+    """Return what an answer cost; unknown unless the server reports both counts."""
+    found = getattr(parsed, "usage", None)
+    counts = [getattr(found, f"{name}_tokens", None) for name in ("prompt", "completion")]
+    if not all(isinstance(count, int) for count in counts):
+        return Usage(num_requests=1, num_retries=num_retries, num_unknown=1)
+    prompt_tokens, completion_tokens = cast(list[int], counts)
+    return Usage(1, num_retries, prompt_tokens, completion_tokens)
+
+
+def _completion(choice: Any, model: str, usage: Usage) -> Completion:
     message = getattr(choice, "message", None)
     text = getattr(message, "content", None)
     if message is None or not isinstance(text, str | None):
-        raise MalformedAnswer("gave a completion without a text")
+        raise MalformedAnswer("gave a completion without a text", usage)
     # No text is an outcome: all tokens went into hidden reasoning, or the model refused.
-    return Completion(text or "", str(getattr(choice, "finish_reason", None) or "unknown"))
+    reason = str(getattr(choice, "finish_reason", None) or "unknown")
+    return Completion(text or "", reason, _reasoning(message), model)
+
+
+def _reasoning(message: Any) -> str:
+    """Return the reasoning of a message, under either of the names that servers use."""
+    found = (getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
+    return next((text for text in found if isinstance(text, str)), "")
 
 
 def _start(text: str) -> str:

@@ -6,22 +6,35 @@ import openai
 
 from pettingllms.errors import suggestion
 from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
-from pettingllms.policies.protocol import PolicySettings
+from pettingllms.policies.protocol import PolicySettings, Usage
 
 _MAX_SHOWN = 8
 
 
 class MalformedAnswer(Exception):
-    """The server answered something that is not a chat completion."""
+    """The server answered something that is not a chat completion.
+
+    Args:
+        problem: What is wrong with it.
+        usage: What it cost.
+    """
+
+    def __init__(self, problem: str, usage: Usage) -> None:
+        super().__init__(problem)
+        self.usage = usage
 
 
-def explained(policy: str, settings: PolicySettings, error: openai.APIError) -> PolicyFailure:
+def explained(
+    policy: str, settings: PolicySettings, error: openai.APIError, *, has_answered: bool = False
+) -> PolicyFailure:
     """Return what the failure of a request means for a person.
 
     Args:
         policy: Name of the policy.
         settings: How it was reached.
         error: What the client library raised, after its retries.
+        has_answered: Whether the server has answered before, so that a connection that is lost
+            says nothing about the next one.
     """
     tries = f"after {settings.max_retries + 1} tries"
     if isinstance(error, openai.APITimeoutError):
@@ -32,6 +45,11 @@ def explained(policy: str, settings: PolicySettings, error: openai.APIError) -> 
         )
     if isinstance(error, openai.APIConnectionError):
         cause = error.__cause__ or error
+        if has_answered:
+            return PolicyFailure(
+                f"{policy} dropped the connection {tries} ({type(cause).__name__}: {cause}). Its "
+                "log should say why."
+            )
         return PolicyUnavailable(
             f"{policy} cannot be reached ({type(cause).__name__}: {cause}). Is the server running, "
             "and is the address right?"

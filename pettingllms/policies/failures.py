@@ -10,10 +10,14 @@ PettingLLMsError
 from __future__ import annotations
 
 from pettingllms.errors import PettingLLMsError
+from pettingllms.policies.protocol import Usage
 
 
 class PolicyFailure(PettingLLMsError, RuntimeError):
     """A prompt could not be answered, after all retries."""
+
+    usage = Usage()
+    """What was spent on it: answers that could not be read cost tokens, too."""
 
 
 class PolicyUnavailable(PolicyFailure):

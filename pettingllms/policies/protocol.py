@@ -64,7 +64,11 @@ class Completion(NamedTuple):
 
     text: str
     finish_reason: str
-    """`"stop"`: it ended by itself; `"length"`: it was cut; servers may give other reasons."""
+    """`"stop"`: it ended by itself; `"length"`: at the limit of tokens; servers have others."""
+    reasoning: str = ""
+    """Reasoning that a server returns apart from the text; no agent reads it."""
+    model: str = ""
+    """Model that the server says has answered; empty where nothing says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class Usage:
     """Requests that had to be sent again."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    num_unknown: int = 0
+    """Answered requests whose tokens the server did not report; they are not in the counts."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -84,6 +90,7 @@ class Usage:
             self.num_retries + other.num_retries,
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
+            self.num_unknown + other.num_unknown,
         )
 
 

@@ -24,6 +24,13 @@ class ChatServer:
         self.reply = lambda body: "#### []"
         self.honours_n = True
         self.finish_reason = "stop"
+        self.message = {}
+        """Further fields of a message."""
+        self.served = None
+        """Name of the model that answers; None: the one that is asked for."""
+        self.usage = lambda count: {
+            "prompt_tokens": 100, "completion_tokens": 7 * count, "total_tokens": 0
+        }  # fmt: skip
         self.lock = threading.Lock()
         self.closing = threading.Event()
         self.then = "ok"
@@ -81,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif act == "bad json":
             self.send(200, {}, '{"choices": [')
         elif act == "no choices":
-            self.send(200, {}, {"id": "1", "object": "chat.completion", "choices": []})
+            self.send(200, {}, {**self.completion(body, ""), "choices": []})
         elif act == "drop":
             self.close_connection = True
         elif act == "half":
@@ -101,15 +108,16 @@ class _Handler(BaseHTTPRequestHandler):
     def completion(self, body, text):
         chat = self.server.chat
         count = body.get("n", 1) if chat.honours_n else 1
-        choice = {"finish_reason": chat.finish_reason, "message": {"role": "assistant"}}
+        message = {"role": "assistant", **chat.message}
+        choice = {"finish_reason": chat.finish_reason, "message": message}
         choice["message"]["content"] = text
         return {
             "id": "chatcmpl-1",
             "object": "chat.completion",
             "created": 0,
-            "model": body["model"],
+            "model": chat.served or body["model"],
             "choices": [{"index": index, **choice} for index in range(count)],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 7 * count, "total_tokens": 0},
+            "usage": chat.usage(count),
         }
 
     def send(self, status, headers, body):

@@ -7,6 +7,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.policies import (
+    Completion,
     PolicyFailure,
     PolicySettings,
     PolicyUnavailable,
@@ -49,7 +50,7 @@ def test_sends_the_chat_and_the_sampling_and_reads_text_and_usage(chat_server, a
         extra={"top_k": 20, "chat_template_kwargs": {"enable_thinking": False}},
     )
     answer = ask(load_policy(chat_server.policy, settings()), sampling=sampling)
-    assert answer.completions == (("HELLO", "length"),)
+    assert answer.completions == (Completion("HELLO", "length", model="tiny"),)
     assert answer.usage == Usage(1, 0, 100, 7)
     assert chat_server.requests == [
         {
@@ -96,7 +97,60 @@ def test_n_completions_from_servers_that_honour_n_and_others(
 
 def test_a_completion_without_text_is_an_outcome(chat_server, ask):
     chat_server.script = ["no text"]
-    assert ask(load_policy(chat_server.policy, settings())).completions == (("", "stop"),)
+    (completion,) = ask(load_policy(chat_server.policy, settings())).completions
+    assert (completion.text, completion.finish_reason) == ("", "stop")
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_and_the_served_model_are_kept(chat_server, ask, name):
+    chat_server.message = {name: "think, think"}
+    chat_server.served = "tiny-2026-11-01"
+    (completion,) = ask(load_policy(chat_server.policy, settings())).completions
+    assert completion == Completion("#### []", "stop", "think, think", "tiny-2026-11-01")
+
+
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 3}, {"completion_tokens": None}])
+def test_a_server_that_reports_no_usage_has_unknown_costs(chat_server, ask, usage):
+    chat_server.usage = lambda count: usage
+    answer = ask(load_policy(chat_server.policy, settings()))
+    assert answer.usage == Usage(1, num_unknown=1)
+
+
+def test_answers_that_cannot_be_read_are_on_the_bill(chat_server, ask):
+    chat_server.script = ["no choices"]
+    answer = ask(load_policy(chat_server.policy, settings()))
+    assert answer.usage == Usage(2, 1, 200, 14)
+    chat_server.then = "no choices"
+    with pytest.raises(PolicyFailure) as caught:
+        ask(load_policy(chat_server.policy, settings(max_retries=0)))
+    assert caught.value.usage == Usage(1, 0, 100, 7)
+
+
+def test_answers_before_a_failure_are_on_the_bill(chat_server, ask):
+    chat_server.honours_n = False
+    chat_server.script = ["ok"]
+    chat_server.then = (400, {}, error_body("context too long"))
+    with pytest.raises(PolicyFailure) as caught:
+        ask(load_policy(chat_server.policy, settings()), n=3)
+    assert caught.value.usage == Usage(1, 0, 100, 7)
+
+
+def test_a_dropped_connection_of_a_server_that_has_answered_fails_one_prompt(chat_server, ask):
+    policy = load_policy(chat_server.policy, settings(max_retries=0))
+
+    async def run():
+        prompt = Prompt([{"role": "user", "content": "hello"}], "planner_0", 5)
+        await policy.check(None)
+        chat_server.script = ["drop"]
+        with pytest.raises(PolicyFailure, match="dropped the connection") as caught:
+            await policy.sample([prompt], 1, Sampling())
+        assert not isinstance(caught.value, PolicyUnavailable)
+        await policy.aclose()
+
+    asyncio.run(run())
+    chat_server.script = ["drop"]
+    with pytest.raises(PolicyUnavailable, match="cannot be reached"):
+        ask(load_policy(chat_server.policy, settings(max_retries=0)))
 
 
 def test_prompts_are_answered_in_order(chat_server):

@@ -7,7 +7,7 @@ import pytest
 
 import pettingllms
 from pettingllms.errors import InvalidArgument
-from pettingllms.policies import NoisePolicy, Prompt, ReferencePolicy, Sampling
+from pettingllms.policies import Completion, NoisePolicy, Prompt, ReferencePolicy, Sampling
 
 
 def sample(policy, prompts, n=1):
@@ -29,7 +29,7 @@ def prompt(guess_id):
 def test_a_reference_policy_says_what_the_environment_says(prompt):
     (answer,) = sample(ReferencePolicy("oracle"), [prompt])
     expected = prompt.env.reference_action("teller_0", "oracle", random.Random(0))
-    assert answer.completions == ((expected, "stop"),)
+    assert answer.completions == (Completion(expected, "stop"),)
     assert answer.usage.num_requests == 0
 
 

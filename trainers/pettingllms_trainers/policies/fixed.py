@@ -55,11 +55,9 @@ class FixedPolicy:
         )
         prompt = core.Prompt(messages, agent, seed % _NUM_SEEDS, env)
         (answer,) = await self.policy.sample([prompt], 1, wanted)
-        text, reason = answer.completions[0]
-        is_cut = reason == "length"
-        return TokenCompletion(
-            token_ids=(), logprobs=(), text=text, finish_reason="length" if is_cut else "stop"
-        )
+        written = answer.completions[0]
+        reason = "length" if written.finish_reason == "length" else "stop"
+        return TokenCompletion(token_ids=(), logprobs=(), text=written.text, finish_reason=reason)
 
 
 @contextlib.contextmanager
