@@ -17,13 +17,16 @@ Finished = tuple[ExecutionResult, bytes]
 class Run:
     """A request on its way to a result."""
 
-    __slots__ = ("attempts", "files", "future", "request")
+    __slots__ = ("attempts", "files", "future", "is_alone", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.future: Future[Finished] = Future()
         self.files: RunFiles | None = None
         self.attempts = 0
+        """How many servers died with it."""
+        self.is_alone = False
+        """Whether it is repeated with nothing beside it."""
 
     def release(self) -> None:
         """Close the run's files."""

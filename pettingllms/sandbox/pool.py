@@ -7,7 +7,6 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -16,6 +15,7 @@ from pettingllms.errors import SandboxError
 from pettingllms.sandbox.lane import Finished, Lane, Run
 from pettingllms.sandbox.outcome import Status, sandbox_failure
 from pettingllms.sandbox.verdict import Report
+from pettingllms.sandbox.waiting import LONG_QUEUE, Waiting
 from pettingllms.sandbox.worker import Request, RunFiles, Worker, WorkerDied
 
 logger = logging.getLogger(__name__)
@@ -25,10 +25,6 @@ _TICK_S = 5.0
 _GRACE_S = 20.0
 """How much longer than its wall limit a run may take to be reported on an overloaded machine."""
 _START_ATTEMPTS = 3
-_LONG_QUEUE = 4
-"""With more than so many requests waiting per server, each server gets one ahead of its time, so
-that it need not wait for us between two programs. With fewer, a request could be stuck behind a
-slow one while another server is idle."""
 _RUNS_PER_SERVER = 20_000
 
 
@@ -48,7 +44,7 @@ class Pool:
         self._start = start
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._queue: deque[Run] = deque()
+        self._waiting = Waiting()
         self._next_number = 0
         self._is_closed = False
         self._lanes: list[Lane] = []
@@ -87,7 +83,7 @@ class Pool:
     @property
     def window(self) -> int:
         """How many requests of one caller are worth having under way; more only pile up."""
-        return sum(lane.slots + _LONG_QUEUE + 2 for lane in self._lanes)
+        return sum(lane.slots + LONG_QUEUE + 2 for lane in self._lanes)
 
     def submit(self, request: Request) -> Future[Finished]:
         """Queue a request.
@@ -99,7 +95,7 @@ class Pool:
         with self._lock:
             if self._is_closed:
                 raise SandboxError("this sandbox is closed. Make a new one.")
-            self._queue.append(run)
+            self._waiting.add(run)
         self._pump()
         return run.future
 
@@ -107,11 +103,11 @@ class Pool:
         """Give waiting requests to servers with free hands."""
         while True:
             with self._lock:
-                lane = self._free_lane()
-                if lane is None:
+                taken = self._waiting.take(self._lanes)
+                if taken is None:
                     return
-                run = self._queue.popleft()
-                if run.attempts == 0 and not run.future.set_running_or_notify_cancel():
+                lane, run = taken
+                if not (run.future.running() or run.future.set_running_or_notify_cancel()):
                     continue
                 number = self._next_number
                 self._next_number += 1
@@ -120,14 +116,6 @@ class Pool:
                 lane.in_flight[number] = run
                 worker = lane.worker
             self._hand_over(lane, worker, number, run)
-
-    def _free_lane(self) -> Lane | None:
-        lanes = [lane for lane in self._lanes if lane.is_up]
-        if not self._queue or not lanes:
-            return None
-        lane = max(lanes, key=lambda lane: lane.free)
-        ahead = len(self._queue) > _LONG_QUEUE * len(lanes)
-        return lane if lane.free + ahead > 0 else None
 
     def _hand_over(self, lane: Lane, worker: Worker, number: int, run: Run) -> None:
         limits = run.request.limits
@@ -139,6 +127,7 @@ class Pool:
             except OSError as error:
                 with self._lock:
                     del lane.in_flight[number]
+                    self._waiting.left(run)
                 run.finish((sandbox_failure(f"no memory file for the run: {error}"), b""))
                 return
             worker.send(number, run.files, limits)
@@ -159,6 +148,7 @@ class Pool:
                 continue
             with self._lock:
                 run = lane.in_flight.pop(report.number)
+                self._waiting.left(run)
                 lane.last_event_s = time.monotonic()
                 if lane.worker.num_runs >= _RUNS_PER_SERVER:
                     lane.is_up = False
@@ -172,6 +162,12 @@ class Pool:
         if finished[0].status is Status.SANDBOX_ERROR and run.attempts + 1 < _MAX_ATTEMPTS:
             run.release()
             self._requeue([run], finished[0].stderr)
+            self._pump()
+            return
+        with self._lock:
+            is_repeated = not self._is_closed and self._waiting.repeats_alone(run, finished[0])
+        if is_repeated:
+            run.release()
             self._pump()
         else:
             run.finish(finished)
@@ -198,10 +194,11 @@ class Pool:
         for run in runs:
             run.attempts += 1
             with self._lock:
+                self._waiting.left(run)
                 is_closed = self._is_closed
                 may_wait = not is_closed and run.attempts < _MAX_ATTEMPTS
                 if may_wait:
-                    self._queue.appendleft(run)
+                    self._waiting.add_first(run)
             if is_closed:
                 run.fail(SandboxError("the sandbox was closed while the program ran"))
             elif not may_wait:
@@ -240,10 +237,8 @@ class Pool:
         """Do without this lane; without the last one, close."""
         with self._lock:
             self._lanes.remove(lane)
-            left = [] if self._lanes else list(self._queue)
-            if not self._lanes:
-                self._is_closed = True
-                self._queue.clear()
+            left = [] if self._lanes else self._waiting.clear()
+            self._is_closed = self._is_closed or not self._lanes
         for run in left:
             run.fail(error)
 
@@ -253,8 +248,7 @@ class Pool:
             return
         with self._lock:
             self._is_closed = True
-            waiting = list(self._queue)
-            self._queue.clear()
+            waiting = self._waiting.clear()
             lanes = list(self._lanes)
         for lane in lanes:
             lane.worker.hang_up()

@@ -135,9 +135,9 @@ def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> Re
         os.killpg(process.pid, signal.SIGKILL)  # whoever stayed in its group
     rss = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     wall = time.monotonic() - started
-    return Report(
-        0, status, wall, usage.ru_utime + usage.ru_stime, rss, child.SETTING_UP, killed_for, ""
-    )
+    cpu_s = usage.ru_utime + usage.ru_stime
+    stage = child.SETTING_UP
+    return Report(0, status, wall, cpu_s, rss, usage.ru_nivcsw, stage, killed_for, "")
 
 
 def _read(file: IO[bytes], most: int) -> bytes:

@@ -10,6 +10,9 @@ from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.jail.server import OUT_OF_CPU, OUT_OF_TIME
 from pettingllms.sandbox.outcome import ExecutionResult, Limits, Status, clean, sandbox_failure
 
+_ENOUGH_CPU = 0.9
+_MANY_PREEMPTIONS = 3
+
 
 class Report(NamedTuple):
     """What the fork server says about the end of one child."""
@@ -20,6 +23,8 @@ class Report(NamedTuple):
     wall_s: float
     cpu_s: float
     max_rss_bytes: int
+    preemptions: int
+    """How often a processor was taken from it while it had work to do."""
     stage: int
     """How far the child had come before the program began (see `jail.child`)."""
     killed_for: int
@@ -52,7 +57,20 @@ def judge(report: Report, limits: Limits, stdout: bytes, stderr: bytes) -> Execu
         cpu_s=report.cpu_s,
         max_rss_bytes=report.max_rss_bytes,
         truncated=truncated,
+        starved=_is_starved(report, limits),
     )
+
+
+def _is_starved(report: Report, limits: Limits) -> bool:
+    """Whether a time-out on the clock looks as if others had the processors.
+
+    A program that had one to itself would have used its processor time up, or all the time on the
+    clock. One that did not was either asleep, and then hardly anything was taken from it; or it
+    waited, and then it was preempted again and again.
+    """
+    enough_s = _ENOUGH_CPU * min(limits.cpu_s, limits.wall_s)
+    is_short = report.killed_for == OUT_OF_TIME and report.cpu_s < enough_s
+    return is_short and report.preemptions >= _MANY_PREEMPTIONS
 
 
 def _status(

@@ -171,9 +171,8 @@ class Worker:
         if data is None:
             return None
         self.num_runs += 1
-        number, status, wall_s, cpu_s, rss, stage, killed_for = RESULT.unpack(data[: RESULT.size])
         reason = data[RESULT.size :].decode("utf-8", "replace")
-        return Report(number, status, wall_s, cpu_s, rss, stage, killed_for, reason)
+        return Report._make((*RESULT.unpack(data[: RESULT.size]), reason))
 
     def _receive(self, timeout_s: float) -> bytes | None:
         poll = select.poll()

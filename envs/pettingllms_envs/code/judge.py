@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from pettingllms_envs.code.comparison import (
     values_match,
 )
 from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs
+from pettingllms_envs.code.memory import Memory
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 MAX_SLOW_RUNS = 2
@@ -33,7 +34,7 @@ SHORT_LIMIT_S = 1.0
 
 _OUTPUT_BYTES = 1 << 17
 _OUTPUT_FACTOR = 4
-_MAX_REMEMBERED_RUNS = 20_000
+_MAX_REMEMBERED = 20_000
 _MAX_REMEMBERED_CHARS = 20_000
 _NO_VALUE = f"no value was returned that JSON can express within {MAX_JSON_DEPTH} levels"
 _TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
@@ -76,9 +77,10 @@ class Judge:
         self._sandbox = sandbox or default_sandbox()
         self._exact = exact
         self._lock = threading.Lock()
-        self._runs: OrderedDict[tuple[Any, ...], tuple[Execution, ...]] = OrderedDict()
-        self._passed: OrderedDict[tuple[Any, ...], tuple[bool, ...]] = OrderedDict()
-        self._bad: OrderedDict[tuple[Any, ...], tuple[BadProgram, ...]] = OrderedDict()
+        self._num_starved = 0
+        self._runs: Memory[tuple[Execution, ...]] = Memory(_MAX_REMEMBERED)
+        self._passed: Memory[tuple[bool, ...]] = Memory(_MAX_REMEMBERED)
+        self._bad: Memory[tuple[BadProgram, ...]] = Memory(_MAX_REMEMBERED)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _judge, (self._sandbox, self._exact)
@@ -94,13 +96,15 @@ class Judge:
             SandboxError: The sandbox itself failed.
         """
         key = (program, problem.function_name, problem.time_limit_s, tuple(inputs))
-        known = self._recall(self._runs, key)
+        known = self._runs.recall(key)
         if known is not None:
             return known
+        num_starved = self._num_starved
         found = self._execute_in_portions(problem, program, inputs)
         runs = (*found, *([_NOT_RUN] * (len(inputs) - len(found))))
-        if sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS:
-            self._remember(self._runs, key, runs)
+        is_short = sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS
+        if is_short and self._num_starved == num_starved:
+            self._runs.remember(key, runs)
         return runs
 
     def passes(
@@ -116,11 +120,13 @@ class Judge:
             SandboxError: The sandbox itself failed.
         """
         key = (program, problem.function_name, problem.time_limit_s, tests)
-        known = self._recall(self._passed, key)
+        known = self._passed.recall(key)
         if known is None:
+            num_starved = self._num_starved
             verdicts = self._verdicts(problem, program, tests, MAX_SLOW_RUNS)
             known = (*verdicts, *([False] * (len(tests) - len(verdicts))))
-            self._remember(self._passed, key, known)
+            if self._num_starved == num_starved:
+                self._passed.remember(key, known)
         return known
 
     def quick_verdicts(
@@ -166,10 +172,12 @@ class Judge:
             SandboxError: The sandbox itself failed.
         """
         key = (problem.id, problem.solution, problem.wrong_programs, problem.tests)
-        known = self._recall(self._bad, key)
+        known = self._bad.recall(key)
         if known is None:
+            num_starved = self._num_starved
             known = find_bad_programs(problem, functools.partial(self.quick_verdicts, problem))
-            self._remember(self._bad, key, known)
+            if self._num_starved == num_starved:
+                self._bad.remember(key, known)
         return known
 
     def exposes(self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]) -> bool:
@@ -235,14 +243,17 @@ class Judge:
         limits = Limits(wall_s=3 * seconds + 2, cpu_s=seconds, output_bytes=output_bytes)
         if problem.function_name is None:
             results = self._sandbox.run_many(program, inputs, limits)
+            self._count_starved(results)
             return [_checked(result, result.stdout) for result in results]
         arguments = [json_or_none(text) for text in inputs]
         usable = [args for args in arguments if isinstance(args, list)]
-        calls = iter(
+        results = (
             self._sandbox.run_calls(program, problem.function_name, usable, limits)
             if usable
-            else ()
+            else []
         )
+        self._count_starved([call.execution for call in results])
+        calls = iter(results)
         runs: list[Execution] = []
         for args in arguments:
             if not isinstance(args, list):
@@ -257,20 +268,13 @@ class Judge:
             runs.append(run)
         return runs
 
-    def _recall(self, table: OrderedDict[tuple[Any, ...], Any], key: tuple[Any, ...]) -> Any:
-        with self._lock:
-            known = table.get(key)
-            if known is not None:
-                table.move_to_end(key)
-            return known
+    def _count_starved(self, results: Sequence[ExecutionResult]) -> None:
+        """Note runs that say more about the machine than about their program.
 
-    def _remember(
-        self, table: OrderedDict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any
-    ) -> None:
+        Nothing is remembered that was found out while there was one, by whichever thread.
+        """
         with self._lock:
-            table[key] = value
-            if len(table) > _MAX_REMEMBERED_RUNS:
-                table.popitem(last=False)
+            self._num_starved += sum(result.starved for result in results)
 
 
 def _in_short_time(problem: CodeProblem) -> CodeProblem:

@@ -22,7 +22,7 @@ from . import child, kernel, setup
 from .threads import ThreadCount
 
 JOB = struct.Struct("=QddQQIIB")
-RESULT = struct.Struct("=QiddQBB")
+RESULT = struct.Struct("=QiddQQBB")
 _DESCRIPTOR_BYTES = 4
 OUT_OF_TIME, OUT_OF_CPU = 1, 2
 """Why the server killed a child."""
@@ -239,7 +239,10 @@ class _Server:
         cpu_s = usage.ru_utime + usage.ru_stime if usage else 0.0
         rss = usage.ru_maxrss * 1024 if usage else 0
         wall_s = time.monotonic() - started
-        message = RESULT.pack(job.number, status, wall_s, cpu_s, rss, page[0], killed_for)
+        preemptions = usage.ru_nivcsw if usage else 0
+        message = RESULT.pack(
+            job.number, status, wall_s, cpu_s, rss, preemptions, page[0], killed_for
+        )
         reason = bytes(page[1:512]).rstrip(b"\0") if page[0] == child.SETTING_UP else b""
         self._pages.append(page)
         self._parent.send(message + reason)

@@ -267,3 +267,32 @@ def test_without_a_solution_passing_programs_judge(judge, double):
     assert worth.value == 1.0
     split = ("print(int(input()) * 2)", "print(7)")
     assert worth_of_tests(judge, problem, tests, split).value == 0.0
+
+
+def test_a_starved_run_is_not_remembered(double):
+    """What a crowded machine did to one run must not be the program's verdict ever after."""
+
+    class Crowded:
+        num_runs = 0
+
+        def run_many(self, code, stdins, limits):
+            self.num_runs += len(stdins)
+            is_starved = self.num_runs <= FIRST_PORTION
+            result = ExecutionResult(
+                Status.TIMEOUT if is_starved else Status.OK,
+                *("6", "", 0, 8.0, 0.2, 0),
+                truncated=False,
+                starved=is_starved,
+            )
+            return [result] * len(stdins)
+
+    sandbox = Crowded()
+    judge = Judge(sandbox)
+    tests = (CodeTest("3", "6"),) * FIRST_PORTION
+    assert judge.passes(double, "p", tests) == (False,) * FIRST_PORTION
+    assert judge.passes(double, "p", tests) == (True,) * FIRST_PORTION
+    assert judge.passes(double, "p", tests) == (True,) * FIRST_PORTION
+    assert sandbox.num_runs == 2 * FIRST_PORTION
+    sandbox.num_runs = 0
+    assert not any(run.is_ok for run in judge.run(double, "p", ["3"] * FIRST_PORTION))
+    assert all(run.is_ok for run in judge.run(double, "p", ["3"] * FIRST_PORTION))
