@@ -34,5 +34,6 @@ class Memory(Generic[_Value]):
         """Keep a value under a key."""
         with self._lock:
             self._entries[key] = value
+            self._entries.move_to_end(key)
             if len(self._entries) > self._size:
                 self._entries.popitem(last=False)

@@ -3,9 +3,12 @@
 import dataclasses
 import json
 import pickle
+import re
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pettingllms.sandbox
 from pettingllms.errors import InvalidArgument, MissingDependency, SandboxError
@@ -21,6 +24,7 @@ from pettingllms.sandbox import (
 )
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.library import archive
+from pettingllms.sandbox.outcome import clean
 from pettingllms.sandbox.verdict import Report, judge
 
 
@@ -93,6 +97,13 @@ def test_output_is_cut_at_the_limit(any_jail):
 def test_output_is_safe_to_show(any_jail):
     result = any_jail.run("import os\nos.write(1, b'a\\x1b[2Jb\\x00\\xffc\\r\\n\\td\\xc2\\x9b')")
     assert result.stdout == "a\ufffd[2Jb\ufffd\ufffdc\r\n\td\ufffd"
+
+
+@given(st.one_of(st.binary(), st.text().map(lambda text: text.encode("utf-8", "replace"))))
+def test_cleaning(data):
+    """Character by character, the slow way: U+FFFD for what is not safe to show."""
+    controls = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+    assert clean(data) == controls.sub("\ufffd", data.decode("utf-8", "replace"))
 
 
 def test_excerpt_is_bounded():

@@ -155,6 +155,16 @@ def test_fair_program_that_imports_late(jail, name):
     assert (result.status, result.stdout) == (Status.OK, expected), result
 
 
+def test_default_limits_are_what_they_say(jail):
+    """32 threads beside the first fit into the default memory, with half of it in use."""
+    code = (
+        "import threading\nkept = bytearray(200 << 20)\nbarrier = threading.Barrier(33)\n"
+        "for _ in range(32): threading.Thread(target=barrier.wait).start()\n"
+        "barrier.wait()\nprint(len(kept))"
+    )
+    assert jail.run(code).stdout == f"{200 << 20}\n"
+
+
 @pytest.mark.parametrize("code", [0, 1, 3, 120, 255])
 def test_exit_codes(jail, code):
     result = jail.run(f"import sys\nsys.exit({code})")

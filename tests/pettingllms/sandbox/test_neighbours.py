@@ -1,0 +1,254 @@
+"""A run's verdict depends on the run, not on who runs beside it."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.sandbox import Limits, Sandbox, Status, lane
+from pettingllms.sandbox.jail import child
+from pettingllms.sandbox.jail.server import OUT_OF_TIME
+from pettingllms.sandbox.jail.threads import niceness
+from pettingllms.sandbox.verdict import Report, judge
+from pettingllms.sandbox.waiting import Waiting
+from pettingllms.sandbox.worker import Request
+
+SCRIPT = Path(__file__).with_name("neighbours.py")
+ORDINARY_UID = 61000
+COUNT_THREADS = """
+import threading
+stop = threading.Event()
+count = 0
+try:
+    while count < 400:
+        threading.Thread(target=stop.wait, daemon=True).start()
+        count += 1
+except RuntimeError:
+    pass
+print(count)
+"""
+
+
+def load_script():
+    spec = importlib.util.spec_from_file_location("neighbours", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def as_ordinary_user(tier, denied=()):
+    """Run the script as a user with nothing but the right to read files (Python may lie in /root).
+
+    Returns:
+        What it says went wrong.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("this is an ordinary user already")
+    if not shutil.which("setpriv"):
+        pytest.skip("needs setpriv")
+    user = [f"--re{kind}={ORDINARY_UID}" for kind in ("uid", "gid")]
+    may_read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    command = ["setpriv", *user, "--clear-groups", *may_read, sys.executable, str(SCRIPT), tier]
+    done = subprocess.run(
+        [*command, *([",".join(denied)] if denied else [])],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_honest_programs_beside_hostile_ones(jail):
+    assert load_script().wrong_verdicts(jail.describe()["isolation"]) == []
+
+
+@pytest.mark.slow
+def test_honest_programs_beside_hostile_ones_of_an_ordinary_user(jail):
+    assert as_ordinary_user(jail.describe()["isolation"]) == []
+
+
+@pytest.mark.slow
+def test_honest_programs_beside_hostile_ones_without_namespaces(jail):
+    tier = jail.describe()["isolation"]
+    if tier == "namespaces":
+        pytest.skip("this tier is made of namespaces")
+    assert as_ordinary_user(tier, ["unshare"]) == []
+
+
+class TestThreads:
+    def test_each_run_has_its_own(self, jail):
+        """Also where servers run several programs each, and all of them take what they can."""
+        code = COUNT_THREADS + "import time\ntime.sleep(0.5)"
+        patient = Limits(wall_s=120, cpu_s=60)
+        with Sandbox(jail.describe()["isolation"], workers=18) as sandbox:
+            assert len(sandbox.describe()["server_pids"]) == 16
+            counts = {result.stdout for result in sandbox.run_many(code, [""] * 18, patient)}
+        assert counts == {"32\n"}
+
+    @pytest.mark.parametrize("most", [0, 1, 7])
+    def test_limit_is_exact(self, any_jail, most):
+        result = any_jail.run(COUNT_THREADS, limits=Limits(max_processes=most))
+        assert (result.status, result.stdout) == (Status.OK, f"{most}\n")
+
+    def test_ended_threads_make_room(self, jail):
+        code = (
+            "import threading\n"
+            "for _ in range(20):\n"
+            "    threads = [threading.Thread(target=int) for _ in range(32)]\n"
+            "    for thread in threads: thread.start()\n"
+            "    for thread in threads: thread.join()\n"
+            "print('all')"
+        )
+        assert jail.run(code).stdout == "all\n"
+
+    def test_threads_weigh_as_much_as_one(self, jail):
+        code = (
+            "import os, threading\nbefore = os.getpriority(os.PRIO_PROCESS, 0)\n"
+            "stop = threading.Event()\n"
+            "def start(): threading.Thread(target=stop.wait, daemon=True).start()\n"
+            "start()\nwith_one = os.getpriority(os.PRIO_PROCESS, 0)\n"
+            "for _ in range(31): start()\n"
+            "print(before, with_one, os.getpriority(os.PRIO_PROCESS, 0))"
+        )
+        before, with_one, with_all = map(int, jail.run(code).stdout.split())
+        assert (with_one - before, with_all - before) == (niceness(2), niceness(33))
+
+    def test_other_runs_keep_their_weight(self, any_jail):
+        any_jail.run(COUNT_THREADS)
+        code = "import os\nprint(os.getpriority(os.PRIO_PROCESS, 0))"
+        assert int(any_jail.run(code).stdout) == os.getpriority(os.PRIO_PROCESS, 0)
+
+    @given(st.integers(1, 68))
+    def test_niceness(self, num_threads):
+        weight = 1024 / 1.25 ** niceness(num_threads)
+        assert num_threads * weight <= 1024 * 1.01
+        assert num_threads == 1 or niceness(num_threads) > 0
+
+
+def report(**facts):
+    usual = Report(0, 9, 8.0, 0.2, 1 << 20, 100, child.RUNNING, OUT_OF_TIME, "")
+    return judge(usual._replace(**facts), Limits(wall_s=8, cpu_s=2), b"", b"")
+
+
+class TestStarvation:
+    def test_is_told_from_sleep_and_from_work(self):
+        assert report().starved
+        assert report().status is Status.TIMEOUT
+        assert not report(preemptions=1).starved, "it slept"
+        assert not report(cpu_s=1.95).starved, "it had its processor time"
+        assert not report(killed_for=0, wait_status=0).starved, "it ended"
+        assert not report(cpu_s=2.5).starved
+
+    @pytest.fixture
+    def starved_first(self, any_jail, monkeypatch):
+        """A sandbox in which the first run with each output looks starved, and its outputs."""
+        judged = []
+
+        def starve(report, limits, stdout, stderr):
+            is_first = stdout not in judged
+            judged.append(stdout)
+            if is_first:
+                facts = {"killed_for": OUT_OF_TIME, "cpu_s": 0.0, "preemptions": 50}
+                report = report._replace(wait_status=9, **facts)
+            return judge(report, limits, stdout, stderr)
+
+        with Sandbox(any_jail.describe()["isolation"], workers=2) as sandbox:
+            monkeypatch.setattr(lane, "judge", starve)
+            yield sandbox, judged
+
+    def test_is_repeated_and_forgotten(self, starved_first):
+        sandbox, judged = starved_first
+        results = sandbox.run_many("print(input())", ["a", "b", "c", "d"])
+        assert [(r.status, r.stdout, r.starved) for r in results] == [
+            ("ok", f"{text}\n", False) for text in "abcd"
+        ]
+        assert len(judged) == 8
+
+    def test_a_program_is_repeated_until_it_was_too_slow_alone(self, any_jail, monkeypatch):
+        monkeypatch.setattr("pettingllms.sandbox.verdict._MANY_PREEMPTIONS", 0)
+        quick = Limits(wall_s=0.2)
+        with Sandbox(any_jail.describe()["isolation"], workers=1) as sandbox:
+            (only,) = sandbox._servers.pool()._lanes
+            before = only.worker.num_runs
+            for _ in range(3):
+                result = sandbox.run("import time\ntime.sleep(50)", limits=quick)
+                assert (result.status, result.starved) == (Status.TIMEOUT, True)
+            assert only.worker.num_runs - before == 4
+
+    def test_many_at_once(self, any_jail, monkeypatch):
+        monkeypatch.setattr("pettingllms.sandbox.verdict._MANY_PREEMPTIONS", 0)
+        quick = Limits(wall_s=0.2)
+        with (
+            Sandbox(any_jail.describe()["isolation"], workers=3) as sandbox,
+            ThreadPoolExecutor(12) as threads,
+        ):
+            sleepers = [
+                threads.submit(sandbox.run, f"import time\ntime.sleep(50 + {n})", "", quick)
+                for n in range(6)
+            ]
+            honest = [threads.submit(sandbox.run, "print(1)") for _ in range(30)]
+            assert {run.result(60).stdout for run in honest} == {"1\n"}
+            assert {run.result(60).status for run in sleepers} == {Status.TIMEOUT}
+
+
+class FakeLane:
+    is_up = True
+
+    def __init__(self):
+        self.in_flight = {}
+
+    @property
+    def free(self):
+        return 1 - len(self.in_flight)
+
+
+@given(st.lists(st.sampled_from(["add", "take", "end", "end starved"]), max_size=60))
+def test_alone_is_alone_and_nothing_is_lost(steps):
+    waiting, lanes = Waiting(), [FakeLane(), FakeLane()]
+    num_added = num_ended = number = 0
+
+    def take():
+        nonlocal number
+        taken = waiting.take(lanes)
+        if taken is None:
+            return False
+        number += 1
+        taken[0].in_flight[number] = taken[1]
+        together = [run for lane in lanes for run in lane.in_flight.values()]
+        assert len(together) == 1 or not any(run.is_alone for run in together)
+        return True
+
+    def end(is_starved):
+        nonlocal num_ended
+        busy = next((lane for lane in lanes if lane.in_flight), None)
+        if busy is None:
+            return
+        run = busy.in_flight.pop(min(busy.in_flight))
+        waiting.left(run)
+        result = report(preemptions=50 if is_starved else 0)
+        num_ended += not waiting.repeats_alone(run, result)
+
+    for step in steps:
+        if step == "add":
+            num_added += 1
+            waiting.add(lane.Run(Request(str(num_added).encode(), b"", Limits())))
+        elif step == "take":
+            take()
+        else:
+            end(is_starved=step == "end starved")
+    while take() or any(lane.in_flight for lane in lanes):
+        end(is_starved=False)
+    assert num_ended == num_added
