@@ -187,6 +187,29 @@ def boards() -> str:
     return markdown(header, rows) + _counted(data)
 
 
+def presets() -> str:
+    """Return the presets of the games: arguments, distinct levels, lengths, reference policies."""
+    data = result("games_presets")
+    rows: list[list[str]] = []
+    for row in data["presets"]:
+        low, middle, high = row.get("length", ("", "", ""))
+        distinct = f"{row['num_distinct']:,}"
+        rows.append(
+            [
+                f"`{row['env_id']}`",
+                row["preset"],
+                ", ".join(f"{name}={value!r}" for name, value in row["arguments"].items()),
+                distinct,
+                f"{middle:g} ({low} to {high})" if "length" in row else "",
+                f"{100 * row['greedy']:.0f} %",
+                f"{100 * row['random']:.0f} %",
+            ]
+        )
+    header = ["id", "preset", "arguments", f"different among {data['num_draws']:,} test levels"]
+    header += ["shortest solution, moves", "greedy", "random"]
+    return markdown(header, rows) + _caption(data)
+
+
 def percent(figures: dict[str, float]) -> str:
     """Return a share in per cent."""
     return f"{100 * figures['median']:.1f} %"
@@ -209,6 +232,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "phases": phases,
     "tokens": tokens,
     "boards": boards,
+    "presets": presets,
 }
 
 

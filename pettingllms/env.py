@@ -54,7 +54,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
     - `_act(state, agent, action)` returns a `Transition`: the new state, rewards, facts;
     - `_ansi(state)` returns the state as text for people;
     - optional: `_reference(state, agent, policy, rng)`, `_rgb_array(state)`, `_state_json(state)`,
-      and `_next_agent(state)` if the game itself decides who acts next.
+      `_level_json(state)`, and `_next_agent(state)` if the game itself decides who acts next.
 
     `pettingllms.hooks.GameHooks` documents them. This class does the rest: agent order, turns,
     truncation, rewards, observations, seeding, forks and snapshots.
@@ -381,6 +381,14 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         if self._stage_state is not self._state:
             moment.append(self._state_json(self._stage_state))
         return digest(moment)
+
+    def level_hash(self) -> str:
+        """Return 32 hexadecimal digits that are equal for levels that are equal up to symmetry.
+
+        Call it right after `reset`; what it returns later is up to the game.
+        """
+        self._require_reset("level_hash")
+        return digest(self._level_json(self._state))
 
     def reference_action(self, agent: str, policy: str, rng: random.Random) -> str:
         """Return the text that a scripted reference policy answers for an agent now.

@@ -28,6 +28,8 @@ class GameHooks(ABC, Generic[StateT]):
     """Role -> prompt template."""
     prompt_fields: ClassVar[Mapping[str, str]]
     """Placeholder -> its meaning; what `_fields` provides."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Name -> arguments, from easy to hard; see `pettingllms.make`."""
 
     @abstractmethod
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:
@@ -95,3 +97,11 @@ class GameHooks(ABC, Generic[StateT]):
     def _state_json(self, state: StateT) -> Any:
         """Return what identifies a state, as JSON data (the default: the whole value)."""
         return to_jsonable(state)
+
+    def _level_json(self, state: StateT) -> Any:
+        """Return what identifies the level of an initial state, as JSON data.
+
+        A game whose levels have symmetries returns the same for all images of a level. The default
+        is the state itself.
+        """
+        return self._state_json(state)

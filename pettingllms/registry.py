@@ -130,7 +130,8 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
         id: One of `registered_ids()`, such as `"plan_path_v0"`.
         checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
             the API with clear errors. Without it stepping is faster; the trainer does without.
-        **kwargs: Arguments of the environment, documented in its class.
+        **kwargs: Arguments of the environment, documented in its class. `preset` names some of them
+            together, `preset="hard"`; others that are given beside it win.
 
     Returns:
         A `TextEnv`, wrapped or raw.
@@ -142,8 +143,8 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
             that is not given.
     """
     found = spec(id)
-    arguments = {name: plain(value) for name, value in {**found.kwargs, **kwargs}.items()}
     factory = found.load()
+    arguments = _resolved(id, factory, {**found.kwargs, **kwargs})
     _check_keywords(id, factory, arguments)
     env = factory(**arguments)
     if not isinstance(env, TextEnv):
@@ -153,6 +154,19 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
         )
     env.spec = replace(found, kwargs=arguments)
     return ChecksWrapper(env) if checks else env
+
+
+def _resolved(id: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with those of a preset, if one is named, in place of its name."""
+    arguments = {name: plain(value) for name, value in given.items()}
+    preset = arguments.pop("preset", None)
+    if preset is None:
+        return arguments
+    presets: Mapping[str, Mapping[str, Any]] = getattr(factory, "presets", {})
+    if not isinstance(preset, str) or preset not in presets:
+        allowed = ", ".join(presets) or "none: it has no presets"
+        raise InvalidArgument(f"preset of {id}", preset, allowed + suggestion(preset, presets))
+    return {**presets[preset], **arguments}
 
 
 def _check_keywords(id: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

@@ -30,7 +30,12 @@ from pettingllms.cli.progress import progress_bar
 from pettingllms.cli.reports import print_comparison, print_report
 from pettingllms.errors import MissingDependency
 from pettingllms.evaluation.comparison import compare
-from pettingllms.evaluation.markdown import comparison_markdown, report_markdown, tokens
+from pettingllms.evaluation.markdown import (
+    comparison_markdown,
+    pool_note,
+    report_markdown,
+    tokens,
+)
 from pettingllms.evaluation.plan import (
     MAIN,
     SWAPPED,
@@ -202,7 +207,9 @@ def _begun(values: Mapping[str, Any]) -> RunFolder:
         num_samples=values["samples"],
         prices=read_prices(values["price_values"], line_up),
     )
-    plan.make_env()  # tells wrong options before a folder is made
+    plan = plan.with_distinct_levels(plan.make_env())
+    if plan.num_wanted is not None:
+        stderr().print(pool_note(plan), markup=False, highlight=False)
     return RunFolder.create(values["out"] or _free_folder(env_id), plan)
 
 

@@ -12,7 +12,7 @@ print(summarise(folder.plan, folder.results()).arms["main"].success)
 
 from pettingllms.evaluation.comparison import Comparison, compare
 from pettingllms.evaluation.episode import EpisodeResult, RoleResult
-from pettingllms.evaluation.levels import EpisodeSpec, level_seed, manifest_of
+from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, level_seed, manifest_of
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.report import ArmReport, Report, RoleReport, summarise, summarise_arm
 from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
@@ -45,6 +45,7 @@ __all__ = [
     "clustered_share",
     "compare",
     "correlation_of",
+    "distinct_levels",
     "evaluate",
     "level_seed",
     "manifest_of",

@@ -60,7 +60,7 @@ class Comparison:
 
 
 def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> Comparison:
-    """Compare two arms on the levels that both played; levels are known by their initial state.
+    """Compare two arms on the levels that both played; levels are known by their content.
 
     Args:
         first: Episodes of one arm.
@@ -69,15 +69,15 @@ def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> 
     Raises:
         InvalidArgument: If they have no level in common.
     """
-    sides = _by_state(first), _by_state(second)
-    common = [state for state in sides[0] if state in sides[1]]
+    sides = _by_content(first), _by_content(second)
+    common = [content for content in sides[0] if content in sides[1]]
     if not common:
         raise InvalidArgument(
             "runs",
             f"{len(sides[0])} and {len(sides[1])} levels, none of them equal",
             "runs on the same levels: same environment, arguments, options and seed",
         )
-    pairs = [(sides[0][state], sides[1][state]) for state in common]
+    pairs = [(sides[0][content], sides[1][content]) for content in common]
     solved = [[fmean(play.success for play in plays) for plays in pair] for pair in pairs]
     num_better = sum(a < b for a, b in solved)
     num_worse = sum(a > b for a, b in solved)
@@ -101,11 +101,11 @@ def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> 
 Pair = tuple[Sequence[EpisodeResult], Sequence[EpisodeResult]]
 
 
-def _by_state(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
-    states: defaultdict[str, list[EpisodeResult]] = defaultdict(list)
+def _by_content(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
+    contents: defaultdict[str, list[EpisodeResult]] = defaultdict(list)
     for result in sorted(results, key=lambda result: (result.level, result.sample)):
-        states[result.initial_state_hash].append(result)
-    return dict(states)
+        contents[result.content].append(result)
+    return dict(contents)
 
 
 def _success(levels: Sequence[Sequence[EpisodeResult]]) -> Interval:

@@ -85,9 +85,16 @@ class EpisodeResult:
     roles: Mapping[str, RoleResult]
     wall_s: float
     """Seconds from reset to the end, waits for servers included."""
+    level_hash: str = ""
+    """Equal for levels that are equal up to symmetry; empty when unknown."""
     steps: Sequence[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     """The steps of the transcript, each with its `finish_reason`, and with `reasoning` and `model`
     (that has answered) where the server returns them; empty when read for a report."""
+
+    @property
+    def content(self) -> str:
+        """What identifies the level, up to symmetry if that is known."""
+        return self.level_hash or self.initial_state_hash
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -159,6 +166,7 @@ async def play_episode(
     recorder.reset(seed=spec.level_seed, options=options)
     raw, transcript = recorder.env, recorder.transcript
     assert transcript is not None
+    level_hash = raw.level_hash()
     roles = {role: RoleResult() for role in policies}
     chats: dict[str, list[Mapping[str, str]]] = {}
     written: list[Completion] = []
@@ -186,6 +194,7 @@ async def play_episode(
     return EpisodeResult(
         **spec._asdict(),
         initial_state_hash=transcript.state_hash,
+        level_hash=level_hash,
         success=bool(raw.infos[agent]["success"]),
         terminated=raw.terminations[agent],
         truncated=raw.truncations[agent],

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from pettingllms.evaluation.comparison import Comparison
+from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.report import ArmReport, Report
 from pettingllms.evaluation.statistics import Interval
 from pettingllms.policies import Usage
@@ -17,6 +18,8 @@ def report_markdown(report: Report) -> str:
     arguments = ", ".join(f"{key}={value!r}" for key, value in plan.env_kwargs.items())
     lines = [f"# Evaluation of {plan.env_id}", "", f"Arguments: {arguments or 'none'}. "]
     lines[-1] += f"Seed {plan.seed}, {plan.num_levels} levels, {plan.num_samples} plays each."
+    if plan.num_wanted is not None:
+        lines[-1] += f" {pool_note(plan)}"
     if not report.is_complete:
         lines += ["", "**Incomplete:** figures are of the finished episodes only."]
     for name, arm in report.arms.items():
@@ -61,6 +64,14 @@ def comparison_note(comparison: Comparison) -> str:
             f"{comparison.num_only_second} that only the second played."
         )
     return note
+
+
+def pool_note(plan: EvaluationPlan) -> str:
+    """Return in one sentence that an environment has fewer levels than were asked for."""
+    return (
+        f"No more than these {plan.num_levels} of the {plan.num_wanted} levels asked for differ up "
+        "to symmetry; each is drawn once."
+    )
 
 
 def arm_rows(arm: ArmReport) -> list[tuple[str, str]]:

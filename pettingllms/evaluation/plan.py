@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
-from pettingllms.evaluation.levels import EpisodeSpec, episode_spec
+from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, episode_spec
 from pettingllms.policies import Sampling
 from pettingllms.registry import make, spec
 
@@ -43,6 +43,10 @@ class EvaluationPlan:
     """Decides levels and chance."""
     num_levels: int = 100
     """Levels, at least 1."""
+    level_numbers: Sequence[int] | None = None
+    """The number of each level, increasing; None: 0, 1, 2, ... See `with_distinct_levels`."""
+    num_wanted: int | None = None
+    """Levels that were asked for, if the environment has fewer; None: it has enough."""
     num_samples: int = 1
     """Plays of every level, at least 1; pass@k is known up to this k."""
     prices: Mapping[str, tuple[float, float]] = field(
@@ -60,6 +64,10 @@ class EvaluationPlan:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidArgument(name, value, "a whole number of at least 1")
+        numbers = self.level_numbers
+        if numbers is not None and len(set(numbers)) != self.num_levels:
+            allowed = f"num_levels={self.num_levels} different numbers"
+            raise InvalidArgument("level_numbers", numbers, allowed)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise InvalidArgument("seed", self.seed, "a whole number")
         if not self.arms:
@@ -76,7 +84,7 @@ class EvaluationPlan:
 
     def episodes(self) -> Iterator[EpisodeSpec]:
         """Yield all episodes: level by level, so that an interrupted run has whole levels."""
-        for level in range(self.num_levels):
+        for level in self.level_numbers or range(self.num_levels):
             for sample in range(self.num_samples):
                 for arm in self.arms:
                     yield episode_spec(self.seed, arm, level, sample)
@@ -96,6 +104,21 @@ class EvaluationPlan:
         check_roles(roles, self.sampling, missing_is_error=False)
         env.reset(seed=episode_spec(self.seed, MAIN, 0, 0).level_seed, options=self.options)
         return env
+
+    def with_distinct_levels(self, env: TextEnv[Any]) -> EvaluationPlan:
+        """Return the plan with as many levels that differ up to symmetry, each drawn once.
+
+        If the environment has fewer, the plan has those, and `num_wanted` says how many were asked
+        for.
+
+        Args:
+            env: What `make_env` returned.
+        """
+        numbers = distinct_levels(env, self.seed, self.num_levels, self.options)
+        if numbers == tuple(range(self.num_levels)):
+            return self
+        wanted = self.num_levels if len(numbers) < self.num_levels else None
+        return replace(self, num_levels=len(numbers), level_numbers=numbers, num_wanted=wanted)
 
     def with_policies(self, names: Mapping[str, str]) -> EvaluationPlan:
         """Return the plan with other addresses of servers.
@@ -144,6 +167,8 @@ class EvaluationPlan:
             role: Sampling(**cast(Any, {**values, "stop": tuple(values.get("stop", ()))}))
             for role, values in data.get("sampling", {}).items()
         }
+        if given.get("level_numbers") is not None:
+            given["level_numbers"] = tuple(given["level_numbers"])
         given["prices"] = {n: (float(a), float(b)) for n, (a, b) in data.get("prices", {}).items()}
         return cls(**given)
 

@@ -18,8 +18,8 @@ from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.statistics import Interval, clustered_share, mean_interval, pass_at_k
 from pettingllms.policies import Usage
 
-Levels = Mapping[int, Sequence[EpisodeResult]]
-"""Level -> its plays."""
+Levels = Mapping[str, Sequence[EpisodeResult]]
+"""Content of a level -> its plays, of all numbers that drew it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,10 +76,10 @@ class ArmReport:
     num_levels: int
     """Levels with a finished episode."""
     num_distinct_levels: int
-    """Different ones among them."""
+    """Those that differ up to symmetry; every interval counts these as the independent draws."""
     num_success: int
     success: Interval
-    """Share of solved episodes; plays of one level count as dependent."""
+    """Share of solved episodes; plays of equal levels count as dependent."""
     pass_at_k: Mapping[int, Interval]
     """k -> unbiased pass@k, for k = 1, 2, 4, ... up to the plays of every level."""
     num_truncated: int
@@ -175,15 +175,15 @@ def summarise_arm(
     if not results:
         raise InvalidArgument("results", results, "at least one finished episode")
     ordered = sorted(results, key=lambda result: (result.level, result.sample))
-    levels = by_level(ordered)
-    hashes = [plays[0].initial_state_hash for plays in levels.values()]
+    levels = by_content(ordered)
+    hashes = {result.level: result.initial_state_hash for result in ordered}
     solved = [sum(play.success for play in plays) for plays in levels.values()]
     played = [len(plays) for plays in levels.values()]
     return ArmReport(
         num_episodes=len(ordered),
         num_expected=len(ordered) if num_expected is None else num_expected,
-        num_levels=len(levels),
-        num_distinct_levels=len(set(hashes)),
+        num_levels=len(hashes),
+        num_distinct_levels=len(levels),
         num_success=sum(solved),
         success=clustered_share(solved, played),
         pass_at_k=_pass_at_k(solved, played),
@@ -198,7 +198,7 @@ def summarise_arm(
             )
             for role in ordered[0].roles
         },
-        manifest=manifest_of(hashes),
+        manifest=manifest_of(hashes.values()),
     )
 
 
@@ -211,11 +211,11 @@ def _return(agent: str, play: EpisodeResult) -> float:
     return play.returns[agent]
 
 
-def by_level(results: Iterable[EpisodeResult]) -> dict[int, list[EpisodeResult]]:
-    """Return level -> its plays."""
-    levels: defaultdict[int, list[EpisodeResult]] = defaultdict(list)
+def by_content(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
+    """Return content of a level -> its plays."""
+    levels: defaultdict[str, list[EpisodeResult]] = defaultdict(list)
     for result in results:
-        levels[result.level].append(result)
+        levels[result.content].append(result)
     return dict(levels)
 
 

@@ -115,3 +115,23 @@ def test_ids_stand_in_the_registries_of_others(guess_id):
     size = len(gymnasium.registry)
     announce(env_id for env_id in pettingllms.registered_ids() if env_id != guess_id)
     assert len(gymnasium.registry) == size
+
+
+def test_presets_name_arguments_and_others_win():
+    hard = pettingllms.make("sokoban_v0", preset="hard", checks=False)
+    again = pettingllms.make("sokoban_v0", checks=False, **hard.spec.kwargs)
+    assert "preset" not in hard.spec.kwargs
+    hard.reset(seed=1)
+    again.reset(seed=1)
+    assert hard.state_hash() == again.state_hash()
+    assert hard.state().level.boxes.bit_count() == 3
+    fewer = pettingllms.make("sokoban_v0", preset="hard", boxes=2, checks=False)
+    fewer.reset(seed=1)
+    assert fewer.state().level.boxes.bit_count() == 2
+    with pytest.raises(InvalidArgument, match=r"preset of sokoban_v0: .*hrad.*did you mean .hard"):
+        pettingllms.make("sokoban_v0", preset="hrad")
+
+
+def test_presets_of_a_game_without_any(guess_id):
+    with pytest.raises(InvalidArgument, match="none: it has no presets"):
+        pettingllms.make(guess_id, preset="hard")

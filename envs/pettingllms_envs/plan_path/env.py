@@ -24,7 +24,7 @@ from pettingllms_envs.plan_path.prompts import (
     templates,
     with_limits,
 )
-from pettingllms_envs.plan_path.rules import Level, PlanPathState, maze_of
+from pettingllms_envs.plan_path.rules import Level, PlanPathState, canonical_form, maze_of
 from pettingllms_envs.plan_path.text import level_text, parse_level, parse_levels
 from pettingllms_envs.plan_path.tools import TOOLS
 from pettingllms_envs.plan_path.turns import Terms, call, move, propose
@@ -166,6 +166,12 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         "render_modes": ["ansi", "human", "rgb_array"],
     }
     reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"size": 6, "max_moves": 8},
+        "medium": {"size": 10, "obstacle_ratio": 0.3, "min_moves": 8},
+        "hard": {"size": 16, "obstacle_ratio": 0.35, "min_moves": 20, "moves_per_turn": 20},
+        "expert": {"size": 32, "obstacle_ratio": 0.38, "min_moves": 60, "moves_per_turn": 60},
+    }
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         **templates("proposer-planner", "python", "board"),
         **templates("tool-planner", "python", "board"),
@@ -282,6 +288,9 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         if role == "proposer":
             return propose(state, action, self._terms)
         return move(state, action, self._terms)
+
+    def _level_json(self, state: PlanPathState) -> str:
+        return canonical_form(state.level).decode()
 
     def _ansi(self, state: PlanPathState) -> str:
         return level_text(state.level, state.position)

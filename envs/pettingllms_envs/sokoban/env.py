@@ -16,7 +16,13 @@ from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program
 from pettingllms_envs.reward import costs
-from pettingllms_envs.sokoban.generator import MAX_SIZE, MIN_SIZE, generate, request_of
+from pettingllms_envs.sokoban.generator import (
+    MAX_SIZE,
+    MIN_SIZE,
+    canonical_form,
+    generate,
+    request_of,
+)
 from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import FIELDS, Moment, templates
@@ -122,7 +128,7 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `cols`: number of columns, if it is not `size`.
     - `boxes`: number of boxes, 1 to 6.
     - `wall_ratio`: probability of a wall within the outer walls, 0 to 0.6.
-    - `min_moves`: least length of the certified solution; None: 4 + 2 per box.
+    - `min_moves`: least length of the certified solution; None: 4 + 2 per box, less below 6x6.
     - `max_moves`: greatest length of it; None: grows with size and boxes. Both are limited to
       `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
@@ -177,6 +183,12 @@ class SokobanEnv(TextEnv[SokobanState]):
         "never-push",
         "there-and-back",
     )
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"size": 6, "boxes": 1, "max_moves": 10},
+        "medium": {"size": 7, "boxes": 2, "min_moves": 10},
+        "hard": {"size": 7, "boxes": 3, "min_moves": 14},
+        "expert": {"size": 8, "boxes": 3, "min_moves": 20, "max_moves": 60},
+    }
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         **templates("proposer-planner", "python", 4, 20),
         **templates("tool-planner", "python", 4, 20),
@@ -273,6 +285,9 @@ class SokobanEnv(TextEnv[SokobanState]):
         if agent == "proposer_0":
             return propose(state, action, self._terms)
         return use_tool(state, action, self.tool, self._terms)
+
+    def _level_json(self, state: SokobanState) -> str:
+        return canonical_form(state.level).decode()
 
     def _ansi(self, state: SokobanState) -> str:
         return scenes_of(state.level).text(state.player, state.boxes)

@@ -167,6 +167,12 @@ class SudokuEnv(TextEnv[SudokuState]):
         "render_modes": ["ansi", "human", "rgb_array"],
     }
     reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"size": 4},
+        "medium": {"size": 6, "clues": 14},
+        "hard": {"size": 9, "clues": 36},
+        "expert": {"size": 9, "clues": 32, "singles_only": False},
+    }
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         **templates("proposer-planner", "python", 4, 4),
         **templates("tool-planner", "python", 4, 4),
@@ -271,6 +277,9 @@ class SudokuEnv(TextEnv[SudokuState]):
             return report(state, call, run.report, None, malformed)
         local = cost(try_answer(state.puzzle, state.grid, answer), self._costs)
         return report(state, call, run.report, answer, local)
+
+    def _level_json(self, state: SudokuState) -> str:
+        return canonical(state.puzzle.size, state.puzzle.clues).hex()
 
     def _ansi(self, state: SudokuState) -> str:
         return state.grid.text

@@ -8,6 +8,7 @@ import pytest
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.splits import SPLITS, split_of
 from pettingllms_envs.grid import cells_of, flood
+from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.generator import Request, canonical_form, default_lengths, generate
 from pettingllms_envs.sokoban.guide import guide_of
 from pettingllms_envs.sokoban.rules import run
@@ -156,3 +157,14 @@ def test_equal_seeds_give_equal_levels():
         first, second = (generate(random.Random(5), request(size, boxes)) for _ in range(2))
         assert first == second
         assert first != generate(random.Random(6), request(size, boxes))
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_the_smallest_boards_have_levels_in_every_split(split):
+    env = SokobanEnv(size=5, team="single", split=split)
+    hashes = set()
+    for seed in range(60):
+        env.reset(seed=seed)
+        hashes.add(env.level_hash())
+        assert env.state().level.num_moves >= 2
+    assert len(hashes) >= 5

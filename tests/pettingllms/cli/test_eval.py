@@ -54,6 +54,13 @@ def test_eval_compare_and_replay_of_reference_policies(cli, call, tmp_path):
     assert call("replay", "good", "--level", 99).returncode == 2
 
 
+def test_a_small_pool_is_played_once_and_reported(cli):
+    done = cli("eval", "sudoku_v0", "-e", "team=single", "-p", "oracle", "-n", 60, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert "No more than these 43 of the 60 levels asked for differ" in done.stderr
+    assert "43 of 43 (43 levels, 43 different)" in done.stdout
+
+
 def test_swap_plays_both_ways_and_compares(call):
     done = call(
         "eval", ENV, "-p", "tool=random", "-p", "planner=oracle", "--swap", "-n", 20, "-k", 2

@@ -63,6 +63,44 @@ def test_levels_depend_on_the_seed_only():
     assert levels[0] == level_seed(0, 0) != level_seed(1, 0)
 
 
+def few_levels(**changes):
+    arms = {"main": {"planner": "oracle"}}
+    kwargs = {"team": "single", "split": "test"}
+    return EvaluationPlan(env_id="sudoku_v0", arms=arms, env_kwargs=kwargs, **changes)
+
+
+def test_each_level_of_a_small_pool_is_drawn_once():
+    wanted = few_levels(num_levels=100, num_samples=2)
+    env = wanted.make_env()
+    given = wanted.with_distinct_levels(env)
+    assert (given.num_levels, given.num_wanted) == (43, 100)
+    assert len(list(given.episodes())) == given.num_episodes == 86
+    contents = set()
+    for spec in given.episodes():
+        env.reset(seed=spec.level_seed)
+        assert spec.level_seed == level_seed(0, spec.level)
+        contents.add(env.level_hash())
+    assert len(contents) == 43
+    assert EvaluationPlan.from_json(json.loads(json.dumps(given.to_json()))) == given
+    few = few_levels(num_levels=10).with_distinct_levels(env)
+    assert few.level_numbers == given.level_numbers[:10]
+    assert few.num_wanted is None
+
+
+def test_a_large_pool_is_drawn_as_it_comes():
+    given = EvaluationPlan(
+        env_id="plan_path_v0", arms={"main": {"planner": "p"}}, env_kwargs={"team": "single"}
+    )
+    assert given.with_distinct_levels(given.make_env()) is given
+
+
+def test_numbers_of_levels_fit_their_number():
+    with pytest.raises(InvalidArgument, match="level_numbers"):
+        plan(num_levels=3, level_numbers=(0, 1))
+    with pytest.raises(InvalidArgument, match="level_numbers"):
+        plan(num_levels=2, level_numbers=(1, 1))
+
+
 def test_derived_seeds_are_fixed_for_all_time():
     """The trainer's held-out levels are the same; old runs stay comparable."""
     assert derive_seed(0, "held-out level", 0) == 709944392641963

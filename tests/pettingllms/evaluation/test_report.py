@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from pettingllms.evaluation import (
     EvaluationPlan,
     compare,
     manifest_of,
+    mean_interval,
     pass_at_k,
     summarise,
     summarise_arm,
@@ -63,6 +65,23 @@ def test_equal_levels_are_counted(result):
     assert (arm.num_levels, arm.num_distinct_levels) == (3, 2)
 
 
+def test_intervals_count_levels_that_differ(result):
+    """Ten draws of one level say no more about other levels than one play each of it does."""
+    same = [replace(result(level, level < 5), level_hash="equal") for level in range(10)]
+    other = [result(10, True), result(11, False)]
+    arm = summarise_arm(same + other)
+    assert (arm.num_levels, arm.num_distinct_levels) == (12, 3)
+    assert arm.returns["planner_0"] == mean_interval([0.5, 1.0, 0.0])
+    all_differ = summarise_arm([result(level, level % 2 == 0) for level in range(12)])
+    assert arm.success.value == all_differ.success.value == 0.5
+    solved = [replace(result(level, True), level_hash="equal") for level in range(10)]
+    assert (
+        summarise_arm(solved).success.low
+        < 0.3
+        < summarise_arm([result(level, True) for level in range(10)]).success.low
+    )
+
+
 def test_roles_with_tokens_and_cost(result):
     role = {"parse_errors": 1, "cut": 1, "prompt_tokens": 1000, "completion_tokens": 200}
     arm = summarise_arm(
@@ -102,6 +121,14 @@ def test_markdown_tables_are_whole(result):
     tables = [line for line in lines if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in tables}) == 2, "two kinds of tables"
     assert any("a\\|b" in line for line in tables)
+
+
+def test_a_pool_that_is_smaller_than_asked_for_is_reported(result):
+    given = EvaluationPlan(
+        env_id="x_v0", arms={"main": {"planner": "p"}}, num_levels=2, num_wanted=9
+    )
+    text = report_markdown(summarise(given, [result(0, True), result(1, False)]))
+    assert "No more than these 2 of the 9 levels asked for differ up to symmetry" in text
 
 
 def test_comparison_is_paired_by_level(result):

@@ -1,0 +1,78 @@
+"""How large and how hard are the presets? Different test levels, lengths, reference policies.
+
+    python benchmarks/suites/games_presets.py [--draws 2000] [--levels 200]
+
+Levels differ if they differ up to symmetry. Lengths are those of the certified shortest solutions,
+where a game has them; policies play alone (`team="single"`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+from measuring import RESULTS, frame, timed, write
+
+import pettingllms
+from pettingllms.testing import play
+from pettingllms.testing.play import reference_player
+
+GAMES = ("plan_path_v0", "sokoban_v0", "sudoku_v0")
+LENGTHS = {"plan_path_v0": "shortest", "sokoban_v0": "level_moves"}
+"""Game -> the info key with the length of a shortest solution."""
+
+
+def main() -> None:
+    """Measure all presets and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--levels", type=int, default=200)
+    parser.add_argument("--output", type=Path, default=RESULTS / "games_presets.json")
+    options = parser.parse_args()
+    result = frame("games_presets", [])
+    result |= {"num_draws": options.draws, "num_levels": options.levels, "presets": []}
+    for env_id in GAMES:
+        for preset in pettingllms.spec(env_id).load().presets:
+            row = measured(env_id, preset, options.draws, options.levels)
+            result["presets"].append(row)
+            print(row, flush=True)
+    result["seeds"] = f"0 to {options.draws - 1}"
+    write(result, options.output)
+
+
+def measured(env_id: str, preset: str, num_draws: int, num_levels: int) -> dict[str, Any]:
+    """Return the figures of one preset."""
+    env = pettingllms.make(env_id, checks=False, preset=preset, team="single", split="test")
+    hashes: set[str] = set()
+    seconds = 0.0
+    for seed in range(num_draws):
+        spent, _ = timed(lambda seed=seed: env.reset(seed=seed))
+        seconds += spent.cpu_s
+        hashes.add(env.level_hash())
+    row: dict[str, Any] = {
+        "env_id": env_id,
+        "preset": preset,
+        "arguments": env.spec.load().presets[preset],
+        "num_distinct": len(hashes),
+        "ms_per_level": round(1000 * seconds / num_draws, 2),
+    }
+    lengths: list[int] = []
+    for policy in ("greedy", "random"):
+        num_solved = 0
+        for seed in range(num_levels):
+            env.reset(seed=seed)
+            info = play(env, reference_player(policy, random.Random(seed)))[-1]["info"]
+            num_solved += bool(info["success"])
+            if env_id in LENGTHS and policy == "greedy":
+                lengths.append(info[LENGTHS[env_id]])
+        row[policy] = num_solved / num_levels
+    if lengths:
+        row["length"] = [min(lengths), statistics.median(lengths), max(lengths)]
+    return row
+
+
+if __name__ == "__main__":
+    main()
