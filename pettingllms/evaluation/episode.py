@@ -94,7 +94,7 @@ class EpisodeResult:
     @property
     def content(self) -> str:
         """What identifies the level, up to symmetry if that is known."""
-        return self.level_hash or self.initial_state_hash
+        return self.level_hash or self.initial_state_hash or f"level {self.level}"
 
     @property
     def key(self) -> tuple[str, int, int]:

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
-from pettingllms.evaluation import EpisodeResult, RoleResult, level_seed, summarise_arm
+from pettingllms.evaluation import (
+    EpisodeResult,
+    RoleResult,
+    distinct_levels,
+    level_seed,
+    summarise_arm,
+)
 from pettingllms.policies import Usage
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
@@ -40,7 +46,8 @@ class _Action(NamedTuple):
 class HeldOutSet:
     """Levels that are never trained on, played alike at every evaluation.
 
-    They are those of ``pettingllms eval`` with the same seed.
+    They are those of ``pettingllms eval`` with the same seed: each level is played once, so there
+    are fewer than ``evaluation.num_episodes`` if the environment has no more that differ.
 
     Args:
         env: Environment of the held-out split; it is not changed.
@@ -64,7 +71,7 @@ class HeldOutSet:
         seed = config.evaluation.seed
         self._specs = [
             RolloutSpec(index, level_seed(seed, index), derive_seed(seed, "held-out", index))
-            for index in range(config.evaluation.num_episodes)
+            for index in distinct_levels(env, seed, config.evaluation.num_episodes, {})
         ]
 
     def play(self, pool: PolicyPool) -> dict[str, Figures]:
