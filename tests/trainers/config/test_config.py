@@ -349,16 +349,18 @@ def test_a_version_with_more_keys_goes_on_with_the_same_hash(run_file):
     assert config_hash(newer.model_copy(update={"new_key": 4})) != config_hash(config)
 
 
-def test_the_run_files_of_the_readme_are_valid(repository):
-    """The first one is whole, the others are additions to it, or to it with another team."""
-    text = (repository / "trainers" / "README.md").read_text(encoding="utf-8")
-    whole, *additions = (
-        tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    )
-    validate([Layer("README.md", whole)])
+def _blocks(page):
+    text = page.read_text(encoding="utf-8")
+    return [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)]
+
+
+def test_the_run_files_of_the_documents_are_valid(repository):
+    """Those about hardware are additions to the first one of train.md."""
+    whole, *_ = _blocks(repository / "docs" / "train.md")
+    additions = _blocks(repository / "docs" / "train-hardware.md")
     for addition in additions:
         replaced = {"policies", "roles"} if "roles" in addition else set()
         base = {key: value for key, value in whole.items() if key not in replaced}
-        validate([Layer("README.md", base), Layer("addition", addition)])
+        validate([Layer("train.md", base), Layer("addition", addition)])
     kinds = [table["engine"]["kind"] for table in additions if "engine" in table]
     assert kinds == ["vllm", "vllm_server"]
