@@ -33,7 +33,7 @@ def train(config: Config, *, is_resumed: bool) -> int:
 
     Args:
         config: The run's configuration.
-        is_resumed: Whether the run goes on with what is in its output directory.
+        is_resumed: Whether the run continues what is in its output directory.
 
     Returns:
         Exit code.
@@ -83,7 +83,7 @@ def _train(
             report, has_begun = None, False
     if report is None:
         assert stop.signal is not None
-        how = "go on" if has_begun else "nothing is saved yet; start again"
+        how = "continue" if has_begun else "nothing is saved yet; start again"
         console.print(f"stopped; {how} with --resume ({files.directory})", soft_wrap=True)
         return 128 + stop.signal
     if pool.ranks.is_main:

@@ -60,7 +60,7 @@ class RolloutError(TrainerError, RuntimeError):
 
 
 class EnvironmentFailure(TrainerError, RuntimeError):
-    """An environment crashed or was lost: its rollout cannot go on, others can."""
+    """An environment crashed or was lost: its rollout cannot continue, others can."""
 
 
 class WorkerLost(TrainerError, RuntimeError):

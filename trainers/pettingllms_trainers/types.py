@@ -76,7 +76,7 @@ class RequestLimits:
     """What a request is checked against: what the model and the machine can hold."""
 
     max_batch_tokens: int
-    """Tokens of prompts and completions, at their greatest lengths, that are held at once."""
+    """Tokens of prompts and completions, at their maximum lengths, that are held at once."""
     context_length: int | None
     """Longest prompt and completion together; None for no limit."""
     vocab_size: int
@@ -149,7 +149,7 @@ class Decision:
     temperature: float = 1.0
     """Sampling temperature of the candidates."""
     chosen: int | None = None
-    """Index of the candidate the episode went on with; None when it went no further."""
+    """Index of the candidate that was followed; None when the episode ended there."""
 
 
 class RolloutStatus(StrEnum):

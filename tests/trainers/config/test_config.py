@@ -144,7 +144,7 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
         (
             "[engine]\nkind = 'vllm_server'\n",
             "endpoints = ['http://a:1', 'http://a:1/']",
-            r"an address stands there twice",
+            r"an address is listed twice",
         ),
         ("[engine.vllm]\ngpu_memory_utilisation = 1\n", "", r"did you mean 'engine.vllm.gpu_mem"),
         ("[engine.vllm]\ngpu_memory_utilization = 1.1\n", "", r"less than or equal to 1"),

@@ -51,7 +51,7 @@ class Targets:
 class PackedTokens:
     """All prompts one after the other, then all completions; no padding.
 
-    A completion sees its prompt and itself; its positions go on from the end of its prompt. The
+    A completion sees its prompt and itself; its positions continue from the end of its prompt. The
     last token of a completion predicts nothing that was sampled, so it is no input.
     """
 
@@ -150,7 +150,7 @@ def _targets(groups: Sequence[WeightedGroup]) -> Targets:
         for weighted in groups
         for completion, weight in zip(weighted.group.completions, weighted.weights, strict=True)
     ]
-    repeats = torch.tensor([len(completion.token_ids) for completion, _, _ in pairs])
+    repeats = torch.tensor([len(completion.token_ids) for completion, _, _ in pairs])  # sums to M
 
     def spread(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32).repeat_interleave(repeats)
@@ -210,13 +210,13 @@ def _padded_rows(groups: Sequence[TrainingGroup]) -> PaddedRows:
         for completion in group.completions
     ]
     length = max(len(prompt) + len(completion) - 1 for prompt, completion in rows)
-    token_ids = torch.zeros(len(rows), length, dtype=torch.long)
+    token_ids = torch.zeros(len(rows), length, dtype=torch.long)  # [R, L]
     mask = torch.zeros(len(rows), length, dtype=torch.long)
     columns: list[int] = []
     for index, (prompt, completion) in enumerate(rows):
         row = torch.tensor(prompt + completion[:-1])
         token_ids[index, : len(row)], mask[index, : len(row)] = row, 1
-        columns += range(len(prompt) - 1, len(row))
+        columns += range(len(prompt) - 1, len(row))  # the token before each target
     counts = torch.tensor([len(completion) for _, completion in rows])
     return PaddedRows(
         token_ids=token_ids,

@@ -55,10 +55,11 @@ class _TokenStatistics(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None]:
-        logprobs, targets, entropy = ctx.saved_tensors
+        # With p = softmax(x): d log p[t] / dx = onehot(t) - p, and dH / dx = -p * (log p + H).
+        logprobs, targets, entropy = ctx.saved_tensors  # [M, V], [M], [M]
         of_target, of_entropy = gradients
         factor = torch.zeros_like(entropy) if of_target is None else -of_target
-        result = logprobs.exp()
+        result = logprobs.exp()  # [M, V], changed in place: a second one would not fit beside it
         if of_entropy is None:
             result.mul_(factor[:, None])
         else:
@@ -224,10 +225,13 @@ def policy_loss(
         training". Changed: the log-ratio is cut at +-20 so that no product is infinite.
     """
     old = targets.logprobs if targets.old_logprobs is None else targets.old_logprobs
+    # All [M]. Weights add up to the share of this micro-batch, so losses of micro-batches add up.
     ratio = (statistics.logprobs - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
     clipped_ratio = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     surrogate = torch.minimum(ratio * targets.advantages, clipped_ratio * targets.advantages)
     if config.importance_cap and targets.old_logprobs is not None:
+        # Tokens were drawn by the engine, and the ratio above is to the trainer's own probabilities:
+        # this factor accounts for the rest, without gradient.
         engine = (old - targets.logprobs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
         surrogate = surrogate * engine.exp().clamp(max=config.importance_cap)
     loss = policy_part = -(surrogate * targets.weights).sum()

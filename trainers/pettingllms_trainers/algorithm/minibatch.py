@@ -46,6 +46,7 @@ class WeightedGroup:
     def num_tokens(self, is_packed: bool) -> int:
         """Return the number of input tokens."""
         num_prompts = 1 if is_packed else len(self.group.completions)
+        # The last token of a completion predicts nothing that was sampled: it is no input.
         own = sum(len(completion.token_ids) - 1 for completion in self.group.completions)
         return num_prompts * len(self.group.prompt_ids) + own
 
@@ -95,6 +96,7 @@ def weighted_groups(
             GRPO, arXiv 2503.20783, section 3.2), here completions times `max_completion_tokens`.
         max_completion_tokens: Length limit at sampling time.
     """
+    # Divisors are those of the whole mini-batch: parts of it, on this rank or another, then add up.
     lengths = [len(completion.token_ids) for group in groups for completion in group.completions]
     total, count = sum(lengths), len(lengths)
 
@@ -143,6 +145,7 @@ def shares(groups: Sequence[WeightedGroup], num_shares: int, is_packed: bool) ->
     sizes = [group.num_tokens(is_packed) for group in groups]
     found: list[list[int]] = [[] for _ in range(num_shares)]
     loads = [0] * num_shares
+    # Longest first to the lightest share: within 4/3 of the best balance, and equal on all ranks.
     for index in sorted(range(len(groups)), key=lambda index: -sizes[index]):
         lightest = loads.index(min(loads))
         found[lightest].append(index)

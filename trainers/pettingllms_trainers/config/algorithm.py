@@ -52,7 +52,7 @@ class RolloutConfig(Section):
     num_candidates: int = Field(default=4, ge=2)
     """K: candidates per decision, or episodes per level in parallel mode."""
     branch_choice: BranchChoice = "greedy"
-    """Candidate an episode goes on with: the best (the paper), any, or by softmax of rewards."""
+    """Candidate an episode continues with: the best (the paper), any, or by softmax of rewards."""
     branch_temperature: float = Field(default=1.0, gt=0)
     """Divides the rewards in softmax branch_choice."""
     temperature: float = Field(default=1.0, gt=0)

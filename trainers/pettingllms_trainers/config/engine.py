@@ -17,7 +17,7 @@ def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
             raise ValueError(f"{url!r} is no address of a server; such as http://127.0.0.1:8000")
     cleaned = tuple(url.rstrip("/") for url in urls)
     if len(set(cleaned)) < len(cleaned):
-        raise ValueError("an address stands there twice; every replica is named once")
+        raise ValueError("an address is listed twice; name every replica once")
     return cleaned
 
 
@@ -50,7 +50,7 @@ class VLLMServerConfig(Section):
     """Requests to vLLM servers: engine.kind = "vllm_server"; see policies.NAME.endpoints."""
 
     timeout_s: float = Field(default=600.0, gt=0)
-    """A server that does not answer a request within this time is taken out."""
+    """A server that does not answer a request within this time is left out."""
     num_attempts: int = Field(default=3, ge=1)
     """How often a request is sent before its rollout fails, when servers answer with errors."""
     max_concurrent_requests: int = Field(default=256, ge=1)

@@ -18,7 +18,7 @@ __all__ = ["annotation_of", "flag_table", "help_text"]
 
 
 def flag_table(flags: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what flags set, as the table of a run file; whether it is allowed is told later.
+    """Return what flags set, as the table of a run file; whether it is allowed is checked later.
 
     Args:
         flags: Such as ``["--optimizer.learning-rate", "3e-4", "--logging.no-tensorboard"]``. A list

@@ -34,7 +34,7 @@ def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Conf
     """Return the configuration of one or more run files with flags over them.
 
     Args:
-        paths: TOML files; of keys that stand in several, those of later files count.
+        paths: TOML files; the last file that has a key counts.
         flags: Command-line flags such as `["--optimizer.learning-rate", "3e-4"]`. `--help`
             prints the help with the values of the files and exits.
 
@@ -69,8 +69,8 @@ def validate(layers: Sequence[Layer]) -> Config:
             problem = _problem(detail, location)
             if problem not in found:
                 found.append(problem)
-        told = [f"{source}: {'; '.join(found)}" for source, found in problems.items()]
-        raise ConfigError("; ".join(told)) from None
+        messages = [f"{source}: {'; '.join(found)}" for source, found in problems.items()]
+        raise ConfigError("; ".join(messages)) from None
 
 
 def dump_config(config: Config) -> str:

@@ -1,6 +1,6 @@
 """Several run files as one: merged from left to right, each key's origin kept for messages.
 
-Two keys stand for others and are gone afterwards: the table ``[every_policy]`` has keys of all
+Two keys are shorthands and are gone afterwards: the table ``[every_policy]`` has keys of all
 policies, and ``every_role = "NAME"`` lets one policy play all roles of the files before it.
 """
 
@@ -52,8 +52,8 @@ def read_layer(path: Path) -> Layer:
 def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
     """Return one table: tables are merged key by key, of other values the last one counts.
 
-    A policy has the keys of ``[every_policy]`` where it has none of its own, whichever file they
-    stand in; a policy that only ``[roles]`` names consists of them. A fixed policy takes none.
+    A policy has the keys of ``[every_policy]`` where it has none of its own, in whichever file they
+    are; a policy that only ``[roles]`` names consists of them. A fixed policy takes none.
 
     Raises:
         ConfigError: `every_policy` is no table, or `every_role` no name.

@@ -18,7 +18,7 @@ RENAMED: Mapping[str, str] = {
     "evaluation.references": "scripted",
     "policies.NAME.player": "fixed",
 }
-"""Old key to the new last part of it; ``NAME`` stands for the name of any policy."""
+"""Old key to the new last part of it; ``NAME`` is the name of any policy."""
 
 _FIRST_NAMES = {
     f"{old.rpartition('.')[0]}.{new}": old.rpartition(".")[2] for old, new in RENAMED.items()

@@ -143,8 +143,8 @@ class Config(Section):
         for name, policy in self.models.items():
             if policy.has_adapter and self.deepspeed.stage:
                 raise ValueError(
-                    f"policies.{name} trains a LoRA adapter, of which there is little to share "
-                    "out; leave deepspeed.stage out"
+                    f"policies.{name} trains a LoRA adapter, of which there is little to "
+                    "shard; leave deepspeed.stage out"
                 )
             if not policy.lora.rank:
                 continue
@@ -235,7 +235,7 @@ def config_hash(config: Config) -> str:
     """Return 16 hexadecimal digits of all that decides a run's results.
 
     Keys with their default values are left out, so that a version with more keys than the one that
-    wrote a checkpoint can go on from it.
+    wrote a checkpoint can resume from it.
     """
     given = flat_table(config.model_dump(mode="json", exclude_defaults=True))
     data = {first_name(key): value for key, value in given.items() if decides_results(key)}

@@ -56,9 +56,9 @@ class EvaluationConfig(Section):
     every: int = Field(default=0, ge=0)
     """Train steps between evaluations; 0: before and after training only."""
     temperature: float = Field(default=1.0, gt=0)
-    """Temperature of the sampled arm; the other arm is greedy."""
+    """Temperature of sampled play; greedy play has none."""
     scripted: tuple[str, ...] = ()
-    """Scripted policies of the environment whose results stand beside."""
+    """Scripted policies of the environment that play the held-out levels too, for comparison."""
     swap_roles: bool = True
     """Whether the final report plays the roles with each other's policies."""
 

@@ -1,4 +1,4 @@
-"""What a run will need and do, told without loading weights: `pettingllms-train --dry-run`."""
+"""What a run needs and does, estimated without loading weights: `pettingllms-train --dry-run`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pettingllms_trainers.plan.step import (
     lengths_of,
     plan_step,
 )
-from pettingllms_trainers.plan.variants import Variant, plan_variants
 
 __all__ = ["Plan", "make_plan"]
 
@@ -33,12 +32,10 @@ class Plan(NamedTuple):
     """Policy to its longest sequences."""
     step: StepPlan
     memory: MemoryPlan
-    variants: tuple[Variant, ...]
-    """Other ways to train the same policies."""
     num_evaluations: int
     """Held-out evaluations of the run, the one before training included."""
     num_held_out: int
-    """Held-out episodes of one evaluation, over its arms."""
+    """Held-out episodes of one evaluation, greedy and sampled."""
 
     @property
     def fits(self) -> bool:
@@ -68,7 +65,6 @@ def make_plan(
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     prompts = first_prompts(config, env)
     lengths = lengths_of(config, shapes, prompts)
-    given = {"num_ranks": _num_ranks(config, devices), "gpu_bytes": devices.num_bytes}
     every = config.evaluation.every
     middle = sum(step % every == 0 for step in range(1, config.num_steps)) if every else 0
     return Plan(
@@ -77,8 +73,13 @@ def make_plan(
         prompts=prompts,
         lengths=lengths,
         step=plan_step(config, env, lengths),
-        memory=plan_memory(config, shapes, lengths, **given),
-        variants=plan_variants(config, lengths, **given),
+        memory=plan_memory(
+            config,
+            shapes,
+            lengths,
+            num_ranks=_num_ranks(config, devices),
+            gpu_bytes=devices.num_bytes,
+        ),
         num_evaluations=1 + middle + (config.num_steps > 0),
         num_held_out=2 * config.evaluation.num_episodes,
     )

@@ -90,7 +90,7 @@ class MemoryPlan(NamedTuple):
 
     @property
     def peak(self) -> int:
-        """The greater one of both."""
+        """The maximum of both."""
         return max(self.generating, self.updating)
 
 
@@ -229,7 +229,7 @@ def _sharded_memory(
     """Return what training all weights takes; ZeRO has a float32 copy of its share of them.
 
     Args:
-        deepspeed: What is shared out, and what is kept on the host.
+        deepspeed: What is sharded, and what is kept on the host.
         trained: Number of weights.
         size: Bytes of a weight as layers compute with it.
         activations: Of a micro-batch.

@@ -30,7 +30,7 @@ def show_plan(
 
     Args:
         config: The run's configuration.
-        is_resumed: Whether the run would go on with what is in its output directory.
+        is_resumed: Whether the run would continue what is in its output directory.
         num_gpus: GPUs to plan for; None for what the run would use here.
         gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.
 

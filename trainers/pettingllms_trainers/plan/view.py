@@ -11,6 +11,7 @@ from rich.text import Text
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import TINY
 from pettingllms_trainers.plan import Plan
+from pettingllms_trainers.plan.gpus import Devices
 from pettingllms_trainers.plan.memory import USABLE, gib
 
 __all__ = ["plan_view", "warnings_of"]
@@ -24,7 +25,6 @@ def plan_view(config: Config, plan: Plan) -> RenderableType:
         Text(f"this machine: {devices.found}; planned for: {devices.wanted}"),
         _policies(config, plan),
         _memory(config, plan),
-        _variants(plan),
         _step(config, plan),
     ]
     problems = list(warnings_of(config, plan))
@@ -39,11 +39,10 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
     devices, memory = plan.devices, plan.memory
     if not plan.fits:
         where = "GPU" if devices.num_gpus else "the machine"
-        fitting = [f"{v.keys} ({gib(v.peak)} GiB)" for v in plan.variants if v.fits]
-        advice = f"These fit: {'; '.join(fitting)}" if fitting else "Take more or larger GPUs"
         yield (
             f"{gib(memory.peak)} GiB are needed at the peak; of {gib(devices.num_bytes)} GiB of "
-            f"{where} a run can fill {gib(USABLE * devices.num_bytes)}. {advice}"
+            f"{where} a run can fill {gib(USABLE * devices.num_bytes)}. What helps: "
+            f"{', '.join(_advice(config, devices))}, or more or larger GPUs"
         )
     if config.engine.kind == "vllm":
         yield from _engine_warnings(config, plan)
@@ -56,7 +55,7 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
             )
     if config.deepspeed.stage and devices.num_gpus < 2 and config.deepspeed.offload == "none":
         yield (
-            "deepspeed.stage shares out nothing in one process: start one for each GPU with "
+            "deepspeed.stage shards nothing in one process: start one for each GPU with "
             "torchrun --nproc-per-node, set deepspeed.offload, or leave the key out"
         )
     for name, lengths in plan.lengths.items():
@@ -67,6 +66,21 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
                 f"completion of {lengths.completion} there is room for {lengths.prompt}: "
                 f"{_more_room(config, plan, name)}, or lower rollout.max_completion_tokens"
             )
+
+
+def _advice(config: Config, devices: Devices) -> Iterator[str]:
+    """Yield the settings that lower the peak, those that cost least first."""
+    if not config.optimizer.gradient_checkpointing:
+        yield "optimizer.gradient_checkpointing = true"
+    yield f"a lower optimizer.tokens_per_microbatch (now {config.optimizer.tokens_per_microbatch})"
+    if config.engine.kind == "vllm" and devices.num_gpus and not config.engine.vllm.sleep:
+        yield "engine.vllm.sleep = true"
+    if any(not policy.frozen and not policy.has_adapter for policy in config.models.values()):
+        if devices.num_gpus > 1 and config.deepspeed.stage < 3:
+            yield "deepspeed.stage = 3"
+        if config.deepspeed.offload != "all":
+            yield 'deepspeed.stage = 3 with deepspeed.offload = "all"'
+        yield "every_policy.lora.rank = 32"
 
 
 def _more_room(config: Config, plan: Plan, name: str) -> str:
@@ -142,15 +156,6 @@ def _memory(config: Config, plan: Plan) -> Table:
     return table
 
 
-def _variants(plan: Plan) -> Table:
-    table = _table("Other ways", "way", "keys", "peak GiB", "CPU GiB", "fits")
-    for variant in plan.variants:
-        cpu = gib(variant.cpu) if variant.cpu else ""
-        fits = "yes" if variant.fits else "no"
-        table.add_row(variant.name, variant.keys, gib(variant.peak), cpu, fits)
-    return table
-
-
 def _step(config: Config, plan: Plan) -> Table:
     step = plan.step
     table = _table("A train step, at most", "what", "number", "how")
@@ -201,7 +206,7 @@ def _minibatch_text(config: Config) -> str:
 def _table(title: str, *headings: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, heading in enumerate(headings):
-        is_number = heading in {"parameters", "trained", "number", "peak GiB", "CPU GiB"} or (
+        is_number = heading in {"parameters", "trained", "number"} or (
             index and title.startswith("Memory")
         )
         table.add_column(heading, justify="right" if is_number else "left")

@@ -22,7 +22,7 @@ class Batcher:
 
     Args:
         engine: Answers.
-        overlaps: Whether coroutines go on while the engine computes. What shares a call then
+        overlaps: Whether coroutines run while the engine computes. What shares a call then
             depends on timing.
     """
 

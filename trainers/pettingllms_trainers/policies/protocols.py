@@ -55,7 +55,7 @@ class Generate(Protocol):
         """Return the completions of each request, in order.
 
         A request's result depends on the request and the weights only, up to float rounding. A
-        completion that could not be made is left out; an engine that cannot go on raises.
+        completion that could not be made is left out; an engine that cannot continue raises.
         """
         ...
 
@@ -81,7 +81,7 @@ class Update(Protocol):
         ...
 
     def load_state(self, directory: Path) -> None:
-        """Go on exactly where `save_state` was called.
+        """Continue exactly where `save_state` was called.
 
         Raises:
             CheckpointError: The files are damaged or of another model; nothing was changed.

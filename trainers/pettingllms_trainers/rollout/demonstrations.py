@@ -83,7 +83,7 @@ class WarmStart:
         """Fit the policies; return the metrics. Does nothing when no steps are wanted.
 
         Args:
-            note: Is told how it goes on.
+            note: Gets a line about the progress now and then.
 
         Raises:
             StopRequested: A signal asked to stop.
@@ -128,7 +128,7 @@ class WarmStart:
     def _follow(
         self, name: str, steps: Iterator[ImitationStep], note: Callable[[str], None]
     ) -> float:
-        """Tell how a fit goes on; return its loss in the end."""
+        """Report the progress of a fit; return its loss in the end."""
         losses: list[float] = []
         for step in steps:
             self._stop.check()

@@ -73,7 +73,7 @@ class Branch(NamedTuple):
 
 
 class BranchingEpisode:
-    """One environment that is branched at every action and goes on with one branch.
+    """One environment that is branched at every action and continues with one branch.
 
     The prompt is read when the agent is selected, so it shows what team-mates did earlier in the
     turn. The fork in which a text was scored itself becomes the environment, so that nothing is
@@ -103,7 +103,7 @@ class BranchingEpisode:
         return tuple(_branch(fork, agent) for fork in self._forks)
 
     def follow(self, index: int) -> EpisodeState:
-        """Go on with one of the last branches; the others are gone."""
+        """Continue with one of the last branches; the others are dropped."""
         self._env, self._forks = self._forks[index], []
         return self._situation()
 
@@ -170,7 +170,7 @@ class Episodes(Protocol):
         ...
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
-        """Go on with one branch; see `BranchingEpisode.follow`."""
+        """Continue with one branch; see `BranchingEpisode.follow`."""
         ...
 
     async def environment(self, episode: int) -> TextEnv[Any]:

@@ -1,4 +1,4 @@
-"""Failed rollouts are data, not a crash: counted, told once, and too many stop the run."""
+"""Failed rollouts are data, not a crash: counted, logged once, and too many stop the run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FailureLog:
-    """Failures of rollouts: counted per call, each cause told once per run."""
+    """Failures of rollouts: counted per call, each cause logged once per run."""
 
     max_failed_fraction: float = 0.0
     """Share of the trees, or of the candidates, of one call that may fail."""
-    _told: set[str] = field(default_factory=set[str])
+    _logged: set[str] = field(default_factory=set[str])
 
-    def tell(self, cause: str, error: Exception | None = None, kind: str = "") -> None:
+    def log(self, cause: str, error: Exception | None = None, kind: str = "") -> None:
         """Log a cause, unless its kind has been logged before.
 
         Args:
@@ -29,8 +29,8 @@ class FailureLog:
             kind: What it has in common with causes that differ in details; none: the cause itself.
         """
         kind = kind or cause
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._logged:
+            self._logged.add(kind)
             logger.warning("a rollout failed and is left out: %s", cause, exc_info=error)
 
     def check(self, num_failed: int, num_all: int, what: str, cause: str) -> None:

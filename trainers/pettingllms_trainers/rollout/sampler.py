@@ -36,7 +36,7 @@ class Sampler:
         episodes: Where the training environments live.
         pool: Policies of the roles.
         config: The run's configuration.
-        failures: Counts and tells what fails.
+        failures: Counts and logs what fails.
         runner: Runs the rollouts.
         stop: Asked before every round of further levels.
     """

@@ -1,4 +1,4 @@
-"""Which candidate an episode goes on with."""
+"""Which candidate an episode continues with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["choose"]
 def choose(
     rewards: Sequence[float], branch_choice: BranchChoice, temperature: float, rng: random.Random
 ) -> int:
-    """Return the index of the candidate that an episode goes on with.
+    """Return the index of the candidate that an episode continues with.
 
     Args:
         rewards: [K] rewards of the candidates, at least one.

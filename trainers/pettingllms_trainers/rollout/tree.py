@@ -1,4 +1,4 @@
-"""Rollout trees: sample candidates at every agent's turn, score each in a fork, go on with one."""
+"""Rollout trees: sample candidates at every agent's turn, score each in a fork, follow one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RolloutSettings:
     sampling: Mapping[str, SamplingSettings]
     """How completions are drawn, by role."""
     branch_choice: BranchChoice = "greedy"
-    """Which candidate the episode goes on with."""
+    """Which candidate the episode continues with."""
     branch_temperature: float = 1.0
     """Divides the rewards of `softmax`; in units of reward, above 0."""
 
@@ -109,7 +109,7 @@ async def play_episodes(
         pool: Policies of the roles.
         specs: Episodes to play.
         settings: How to sample.
-        failures: Counts and tells what fails.
+        failures: Counts and logs what fails.
 
     Returns:
         One tree per episode, in order; a failed one has its status and cause.
@@ -133,6 +133,7 @@ async def play_episodes(
 async def _all(plays: Iterable[Coroutine[Any, Any, RolloutTree]]) -> list[RolloutTree]:
     """Return the results of all; the first error ends the others."""
     tasks = [asyncio.ensure_future(play) for play in plays]
+    # Not a TaskGroup: it would wrap the error, and callers know errors by their type.
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -191,8 +192,10 @@ class _Rollout:
         )
 
     async def _decide(self, situation: EpisodeState) -> EpisodeState:
-        """Branch at the selected agent and go on with one branch."""
+        """Branch at the selected agent and follow one branch."""
         episode, decision = self._spec.episode, len(self._decisions)
+        # Only the selected agent is asked: the next one must see what this one did. All K candidates
+        # answer one prompt, so that their rewards differ by what was written and nothing else.
         role = role_of(situation.agent)
         policy = self._pool.for_role(role)
         if isinstance(policy, FixedPolicy):
@@ -201,6 +204,8 @@ class _Rollout:
             prompt_ids = policy.encode(situation.messages)
             completions = self._usable(await self._sample(policy, role, prompt_ids))
         branches = await self._episodes.branch(episode, [c.text for c in completions])
+        # Seeds are derived from the episode and the decision, not drawn one after another: a
+        # rollout is the same whatever else is played beside it. "advance" is part of the seed.
         chosen = choose(
             [branch.reward for branch in branches],
             self._settings.branch_choice,
@@ -251,13 +256,13 @@ class _Rollout:
         if len(usable) != num_wanted:
             self.num_dropped += num_wanted - len(usable)
             self.drop_cause = f"the engine gave {len(usable)} usable of {num_wanted} completions"
-            self._failures.tell(self.drop_cause)
+            self._failures.log(self.drop_cause)
         if not usable:
             raise _SamplingFailed(self.drop_cause)
         return usable
 
     def _failed(self, status: RolloutStatus, error: Exception, kind: str = "") -> RolloutTree:
-        self._failures.tell(str(error), error, kind)
+        self._failures.log(str(error), error, kind)
         return replace(self._tree(None), status=status, cause=str(error))
 
     def _tree(self, outcome: TreeOutcome | None) -> RolloutTree:

@@ -6,7 +6,7 @@
     RUN/metrics.jsonl          one line per train step
     RUN/evaluations.jsonl      one line per held-out evaluation
     RUN/rollouts.jsonl         some rollout trees, for people
-    RUN/checkpoints/step-N/    what `--resume` goes on from
+    RUN/checkpoints/step-N/    what `--resume` continues from
     RUN/policies/NAME/         trained policies as ordinary Hugging Face directories
     RUN/eval.json              before, after and reference lines
     RUN/learning_curve.png     held-out success over train steps
@@ -49,7 +49,7 @@ class RunDirectory:
 
         Args:
             config: Configuration of the run.
-            is_resumed: Whether the run goes on with what is there. A directory in which nothing
+            is_resumed: Whether the run continues what is there. A directory in which nothing
                 was written yet is fine: the run then starts from the beginning.
 
         Raises:
@@ -63,7 +63,7 @@ class RunDirectory:
         if not is_resumed:
             raise OutputDirError(
                 f"the output directory {self.directory} is not empty. Give a new one "
-                "(--output-dir), remove it, or go on with its run (--resume)"
+                "(--output-dir), remove it, or continue its run (--resume)"
             )
         if not self.config.is_file():
             raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")

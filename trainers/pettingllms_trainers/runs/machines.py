@@ -92,7 +92,7 @@ def open_machines(config: Config, ranks: Ranks) -> Iterator[Machines]:
         ranks: The processes that a launcher has started.
 
     Raises:
-        ConfigError: It cannot be had.
+        ConfigError: The processors are not available.
     """
     if not config.ray.enabled:
         yield ThisProcess(config, ranks)

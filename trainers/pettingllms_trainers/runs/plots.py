@@ -35,7 +35,7 @@ def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], ti
         steps = [step for step, _ in points]
         axes.plot(
             steps,
-            [100 * arm["success"] for _, arm in points],
+            [100 * figures["success"] for _, figures in points],
             color=colour,
             marker="o",
             markersize=3,
@@ -43,8 +43,8 @@ def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], ti
         )
         axes.fill_between(
             steps,
-            [100 * arm["success_low"] for _, arm in points],
-            [100 * arm["success_high"] for _, arm in points],
+            [100 * figures["success_low"] for _, figures in points],
+            [100 * figures["success_high"] for _, figures in points],
             color=colour,
             alpha=0.15,
             linewidth=0,

@@ -46,7 +46,7 @@ class Recorder:
         self._trackers.start_at(step)
 
     def note(self, text: str) -> None:
-        """Tell people what happens outside train steps."""
+        """Report what happens outside train steps."""
         self._progress.note(text)
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -22,7 +22,7 @@ def build_report(
         final_arms: Arms that were played after training only.
     """
     first, last = evaluations[0], evaluations[-1]
-    scripted = {n: arm for n, arm in first["arms"].items() if is_scripted(n)}
+    scripted = {n: figures for n, figures in first["arms"].items() if is_scripted(n)}
     return {
         "manifest": first["manifest"],
         "num_episodes": first["num_episodes"],
@@ -47,20 +47,20 @@ def report_table(report: Mapping[str, Any]) -> Table:
         "sampled": "team, sampled",
         "swapped": "team, roles swapped",
     }
-    for name, arm in after.items():
-        table.add_row(labels.get(name, name), _share(before.get(name)), _share(arm))
-    for name, arm in report["scripted"].items():
-        table.add_row(f"scripted policy {name.partition(':')[2]}", _share(arm), "same")
+    for name, figures in after.items():
+        table.add_row(labels.get(name, name), _share(before.get(name)), _share(figures))
+    for name, figures in report["scripted"].items():
+        table.add_row(f"scripted policy {name.partition(':')[2]}", _share(figures), "same")
     return table
 
 
 def _policies(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: arm for n, arm in line["arms"].items() if not is_scripted(n)}
+    return {n: figures for n, figures in line["arms"].items() if not is_scripted(n)}
 
 
-def _share(arm: Mapping[str, Any] | None) -> str:
-    if arm is None:
+def _share(figures: Mapping[str, Any] | None) -> str:
+    if figures is None:
         return "-"
-    low, high = 100 * arm["success_low"], 100 * arm["success_high"]
-    share = f"{100 * arm['success']:.1f} % ({low:.1f} to {high:.1f})"
-    return f"{share}, {arm['num_failed']} failed" if arm["num_failed"] else share
+    low, high = 100 * figures["success_low"], 100 * figures["success_high"]
+    share = f"{100 * figures['success']:.1f} % ({low:.1f} to {high:.1f})"
+    return f"{share}, {figures['num_failed']} failed" if figures["num_failed"] else share

@@ -46,7 +46,7 @@ class Trackers:
         self._wandb: Any = None
 
     def __enter__(self) -> Self:
-        """Open the run at Weights & Biases, if it is wanted; a resumed run goes on there.
+        """Open the run at Weights & Biases, if it is wanted; a resumed run continues there.
 
         Raises:
             ConfigError: Weights & Biases refuses.
@@ -61,7 +61,7 @@ class Trackers:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write what is buffered and tell whether the run went well."""
+        """Write what is buffered and report whether the run succeeded."""
         if self._tensorboard is not None:
             self._tensorboard.close()
         if self._wandb is not None:

@@ -69,7 +69,7 @@ class Trainer:
         return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
 
     def _restore(self) -> int | None:
-        """Go back to the newest checkpoint; return its step, None when there is none."""
+        """Load the newest checkpoint; return its step, None when there is none."""
         checkpoint = load_checkpoint(self.checkpoints, config_hash=config_hash(self.config))
         self.recorder.start_at(-1 if checkpoint is None else checkpoint.step)
         if checkpoint is None:
