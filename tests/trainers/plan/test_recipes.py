@@ -71,9 +71,9 @@ def test_turns_of_the_tasks():
     assert turns == dict.fromkeys(TASKS, 4) | {"math_ensemble": 1}
 
 
-def test_commands_of_the_readme_name_recipes():
-    text = (PAPER.parents[1] / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## The paper's recipes")[2].partition("\n## ")[0]
+def test_commands_of_the_documents_name_recipes():
+    text = (PAPER.parents[2] / "docs" / "train-larger.md").read_text(encoding="utf-8")
+    section = text.partition("## The recipes")[2].partition("\n## ")[0]
     paths = set(re.findall(r"[\w./]+\.toml", section))
     assert len(paths) >= 6
     assert [path for path in paths if not (PAPER / path).is_file()] == []

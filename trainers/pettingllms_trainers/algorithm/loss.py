@@ -230,8 +230,8 @@ def policy_loss(
     clipped_ratio = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     surrogate = torch.minimum(ratio * targets.advantages, clipped_ratio * targets.advantages)
     if config.importance_cap and targets.old_logprobs is not None:
-        # Tokens were drawn by the engine, and the ratio above is to the trainer's own probabilities:
-        # this factor accounts for the rest, without gradient.
+        # Tokens were drawn by the engine, while the ratio above is to the trainer's probabilities:
+        # this factor, without gradient, accounts for the difference.
         engine = (old - targets.logprobs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
         surrogate = surrogate * engine.exp().clamp(max=config.importance_cap)
     loss = policy_part = -(surrogate * targets.weights).sum()

@@ -194,8 +194,8 @@ class _Rollout:
     async def _decide(self, situation: EpisodeState) -> EpisodeState:
         """Branch at the selected agent and follow one branch."""
         episode, decision = self._spec.episode, len(self._decisions)
-        # Only the selected agent is asked: the next one must see what this one did. All K candidates
-        # answer one prompt, so that their rewards differ by what was written and nothing else.
+        # Only the selected agent is asked: the next one must see what this one did. K candidates
+        # answer one prompt: their rewards differ by what was written and by nothing else.
         role = role_of(situation.agent)
         policy = self._pool.for_role(role)
         if isinstance(policy, FixedPolicy):
