@@ -219,6 +219,38 @@ def _counted(data: dict[str, Any]) -> str:
     return f"\nCounted on {data['date']} by {data['tokenizer']}, with `{data['command']}`.\n"
 
 
+def code_rewards() -> str:
+    """Return what honest and degenerate testers and coders earn for themselves."""
+    data = result("code_rewards")
+    sources = data["sources"]
+    rows = [
+        [side.removesuffix("s"), name, *(f"{sources[s][side][name]:.2f}" for s in sources)]
+        for side in ("testers", "coders")
+        for name in next(iter(sources.values()))[side]
+    ]
+    header = [f"{name}, {found['num_problems']} problems" for name, found in sources.items()]
+    return markdown(["role", "writes", *header], rows) + _caption(data)
+
+
+def answers() -> str:
+    """Return the false verdicts of the verifier and of math-verify alone."""
+    data = result("answers")
+    rows = [
+        [
+            name,
+            f"{found['num_false_refusals']:,} of {found['num_right']:,}",
+            f"{found['num_false_acceptances']:,} of {found['num_wrong']:,}",
+        ]
+        for name, found in (
+            ("`math_v0`", data["verifier"]),
+            ("math-verify alone", data["math_verify_alone"]),
+        )
+    ]
+    return markdown(["verifier", "right, but refused", "wrong, but accepted"], rows) + _caption(
+        data
+    )
+
+
 def _caption(data: dict[str, Any]) -> str:
     return f"\nMeasured on {data['date']}, {data['hardware']}, with `{data['command'].strip()}`.\n"
 

@@ -1,9 +1,9 @@
 """What honest and degenerate coders and testers earn in `code_v0`.
 
-    python benchmarks/suites/code_rewards.py [--problems 73] [--contests FILE]
+    python benchmarks/suites/code_rewards.py [--problems 40] [--contests FILE]
 
 Every tester plays one turn beside a coder that is right, and every coder one beside the reference
-tester, on each built-in problem and, with `--contests`, on each problem of a file of CodeContests.
+tester, on a sample of the built-in problems and, with `--contests`, of a file of CodeContests.
 Written is the mean of the agent's own (local) rewards per episode: at most 1, at least -0.25. The
 team's part, which no tester can change in one turn, is left out.
 """
@@ -122,17 +122,18 @@ def ladder(problems: Sequence[CodeProblem]) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Measure, print and write the result file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--problems", type=int, default=len(EXERCISES))
+    parser.add_argument("--problems", type=int, default=40)
     parser.add_argument("--contests", type=Path)
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
     result = frame("code_rewards", [0])
-    sources = {"built-in": [builtin_problem(e.id) for e in EXERCISES][: options.problems]}
+    sources = {"built-in": [builtin_problem(exercise.id) for exercise in EXERCISES]}
     if options.contests:
         sources["CodeContests"] = list(load_code_problems(options.contests).problems)
     result["sources"] = {}
     for name, problems in sources.items():
         shown = [problem for problem in problems if problem.public_tests]
+        shown = random.Random(0).sample(shown, min(options.problems, len(shown)))
         counts = [len(default_judge().bad_programs(problem)) for problem in shown]
         facts = {"num_problems": len(shown), "num_without_bad_programs": counts.count(0)}
         result["sources"][name] = {**facts, **ladder(shown)}

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_flag, check_kind, check_whole
 from pettingllms.env import TextEnv
-from pettingllms.errors import UnreachableRequest
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.code.judge import Judge, default_judge
-from pettingllms_envs.code.policies import program_of, tests_of
+from pettingllms_envs.code.policies import reference_text
 from pettingllms_envs.code.problems import problem_table
 from pettingllms_envs.code.rules import (
     CodeState,
@@ -70,25 +69,23 @@ class CodeEnv(TextEnv[CodeState]):
     JSON of its value. Printed texts are compared token by token, decimal numbers to 1e-6; where a
     whole number is expected, the value must be exactly that number.
 
-    What one action can cost: a program is run once per golden test, and not any more when 2 runs
-    have exceeded the time limit (at most 5 runs do); after its first failed test a run gets at most
-    1 s. A test costs one run each of the solution (or of up to 4 passing programs), of at most 6
-    known-bad programs (1 s each), and of the program of the turn. Processor time of a run is
-    limited to the problem's time limit, its wall-clock time to three times that and 2 s. Verdicts
-    are remembered.
+    Cost of one action at most: a program runs once per golden test, but not again when 2 runs have
+    exceeded the time limit (so at most 5 do), and with a limit of 1 s after its first failed test.
+    A test costs a run of the solution (or of up to 4 passing programs), of at most 6 known-bad
+    programs (1 s each), and of the program of the turn. The time limit is one of processor time;
+    on the clock a run may take three times that and 2 s. Verdicts are remembered.
 
     ## Reward
 
     The standing program is the latest that could be read; p is the share of golden tests that it
     passes. The worth w of the latest readable tests is the share of them that are right and new,
     times the share of known-bad programs that these tell from right ones. Right: the solution gives
-    the expected output. New: the input is not that of an example, however it is written, nor an
-    example to which something without effect was added. Known-bad are the data set's wrong
-    programs and variants of its solution that pass some test and fail a golden one; those that
-    pass all examples are taken first, the others only where there are fewer than 3. Programs of
-    the episode do not count: no coder can help a tester by a bad program. Where there is no
-    solution, programs of this episode that passed all golden tests judge; before there is one, and
-    where no program is known to be bad, w is 0. T is `max_turns`.
+    the expected output. New: neither an example, however it is written, nor an example to which
+    something without effect was added. Known-bad: wrong programs of the data set, and variants of
+    its solution, that pass some test and fail a golden one; they pass all examples, unless fewer
+    than 3 do. Programs of the episode do not count, so no coder can help a tester by a bad one.
+    Without a solution, programs of this episode that passed all golden tests judge; before there
+    is one, and where no program is known to be bad, w is 0. T is `max_turns`.
 
     | part | when | value |
     |---|---|---|
@@ -306,11 +303,4 @@ class CodeEnv(TextEnv[CodeState]):
 
     def _reference(self, state: CodeState, agent: str, policy: str, rng: random.Random) -> str:
         problem = self._problems[state.problem_id]
-        if policy == "oracle" and problem.solution is None:
-            raise UnreachableRequest(
-                f"the problem {problem.id} has no solution for the policy 'oracle'. "
-                "Use a source with solutions, or another policy."
-            )
-        if role_of(agent) == "coder":
-            return program_of(problem, policy)
-        return tests_of(problem, policy, self._judge)
+        return reference_text(problem, role_of(agent), policy, self._judge)

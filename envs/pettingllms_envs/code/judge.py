@@ -3,63 +3,30 @@
 from __future__ import annotations
 
 import functools
-import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-from pettingllms.errors import SandboxError
-from pettingllms.parsing import one_line
-from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status, default_sandbox
-from pettingllms_envs.code.comparison import (
-    MAX_JSON_DEPTH,
-    is_shallow,
-    json_or_none,
-    outputs_match,
-    values_match,
+from pettingllms.sandbox import Sandbox, default_sandbox
+from pettingllms_envs.code.comparison import json_or_none, outputs_match, values_match
+from pettingllms_envs.code.executions import (
+    MAX_SLOW_RUNS,
+    NOT_RUN,
+    TOO_SLOW,
+    Execution,
+    execute,
+    in_short_time,
 )
 from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs
 from pettingllms_envs.code.memory import Memory
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
-MAX_SLOW_RUNS = 2
-"""After so many runs of a program that exceed the time limit, its other runs count as too slow."""
-
-FIRST_PORTION, PORTION = 2, 4
-"""Runs of a program that start together; between portions the judge decides whether to stop."""
-
-SHORT_LIMIT_S = 1.0
-"""Time limit of a program that is known to be wrong: of each run after a failed golden test."""
-
-_OUTPUT_BYTES = 1 << 17
 _OUTPUT_FACTOR = 4
+"""A program may print so many times as much as the longest expected output."""
+
 _MAX_REMEMBERED = 20_000
 _MAX_REMEMBERED_CHARS = 20_000
-_NO_VALUE = f"no value was returned that JSON can express within {MAX_JSON_DEPTH} levels"
-_TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
-
-
-class Execution(NamedTuple):
-    """What one program did on one input."""
-
-    status: Status
-    output: str
-    """What was printed; for a function, the JSON of what was returned."""
-    error: str = ""
-    """The last line of the error output."""
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether the program ended well; says nothing about its output."""
-        return self.status is Status.OK
-
-    @property
-    def told(self) -> str:
-        """What a prompt says about it."""
-        if self.is_ok:
-            return self.output if self.output.strip() else "(nothing)"
-        return f"({self.status}) {self.error}".rstrip()
 
 
 class Judge:
@@ -100,8 +67,8 @@ class Judge:
         if known is not None:
             return known
         num_starved = self._num_starved
-        found = self._execute_in_portions(problem, program, inputs)
-        runs = (*found, *([_NOT_RUN] * (len(inputs) - len(found))))
+        found = self._execute(problem, program, inputs)
+        runs = (*found, *([NOT_RUN] * (len(inputs) - len(found))))
         is_short = sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS
         if is_short and self._num_starved == num_starved:
             self._runs.remember(key, runs)
@@ -133,7 +100,7 @@ class Judge:
         self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]
     ) -> list[bool] | None:
         """Return whether a program passes each test within `SHORT_LIMIT_S`; None: too slow once."""
-        verdicts = self._verdicts(_in_short_time(problem), program, tests, 1)
+        verdicts = self._verdicts(in_short_time(problem), program, tests, 1)
         return verdicts if len(verdicts) == len(tests) else None
 
     def _verdicts(
@@ -147,9 +114,8 @@ class Judge:
             return verdicts[-1]
 
         size = max((len(test.output) for test in tests), default=0)
-        self._execute_in_portions(
-            problem, program, [t.input for t in tests], is_right, max_slow, _OUTPUT_FACTOR * size
-        )
+        inputs = [test.input for test in tests]
+        self._execute(problem, program, inputs, is_right, max_slow, _OUTPUT_FACTOR * size)
         return verdicts
 
     def matches(self, problem: CodeProblem, run: Execution, expected: str) -> bool:
@@ -189,10 +155,10 @@ class Judge:
         Raises:
             SandboxError: The sandbox itself failed.
         """
-        quick = _in_short_time(problem)
+        quick = in_short_time(problem)
         runs = self.run(quick, program, [test.input for test in tests])
         return any(
-            run.status not in _TOO_SLOW and not self.matches(problem, run, test.output)
+            run.status not in TOO_SLOW and not self.matches(problem, run, test.output)
             for run, test in zip(runs, tests, strict=True)
         )
 
@@ -214,82 +180,22 @@ class Judge:
         runs = [self.run(problem, source, inputs) for source in sources]
         return [_agreed([run[i] for run in runs]) for i in range(len(inputs))]
 
-    def _execute_in_portions(
-        self,
-        problem: CodeProblem,
-        program: str,
-        inputs: Sequence[str],
-        is_right: Callable[[Execution], bool] = lambda run: True,
-        max_slow: int = MAX_SLOW_RUNS,
-        output_bytes: int = 0,
-    ) -> list[Execution]:
-        """Run a program on inputs; stop, with fewer runs than inputs, when it was too slow."""
-        runs: list[Execution] = []
-        num_slow, is_wrong, size = 0, False, FIRST_PORTION
-        while len(runs) < len(inputs) and num_slow < max_slow:
-            portion = inputs[len(runs) : len(runs) + size]
-            limited = _in_short_time(problem) if is_wrong else problem
-            found = self._execute(limited, program, portion, max(output_bytes, _OUTPUT_BYTES))
-            is_wrong = not all([is_right(run) for run in found]) or is_wrong
-            num_slow += sum(run.status in _TOO_SLOW for run in found)
-            runs += found
-            size = PORTION
-        return runs
-
     def _execute(
-        self, problem: CodeProblem, program: str, inputs: Sequence[str], output_bytes: int
+        self, problem: CodeProblem, program: str, inputs: Sequence[str], *options: Any
     ) -> list[Execution]:
-        seconds = problem.time_limit_s
-        limits = Limits(wall_s=3 * seconds + 2, cpu_s=seconds, output_bytes=output_bytes)
-        if problem.function_name is None:
-            results = self._sandbox.run_many(program, inputs, limits)
-            self._count_starved(results)
-            return [_checked(result, result.stdout) for result in results]
-        arguments = [json_or_none(text) for text in inputs]
-        usable = [args for args in arguments if isinstance(args, list)]
-        results = (
-            self._sandbox.run_calls(program, problem.function_name, usable, limits)
-            if usable
-            else []
-        )
-        self._count_starved([call.execution for call in results])
-        calls = iter(results)
-        runs: list[Execution] = []
-        for args in arguments:
-            if not isinstance(args, list):
-                problem_with_input = "the input is not a JSON list of arguments"
-                runs.append(Execution(Status.ERROR, "", problem_with_input))
-                continue
-            call = next(calls)
-            is_usable = call.has_value and is_shallow(call.value)
-            run = _checked(call.execution, json.dumps(call.value) if is_usable else "")
-            if run.is_ok and not is_usable:
-                run = Execution(Status.ERROR, "", _NO_VALUE)
-            runs.append(run)
-        return runs
+        """Run a program (see `execute`), and count the runs that were starved.
 
-    def _count_starved(self, results: Sequence[ExecutionResult]) -> None:
-        """Note runs that say more about the machine than about their program.
-
-        Nothing is remembered that was found out while there was one, by whichever thread.
+        Those say more about the machine than about their program: nothing is remembered that was
+        found out while there was one, by whichever thread.
         """
+        found = execute(self._sandbox, problem, program, inputs, *options)
         with self._lock:
-            self._num_starved += sum(result.starved for result in results)
-
-
-def _in_short_time(problem: CodeProblem) -> CodeProblem:
-    return problem._replace(time_limit_s=min(problem.time_limit_s, SHORT_LIMIT_S))
+            self._num_starved += sum(run.is_starved for run in found)
+        return found
 
 
 def _judge(sandbox: Sandbox, exact: bool) -> Judge:
     return Judge(sandbox, exact=exact)
-
-
-def _checked(result: ExecutionResult, output: str) -> Execution:
-    if result.status is Status.SANDBOX_ERROR:
-        raise SandboxError(f"the sandbox failed: {one_line(result.stderr, 500)}")
-    last_line = result.stderr.strip().rpartition("\n")[2]
-    return Execution(result.status, output, one_line(last_line, 300))
 
 
 def _agreed(runs: Sequence[Execution]) -> str | None:
@@ -301,8 +207,6 @@ def _agreed(runs: Sequence[Execution]) -> str | None:
         return None
     return next(run.output for run in runs if " ".join(run.output.split()) == output)
 
-
-_NOT_RUN = Execution(Status.TIMEOUT, "", f"not run: {MAX_SLOW_RUNS} other inputs took too long")
 
 _default: Judge | None = None
 _default_lock = threading.Lock()

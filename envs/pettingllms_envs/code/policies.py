@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.code.judge import Judge
 from pettingllms_envs.code.worth import adds_to_examples
 from pettingllms_envs.datasets import CodeProblem, CodeTest
@@ -11,6 +12,20 @@ from pettingllms_envs.datasets import CodeProblem, CodeTest
 _MAX_ORACLE_TEST_CHARS = 2000
 _CONSTANT = CodeTest("1\n", "1\n")
 _CONSTANT_CALL = CodeTest("[1]", "1")
+
+
+def reference_text(problem: CodeProblem, role: str, policy: str, judge: Judge) -> str:
+    """Return what a reference policy writes in a role.
+
+    Raises:
+        UnreachableRequest: The problem has no solution for the policy `oracle`.
+    """
+    if policy == "oracle" and problem.solution is None:
+        raise UnreachableRequest(
+            f"the problem {problem.id} has no solution for the policy 'oracle'. "
+            "Use a source with solutions, or another policy."
+        )
+    return program_of(problem, policy) if role == "coder" else tests_of(problem, policy, judge)
 
 
 def program_of(problem: CodeProblem, policy: str) -> str:

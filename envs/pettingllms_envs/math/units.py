@@ -44,7 +44,7 @@ _ENDING = re.compile(
     rf"{_GAP}(?P<macro>{_MACRO}{_GAP})?(?:(?P<power>square|sq|cubic)\b\.?{_GAP})?"
     rf"(?P<unit>[A-Za-z]+|\\?%|\^\{{?\\circ\}}?){_POWER}\.?{_GAP}(?P<end>\}})?{_POWER}\s*"
 )
-_BEFORE = re.compile(r"(?<=[\d})])(?=\\[,;:! tmr%]|[~\sA-Za-z^%])")
+_BEFORE = re.compile(r"(?<=[\d}])(?=\\[,;:! tmr%]|[~\sA-Za-z^%])")
 
 
 class Unit(NamedTuple):

@@ -7,7 +7,12 @@ import pytest
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import ExecutionResult, Status
 from pettingllms_envs.code import Judge
-from pettingllms_envs.code.judge import FIRST_PORTION, MAX_SLOW_RUNS, PORTION, SHORT_LIMIT_S
+from pettingllms_envs.code.executions import (
+    FIRST_PORTION,
+    MAX_SLOW_RUNS,
+    PORTION,
+    SHORT_LIMIT_S,
+)
 from pettingllms_envs.code.worth import worth_of_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 

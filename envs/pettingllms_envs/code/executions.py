@@ -1,0 +1,138 @@
+"""Runs of one program on several inputs, with a bound on what a slow or wrong program costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pettingllms.errors import SandboxError
+from pettingllms.parsing import one_line
+from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status
+from pettingllms_envs.code.comparison import MAX_JSON_DEPTH, is_shallow, json_or_none
+from pettingllms_envs.datasets import CodeProblem
+
+MAX_SLOW_RUNS = 2
+"""After so many runs of a program that exceed the time limit, its other runs count as too slow."""
+
+FIRST_PORTION, PORTION = 2, 4
+"""Runs of a program that start together; between portions it is decided whether to stop."""
+
+SHORT_LIMIT_S = 1.0
+"""Time limit of a program that is known to be wrong: of each run after a failed golden test."""
+
+TOO_SLOW = (Status.TIMEOUT, Status.CPU_LIMIT)
+
+_OUTPUT_BYTES = 1 << 17
+_NO_VALUE = f"no value was returned that JSON can express within {MAX_JSON_DEPTH} levels"
+
+
+class Execution(NamedTuple):
+    """What one program did on one input."""
+
+    status: Status
+    output: str
+    """What was printed; for a function, the JSON of what was returned."""
+    error: str = ""
+    """The last line of the error output."""
+    is_starved: bool = False
+    """Whether the machine gave it too little processor time, even when it was repeated alone."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the program ended well; says nothing about its output."""
+        return self.status is Status.OK
+
+    @property
+    def told(self) -> str:
+        """What a prompt says about it."""
+        if self.is_ok:
+            return self.output if self.output.strip() else "(nothing)"
+        return f"({self.status}) {self.error}".rstrip()
+
+
+NOT_RUN = Execution(Status.TIMEOUT, "", f"not run: {MAX_SLOW_RUNS} other inputs took too long")
+
+
+def in_short_time(problem: CodeProblem) -> CodeProblem:
+    """Return a problem with a time limit of at most `SHORT_LIMIT_S`."""
+    return problem._replace(time_limit_s=min(problem.time_limit_s, SHORT_LIMIT_S))
+
+
+def execute(
+    sandbox: Sandbox,
+    problem: CodeProblem,
+    program: str,
+    inputs: Sequence[str],
+    is_right: Callable[[Execution], bool] = lambda run: True,
+    max_slow: int = MAX_SLOW_RUNS,
+    output_bytes: int = 0,
+) -> list[Execution]:
+    """Run a program on inputs, in portions; stop when it was too slow.
+
+    Args:
+        sandbox: Where it runs.
+        problem: Says whether a function is called, and how long a run may take.
+        program: Source of the program.
+        inputs: The inputs, in order.
+        is_right: Called with every execution, in order. After the first that is not right, runs
+            get `SHORT_LIMIT_S`.
+        max_slow: Number of runs over the time limit after which there are no others.
+        output_bytes: Bytes that a run may print, 128 KiB if that is more.
+
+    Returns:
+        One execution per input, or fewer, where the program was too slow.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    runs: list[Execution] = []
+    num_slow, is_wrong, size = 0, False, FIRST_PORTION
+    while len(runs) < len(inputs) and num_slow < max_slow:
+        limited = in_short_time(problem) if is_wrong else problem
+        seconds = limited.time_limit_s
+        limits = Limits(
+            wall_s=3 * seconds + 2, cpu_s=seconds, output_bytes=max(output_bytes, _OUTPUT_BYTES)
+        )
+        portion = inputs[len(runs) : len(runs) + size]
+        found = _execute_portion(sandbox, problem.function_name, program, portion, limits)
+        is_wrong = not all([is_right(run) for run in found]) or is_wrong
+        num_slow += sum(run.status in TOO_SLOW for run in found)
+        runs += found
+        size = PORTION
+    return runs
+
+
+def _execute_portion(
+    sandbox: Sandbox,
+    function_name: str | None,
+    program: str,
+    inputs: Sequence[str],
+    limits: Limits,
+) -> list[Execution]:
+    if function_name is None:
+        results = sandbox.run_many(program, inputs, limits)
+        return [_checked(result, result.stdout) for result in results]
+    arguments = [json_or_none(text) for text in inputs]
+    usable = [args for args in arguments if isinstance(args, list)]
+    calls = iter(sandbox.run_calls(program, function_name, usable, limits) if usable else ())
+    runs: list[Execution] = []
+    for args in arguments:
+        if not isinstance(args, list):
+            problem_with_input = "the input is not a JSON list of arguments"
+            runs.append(Execution(Status.ERROR, "", problem_with_input))
+            continue
+        call = next(calls)
+        is_usable = call.has_value and is_shallow(call.value)
+        run = _checked(call.execution, json.dumps(call.value) if is_usable else "")
+        if run.is_ok and not is_usable:
+            run = Execution(Status.ERROR, "", _NO_VALUE)
+        runs.append(run)
+    return runs
+
+
+def _checked(result: ExecutionResult, output: str) -> Execution:
+    if result.status is Status.SANDBOX_ERROR:
+        raise SandboxError(f"the sandbox failed: {one_line(result.stderr, 500)}")
+    last_line = result.stderr.strip().rpartition("\n")[2]
+    return Execution(result.status, output, one_line(last_line, 300), result.starved)
