@@ -262,6 +262,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed": speed,
     "growth": growth,
     "phases": phases,
+    "code_rewards": code_rewards,
+    "answers": answers,
     "tokens": tokens,
     "boards": boards,
     "presets": presets,

@@ -29,6 +29,8 @@ from pettingllms_envs.math import FAMILIES, Verifier
 RESULT = RESULTS / "answers.json"
 SAMPLES = ("olympiadbench_sample", "aime_2024", "gsm8k_sample")
 SEED = 20_261
+MAX_CASES = 40
+"""Cases of each kind of mistake that the result holds."""
 
 _INTEGER = re.compile(r"-?\d+")
 _FRACTION = re.compile(r"(-?)\\frac\{(\d+)\}\{(\d+)\}")
@@ -294,7 +296,7 @@ def count(pairs: Iterable[Pair], accepts: Callable[[Pair], bool]) -> dict[str, o
         "num_wrong": asked["wrong"],
         "num_false_refusals": len(missed["refused"]),
         "num_false_acceptances": len(missed["accepted"]),
-        "cases": {name: sorted(cases) for name, cases in missed.items()},
+        "cases": {name: sorted(cases)[:MAX_CASES] for name, cases in missed.items()},
         "by_kind": {
             name: dict(sorted(Counter(case[0] for case in cases).items()))
             for name, cases in missed.items()

@@ -34,6 +34,7 @@ from pettingllms.testing import play
 from pettingllms.testing.play import reference_player
 from pettingllms_envs.code import EXERCISES, CodeEnv
 from pettingllms_envs.code.judge import Judge
+from pettingllms_envs.code.memory import Memory
 from pettingllms_envs.code.problems import builtin_problem
 from pettingllms_envs.math import MathEnsembleEnv, MathEnv, Verifier
 
@@ -65,8 +66,9 @@ class FreshInterpreters:
 class ForgetfulJudge(Judge):
     """Remembers the known-bad programs of a problem and nothing else."""
 
-    def _recall(self, table: Any, key: Any) -> Any:
-        return super()._recall(table, key) if table is self._bad else None
+    def __init__(self, sandbox: Any) -> None:
+        super().__init__(sandbox)
+        self._runs, self._passed = Memory(0), Memory(0)
 
 
 def episode(env: CodeEnv, problem_id: str) -> None:
