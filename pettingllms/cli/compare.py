@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Any
 
 import click
 
 from pettingllms.cli.console import print_json, stdout
-from pettingllms.cli.reports import print_comparison
-from pettingllms.errors import InvalidArgument, suggestion
-from pettingllms.evaluation.comparison import compare
-from pettingllms.evaluation.episode import EpisodeResult
-from pettingllms.evaluation.markdown import comparison_markdown
-from pettingllms.evaluation.plan import MAIN
-from pettingllms.evaluation.run_folder import RunFolder
+from pettingllms.cli.reports import print_comparison, print_sides
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.comparison import Comparison, compare, compare_shares
+from pettingllms.evaluation.markdown import comparison_markdown, sides_markdown
+from pettingllms.evaluation.sides import Side, differences, open_side, unlike
 
 
 @click.command("compare")
-@click.argument("first", metavar="RUN[:ARM]")
-@click.argument("second", metavar="RUN[:ARM]")
+@click.argument("first", metavar="RUN[:ARM][@STEP]")
+@click.argument("second", metavar="RUN[:ARM][@STEP]")
+@click.option("--anyway", is_flag=True, help="Compare unlike tasks, or levels, too.")
 @click.option(
     "--format",
     "output",
@@ -28,31 +27,45 @@ from pettingllms.evaluation.run_folder import RunFolder
     show_default=True,
     help="How the comparison is printed.",
 )
-def compare_command(first: str, second: str, output: str) -> int:
-    """Compare two evaluations on the levels that both played.
+def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
+    """Compare two runs: who played, which settings differ, and the second minus the first.
 
-    The difference is the second minus the first. ARM is main if it is not named; a run that was
-    made with --swap has the arm swapped, too.
+    RUN is an evaluation, compared on the levels that both played; ARM is main if it is not named
+    (a run that was made with --swap has the arm swapped, too). Or it is a training run: ARM is
+    greedy, sampled, swapped or scripted:NAME of its evaluation after train step STEP (the last one
+    if it is not named). It keeps shares only, so that the comparison is not paired.
     """
-    comparison = compare(_arm(first), _arm(second))
+    sides = open_side(first), open_side(second)
+    comparison = _compared(*sides, anyway=anyway)
+    differing = differences(*sides)
     if output == "json":
-        print_json(comparison.to_json())
+        found: dict[str, Any] = {
+            "players": [dict(side.players) for side in sides],
+            "settings": {key: list(values) for key, values in differing.items()},
+        }
+        print_json({**found, **comparison.to_json()})
     elif output == "markdown":
+        sys.stdout.write(sides_markdown(*sides, differing))
         sys.stdout.write(comparison_markdown(comparison, first, second))
     else:
+        print_sides(stdout(), *sides, differing)
         print_comparison(stdout(), comparison, first, second)
     return 0
 
 
-def _arm(name: str) -> list[EpisodeResult]:
-    path, arm = name, MAIN
-    if not Path(name).exists() and ":" in name:
-        path, _, arm = name.rpartition(":")
-    folder = RunFolder.open(path)
-    arms = folder.plan.arms
-    if arm not in arms:
-        raise InvalidArgument("arm", arm, f"{', '.join(arms)} of {path}" + suggestion(arm, arms))
-    results = [result for result in folder.results() if result.arm == arm]
-    if not results:
-        raise InvalidArgument("run", name, "a run with finished episodes")
-    return results
+def _compared(first: Side, second: Side, *, anyway: bool) -> Comparison:
+    if (keys := unlike(first, second)) and not anyway:
+        one, other = ({key: side.task.get(key) for key in keys} for side in (first, second))
+        raise InvalidArgument(
+            "runs",
+            f"unlike tasks: {one} and {other}",
+            "runs of one task",
+            "Compare them all the same with --anyway.",
+        )
+    if first.results and second.results:
+        states = ({play.initial_state_hash for play in side.results} for side in (first, second))
+        if not anyway or set.intersection(*states):
+            return compare(first.results, second.results)
+    return compare_shares(
+        first.success, second.success, num_levels=(first.num_levels, second.num_levels)
+    )

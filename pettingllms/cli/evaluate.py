@@ -47,6 +47,7 @@ from pettingllms.evaluation.plan import (
 from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
+from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import PolicyUnavailable, Usage
 from pettingllms.registry import make
 
@@ -57,6 +58,8 @@ _PLAN_OPTIONS = {
     "episodes": "--episodes",
     "samples": "--samples",
     "seed": "--seed",
+    "run": "--run",
+    "step": "--step",
     "swap": "--swap",
     "out": "--out",
 }
@@ -68,6 +71,7 @@ Examples:
   pettingllms eval plan_path_v0 -p oracle -n 200
   pettingllms eval plan_path_v0 -p openai:qwen3:4b@http://localhost:11434/v1 -s temperature=0.6
   pettingllms eval plan_path_v0 -p tool=oracle -p planner=openai:gpt-5-mini -k 4 --price 0.25,2
+  pettingllms eval --run runs/tiny_team --step 20 -s temperature=0
 """
 
 
@@ -77,6 +81,16 @@ Examples:
 @env_option
 @reset_option
 @sampling_option
+@click.option(
+    "--run",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Evaluate a training run: environment, prompts, sampling, levels and policies are those "
+    "of its own held-out evaluation; other options override them.",
+)
+@click.option(
+    "--step", type=click.IntRange(min=0), help="Of --run: checkpoint.  [default: the newest]"
+)
 @click.option(
     "-n",
     "--episodes",
@@ -142,7 +156,7 @@ def eval_command(context: click.Context, **values: Any) -> int:
     """
     _scipy_is_there()
     settings = policy_settings(values)
-    folder = _resumed(context, values) if values["resume"] else _begun(values)
+    folder = _resumed(context, values) if values["resume"] else _begun(context, values)
     reason: str | None = None
     status = 0
     progress = Progress(folder.plan.num_episodes)
@@ -180,13 +194,23 @@ def _scipy_is_there() -> None:
         raise MissingDependency("the statistics of evaluations", "scipy", "cli") from error
 
 
-def _begun(values: Mapping[str, Any]) -> RunFolder:
-    env_id = values["env_id"]
-    if env_id is None:
-        raise click.UsageError("name an environment, or go on with a run: --resume RUN")
-    kwargs = held_out_kwargs(env_id, read_pairs(values["env_values"], "--env"))
+def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
+    trained = _trained(values)
+    given = read_pairs(values["env_values"], "--env")
+    if trained is None:
+        env_id = values["env_id"]
+        if env_id is None:
+            raise click.UsageError(
+                "name an environment, a training run (--run RUN), or an evaluation to continue "
+                "(--resume RUN)"
+            )
+        kwargs = held_out_kwargs(env_id, given)
+    else:
+        env_id, kwargs = trained.env_id, {**trained.held_out_kwargs(), **given}
     roles = roles_of(make(env_id, checks=False, **kwargs))
     line_up = read_policies(values["policy_values"], roles)
+    if trained is not None:
+        line_up = {**trained.line_up(values["step"]), **line_up}
     missing = [role for role in roles if role not in line_up]
     if missing:
         raise click.UsageError(
@@ -196,14 +220,16 @@ def _begun(values: Mapping[str, Any]) -> RunFolder:
     arms = {MAIN: line_up}
     if values["swap"]:
         arms[SWAPPED] = swapped(line_up)
+    defaults = trained.sampling(line_up) if trained else None
+    numbers = trained.levels() if trained else {}
     plan = EvaluationPlan(
         env_id=env_id,
         arms=arms,
         env_kwargs=kwargs,
         options=read_pairs(values["option_values"], "--option"),
-        sampling=read_sampling(values["sampling_values"], roles),
-        seed=values["seed"],
-        num_levels=values["episodes"],
+        sampling=read_sampling(values["sampling_values"], roles, defaults),
+        seed=_chosen(context, values, "seed", numbers),
+        num_levels=_chosen(context, values, "episodes", numbers),
         num_samples=values["samples"],
         prices=read_prices(values["price_values"], line_up),
     )
@@ -211,6 +237,24 @@ def _begun(values: Mapping[str, Any]) -> RunFolder:
     if plan.num_wanted is not None:
         stderr().print(pool_note(plan), markup=False, highlight=False)
     return RunFolder.create(values["out"] or _free_folder(env_id), plan)
+
+
+def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
+    if values["run"] is None:
+        if values["step"] is not None:
+            raise click.UsageError("--step names a checkpoint of a training run; add --run RUN")
+        return None
+    if values["env_id"] is not None:
+        raise click.UsageError("--run takes the environment from the run; leave out ID")
+    return TrainingRun.open(values["run"])
+
+
+def _chosen(
+    context: click.Context, values: Mapping[str, Any], name: str, of_run: Mapping[str, int]
+) -> int:
+    """Return the value of a flag, or that of the training run where the flag is not given."""
+    is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    return values[name] if is_given else of_run.get(name, values[name])
 
 
 def _free_folder(env_id: str) -> Path:

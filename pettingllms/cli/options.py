@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, TypeVar, cast
 
 import click
@@ -153,8 +153,15 @@ def read_policies(values: Iterable[str], roles: Sequence[str]) -> dict[str, str]
     return {role: policy for role in roles if (policy := named.get(role, defaults.get(role)))}
 
 
-def read_sampling(values: Iterable[str], roles: Sequence[str]) -> dict[str, Sampling]:
+def read_sampling(
+    values: Iterable[str], roles: Sequence[str], base: Mapping[str, Sampling] | None = None
+) -> dict[str, Sampling]:
     """Return role -> sampling of texts `KEY=VALUE` (all roles) or `ROLE.KEY=VALUE`.
+
+    Args:
+        values: The texts.
+        roles: Roles of the team.
+        base: Role -> sampling of what the texts do not say.
 
     Raises:
         InvalidArgument: If a text is ill-formed, or a key, role or value is unknown.
@@ -172,8 +179,9 @@ def read_sampling(values: Iterable[str], roles: Sequence[str]) -> dict[str, Samp
             raise InvalidArgument("--sampling", text, allowed + suggestion(name, _SAMPLING))
         _put(target, key, _value(value))
     if not common and not any(special.values()):
-        return {}
-    return {role: _sampling(common, special[role]) for role in roles}
+        return dict(base or {})
+    given = {role: asdict(sampling) for role, sampling in (base or {}).items()}
+    return {role: _sampling(given.get(role, {}), common, special[role]) for role in roles}
 
 
 def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, Any]:
@@ -212,10 +220,12 @@ def _put(target: dict[str, Any], key: str, value: Any) -> None:
         target[name] = value
 
 
-def _sampling(common: Mapping[str, Any], special: Mapping[str, Any]) -> Sampling:
-    merged = {**common, **special}
-    if "extra" in common and "extra" in special:
-        merged["extra"] = {**common["extra"], **special["extra"]}
+def _sampling(*layers: Mapping[str, Any]) -> Sampling:
+    """Return the sampling of layers, of which later ones count."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        extra = {**merged.get("extra", {}), **layer.get("extra", {})}
+        merged = {**merged, **layer, **({"extra": extra} if extra else {})}
     return Sampling(**merged)
 
 

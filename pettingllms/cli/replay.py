@@ -13,27 +13,37 @@ from pettingllms.cli.console import stdout, visible
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import MAIN
+from pettingllms.evaluation.rollouts import replay_rollout
 from pettingllms.evaluation.run_folder import RunFolder
+from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.registry import make
 from pettingllms.transcript import Transcript
 
 
 @click.command("replay")
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
-@click.option("--level", type=int, default=0, show_default=True, help="Of an evaluation: level.")
+@click.option("--level", type=int, default=0, show_default=True, help="Of a run: level.")
+@click.option(
+    "--step", type=int, help="Of a training run: train step.  [default: the first recorded]"
+)
 @click.option("--sample", type=int, default=0, show_default=True, help="Of an evaluation: play.")
 @click.option("--arm", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
 @click.option("--prompts", is_flag=True, help="Show what the agents read, too.")
 @click.option("--quiet", is_flag=True, help="Verify only.")
 def replay_command(
-    path: Path, level: int, sample: int, arm: str, prompts: bool, quiet: bool
+    path: Path, level: int, step: int | None, sample: int, arm: str, prompts: bool, quiet: bool
 ) -> int:
     """Play a recorded episode again, compare every state and reward, and show it.
 
-    FILE is a transcript, or the folder of an evaluation. Ends with 1 if the replay diverges.
+    FILE is a transcript, the folder of an evaluation, or that of a training run, of which the
+    followed path of a recorded rollout tree is played. Ends with 1 if the replay diverges.
     """
-    transcript = _episode(path, (arm, level, sample)) if path.is_dir() else Transcript.load(path)
-    transcript.replay()
+    if is_training_run(path):
+        transcript = replay_rollout(TrainingRun.open(path), step, level)
+    else:
+        is_folder = path.is_dir()
+        transcript = _episode(path, (arm, level, sample)) if is_folder else Transcript.load(path)
+        transcript.replay()
     console = stdout()
     if not quiet:
         _show(console, transcript, prompts)

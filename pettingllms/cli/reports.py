@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 
@@ -13,11 +16,14 @@ from pettingllms.evaluation.markdown import (
     comparison_note,
     mean,
     number,
+    player_rows,
     role_rows,
+    setting_rows,
     share,
     share_difference,
 )
 from pettingllms.evaluation.report import Report
+from pettingllms.evaluation.sides import Side
 
 _NUM_TEXT_COLUMNS = 2
 """The first columns of the table of roles are texts, the others figures."""
@@ -47,6 +53,27 @@ def print_report(console: Console, report: Report) -> None:
     console.print(
         "\n[dim]figure [lower, upper]: 95 % intervals[/dim]".replace("[lower", "\\[lower")
     )
+
+
+def print_sides(
+    console: Console, first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]
+) -> None:
+    """Print who played, and which settings differ.
+
+    Args:
+        console: Where to.
+        first: One side.
+        second: The other.
+        differing: Key -> values of both.
+    """
+    tables = {"who played": player_rows(first, second), "differs": setting_rows(differing)}
+    for head, rows in tables.items():
+        if rows:
+            shown = plain_table(head, first.name, second.name)
+            for row in rows:
+                shown.add_row(*map(visible, row))
+            console.print(shown)
+            console.print()
 
 
 def print_comparison(console: Console, comparison: Comparison, first: str, second: str) -> None:

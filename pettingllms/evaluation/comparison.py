@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -33,10 +33,12 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Two runs on the levels that both played."""
+    """Two runs on the levels that both played, or, not paired, on all levels of each."""
 
+    is_paired: bool
+    """Whether they are compared level by level."""
     num_levels: int
-    """Levels that both played; only these count."""
+    """Levels that both played; only these count. 0 when they are not paired."""
     num_only_first: int
     """Levels that only the first played."""
     num_only_second: int
@@ -45,13 +47,13 @@ class Comparison:
     first_success: Interval
     """Share of solved plays on the common levels."""
     second_success: Interval
-    num_better: int
+    num_better: int = 0
     """Levels of which the second solved a greater share."""
-    num_worse: int
+    num_worse: int = 0
     """Levels of which it solved a smaller share."""
-    p_value: float
+    p_value: float | None = None
     """Two-sided sign test over these levels (McNemar's exact test for one play a level)."""
-    figures: dict[str, Difference]
+    figures: dict[str, Difference] = field(default_factory=dict[str, Difference])
     """Turns, tokens, and `<role> reward` per episode."""
 
     def to_json(self) -> dict[str, Any]:
@@ -76,6 +78,7 @@ def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> 
             "runs",
             f"{len(sides[0])} and {len(sides[1])} levels, none of them equal",
             "runs on the same levels: same environment, arguments, options and seed",
+            "Other levels of one kind can be compared without pairs (compare --anyway).",
         )
     pairs = [(sides[0][content], sides[1][content]) for content in common]
     solved = [[fmean(play.success for play in plays) for plays in pair] for pair in pairs]
@@ -85,6 +88,7 @@ def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> 
     correlation = correlation_of([a for a, _ in solved], [b for _, b in solved])
     difference = paired_share_difference(a, b, correlation)
     return Comparison(
+        is_paired=True,
         num_levels=len(common),
         num_only_first=len(sides[0]) - len(common),
         num_only_second=len(sides[1]) - len(common),
@@ -95,6 +99,30 @@ def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> 
         num_worse=num_worse,
         p_value=sign_test(num_better, num_worse),
         figures=_figures(pairs),
+    )
+
+
+def compare_shares(first: Interval, second: Interval, *, num_levels: tuple[int, int]) -> Comparison:
+    """Compare two shares of solved plays without pairs: of other levels, or without episodes.
+
+    Args:
+        first: Share of one side, as `clustered_share` gives it.
+        second: Share of the other side.
+        num_levels: Levels that each of them played.
+
+    Source:
+        Newcombe, "Interval estimation for the difference between independent proportions" (1998),
+        method 10.
+    """
+    difference = paired_share_difference(first, second, 0.0)
+    return Comparison(
+        is_paired=False,
+        num_levels=0,
+        num_only_first=num_levels[0],
+        num_only_second=num_levels[1],
+        success=Difference(first=first.value, second=second.value, difference=difference),
+        first_success=first,
+        second_success=second,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pettingllms.evaluation.comparison import Comparison
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.report import ArmReport, Report
+from pettingllms.evaluation.sides import Side
 from pettingllms.evaluation.statistics import Interval
 from pettingllms.policies import Usage
 
@@ -52,8 +55,44 @@ def comparison_markdown(comparison: Comparison, first: str, second: str) -> str:
     return "\n".join([*table(head, rows), "", comparison_note(comparison)]) + "\n"
 
 
+def sides_markdown(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> str:
+    """Return who played, and which settings differ, as Markdown.
+
+    Args:
+        first: One side.
+        second: The other.
+        differing: Key -> values of both.
+    """
+    lines = table(["role", first.name, second.name], player_rows(first, second))
+    if differing:
+        lines += ["", *table(["setting", first.name, second.name], setting_rows(differing))]
+    return "\n".join(lines) + "\n\n"
+
+
+def player_rows(first: Side, second: Side) -> list[tuple[str, ...]]:
+    """Return role, and who played it on both sides."""
+    sides = first.players, second.players
+    roles = dict.fromkeys([*sides[0], *sides[1]])
+    return [(role, *(side.get(role, "-") for side in sides)) for role in roles]
+
+
+def setting_rows(differing: Mapping[str, tuple[Any, Any]]) -> list[tuple[str, ...]]:
+    """Return key, and the values of both sides."""
+    return [(key, *map(_value, values)) for key, values in differing.items()]
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
 def comparison_note(comparison: Comparison) -> str:
     """Return in one sentence on what a comparison rests."""
+    if not comparison.is_paired:
+        return (
+            f"Not paired: {comparison.num_only_first} levels of the first, "
+            f"{comparison.num_only_second} of the second. Evaluations (pettingllms eval --run) on "
+            "the same levels are compared level by level."
+        )
     note = (
         f"{comparison.num_levels} common levels: the second is better on {comparison.num_better}, "
         f"worse on {comparison.num_worse} (sign test p = {comparison.p_value:.3g})."

@@ -77,7 +77,7 @@ def _announced(name: str, kind: str) -> PolicyFactory:
                 f"policies {kind!r} are announced as {points[kind].value!r}, but loading that "
                 f"failed: {error}"
             ) from error
-    if kind == "hf":
+    if kind in ("hf", "run"):
         raise MissingDependency(f"the policy {name!r}", "pettingllms-trainers", "train")
     known: tuple[Any, ...] = (*_BUILT_IN, *points)
     raise InvalidArgument("kind of policy", kind, ", ".join(known) + suggestion(kind, known))

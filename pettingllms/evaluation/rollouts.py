@@ -1,0 +1,73 @@
+"""Rollout trees that a training run has recorded: the followed path, played again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument, ReplayDivergence
+from pettingllms.evaluation.run_folder import RunFolderError
+from pettingllms.evaluation.training_run import TrainingRun, read_lines
+from pettingllms.registry import make
+from pettingllms.transcript import RecordTranscripts, Transcript
+
+_COMPARED = ("reward", "parse_error", "success")
+
+
+def replay_rollout(run: TrainingRun, step: int | None, episode: int) -> Transcript:
+    """Play the followed path of a rollout tree again, and compare it with the recorded one.
+
+    Args:
+        run: The run.
+        step: Train step; None for the first one of which trees are recorded.
+        episode: Number of the tree within its train step.
+
+    Returns:
+        The episode as it was played again.
+
+    Raises:
+        InvalidArgument: If no such tree is recorded.
+        RunFolderError: If its line is damaged.
+        ReplayDivergence: If the game does not come out as recorded.
+    """
+    path = run.path / "rollouts.jsonl"
+    lines = {(line["step"], line["episode"]): line for line in read_lines(path)}
+    wanted = (min(lines)[0] if lines and step is None else step, episode)
+    if wanted not in lines:
+        known = ", ".join(f"{a}:{b}" for a, b in lines) or "none (logging.rollouts_every)"
+        raise InvalidArgument(
+            "rollout", f"step {wanted[0]}, level {episode}", f"recorded STEP:LEVEL: {known}"
+        )
+    try:
+        return _replayed(run, lines[wanted])
+    except (KeyError, TypeError, IndexError) as error:
+        raise RunFolderError(
+            f"{path}: step {wanted[0]}, episode {episode} is damaged "
+            f"({type(error).__name__}: {error})"
+        ) from error
+
+
+def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
+    env: TextEnv[Any] = make(run.env_id, checks=False, **run.env_kwargs)
+    recorder = RecordTranscripts(env)
+    recorder.reset(seed=line["env_seed"])
+    _compare(-1, "state_hash", line["initial_state_hash"], env.state_hash())
+    decisions = line["decisions"] if "decisions" in line else line["nodes"]  # older runs: nodes
+    for index, decision in enumerate(decisions):
+        if decision["chosen"] is None:
+            break
+        followed, agent = decision["candidates"][decision["chosen"]], decision["agent"]
+        _compare(index, "agent", agent, env.agent_selection)
+        _compare(index, "observation", decision["observation"], str(env.observe(agent)))
+        recorder.step(followed["text"])
+        played = {**env.infos[agent], "reward": env.rewards[agent]}
+        for key in _COMPARED:
+            _compare(index, key, followed[key], played[key])
+    assert recorder.transcript is not None
+    return recorder.transcript
+
+
+def _compare(step: int, key: str, recorded: object, replayed: object) -> None:
+    if recorded != replayed:
+        raise ReplayDivergence(step, key, recorded, replayed)

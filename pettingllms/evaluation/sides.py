@@ -1,0 +1,211 @@
+"""What `pettingllms compare` compares: an arm of an evaluation, or of a training run's own one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.evaluation.episode import EpisodeResult
+from pettingllms.evaluation.plan import MAIN, SWAPPED, swapped
+from pettingllms.evaluation.report import by_level
+from pettingllms.evaluation.run_folder import RunFolder
+from pettingllms.evaluation.statistics import Interval, clustered_share
+from pettingllms.evaluation.training_run import TrainingRun, is_training_run, read_lines
+
+_GREEDY = "greedy"
+_SCRIPTED = "scripted:"
+_STEP = re.compile(r"@(\d+)$")
+_PRESENTATION = ("prompts",)
+"""Arguments of an environment that differ between ways to put one task."""
+_KINDS = ("sampling.", "version.", "config.")
+"""What settings begin with that not every kind of run keeps."""
+_ELSEWHERE = ("env", "evaluation", "output_dir", "logging")
+"""Parts of a configuration that other settings hold already, or that decide no result."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One side of a comparison."""
+
+    name: str
+    players: Mapping[str, str]
+    """Role -> who played it."""
+    task: Mapping[str, Any]
+    """What was played, flat: environment, its arguments and options of reset."""
+    settings: Mapping[str, Any]
+    """Everything else that was set, flat."""
+    results: Sequence[EpisodeResult] = ()
+    """Its episodes; a training run keeps none of its own evaluation."""
+    success: Interval
+    """Share of solved plays."""
+    num_levels: int
+
+
+def open_side(name: str) -> Side:
+    """Return the side that a text names.
+
+    Args:
+        name: ``RUN[:ARM][@STEP]``: an evaluation (its arm, main unless named) or a training run
+            (greedy unless named; the last evaluation, or that after train step STEP).
+
+    Raises:
+        RunFolderError: If it is no run, or is damaged.
+        InvalidArgument: If it has no such arm or step, or nothing was played.
+    """
+    path, arm, step = _parts(name)
+    if is_training_run(path):
+        return _of_training(name, TrainingRun.open(path), arm or _GREEDY, step)
+    if step is not None:
+        raise InvalidArgument("run", name, "@STEP after a training run only")
+    return _of_evaluation(name, RunFolder.open(path), arm or MAIN)
+
+
+def differences(first: Side, second: Side) -> dict[str, tuple[Any, Any]]:
+    """Return key -> values of the settings that differ; None where a side does not have a key.
+
+    Settings of a kind that only one side has, such as those of training, are left out.
+    """
+    one, other = ({**side.task, **side.settings} for side in (first, second))
+    kinds = ({p for p in _KINDS if any(k.startswith(p) for k in side)} for side in (one, other))
+    alone = set.symmetric_difference(*kinds)
+    return {
+        key: (one.get(key), other.get(key))
+        for key in dict.fromkeys([*one, *other])
+        if one.get(key) != other.get(key) and not key.startswith(tuple(alone))
+    }
+
+
+def unlike(first: Side, second: Side) -> list[str]:
+    """Return what makes the tasks of two sides unlike; nothing for one task."""
+    return [
+        key
+        for key in differences(replace(first, settings={}), replace(second, settings={}))
+        if not key.startswith(tuple(f"env.{name}" for name in _PRESENTATION))
+    ]
+
+
+def _parts(name: str) -> tuple[str, str, int | None]:
+    """Return path, arm (empty when none is named) and train step."""
+    if Path(name).exists():
+        return name, "", None
+    found = _STEP.search(name)
+    rest, step = (name[: found.start()], int(found[1])) if found else (name, None)
+    path = rest
+    while not Path(path).exists() and ":" in path:
+        path = path.rpartition(":")[0]
+    if not Path(path).exists():
+        path = rest
+    return path, rest[len(path) + 1 :], step
+
+
+def _of_evaluation(name: str, folder: RunFolder, arm: str) -> Side:
+    plan = folder.plan
+    _check_arm(arm, plan.arms, folder.path)
+    results = [result for result in folder.results() if result.arm == arm]
+    if not results:
+        raise InvalidArgument("run", name, "a run with finished episodes")
+    levels = by_level(results).values()
+    settings = {
+        **_flat({role: asdict(value) for role, value in plan.sampling.items()}, "sampling."),
+        "seed": plan.seed,
+        "levels": plan.num_levels,
+        "samples": plan.num_samples,
+        **_flat(folder.versions, "version."),
+    }
+    return Side(
+        name=name,
+        players=plan.arms[arm],
+        task=_task(plan.env_id, plan.env_kwargs, plan.options),
+        settings=settings,
+        results=results,
+        success=clustered_share(
+            [sum(play.success for play in plays) for plays in levels],
+            [len(plays) for plays in levels],
+        ),
+        num_levels=len(levels),
+    )
+
+
+def _of_training(name: str, run: TrainingRun, arm: str, step: int | None) -> Side:
+    lines = read_lines(run.path / "evaluations.jsonl")
+    known = [line["step"] for line in lines]
+    if not lines or (step is not None and step not in known):
+        wanted = "a finished evaluation" if step is None else f"an evaluation after step {step}"
+        there = ", ".join(map(str, known)) or "none"
+        raise InvalidArgument("run", name, f"a run with {wanted}; there are those after: {there}")
+    line = lines[-1] if step is None else lines[known.index(step)]
+    arms = _arms(run, line, lines)
+    _check_arm(arm, arms, run.path)
+    found, seed = arms[arm], run.levels().get("seed", 0)
+    sampling = {} if arm.startswith(_SCRIPTED) else run.sampling(run.fixed_or_local())
+    if arm != "sampled":
+        sampling = {role: replace(value, temperature=0.0) for role, value in sampling.items()}
+    config = {key: part for key, part in run.config.items() if key not in _ELSEWHERE}
+    return Side(
+        name=name,
+        players=_players(run, arm, line["step"]),
+        task=_task(run.env_id, line.get("env", run.held_out_kwargs()), {}),
+        settings={
+            **_flat({role: asdict(value) for role, value in sampling.items()}, "sampling."),
+            **{"seed": seed, "levels": found["num_episodes"], "samples": 1},
+            **_flat(config, "config."),
+        },
+        success=Interval(found["success"], found["success_low"], found["success_high"]),
+        num_levels=found["num_episodes"],
+    )
+
+
+def _arms(
+    run: TrainingRun, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the figures of an evaluation by who played.
+
+    Scripted policies play once, before training, and swapped ones once, after it.
+    """
+    arms = {
+        name.replace("reference:", _SCRIPTED): figures  # the name of older runs
+        for one in lines
+        for name, figures in one["arms"].items()
+        if one is line or name.startswith((_SCRIPTED, "reference:"))
+    }
+    report = run.path / "eval.json"
+    if line is lines[-1] and report.is_file():
+        after = json.loads(report.read_text(encoding="utf-8")).get("after") or {}
+        if after.get("step") == line["step"]:
+            arms = {**after["arms"], **arms}
+    return arms
+
+
+def _players(run: TrainingRun, arm: str, step: int) -> dict[str, str]:
+    roles = cast(Mapping[str, str], run.config["roles"])
+    if arm.startswith(_SCRIPTED):
+        return dict.fromkeys(roles, arm.removeprefix(_SCRIPTED))
+    line_up = {
+        role: name if name != "hf:" else f"{roles[role]} of {run.path.name}, step {step}"
+        for role, name in run.fixed_or_local().items()
+    }
+    return swapped(line_up) if arm == SWAPPED else line_up
+
+
+def _check_arm(arm: str, arms: Mapping[str, Any], path: Path) -> None:
+    if arm not in arms:
+        raise InvalidArgument("arm", arm, f"{', '.join(arms)} of {path}" + suggestion(arm, arms))
+
+
+def _task(env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"environment": env_id, **_flat(kwargs, "env."), **_flat(options, "option.")}
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(cast(dict[str, Any], value), f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = list(cast(Any, value)) if isinstance(value, tuple) else value
+    return flat

@@ -1,0 +1,189 @@
+"""A training run as an evaluation needs it: read from its files, without the trainer.
+
+```
+RUN/config.toml            what was trained on, who plays, and how is sampled
+RUN/policies/NAME/         trained policies, written when the run is finished
+RUN/checkpoints/step-N/    what is trained so far
+```
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlencode
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.plan import held_out_kwargs
+from pettingllms.evaluation.run_folder import RunFolderError
+from pettingllms.policies import Sampling
+
+CONFIG = "config.toml"
+_CHECKPOINT = re.compile(r"step-(\d{8})")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A run of `pettingllms-train`; see `open`."""
+
+    path: Path
+    """Its directory, absolute."""
+    config: Mapping[str, Any]
+    """Its configuration; default values are written out in it."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> TrainingRun:
+        """Open the directory of a training run.
+
+        Raises:
+            RunFolderError: If it is none, or its configuration cannot be read.
+        """
+        file = Path(path) / CONFIG
+        try:
+            config = tomllib.loads(file.read_text(encoding="utf-8"))
+            for keys in (("env", "id"), ("roles",), ("policies",)):
+                _at(config, *keys)
+        except OSError as error:
+            raise RunFolderError(
+                f"{path} is not a training run: {error.strerror} ({CONFIG}). Name a directory that "
+                "`pettingllms-train` wrote."
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(
+                f"{file} cannot be read as the configuration of a training run "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        return cls(Path(path).resolve(), config)
+
+    @property
+    def env_id(self) -> str:
+        """Id of its environment."""
+        return str(self.config["env"]["id"])
+
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """Arguments of the environment in training."""
+        return dict(self.config["env"].get("kwargs", {}))
+
+    def held_out_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of the environment in the run's held-out evaluation."""
+        kwargs = {name: value for name, value in self.env_kwargs.items() if name != "split"}
+        return held_out_kwargs(self.env_id, {**kwargs, **self._evaluation.get("kwargs", {})})
+
+    def checkpoints(self) -> list[int]:
+        """Return the train steps of its checkpoints, in order."""
+        folder = self.path / "checkpoints"
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return sorted(int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name)))
+
+    def line_up(self, step: int | None = None) -> dict[str, str]:
+        """Return role -> name of its policy (see `pettingllms.policies.load_policy`).
+
+        Args:
+            step: Train step of a checkpoint; None for what the run has trained last.
+
+        Raises:
+            InvalidArgument: If there is no checkpoint of that step.
+            RunFolderError: If nothing is trained yet.
+        """
+        known = self.checkpoints()
+        if step is not None and step not in known:
+            allowed = ", ".join(map(str, known)) or "none is there"
+            raise InvalidArgument("step", step, f"a train step with a checkpoint: {allowed}")
+        if step is None and known and not self._is_finished():
+            step = known[-1]
+        roles = cast(Mapping[str, str], self.config["roles"])
+        return {role: self._policy(name, step) for role, name in roles.items()}
+
+    def sampling(self, line_up: Mapping[str, str]) -> dict[str, Sampling]:
+        """Return role -> how its completions are drawn in the run's held-out evaluation.
+
+        Args:
+            line_up: Role -> name of its policy; models sample from their whole distribution, as
+                the trainer does, whatever their own files say.
+        """
+        return {role: self._sampling(role, policy) for role, policy in line_up.items()}
+
+    def fixed_or_local(self) -> dict[str, str]:
+        """Return role -> the name of its fixed policy, or `hf:` for a model in the trainer."""
+        roles = cast(Mapping[str, str], self.config["roles"])
+        return {role: self._fixed(name) or "hf:" for role, name in roles.items()}
+
+    def levels(self) -> dict[str, int]:
+        """Return `seed` and number of `episodes` of the run's held-out evaluation."""
+        of_run = {"seed": "seed", "episodes": "num_episodes"}
+        return {k: self._evaluation[name] for k, name in of_run.items() if name in self._evaluation}
+
+    @property
+    def _evaluation(self) -> Mapping[str, Any]:
+        return self.config.get("evaluation", {})
+
+    def _is_finished(self) -> bool:
+        """Return whether `policies/` is what the last train step has made."""
+        lines = read_lines(self.path / "metrics.jsonl")
+        is_over = bool(lines) and lines[-1].get("step") == self.config.get("num_steps")
+        return is_over and (self.path / "policies").is_dir()
+
+    def _policy(self, name: str, step: int | None) -> str:
+        policy = self.config["policies"][name]
+        if fixed := self._fixed(name):
+            return fixed
+        options = {"precision": self.config.get("engine", {}).get("precision", "float32")}
+        if self.config.get("device", "auto") != "auto":
+            options["device"] = self.config["device"]
+        if policy.get("frozen"):
+            return f"hf:{policy['model']}?{urlencode(options)}"
+        if step is not None:
+            return f"run:{self.path}?{urlencode({'policy': name, 'step': step, **options})}"
+        if (self.path / "policies" / name).is_dir():
+            return f"hf:{self.path / 'policies' / name}?{urlencode(options)}"
+        raise RunFolderError(f"{self.path} has neither trained policies nor a checkpoint yet")
+
+    def _fixed(self, name: str) -> str:
+        policy = self.config["policies"][name]
+        return str(policy.get("fixed") or policy.get("player") or "")  # player: in older runs
+
+    def _sampling(self, role: str, policy: str) -> Sampling:
+        rollout = self.config.get("rollout", {})
+        own = rollout.get("per_role", {}).get(role, {})
+        is_local = policy.startswith(("hf:", "run:"))
+        return Sampling(
+            temperature=self._evaluation.get("temperature", 1.0),
+            top_p=1.0 if is_local else None,
+            max_completion_tokens=own.get(
+                "max_completion_tokens", rollout.get("max_completion_tokens")
+            ),
+            stop=tuple(own.get("stop", rollout.get("stop", ()))),
+            extra={"top_k": 0} if is_local else {},
+        )
+
+
+def is_training_run(path: str | Path) -> bool:
+    """Return whether a folder looks like a training run."""
+    return (Path(path) / CONFIG).is_file() and not (Path(path) / "run.json").is_file()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a JSONL file of a run; none when there is no such file.
+
+    Raises:
+        RunFolderError: If a line is damaged.
+    """
+    if not path.is_file():
+        return []
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    try:
+        return [json.loads(line) for line in whole.splitlines()]
+    except ValueError as error:
+        raise RunFolderError(f"{path} is damaged: {error}") from error
+
+
+def _at(table: Any, *keys: str) -> Any:
+    for key in keys:
+        table = table[key]
+    return table
