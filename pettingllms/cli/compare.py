@@ -63,8 +63,8 @@ def _compared(first: Side, second: Side, *, anyway: bool) -> Comparison:
             "Compare them all the same with --anyway.",
         )
     if first.results and second.results:
-        states = ({play.initial_state_hash for play in side.results} for side in (first, second))
-        if not anyway or set.intersection(*states):
+        contents = ({play.content for play in side.results} for side in (first, second))
+        if not anyway or set.intersection(*contents):
             return compare(first.results, second.results)
     return compare_shares(
         first.success, second.success, num_levels=(first.num_levels, second.num_levels)

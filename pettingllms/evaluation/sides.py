@@ -12,7 +12,7 @@ from typing import Any, cast
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import MAIN, SWAPPED, swapped
-from pettingllms.evaluation.report import by_level
+from pettingllms.evaluation.report import by_content
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, read_lines
@@ -109,7 +109,7 @@ def _of_evaluation(name: str, folder: RunFolder, arm: str) -> Side:
     results = [result for result in folder.results() if result.arm == arm]
     if not results:
         raise InvalidArgument("run", name, "a run with finished episodes")
-    levels = by_level(results).values()
+    levels = by_content(results).values()
     settings = {
         **_flat({role: asdict(value) for role, value in plan.sampling.items()}, "sampling."),
         "seed": plan.seed,
