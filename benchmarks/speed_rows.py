@@ -1,4 +1,4 @@
-"""Which measured ratios stand in the table of speeds, beside their goals."""
+"""Which measured ratios the table of speeds shows, next to their goals."""
 
 from __future__ import annotations
 

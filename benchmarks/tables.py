@@ -86,7 +86,7 @@ def share(figures: dict[str, float]) -> str:
 
 
 def speed() -> str:
-    """Return the measured ratios beside their goals, missed ones included."""
+    """Return the measured ratios next to their goals, missed ones included."""
     rows: list[list[str]] = []
     for workload, peer, goal, source in SPEED:
         name, *keys = source.split("/")
@@ -271,7 +271,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def render(text: str) -> str:
-    """Return a document with all its tables written anew."""
+    """Return a document with all its tables regenerated."""
 
     def replace(match: re.Match[str]) -> str:
         name = match.group(2)

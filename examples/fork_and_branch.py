@@ -1,4 +1,4 @@
-"""Tree sampling by hand: fork at every agent's turn, compare K candidates, follow the best."""
+"""Tree sampling without the trainer: fork at every turn, compare K candidates, follow the best."""
 
 import random
 
@@ -24,7 +24,7 @@ def main() -> None:
         mean = sum(rewards) / len(rewards)
         best = rewards.index(max(rewards))
         shown = ", ".join(f"{reward:+.2f} ({reward - mean:+.2f})" for reward in rewards)
-        print(f"turn {turn + 1} {agent}: rewards (minus their mean) {shown}; goes on with {best}")
+        print(f"turn {turn + 1} {agent}: rewards (minus mean) {shown}; continues with {best}")
         env = forks[best]
     print(f"solved: {env.infos[env.agent_selection]['success']}")
 

@@ -1,7 +1,7 @@
 """Environments that installed packages announce in the entry-point group `pettingllms.envs`.
 
 Announcements are data from strangers: any package can write any text there. Each is checked on its
-own, and one that cannot be used is kept with the reason, so that it harms nobody who does not ask
+own, and one that cannot be used is kept with the reason, so that it affects only those who ask
 for it.
 """
 

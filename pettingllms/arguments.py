@@ -1,7 +1,7 @@
-"""Checks of arguments: whatever a caller passes, what cannot be used is told in clear words.
+"""Checks of arguments: every unusable value raises a clear error.
 
 Each check raises `InvalidArgument` when the value cannot be used, also for values of a wrong kind:
-`True` is no number, and `6.0` is no whole number. NumPy's numbers are numbers; checks of numbers
+`True` is no number, and `6.0` is no integer. NumPy's numbers are numbers; checks of numbers
 return the Python number, so that what is computed from it cannot overflow and is JSON data.
 """
 
@@ -29,7 +29,7 @@ def check_whole(name: str, value: object, low: int, high: int | None = None) -> 
     is_kind = isinstance(value, int) and not isinstance(value, bool)
     if not (is_kind and low <= cast("int", value) <= (math.inf if high is None else high)):
         bound = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise InvalidArgument(name, value, f"a whole number {bound}")
+        raise InvalidArgument(name, value, f"an integer {bound}")
     return cast("int", value)
 
 

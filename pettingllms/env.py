@@ -52,7 +52,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
     - `_fields(state, agent, turn)` returns the values of the placeholders in the prompts;
     - `_parse(state, agent, text)` returns the action that a text asks for, or a `ParseError`;
     - `_act(state, agent, action)` returns a `Transition`: the new state, rewards, facts;
-    - `_ansi(state)` returns the state as text for people;
+    - `_ansi(state)` returns the state as readable text;
     - optional: `_reference(state, agent, policy, rng)`, `_rgb_array(state)`, `_state_json(state)`,
       `_level_json(state)`, and `_next_agent(state)` if the game itself decides who acts next.
 
@@ -168,7 +168,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         self.infos = {agent: _first_info() for agent in order}
 
     def step(self, action: str | None) -> None:
-        """Let the selected agent act.
+        """Play the selected agent's action.
 
         Args:
             action: The agent's text; any text is legal. None exactly when the agent has ended.
@@ -182,7 +182,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
             self._was_dead_step(action)
             return
         if not isinstance(action, str):
-            raise InvalidAction(f"{agent} is live and must be given a text; got {action!r}")
+            raise InvalidAction(f"{agent} is live and needs a text; got {action!r}")
         parsed = self._parse(self._state, agent, action)
         state, team, local, terminated, success, facts = self._act(self._state, agent, parsed)
         team *= self.alpha
@@ -235,7 +235,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
     def _was_dead_step(self, action: str | None) -> None:
         agent = self.agent_selection
         if action is not None:
-            raise InvalidAction(f"{agent} has ended and must be given None; got {action!r}")
+            raise InvalidAction(f"{agent} has ended and needs None; got {action!r}")
         for name in ("terminations", "truncations", "rewards", "_cumulative_rewards", "infos"):
             setattr(self, name, {a: v for a, v in getattr(self, name).items() if a != agent})
         self.agents = [other for other in self.agents if other != agent]
@@ -325,7 +325,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         text = self._ansi(state)
         if self.render_mode == "ansi":
             return text
-        print(text)  # noqa: T201  rendering for people is printing
+        print(text)  # noqa: T201  rendering in human mode is printing
         return None
 
     # Branching ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ PettingLLMsError
 ├── ConformanceError (AssertionError)     `check_env` found a broken promise
 ├── SandboxError (RuntimeError)           the sandbox itself failed (never the program in it)
 │
-├── PolicyFailure (RuntimeError)          pettingllms.policies: an answer could not be had
+├── PolicyFailure (RuntimeError)          pettingllms.policies: no answer was received
 │   └── PolicyUnavailable                 and no later one can (wrong key, no such model or server)
 ├── RunFolderError (ValueError)           pettingllms.evaluation: a folder is no run
 └── EvaluationStopped (RuntimeError)      pettingllms.evaluation: too many episodes failed

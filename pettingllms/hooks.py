@@ -76,7 +76,7 @@ class GameHooks(ABC, Generic[StateT]):
 
     @abstractmethod
     def _ansi(self, state: StateT) -> str:
-        """Return the state as text for people."""
+        """Return the state as readable text."""
 
     def _next_agent(self, state: StateT) -> str | None:
         """Return who acts next, for a game that decides that itself; None: the order of stages.

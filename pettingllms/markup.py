@@ -1,8 +1,8 @@
 r"""Answers in markup: programs in fenced code blocks, and answers in `\boxed{...}`.
 
-A program stands in a block that is labelled ```` ```python ```` (or `py`, `python3`). Labelled
+A program is in a block labelled ```` ```python ```` (or `py`, `python3`). Labelled
 blocks win over blocks without a label; of several labelled ones the last one counts, and a block
-without a label counts only if it is the only one. A fence closes a block if it stands alone on its
+without a label counts only if it is the only one. A fence closes a block if it is alone on its
 line, is indented no deeper than the opening (or up to three spaces) and is as long. The opening may
 follow words on its line. A `python` block that is never closed was truncated: then there is no
 program, nor is there one if the fences do not pair off.

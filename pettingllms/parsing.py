@@ -186,7 +186,7 @@ def read_list(part: Part) -> list[Item] | ParseError:
 
 
 def _label_before(part: Part, start: int) -> str | ParseError:
-    """Return what stands between mark and answer; an empty text if it is only decoration."""
+    """Return what is between mark and answer; an empty text if it is only decoration."""
     prefix = part.text[:start].strip()
     if not prefix or not part.is_marked:
         return ""

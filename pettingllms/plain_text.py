@@ -1,6 +1,6 @@
 """Text to token ids of which none is a control token, whatever the text says.
 
-A tokenizer turns `<|im_end|>` into the token that ends a turn wherever it stands, so that a program
+A tokenizer turns `<|im_end|>` into the token that ends a turn wherever it occurs, so that a program
 that prints it, or a model that writes it letter by letter, could forge the turn of a team-mate.
 """
 
@@ -34,7 +34,7 @@ class PlainText:
         added: dict[int, Any] | None = getattr(tokenizer, "added_tokens_decoder", None)
         if added is None:
             return
-        # Each added token is looked for in the text, unless the tokenizer is told otherwise.
+        # Each added token is looked for in the text, unless the tokenizer is configured otherwise.
         self._options = {"add_special_tokens": False, "split_special_tokens": True}
         special = {number for number, token in added.items() if token.special}
         self.special = frozenset(special.union(tokenizer.all_special_ids)) - {

@@ -33,7 +33,7 @@ class PromptField(Generic[MomentT]):
     """A placeholder of prompts."""
 
     meaning: str
-    """What it stands for, for people who write prompts."""
+    """Its meaning, for authors of prompts."""
     read: Callable[[MomentT], object]
     """Returns its value at a moment."""
 
@@ -67,7 +67,7 @@ class PromptFields(dict[str, object], Generic[MomentT]):
 
 
 class CompiledText:
-    """A text with `str.format` placeholders, taken apart once so that it is filled in quickly.
+    """A text with `str.format` placeholders, parsed once so that it fills in fast.
 
     Args:
         text: A text that `resolve_prompts` accepts.
@@ -193,7 +193,7 @@ def _check_placeholders(where: str, text: str, fields: Mapping[str, str]) -> Non
 
 
 def _is_layout(layout: str) -> bool:
-    """Return whether texts or whole numbers can be formatted so."""
+    """Return whether strings or integers can be formatted so."""
     for sample in ("", 0):
         try:
             format(sample, layout)

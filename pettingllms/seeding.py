@@ -13,9 +13,9 @@ def checked_seed(seed: int) -> int:
     """Return a seed as a plain int.
 
     Raises:
-        InvalidArgument: If it is not a non-negative whole number.
+        InvalidArgument: If it is not a non-negative integer.
     """
-    allowed = "None or a non-negative whole number"
+    allowed = "None or a non-negative integer"
     try:
         value = operator.index(seed)
     except TypeError as error:

@@ -30,7 +30,7 @@ class TextSpace(Text):
     generic tools that sample actions stay fast.
 
     Args:
-        max_length: Greatest number of characters, at least 1.
+        max_length: Maximum number of characters, at least 1.
         seed: Seed of the space's own generator.
     """
 

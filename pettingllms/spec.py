@@ -21,11 +21,11 @@ class EnvSpec:
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments that `make` passes on."""
     package: str = ""
-    """The distribution that provides it; empty when it was registered by hand."""
+    """The distribution that provides it; empty when it was registered by a call."""
 
     @property
     def origin(self) -> str:
-        """` of the package ...`, for messages; empty when it was registered by hand."""
+        """` of the package ...`, for messages; empty when it was registered by a call."""
         return f" of the package {self.package!r}" if self.package else ""
 
     def load(self) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ def split_of(canonical: bytes) -> str:
 
 
 def check_split(split: object) -> None:
-    """Refuse everything but the name of a split, and None, which stands for all of them.
+    """Refuse everything but the name of a split, and None, which means all of them.
 
     Raises:
         InvalidArgument: If it is neither.

@@ -144,7 +144,7 @@ class RecordTranscripts(ChecksWrapper[Any]):
         )
 
     def step(self, action: str | None) -> None:
-        """Let the selected agent act and record it (the steps of ended agents are not recorded)."""
+        """Step the selected agent and record it (the steps of ended agents are not recorded)."""
         self._require("step")
         agent = self.env.agent_selection
         observation = str(self.env.observe(agent))

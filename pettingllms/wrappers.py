@@ -1,4 +1,4 @@
-"""Politeness around the raw environment: wrong use is told in clear words."""
+"""A wrapper around the raw environment: misuse raises a clear error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
         self._has_reset = self._has_updated = True
 
     def step(self, action: str | None) -> None:
-        """Let the selected agent act; see `TextEnv.step`.
+        """Play the selected agent's action; see `TextEnv.step`.
 
         Raises:
             OrderError: Before `reset`, and when no agent is left.

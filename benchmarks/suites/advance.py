@@ -1,11 +1,11 @@
-"""Which candidate should an episode go on with: the best, any, or one drawn by its reward?
+"""Which candidate should an episode continue with: the best, any, or one drawn by its reward?
 
     python benchmarks/suites/advance.py [--seeds 0 1 2] [--jobs 1] [--config FILE.toml] [flags]
 
 Greedy is the paper's way; with random and softmax later agents see in training what they will see
 at test time. Every way is trained on every seed, as a person starts it, with what is not named here
 as in the run file; flags go to `pettingllms-train`. All runs are written, whatever came out, and
-for each way the mean over seeds with the smallest and greatest, beside the 95 % Wilson interval of
+for each way the mean over seeds with the minimum and maximum, beside the 95 % Wilson interval of
 each run. Runs of one seed begin with the same weights and play the same held-out levels, so ways
 are compared by the difference within a seed.
 """
@@ -70,7 +70,7 @@ def successes(runs: Sequence[Mapping[str, Any]], way: str, arm: str) -> dict[int
 
 
 def spread_of(values: Iterable[float]) -> dict[str, float]:
-    """Return mean, smallest and greatest of a series."""
+    """Return mean, minimum and maximum of a series."""
     series = list(values)
     named = {"mean": fmean(series), "min": min(series), "max": max(series)}
     return {name: round(value, 4) for name, value in named.items()}

@@ -1,4 +1,4 @@
-"""Episodes of the coder-tester and mathematics environments, beside a fresh interpreter per test.
+"""Episodes of the coder-tester and mathematics environments, against a fresh interpreter per test.
 
     python benchmarks/suites/code_math.py [--rounds 5] [--problems 8]
 
@@ -10,7 +10,7 @@ which is followed. Arm `sandbox` is the environment as it is. Arm `fresh` runs e
 programs of each problem are found beforehand in both arms.
 
 Every round plays every arm once, in turn; the ratio is formed within a round, since other things
-may run on the machine. Written are the median over the rounds, the smallest and the greatest value.
+may run on the machine. Written are the median over the rounds, the minimum and maximum value.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def git(*arguments: str) -> str:
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Return median, smallest and greatest value."""
+    """Return median, minimum and maximum value."""
     rounded: Callable[[float], float] = lambda value: float(f"{value:.4g}")  # noqa: E731
     return {
         "median": rounded(statistics.median(values)),

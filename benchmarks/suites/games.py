@@ -1,11 +1,11 @@
-"""sokoban_v0 and sudoku_v0: speed beside their peers, splits, reference policies, prompt sizes.
+"""sokoban_v0 and sudoku_v0: speed compared with peers, splits, reference policies, prompt sizes.
 
     python benchmarks/suites/games.py --peers-python /tmp/peers/bin/python
 
 `--peers-python` is the interpreter of a throw-away environment with any of `pip install gem-llm
 textarena reasoning-gym gym-sokoban`; what is missing there, or fails, is reported as such. Every
 round times every workload once, in CPU seconds of one process; ratios are formed within a round.
-Written is the median over the rounds with the smallest and the greatest value.
+Written is the median over the rounds with the minimum and maximum value.
 
 The public code of the paper is on no package index. It was measured at 97,600 Sokoban steps with
 text per second, and 1,814 of 16x16 Sudoku, on a machine on which gem-llm made 905 Sokoban levels/s;
@@ -141,7 +141,7 @@ def rate(units: Iterator[int], seconds: float) -> float:
 
 
 def peer_rates(python: str, seed: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Return peer -> workload -> units per second; a failed workload is told and left out."""
+    """Return peer -> workload -> units per second; a failed workload is reported and left out."""
     found: dict[str, dict[str, float]] = {}
     for workload, peers in BEATEN.items():
         for peer in peers:
@@ -202,7 +202,7 @@ def measure(num_rounds: int, seconds: float, python: str | None) -> dict[str, An
 
 
 def summary(values: list[float]) -> dict[str, float | int]:
-    """Return median, smallest and greatest value to four digits."""
+    """Return median, minimum and maximum value to four digits."""
     low, middle, high = (
         float(f"{value:.4g}") for value in (min(values), statistics.median(values), max(values))
     )

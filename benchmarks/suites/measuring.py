@@ -38,7 +38,7 @@ def timed(work: Callable[[], ResultT]) -> tuple[Spent, ResultT]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return median, smallest and greatest of a series, to four digits."""
+    """Return median, minimum and maximum of a series, to four digits."""
     low, middle, high = (
         float(f"{value:.4g}") for value in (min(values), statistics.median(values), max(values))
     )

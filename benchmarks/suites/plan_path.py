@@ -1,10 +1,10 @@
-"""plan_path_v0: speed beside reasoning-gym, separation of the splits, reference policies.
+"""plan_path_v0: speed compared with reasoning-gym, separation of the splits, reference policies.
 
     python benchmarks/suites/plan_path.py --peer-python /tmp/peers/bin/python
 
 `--peer-python` is the interpreter of an environment with `pip install reasoning-gym`. Every round
 times every workload once, in CPU seconds of one process; ratios are formed within a round. Written
-is the median over the rounds with the smallest and the greatest value.
+is the median over the rounds with the minimum and maximum value.
 
 The public code of the paper is on no package index. It was measured at 78,800 single steps with
 text per second on a machine on which reasoning-gym made 23,986 levels/s; the ratio

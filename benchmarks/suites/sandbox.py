@@ -1,4 +1,4 @@
-"""The sandbox beside a fresh interpreter per run and beside the paper's public way of running code.
+"""The sandbox against a fresh interpreter per run and the paper's public way of running code.
 
     python benchmarks/suites/sandbox.py [--rounds 7] [--contests code_contests_sample.jsonl]
 
@@ -8,7 +8,7 @@ folder of its own with the script and three files for the standard streams, a ru
 unbuffered interpreter in development mode that traces allocations).
 
 Every round runs every arm once, in turn; ratios are formed within a round, since other things may
-run on the machine. Written is the median over the rounds with the smallest and the greatest value.
+run on the machine. Written is the median over the rounds with the minimum and maximum value.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def ratios(found: dict[str, float]) -> dict[str, float]:
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Median, smallest and greatest value."""
+    """Median, minimum and maximum value."""
     named = {"median": statistics.median(values), "min": min(values), "max": max(values)}
     return {name: float(f"{value:.4g}") for name, value in named.items()}
 

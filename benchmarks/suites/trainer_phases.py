@@ -85,7 +85,7 @@ class Clock:
 
 
 class Watched:
-    """Stands for an object whose other attributes are its own."""
+    """Wraps an object and forwards all other attributes."""
 
     def __init__(self, inner: Any, clock: Clock) -> None:
         self._inner, self._clock = inner, clock
@@ -106,7 +106,7 @@ class WatchedEpisodes(Watched):
         return await self._clock.awaited("environment", self._inner.branch(episode, texts))
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
-        """Go on with one branch."""
+        """Continue with one branch."""
         return await self._clock.awaited("environment", self._inner.follow(episode, index))
 
 

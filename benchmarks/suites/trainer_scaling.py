@@ -11,7 +11,7 @@ one thread, by phase. The clock costs about a microsecond per call of the enviro
 `growth_exponent` is the slope of log step time over log sampled tokens: 1 is linear, below 1 what
 a step costs in any case is shared by more tokens. `slope_s_per_unit` is the least-squares slope of
 step time over the value that is swept. Both are formed for every seed; written is the median with
-the smallest and the greatest value.
+the minimum and maximum value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Generation and update of the trainer beside `transformers.generate` and a plain training loop.
+"""Generation and update of the trainer, against `transformers.generate` and a plain loop.
 
     python benchmarks/suites/trainer_throughput.py
 
@@ -10,7 +10,7 @@ update). No end token is sampled, so every arm writes the same number of tokens.
 The plain update computes what ours computes: clipped loss on the completion tokens, entropy bonus,
 gradient clipping, AdamW, 16 rows at a time, logits of completion tokens only. Every round runs
 every arm once, in CPU seconds of one thread; ratios are formed within a round. Written is the
-median over the rounds with the smallest and the greatest value.
+median over the rounds with the minimum and maximum value.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def our_update(model: PreTrainedModel, load: Workload, packing: bool) -> Callabl
 
 
 def plain_update(model: PreTrainedModel) -> Callable[..., Any]:
-    """Return a training loop as one writes it by hand: rows of prompt and completion, padded."""
+    """Return a plain training loop: rows of prompt and completion, padded."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True
     )

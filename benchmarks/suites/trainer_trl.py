@@ -1,4 +1,4 @@
-"""Train steps of the trainer beside those of TRL's `GRPOTrainer`, on the same work.
+"""Train steps of the trainer compared with those of TRL's `GRPOTrainer`, on the same work.
 
     python benchmarks/suites/trainer_trl.py --trl-python PYTHON
 
@@ -56,14 +56,14 @@ class MicroBatch(NamedTuple):
 
 
 class Theirs:
-    """A process of TRL that takes a step when it is told to."""
+    """A process of TRL that takes a step on request."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self.about = self._answer()
 
     def step(self) -> dict[str, float]:
-        """Let it take an optimizer step; return what it tells."""
+        """Run one optimizer step there; return its report."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()

@@ -42,7 +42,7 @@ def environment_page(env_id: str, images: list[str]) -> str:
 
     Args:
         env_id: Id of the environment.
-        images: Names of pictures beside the page, in the order of an episode.
+        images: Names of pictures next to the page, in the order of an episode.
     """
     env = pettingllms.make(env_id, checks=False)
     sections = sections_of(type(env).__doc__ or "")
@@ -98,7 +98,7 @@ def _call(env_id: str, env: Any) -> str:
 def _prompts(env: Any) -> str:
     templates: dict[str, PromptTemplate] = {**type(env).default_prompts, **env.prompts}
     lines = [
-        "What each role is told with default arguments. Replace any of it with "
+        "What each role reads with default arguments. Replace any of it with "
         '`make(..., prompts={"ROLE": {"system": ..., "user": ...}})`.\n'
     ]
     for role, template in templates.items():

@@ -22,7 +22,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(value: object) -> str:
-    """Return a value as inline code that may stand in a table."""
+    """Return a value as inline code that is safe in a table."""
     text = str(value)
     return f"<code>{_html(text)}</code>" if "|" in text or "`" in text else f"`{text}`"
 

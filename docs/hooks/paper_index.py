@@ -11,7 +11,7 @@ from pettingllms_trainers.config import Config
 
 
 def paper_index() -> str:
-    """Return a table per part of the paper, and its hyper-parameters beside our defaults."""
+    """Return a table per part of the paper, and its hyper-parameters next to our defaults."""
     index = tomllib.loads((ROOT / "docs" / "paper.toml").read_text(encoding="utf-8"))
     rows = [
         [entry["what"], entry["paper"], code(entry["key"]), code(default_of(entry["key"]))]

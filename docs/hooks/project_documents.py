@@ -1,4 +1,4 @@
-"""Documents that live beside the code they describe, as parts of pages."""
+"""Documents that live next to the code they describe, as parts of pages."""
 
 from __future__ import annotations
 

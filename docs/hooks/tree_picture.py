@@ -38,7 +38,7 @@ def tree_picture() -> str:
     parts.append(_state(_ROW * len(decisions), ending))
     title = (
         f"A rollout tree: {len(decisions)} decisions of {len(last.texts)} candidates each; the "
-        "candidate with the greatest reward is followed."
+        "candidate with the highest reward is followed."
     )
     return (
         f'<svg class="tree" viewBox="0 0 {_WIDTH} {height}" role="img" '

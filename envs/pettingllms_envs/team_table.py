@@ -12,7 +12,7 @@ TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 """Team -> agents by stage; the planner comes last and alone decides what is done."""
 
 MAX_MOVES_PER_TURN = 10_000
-"""Greatest `moves_per_turn`; it bounds the proposals that prompts show."""
+"""Maximum `moves_per_turn`; it bounds the proposals that prompts show."""
 
 TOOLS = ("python", "call")
 """What the tool agent may do: write a program for the sandbox, or call helper functions."""

@@ -1,1 +1,1 @@
-"""Views of our environments for other libraries, each in a module of its own."""
+"""Views of our environments for other libraries, one module each."""

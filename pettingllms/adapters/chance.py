@@ -1,4 +1,4 @@
-"""The global random generators, on loan to foreign code that draws from them."""
+"""The global random generators, lent to third-party code that draws from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Chance:
 
 @contextmanager
 def lent_chance(start: Chance | int) -> Generator[Callable[[], Chance]]:
-    """Lend the global random generators to foreign code, and put them back afterwards.
+    """Lend the global random generators to third-party code, and restore them afterwards.
 
     Not for several threads of a process at once.
 
@@ -29,7 +29,7 @@ def lent_chance(start: Chance | int) -> Generator[Callable[[], Chance]]:
         start: The state in which they are lent, or a seed of 32 bits.
 
     Returns:
-        A context that yields a function, which tells the generators' present state.
+        A context that yields a function, which returns the generators' current state.
     """
     python, numpy = random.getstate(), np.random.get_state()
     if isinstance(start, int):

@@ -172,7 +172,7 @@ def make_vector(
     Args:
         env_id: Id of the environment, such as `"plan_path_v0"`.
         num_envs: Number of environments, at least 1.
-        asynchronous: Whether each environment runs in a process of its own. Arguments such as
+        asynchronous: Whether each environment runs in a separate process. Arguments such as
             partner functions must then be picklable.
         **kwargs: Arguments of `make_single`.
 
@@ -180,7 +180,7 @@ def make_vector(
         InvalidArgument: If `num_envs` is below 1.
     """
     if num_envs < 1:
-        raise InvalidArgument("num_envs", num_envs, "a whole number of at least 1")
+        raise InvalidArgument("num_envs", num_envs, "an integer of at least 1")
     return gymnasium.make_vec(
         gymnasium_id(env_id),
         num_envs=num_envs,

@@ -33,12 +33,12 @@ _client_types: Any = _library("openenv.core.client_types")
 
 
 class TeamAction(_server.Action):
-    """What an agent says."""
+    """An agent's action."""
 
     text: str
     """The agent's text; any text is legal."""
     agent: str = ""
-    """Who says it. Empty: whoever acts now; another agent's name is an error."""
+    """Who wrote it. Empty: the agent that acts now; another agent's name is an error."""
 
 
 class TeamObservation(_server.Observation):
@@ -65,7 +65,7 @@ class TeamObservation(_server.Observation):
 
 
 class TeamState(_server.State):
-    """Where an episode stands; `episode_id` and `step_count` are OpenEnv's."""
+    """The state of an episode; `episode_id` and `step_count` are OpenEnv's."""
 
     seed: int
     """Seed of the episode."""
@@ -105,7 +105,7 @@ class TeamEnvironment(_server.Environment):
         return self._observation(self._env.agent_selection, reward=None)
 
     def step(self, action: TeamAction, timeout_s: float | None = None) -> TeamObservation:
-        """Let the selected agent act.
+        """Play the selected agent's action.
 
         Raises:
             OrderError: Before `reset` and after the end of the episode.
@@ -123,7 +123,7 @@ class TeamEnvironment(_server.Environment):
 
     @property
     def state(self) -> TeamState:
-        """Where the episode stands.
+        """The state of the episode.
 
         Raises:
             OrderError: Before `reset`.
@@ -184,7 +184,7 @@ def create_server_app(env_id: str, *, max_concurrent_envs: int = 64, **kwargs: A
 
     Args:
         env_id: Id of the environment, such as `"plan_path_v0"`.
-        max_concurrent_envs: Greatest number of clients at a time.
+        max_concurrent_envs: Maximum number of concurrent clients.
         **kwargs: Arguments of the environment.
 
     Raises:
@@ -192,7 +192,7 @@ def create_server_app(env_id: str, *, max_concurrent_envs: int = 64, **kwargs: A
         InvalidArgument: If the environment refuses an argument.
     """
     spec(env_id)
-    make(env_id, **kwargs).close()  # a wrong argument is told now, not to the first client
+    make(env_id, **kwargs).close()  # a wrong argument fails now, not at the first client
     return _server.create_app(
         lambda: TeamEnvironment(env_id, **kwargs),
         TeamAction,

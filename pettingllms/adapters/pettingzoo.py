@@ -17,7 +17,7 @@ class ParallelView(ParallelEnv[str, str, str]):
 
     One `step` plays one stage. The agents of the stage act, all of them at once; `acting` and
     `infos[agent]["acts"]` tell who they are. Actions of other agents are ignored. In a team of one
-    stage (such as coder and tester) everybody acts in every step; in a team of several stages
+    stage (such as coder and tester) all agents act in every step; in a team of several stages
     (tool, then planner) a turn takes several steps, because the later agent reads what the earlier
     one wrote.
 
@@ -75,7 +75,7 @@ class ParallelView(ParallelEnv[str, str, str]):
         acting = self.acting
         for agent in acting:
             if agent not in actions:
-                raise InvalidAction(f"{agent} acts now and must be given a text; got none")
+                raise InvalidAction(f"{agent} acts now and needs a text; got none")
         env, rewards = self.env, dict.fromkeys(self.possible_agents, 0.0)
         for agent in acting:
             env.step(actions[agent])

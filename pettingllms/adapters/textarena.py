@@ -37,7 +37,7 @@ class SamePrompt(dict[str, PromptTemplate]):
 
 
 class Message(NamedTuple):
-    """What a game told a player."""
+    """What a game sent to a player."""
 
     is_rule: bool
     """Whether it belongs to the player's instructions."""
@@ -56,13 +56,13 @@ class TextArenaState:
     player: int
     """Whose move it is."""
     messages: tuple[tuple[Message, ...], ...]
-    """Per player: all that it was told."""
+    """Per player: all messages it received."""
     num_read: tuple[int, ...]
     """Per player: how many messages it had when it last moved."""
     game: Any = field(compare=False, repr=False)
     """The game object; it is copied before it is played on, never changed."""
     chance: Chance = field(compare=False, repr=False)
-    """Where the game's random draws go on."""
+    """State of the game's random generators."""
 
 
 class TextArenaEnv(TextEnv[TextArenaState]):
@@ -73,7 +73,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
     player; `max_turns` truncates, the game's own limit terminates.
 
     The system prompt is the game's instruction for the player. In full mode an observation has all
-    that the game has told the player since, in delta mode only what is new since its last move.
+    that the game has sent to the player since, in delta mode only what is new since its last move.
 
     Rewards are the game's own, paid when it ends: `team` is what the agent that did not make the
     last move gets, `local` what the other gets beyond it. `success` means that every player got at
@@ -84,12 +84,12 @@ class TextArenaEnv(TextEnv[TextArenaState]):
     forks are exact. This does not hold for games that ask a language model or the clock, nor when
     several threads of a process play.
 
-    `infos[agent]["invalid_move"]` tells whether the game refused the move, `["reason"]` why the
+    `infos[agent]["invalid_move"]` says whether the game refused the move, `["reason"]` why the
     game ended.
 
     Args:
         game: Id in TextArena's registry, such as `"TicTacToe-v0"`.
-        num_players: Players of the game, 1 or 2. None: as many as the game wants, if it wants at
+        num_players: Players of the game, 1 or 2. None: as many as the game needs, if that is at
             most 2.
         roles: Role of each player, so that each can have a policy of its own; one name is for all.
         max_turns: Turns until truncation.

@@ -66,7 +66,7 @@ class TextCodec:
     """Between texts and the numbers of a learner.
 
     Observations become arrays of a fixed length in a `Box`: 0 is padding, token id i is written as
-    i + 1. A longer text loses its beginning, since the present situation stands at the end of a
+    i + 1. A longer text loses its beginning, since the present situation is at the end of a
     prompt; the number of lost tokens is reported in `infos`. No text becomes a control token; see
     `pettingllms.plain_text`.
 
@@ -75,7 +75,7 @@ class TextCodec:
 
     Args:
         observation_length: Tokens of an observation, at least 1.
-        actions: The texts an agent can say, or the greatest number of tokens of a free text.
+        actions: The texts an agent can say, or the maximum number of tokens of a free text.
         tokenizer: See `Tokenizer`; None: `CharacterTokenizer()`.
         dtype: Of observations: `"int64"`, or `"float32"` for networks that do not convert integers,
             such as RLlib's default ones.
@@ -114,7 +114,7 @@ class TextCodec:
             self.action_space = Discrete(len(self.texts))
 
     def encode(self, text: str) -> tuple[NDArray[Any], int]:
-        """Return an observation as numbers, and how many tokens were cut off at its beginning."""
+        """Return an observation as numbers, and how many tokens were dropped at its beginning."""
         ids = self._plain.encode(text)
         cut = max(0, len(ids) - self.observation_length)
         padded = np.zeros(self.observation_length, self.observation_space.dtype)
@@ -123,7 +123,7 @@ class TextCodec:
         return padded, cut
 
     def decode(self, action: Any) -> str:
-        """Return the text that a numeric action stands for.
+        """Return the text of a numeric action.
 
         Raises:
             InvalidArgument: If the action is not in the action space.
@@ -167,7 +167,7 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
         self._mirror()
 
     def step(self, action: Any) -> None:
-        """Let the selected agent act: a member of the action space, or None once it has ended."""
+        """Step the selected agent: a member of the action space, or None once it has ended."""
         self.env.step(None if action is None else self.codec.decode(action))
         self._mirror()
 

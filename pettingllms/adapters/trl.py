@@ -99,7 +99,7 @@ def environment_factory(
     partners: Mapping[str, Partner] | None = None,
     **kwargs: Any,
 ) -> Callable[[], ToolEnvironment]:
-    """Return what `GRPOTrainer(environment_factory=...)` wants.
+    """Return the value for `GRPOTrainer(environment_factory=...)`.
 
     Args:
         env_id: Id of the environment, such as `"plan_path_v0"`.
@@ -117,7 +117,7 @@ def environment_factory(
     def make() -> ToolEnvironment:
         return ToolEnvironment(make_single(env_id, agent, partners, **arguments))
 
-    make()  # wrong arguments are told now, not in the middle of a trainer's set-up
+    make()  # wrong arguments fail now, not in the middle of a trainer's set-up
     return make
 
 

@@ -75,7 +75,7 @@ def build(
         InvalidArgument: If `num_tasks` is below 1, or an argument is refused.
     """
     if num_tasks < 1:
-        raise InvalidArgument("num_tasks", num_tasks, "a whole number of at least 1")
+        raise InvalidArgument("num_tasks", num_tasks, "an integer of at least 1")
     arguments = {"observation_mode": "delta", **kwargs}
     agents = cast(TextEnv[Any], make(env_id, checks=False, **arguments)).possible_agents
     levels_config = pydantic.create_model(

@@ -1,4 +1,4 @@
-"""The command `pettingllms`: look at environments, play, evaluate, compare, begin one's own."""
+"""The command `pettingllms`: list environments, play, evaluate, compare, create."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group of commands, each imported when it is called, and how errors reach a person."""
+"""The group of commands, each imported when it is called, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _COMMANDS = {
         "pettingllms.cli.check:check_command",
         "Check that an environment keeps the contract.",
     ),
-    "new": ("pettingllms.cli.new:new_command", "Begin an environment of your own."),
-    "doctor": ("pettingllms.cli.doctor:doctor_command", "Say what works on this machine."),
+    "new": ("pettingllms.cli.new:new_command", "Create an environment."),
+    "doctor": ("pettingllms.cli.doctor:doctor_command", "Report what works on this machine."),
 }
 _WRONG_USE = (InvalidArgument, MissingDependency, UnknownEnvironment, EnvironmentNotLoadable)
 

@@ -146,7 +146,7 @@ def _facts(env_id: str, env: TextEnv[Any]) -> Any:
     table.add_row("a turn", f"{stages}  (at most {env.max_turns} turns)")
     table.add_row("reference policies", ", ".join(env.reference_policies) or "none")
     table.add_row("placeholders of prompts", ", ".join(env.prompt_fields))
-    table.add_row("package", spec(env_id).package or "registered by hand")
+    table.add_row("package", spec(env_id).package or "registered by a call")
     return table
 
 

@@ -18,7 +18,7 @@ def stdout(max_width: int | None = None) -> Console:
     """Return the console of results.
 
     Args:
-        max_width: Greatest number of columns to use; None: all there are.
+        max_width: Maximum number of columns to use; None: all there are.
     """
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
     if max_width is not None:

@@ -49,7 +49,7 @@ _TIMEOUT_S = 120.0
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor_command(as_json: bool) -> int:
-    """Say what works here: packages, environments, plug-ins, the sandbox.
+    """Report what works here: packages, environments, plug-ins, the sandbox.
 
     Ends with 1 if something that is installed does not work.
     """

@@ -1,4 +1,4 @@
-"""`pettingllms new`: a package with an environment that works, to be made one's own."""
+"""`pettingllms new`: a package with a working environment to adapt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SUFFIX = ".tmpl"
     help="Where the folder NAME is made.  [default: here]",
 )
 def new_command(name: str, parent: Path) -> int:
-    """Begin an environment of your own: a package with a game, tests and an entry point.
+    """Create an environment: a package with a game, tests and an entry point.
 
     The package works at once; its README says what to change.
     """

@@ -80,8 +80,8 @@ def policy_settings_options(command: Command) -> Command:
                 show_default=True,
                 help="Longest wait for one answer.",
             ),
-            click.option("--requests-per-minute", type=float, help="Greatest rate per policy."),
-            click.option("--tokens-per-minute", type=float, help="Greatest rate per policy."),
+            click.option("--requests-per-minute", type=float, help="Maximum rate per policy."),
+            click.option("--tokens-per-minute", type=float, help="Maximum rate per policy."),
             click.option(
                 "--api-key-env",
                 default=default.api_key_env,

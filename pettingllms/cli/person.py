@@ -1,4 +1,4 @@
-"""What a person at the terminal wants: say something, or one of a few commands."""
+"""What a person at the terminal types: an answer, or one of a few commands."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Wish = Say | Hint | Show | Undo | Quit
 
 
 def ask(console: Console, agent: str) -> Wish:
-    """Return what the person wants; the end of the input means to leave.
+    """Return what the person typed; the end of the input means to leave.
 
     Args:
         console: Where to ask.

@@ -147,7 +147,7 @@ class _Game:
         self._step(answers[0].completions[0].text, self._line_up[role], show_text=True)
 
     def _person_acts(self) -> bool:
-        """Let the person act; False when they leave."""
+        """Ask the person for an action; False when they leave."""
         env, agent = self._env, self._env.agent_selection
         self._show_prompt(agent, whole=agent not in self._told_rules)
         self._told_rules.add(agent)

@@ -24,7 +24,7 @@ class RoleResult:
 
     num_actions: int = 0
     reward: float = 0.0
-    """Sum of the rewards of its own actions."""
+    """Sum of the rewards of its actions."""
     parse_errors: int = 0
     """Actions that could not be read."""
     cut: int = 0
@@ -149,7 +149,7 @@ async def play_episode(
 ) -> EpisodeResult:
     """Play one episode to its end; answers of an earlier attempt are used again.
 
-    With `observation_mode="delta"` every agent keeps its chat: what it was told and what it said.
+    With `observation_mode="delta"` every agent keeps its chat: what it read and what it wrote.
 
     Args:
         env: Raw environment made by `pettingllms.make`; a fork of it is played.
@@ -207,7 +207,7 @@ async def play_episode(
 
 
 def _said(completion: Completion) -> dict[str, str]:
-    """Return what a step keeps of a completion beside its text."""
+    """Return what a step keeps of a completion besides its text."""
     kept = {"reasoning": completion.reasoning, "model": completion.model}
     return {"finish_reason": completion.finish_reason, **{k: v for k, v in kept.items() if v}}
 

@@ -1,4 +1,4 @@
-"""Reports as Markdown, for people and for pull requests."""
+"""Reports as Markdown, for reading and for pull requests."""
 
 from __future__ import annotations
 

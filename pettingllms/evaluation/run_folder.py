@@ -5,7 +5,7 @@ RUN/run.json          the plan, the versions, when it was begun
 RUN/episodes.jsonl    one line per finished episode
 RUN/answers.jsonl     one line per answer of a model, of unfinished episodes too
 RUN/report.json       figures with intervals, written at the end
-RUN/report.md         the same for people
+RUN/report.md         the same, readable
 ```
 """
 
@@ -73,7 +73,7 @@ class RunFolder:
         files = (folder / "episodes.jsonl", folder / "answers.jsonl")
         if any(file.exists() and file.stat().st_size for file in files):
             raise RunFolderError(
-                f"{folder} holds an evaluation already. Go on with it (--resume {folder}), or "
+                f"{folder} holds an evaluation already. Continue it (--resume {folder}), or "
                 "choose another folder (--out)."
             )
         created = datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Playing the episodes of a plan, many at a time, and going on where a run was interrupted."""
+"""Playing the episodes of a plan, many at a time, and resuming an interrupted run."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _logger = logging.getLogger(__name__)
 
 
 class EvaluationStopped(PettingLLMsError, RuntimeError):
-    """An evaluation was given up before its end; what was played is kept."""
+    """An evaluation stopped before its end; what was played is kept."""
 
 
 @dataclass
 class Progress:
-    """How far an evaluation is."""
+    """Progress of an evaluation."""
 
     num_episodes: int
     """Episodes of the plan."""
@@ -85,7 +85,7 @@ async def evaluate(
         folder: Where the plan is and the results go.
         settings: How policies reach their models.
         max_concurrency: Episodes under way at a time, at least 1.
-        max_failures: Failed episodes after which the evaluation is given up, at least 0.
+        max_failures: Failed episodes after which the evaluation stops, at least 0.
         on_progress: Called after every episode, and once at the start.
 
     Raises:
@@ -94,7 +94,7 @@ async def evaluate(
         EvaluationStopped: If more episodes failed than allowed.
     """
     if max_concurrency < 1:
-        raise InvalidArgument("max_concurrency", max_concurrency, "a whole number of at least 1")
+        raise InvalidArgument("max_concurrency", max_concurrency, "an integer of at least 1")
     plan = folder.plan
     env = plan.make_env()
     progress = Progress(plan.num_episodes)
@@ -228,7 +228,7 @@ class _Play:
         cause = f"{type(error).__name__}: {error}"
         failures = self._progress.failures
         if cause not in failures:
-            # The traceback of an environment or plug-in is needed to mend it; told once per cause.
+            # The traceback of an environment or plug-in is needed to fix it; logged once per cause.
             _logger.info("episode %s failed", spec, exc_info=error)
         failures[cause] += 1
         num_failed = failures.total()

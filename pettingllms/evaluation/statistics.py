@@ -1,4 +1,4 @@
-"""Shares, means and differences, each with its interval. Plain numbers in, plain numbers out.
+"""Shares, means and differences with confidence intervals. Plain numbers in, plain numbers out.
 
 Plays of one level are not independent; therefore everything here takes one entry per level (or
 per episode, for what is counted in episodes) and treats these as the independent draws.

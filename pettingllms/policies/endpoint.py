@@ -96,7 +96,7 @@ class EndpointPolicy:
         return f"openai:{self.model}@{self.base_url}"
 
     async def check(self, env: TextEnv[Any]) -> None:
-        """Knock at the server once; see `Policy.check`.
+        """Send one request to the server; see `Policy.check`.
 
         Servers without a list of models pass, whatever they answer to it, unless it is a refusal.
         """

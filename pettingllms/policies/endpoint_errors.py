@@ -27,7 +27,7 @@ class MalformedAnswer(Exception):
 def explained(
     policy: str, settings: PolicySettings, error: openai.APIError, *, has_answered: bool = False
 ) -> PolicyFailure:
-    """Return what the failure of a request means for a person.
+    """Return what the failure of a request means for the user.
 
     Args:
         policy: Name of the policy.

@@ -21,4 +21,4 @@ class PolicyFailure(PettingLLMsError, RuntimeError):
 
 
 class PolicyUnavailable(PolicyFailure):
-    """No prompt can be answered, so that going on is pointless."""
+    """No prompt can be answered, so that continuing is pointless."""

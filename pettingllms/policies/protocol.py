@@ -19,7 +19,7 @@ class Sampling:
     top_p: float | None = None
     """Smallest set of tokens whose probability reaches this is kept, above 0 and at most 1."""
     max_completion_tokens: int | None = None
-    """Greatest number of tokens of a completion, at least 1."""
+    """Maximum number of tokens of a completion, at least 1."""
     stop: tuple[str, ...] = ()
     """Texts that end a completion."""
     seeded: bool = True
@@ -40,7 +40,7 @@ class Sampling:
             raise InvalidArgument("sampling.top_p", top_p, "a number above 0 and at most 1")
         limit = self.max_completion_tokens
         if limit is not None and (not isinstance(limit, int) or limit < 1):
-            raise InvalidArgument("sampling.max_completion_tokens", limit, "a whole number above 0")
+            raise InvalidArgument("sampling.max_completion_tokens", limit, "an integer above 0")
         if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
             raise InvalidArgument("sampling.stop", self.stop, "a tuple of texts")
 
@@ -125,7 +125,7 @@ class Policy(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections; called once, when the policy is no longer needed."""
+        """Release connections; called once, when the policy is no longer needed."""
         ...
 
 
@@ -142,9 +142,9 @@ class PolicySettings:
     timeout_s: float = 300.0
     """Longest wait for one answer, in seconds."""
     requests_per_minute: float | None = None
-    """Greatest rate of requests of one policy."""
+    """Maximum rate of requests of one policy."""
     tokens_per_minute: float | None = None
-    """Greatest rate of tokens of one policy. As providers do it, a request counts beforehand with
+    """Maximum rate of tokens of one policy. As providers do it, a request counts beforehand with
     the size of its prompt (4 characters a token) and all the tokens it may write."""
     api_key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key of endpoints."""
@@ -155,10 +155,10 @@ class PolicySettings:
         Raises:
             InvalidArgument: If a value is out of its range.
         """
-        for name, least in (("max_concurrency", 1), ("max_retries", 0)):
+        for name, low in (("max_concurrency", 1), ("max_retries", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise InvalidArgument(name, value, f"a whole number of at least {least}")
+            if not isinstance(value, int) or value < low:
+                raise InvalidArgument(name, value, f"an integer of at least {low}")
         for name in ("timeout_s", "requests_per_minute", "tokens_per_minute"):
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and value > 0):

@@ -52,7 +52,7 @@ class ReferencePolicy:
         return Answer(tuple(Completion(text, "stop") for text in texts))
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
 
 class NoisePolicy:
@@ -72,4 +72,4 @@ class NoisePolicy:
         return Answer(tuple(Completion(text, "stop") for text in texts))
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""

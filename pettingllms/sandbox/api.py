@@ -23,7 +23,7 @@ Flavour = Literal["lean", "science"]
 
 
 class Sandbox:
-    r"""Runs Python programs that nobody has read, in a pool of jailed processes.
+    r"""Runs untrusted Python programs in a pool of jailed processes.
 
     A program sees Python's standard library, the packages of the flavour, its stdin, and nothing
     else: no file of the host, no network, no other process, no environment variable. It writes
@@ -31,11 +31,11 @@ class Sandbox:
     Equal program and input give equal output, unless the program asks for time or entropy.
 
     The sandbox is safe to use from threads, from asyncio, and in processes that were forked or
-    spawned (each gets servers of its own). Servers start with the first run.
+    spawned (each gets its own servers). Servers start with the first run.
 
     Args:
         isolation: "auto" takes the strongest tier that this machine offers; a tier's name demands
-            it. "unsafe" is no jail and needs PETTINGLLMS_ALLOW_UNSAFE_SANDBOX=1 besides.
+            it. "unsafe" is no jail and needs PETTINGLLMS_ALLOW_UNSAFE_SANDBOX=1 as well.
         flavour: "lean" has the standard library; "science" also numpy, mpmath and sympy.
         workers: Programs that run at the same time, in [1, 1024]; None: one per processor.
         limits: What a run may use, unless the call says otherwise.
@@ -64,7 +64,7 @@ class Sandbox:
         if isolation not in allowed:
             raise InvalidArgument("isolation", isolation, " or ".join(map(repr, allowed)))
         if workers is not None and not 1 <= workers <= 1024:
-            raise InvalidArgument("workers", workers, "None or a whole number from 1 to 1024")
+            raise InvalidArgument("workers", workers, "None or an integer from 1 to 1024")
         packages_of(flavour)
         self.flavour: Flavour = flavour
         self.limits = limits or Limits()
@@ -178,7 +178,7 @@ class Sandbox:
     # ---- what there is
 
     def describe(self) -> dict[str, Any]:
-        """What the jail consists of, for a run's metadata and for people; starts the servers."""
+        """What the jail consists of, for a run's metadata and for messages; starts the servers."""
         return {"flavour": self.flavour, "workers": self.workers, **self._servers.describe()}
 
     # ---- inner workings
@@ -217,7 +217,7 @@ class Sandbox:
     async def _gather(self, requests: Iterable[Request]) -> list[Finished]:
         """As `_stream`, for asyncio."""
         if not self._servers.are_running:
-            # Starting servers takes a while, and the loop must go on.
+            # Starting servers takes a while, and the event loop must not block.
             await asyncio.get_running_loop().run_in_executor(None, self._servers.pool)
         pool = self._servers.pool()
         window = pool.window

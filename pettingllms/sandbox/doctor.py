@@ -25,7 +25,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def default_sandbox(flavour: Flavour = "lean") -> Sandbox:
-    """The sandbox that everybody in this process shares, one per flavour.
+    """The sandbox that this process shares, one per flavour.
 
     Made at the first call, with servers from the first run on; a forked process gets servers of
     its own; all end with their process. Environments use it, so that thousands of them need no

@@ -23,7 +23,7 @@ _LOAD, _JUMP, _JUMP_EQ, _JUMP_GE, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x54, 
 _X32_BIT = 0x40000000
 
 SELF_PID: Final = 0x5E1F0000
-"""Stands for the pid of the jailed process; the child puts its own pid in before it loads."""
+"""Placeholder for the pid of the jailed process; the child puts its own pid in before it loads."""
 
 
 def _error(number: int) -> int:
@@ -97,8 +97,8 @@ def _rules() -> dict[str, _Action]:
     denied = _error(errno.EPERM)
     absent = _error(errno.ENOENT)
     unimplemented = _error(errno.ENOSYS)
-    # No file can be opened: what is imported lies in memory. For a program that only wants to read,
-    # files do not exist; one that wants to write is told that it may not.
+    # No file can be opened: what is imported lies in memory. For a program that only tries to read,
+    # files do not exist; one that tries to write gets a permission error.
     read_only = (0,), _OPEN_FOR_WRITING
     # No path may be looked up. But the C library's fstat is a newfstatat with an empty path, and a
     # filter sees the address of the path only, so a path that is not empty passes as well. Then the

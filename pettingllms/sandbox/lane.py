@@ -73,7 +73,7 @@ class Lane:
         self.last_event_s = time.monotonic()
         self.is_up = True
         self.lock = threading.Lock()
-        """Held while something is handed over, and while the server is given up."""
+        """Held while something is handed over, and while the server is abandoned."""
         self.thread: threading.Thread | None = None
 
     @property

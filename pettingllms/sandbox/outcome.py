@@ -30,7 +30,7 @@ class Status(enum.StrEnum):
     CPU_LIMIT = "cpu_limit"
     """It used more processor time than `cpu_s`."""
     MEMORY_LIMIT = "memory_limit"
-    """It ended with MemoryError, or the kernel ended it for want of memory."""
+    """It ended with MemoryError, or the kernel killed it for lack of memory."""
     OUTPUT_LIMIT = "output_limit"
     """It wrote more than `output_bytes` to stdout or to stderr."""
     SIGNAL = "signal"
@@ -74,7 +74,7 @@ class Limits:
             value = getattr(self, name)
             is_whole = isinstance(value, int) or name in ("wall_s", "cpu_s")
             if isinstance(value, bool) or not is_whole or not low <= value <= high:
-                kind = "a number" if name in ("wall_s", "cpu_s") else "a whole number"
+                kind = "a number" if name in ("wall_s", "cpu_s") else "an integer"
                 raise InvalidArgument(f"Limits.{name}", value, f"{kind} from {low} to {high}")
 
 

@@ -173,7 +173,7 @@ class Pool:
             run.finish(finished)
 
     def _replace(self, lane: Lane, failure: str) -> bool:
-        """Start a new server for a lane. Returns whether the lane goes on."""
+        """Start a new server for a lane. Returns whether the lane continues."""
         with lane.lock, self._lock:
             lane.is_up = False
             runs = list(lane.in_flight.values())
@@ -259,7 +259,7 @@ class Pool:
                 lane.thread.join()
 
     def abandon(self) -> None:
-        """In a forked process: let go of the servers, which are the other process's."""
+        """In a forked process: release the servers, which belong to the other process."""
         for lane in self._lanes:
             lane.worker.abandon()
             for run in lane.in_flight.values():

@@ -21,7 +21,7 @@ from pettingllms.sandbox.unsafe import UnsafePool
 
 
 class Servers:
-    """Opens the best pool that the machine offers, and closes it when nobody needs it any more.
+    """Opens the best pool that the machine offers, and closes it when it is no longer needed.
 
     Args:
         isolation: "auto" or the name of a tier.

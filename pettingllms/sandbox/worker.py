@@ -81,7 +81,7 @@ class RunFiles:
         return data
 
     def close(self) -> None:
-        """Let go of the files; the kernel frees them with the child's end."""
+        """Release the files; the kernel frees them with the child's end."""
         while self._open:
             os.close(self._open.pop())
 

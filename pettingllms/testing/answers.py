@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 _DECODER = json.JSONDecoder()
 _TAIL = re.compile(r"[\s'\")\]}`.;]*")
-"""What may stand between the list and the end of a text whose answer is a list."""
+"""What may be between the list and the end of a text whose answer is a list."""
 
 MAX_TEXT = 4000
 """Longer texts are taken as they are."""

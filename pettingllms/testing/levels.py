@@ -17,7 +17,7 @@ DRAWS = 40
 
 
 def check_variety(subject: Subject) -> None:
-    """Other seeds give other levels, and agents can tell them apart.
+    """Other seeds give other levels, and agents can distinguish them.
 
     Not asked of a game that says `"seed_shows": False` in its `metadata`, such as a board game that
     always begins alike.

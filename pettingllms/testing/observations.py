@@ -79,7 +79,7 @@ def check_reading(subject: Subject) -> None:
 
 
 def _compare_branches(subject: Subject) -> tuple[int, int]:
-    """Return the pairs of branches with different states, and those that agents can tell apart."""
+    """Return the pairs of branches with different states, and those that agents can distinguish."""
     num_pairs = num_different = 0
     for seed in SEEDS:
         env = subject()

@@ -15,7 +15,7 @@ from pettingllms.testing.report import NotPromised, SkippedCheck
 
 
 class Subject:
-    """Makes the environment that is checked, as often as the checks want.
+    """Makes the environment that is checked, as often as the checks need it.
 
     Args:
         env: An id, a class, or a function that makes an environment.
@@ -62,7 +62,7 @@ def _maker_of(env: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(env, str):
         return env
     found = spec(env)
-    if not found.package:  # registered by hand: another process does not know the id
+    if not found.package:  # registered by a call: another process does not know the id
         return partial(found.load(), **found.kwargs)
     return _Made(env)
 

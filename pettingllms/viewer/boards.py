@@ -1,6 +1,6 @@
 """Boards that the prompts of a run do not show: its episodes are played again.
 
-Prompts of a trained tiny model may hold a board in a form for tokens, not for people, and no prompt
+Prompts of a trained tiny model may hold a board in a form that is hard to read, and no prompt
 shows where the last action led. The environment knows how to draw both, and the recorded actions
 lead to the same states again.
 """
@@ -35,7 +35,7 @@ class Boards:
 
     Args:
         run: The run.
-        max_episodes: Greatest number of episodes to play again.
+        max_episodes: Maximum number of episodes to play again.
     """
 
     def __init__(self, run: OpenedRun, max_episodes: int) -> None:
@@ -60,7 +60,7 @@ class Boards:
         self._num_without += not is_drawn and bool(episode.decisions)
 
     def notices(self) -> list[str]:
-        """Return why episodes have no boards, as sentences for people."""
+        """Return why episodes have no boards, as readable sentences."""
         if not self._num_without:
             return []
         count = f"{self._num_without} episodes show no board in their prompts"

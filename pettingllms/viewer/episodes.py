@@ -67,7 +67,7 @@ class ShownEpisode:
     def to_json(self) -> dict[str, Any]:
         """Return what the page needs to show the episode."""
         return {
-            "seed": str(self.seed),  # JavaScript rounds whole numbers above 2**53
+            "seed": str(self.seed),  # JavaScript rounds integers above 2**53
             "state_hash": self.state_hash,
             "cause": self.cause,
             "returns": dict(self.returns),
@@ -87,7 +87,7 @@ class ShownEpisode:
 
 
 def followed(decision: Decision) -> dict[str, Any] | None:
-    """Return the candidate with which the episode went on, or None when it went no further."""
+    """Return the candidate with which the episode continued, or None when it went no further."""
     chosen = decision["chosen"]
     return None if chosen is None else decision["candidates"][chosen]
 
@@ -217,7 +217,7 @@ def _text(value: Any) -> str:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} instead of a whole number")
+        raise TypeError(f"{value!r} instead of an integer")
     return value
 
 

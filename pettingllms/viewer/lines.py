@@ -1,4 +1,4 @@
-"""JSONL files of runs that crashed, still go on, or were damaged: every line counts."""
+"""JSONL files of runs that crashed, are still running, or were damaged: every line counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LineFile:
         """Yield the converted lines in order.
 
         Args:
-            convert: Turns the JSON value of a line into what is wanted; a KeyError, TypeError,
+            convert: Converts the JSON value of a line; a KeyError, TypeError,
                 AttributeError or ValueError of it says that the line is not what it should be.
         """
         self._unreadable, self._is_cut_off = [], False
@@ -44,12 +44,12 @@ class LineFile:
                         self._is_cut_off = True
 
     def notices(self) -> list[str]:
-        """Return what the last reading could not show, as sentences for people."""
+        """Return what the last reading could not show, as readable sentences."""
         found: list[str] = []
         if self._is_cut_off:
             found.append(
-                f"{self.path.name}: 1 line is cut off at the end of the file (the run was "
-                "interrupted, or still goes on); it is not shown."
+                f"{self.path.name}: 1 line is truncated at the end of the file (the run was "
+                "interrupted, or is still running); it is not shown."
             )
         if self._unreadable:
             number, reason = self._unreadable[0]

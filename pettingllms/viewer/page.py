@@ -2,7 +2,7 @@
 
 Episodes lie in blocks of about 256 kB of JSON lines, each gzipped and written as base64 into a
 script element of a type no browser runs; the page opens a block when one of its episodes is shown.
-Nothing of a run stands in the page as markup, and the content security policy allows exactly the
+No text of a run is markup in the page, and the content security policy allows exactly the
 page's own script.
 """
 
@@ -58,7 +58,7 @@ def write_view(run: str | Path, target: str | Path, *, max_replays: int = 200) -
     Args:
         run: Folder of a training run or an evaluation, a transcript, or a folder of transcripts.
         target: The page.
-        max_replays: Greatest number of episodes that are played again to draw the boards that
+        max_replays: Maximum number of episodes that are played again to draw the boards that
             prompts do not show; at least 0.
 
     Raises:

@@ -35,7 +35,7 @@ class OpenedRun:
     """`training`, `evaluation` or `transcripts`."""
     path: Path
     env_id: str
-    """Id of its environment, for people; transcripts may be of several."""
+    """Id of its environment, for display; transcripts may be of several."""
     setting: Setting
     """In what its episodes are played, unless they say otherwise."""
     labels: tuple[str, ...]

@@ -9,7 +9,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 EXPECTED = {
     "evaluate_scripted_policy.py": "paired difference: -",
-    "fork_and_branch.py": "goes on with",
+    "fork_and_branch.py": "continues with",
     "gymnasium_single_role.py": "solved: True",
     "record_and_replay.py": "replayed to the same state: True",
     "train_tiny_team.py": "the run has written",

@@ -122,7 +122,7 @@ def test_agents_leave_one_by_one_after_the_end(guess_env):
     env = started(guess_env, max_turns=1)
     env.step("0")
     env.step("x")
-    with pytest.raises(InvalidAction, match="has ended and must be given None"):
+    with pytest.raises(InvalidAction, match="has ended and needs None"):
         env.step("more")
     left = [agent for agent in env.agent_iter() if env.step(None) is None]
     assert left == ["teller_0", "guesser_0"]
@@ -140,7 +140,7 @@ def test_unreadable_text_is_an_outcome(guess_env):
 @pytest.mark.parametrize("action", [None, 3, b"3", ["3"]])
 def test_what_is_no_text_is_refused(guess_env, action):
     env = started(guess_env)
-    with pytest.raises(InvalidAction, match="must be given a text"):
+    with pytest.raises(InvalidAction, match="needs a text"):
         env.step(action)
 
 

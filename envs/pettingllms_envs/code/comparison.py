@@ -25,7 +25,7 @@ def outputs_match(actual: str, expected: str, *, exact: bool = False) -> bool:
 
     By default the texts are compared token by token; spaces and line ends only separate tokens.
     Tokens must be equal, except that a decimal number may differ from an expected number by the
-    relative or absolute `TOLERANCE`; whole numbers are compared exactly, however long.
+    relative or absolute `TOLERANCE`; integers are compared exactly, however long.
 
     Args:
         actual: What the program printed.

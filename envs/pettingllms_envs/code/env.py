@@ -66,8 +66,8 @@ class CodeEnv(TextEnv[CodeState]):
 
     Coder: the last ```python block is the program. Tester: the last ```input blocks, each followed
     by an ```output block, are the tests; for a function the JSON list of its arguments and the
-    JSON of its value. Printed texts are compared token by token, decimal numbers to 1e-6; where a
-    whole number is expected, the value must be exactly that number.
+    JSON of its value. Printed texts are compared token by token, decimal numbers to 1e-6; where an
+    integer is expected, the value must be exactly that number.
 
     Cost of one action at most: a program runs once per golden test, but not again when 2 runs have
     exceeded the time limit (so at most 5 do), and with a limit of 1 s after its first failed test.
@@ -291,7 +291,7 @@ class CodeEnv(TextEnv[CodeState]):
         return self._close(done._replace(state=state, info={**done.info, "agreed": agreed}))
 
     def _close(self, done: Transition) -> Transition:
-        """End the turn: hand the program in, or go on."""
+        """End the turn: hand the program in, or continue."""
         state: CodeState = done.state
         if not done.info["agreed"] and state.turn + 1 < self.max_turns:
             return done._replace(state=next_turn(state))

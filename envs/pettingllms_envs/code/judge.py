@@ -165,7 +165,7 @@ class Judge:
     def trusted_outputs(
         self, problem: CodeProblem, passing: Sequence[str], inputs: Sequence[str]
     ) -> list[str | None] | None:
-        """Return the right output of each input, or None where there is nobody to ask.
+        """Return the right output of each input, or None where no program can be asked.
 
         The solution is asked; without one, the programs that passed all golden tests, of which
         more than half must print the same. An input has no right output (None in the list) where

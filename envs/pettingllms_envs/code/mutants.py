@@ -44,7 +44,7 @@ _FUNCTIONS = {
 def mutants(source: str, limit: int) -> tuple[str, ...]:
     """Return up to `limit` different variants of a program, each with one small change.
 
-    Changed are comparisons, arithmetic operators, `and`/`or`, small whole numbers, conditions (to
+    Changed are comparisons, arithmetic operators, `and`/`or`, small integers, conditions (to
     always or never) and calls of functions such as `min`, except within `while` loops, which would
     seldom end. The changes are spread over the whole program and the same at every call. A text
     that is not Python, or is longer than `MAX_SOURCE_CHARS`, has no variants. Whether a variant is

@@ -25,7 +25,7 @@ FIELDS: Mapping[str, str] = {
     "program_form": "what kind of program is asked for",
     "test_form": "what the input and output of a test must look like",
     "check": "alone: what the program is run on and what hands it in; empty in a team",
-    "tests_per_turn": "greatest number of tests",
+    "tests_per_turn": "maximum number of tests",
     "turn": "number of the turn, from 1",
     "max_turns": "turns of an episode",
     "history": "the standing program and the latest mismatches; empty in the first turn",
@@ -227,7 +227,7 @@ def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
 
 
 def board(problem: CodeProblem, state: CodeState, is_alone: bool) -> str:
-    """Return the state as text for people."""
+    """Return the state as readable text."""
     verdict = f"{state.num_passed} of {len(problem.tests)} golden tests passed"
     tests = "".join(f"\n\ntest input:\n{t.input}\nexpected:\n{t.output}" for t in state.tests)
     situation = _situation(state, state.mismatches, is_alone, "The present program")

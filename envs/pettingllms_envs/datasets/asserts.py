@@ -107,7 +107,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _decimal(node: ast.expr) -> Any:
-    """Return a literal; a whole number as a decimal, because the assert allows for an error."""
+    """Return a literal; an integer as a decimal, because the assert allows for an error."""
     value = _literal(node)
     try:
         return float(value) if isinstance(value, int) else value

@@ -21,7 +21,7 @@ _GSM8K_ANSWER = re.compile(r"####\s*(.+?)\s*$")
 
 
 def _answer(value: Any, name: str) -> str:
-    """Return a reference answer as text: whole numbers are written as such."""
+    """Return a reference answer as text: integers are written as such."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise RowError(f"{name} is {'missing' if value is None else 'not a text or number'}")
     if isinstance(value, float) and value.is_integer():

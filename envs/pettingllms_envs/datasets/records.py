@@ -53,6 +53,6 @@ class MathProblem(NamedTuple):
     unit: str = ""
     """Unit that an answer may carry or leave out."""
     tolerance: float = 0.0
-    """Greatest absolute error that still counts as right."""
+    """Maximum absolute error that still counts as right."""
     difficulty: str = ""
     """The source's own word for it."""

@@ -1,4 +1,4 @@
-"""What a data source holds, and what two of them share, as reports for people."""
+"""What a data source holds, and what two of them share, as readable reports."""
 
 from __future__ import annotations
 

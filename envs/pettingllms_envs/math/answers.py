@@ -133,7 +133,7 @@ def without_unit(text: str, unit: str) -> str:
 
 
 def as_integer(text: str) -> int | None:
-    """Return the whole number that a text is, or None if it is anything else."""
+    """Return the integer that a text is, or None if it is anything else."""
     short = len(text) <= MAX_ANSWER_CHARS
     return int(text) if short and _INTEGER.fullmatch(text) else None
 

@@ -47,7 +47,7 @@ class AnswerEnv(TextEnv[MathState]):
         source: Where the problems come from; see `problem_source`.
         split: Split of the source.
         schema: Schema of a file or hub data set.
-        difficulty: Least and greatest difficulty of built-in questions.
+        difficulty: Minimum and maximum difficulty of built-in questions.
         families: Built-in families to use.
         history: Number of past turns that prompts show.
         sandbox: Runs the tools' programs; None: the shared one.

@@ -98,7 +98,7 @@ class MathEnsembleEnv(AnswerEnv):
     - `source`: `"builtin"`, a file, a hub data set, or a sequence of `MathProblem`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); as in `math_v0`.
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
-    - `difficulty`: least and greatest difficulty of built-in questions, 1 to 5.
+    - `difficulty`: minimum and maximum difficulty of built-in questions, 1 to 5.
     - `families`: names of the built-in families to use; None: all.
     - `max_turns`: turns of an episode.
     - `history`: number of past turns that prompts show, at least 1.

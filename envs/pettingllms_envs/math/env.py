@@ -63,7 +63,7 @@ class MathEnv(AnswerEnv):
     What one action can cost: a program runs once (8 s of processor time, 10 s on the clock, 64 KiB
     of output). An answer of more than 1000 characters is not read. It is compared with the
     reference once and with the other answer of the turn twice; a comparison takes at most 2 s of
-    processor time (the default of `Verifier`). Whole numbers, other units, and answers that are
+    processor time (the default of `Verifier`). Integers, other units, and answers that are
     not written out are judged without it. Verdicts are remembered, failures too.
 
     ## Reward
@@ -80,7 +80,7 @@ class MathEnv(AnswerEnv):
     Summed over an episode the team part is 1 if the answer handed in is right, else 0, whatever
     the number of turns, and an agent's local parts lie in [-0.25, 1]. Staying, oscillating and
     drawing out an episode pay nothing. A verdict that the verifier could not reach counts as not
-    right and is told in `verdict`.
+    right and is reported in `verdict`.
 
     ## Termination
 
@@ -105,7 +105,7 @@ class MathEnv(AnswerEnv):
     - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in questions: by content;
       files: a share of the problems by id; hub data sets: their own splits.
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
-    - `difficulty`: least and greatest difficulty of built-in questions, 1 to 5.
+    - `difficulty`: minimum and maximum difficulty of built-in questions, 1 to 5.
     - `families`: names of the built-in families to use; None: all.
     - `max_turns`: turns of an episode.
     - `history`: number of past turns that prompts show, at least 1.

@@ -1,4 +1,4 @@
-"""Places that are handed to whoever has waited longest."""
+"""A pool of places, handed out in the order of requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FairQueue(Generic[PlaceT]):
         self._line: deque[Future[PlaceT]] = deque()
 
     def take(self) -> PlaceT:
-        """Return a place; wait until one is free and everybody who asked before has had one."""
+        """Return a place; wait until one is free and all earlier callers have been served."""
         with self._lock:
             if self._free:
                 return self._free.popleft()
@@ -42,7 +42,7 @@ class FairQueue(Generic[PlaceT]):
             raise
 
     def give_back(self, place: PlaceT) -> None:
-        """Hand a place to the first in the line, or keep it until somebody asks."""
+        """Hand a place to the first in the line, or keep it until the next request."""
         with self._lock:
             while self._line:
                 turn = self._line.popleft()

@@ -37,7 +37,7 @@ _LEFT = re.compile(rf"[({{\[]*{_SYMBOL}(?:\({_SYMBOL}\))?")
 def objection(reference: str, candidate: str) -> str:
     r"""Return why an answer is refused, even if it equals the reference, or an empty text.
 
-    Where the reference is a rational number, the answer has to be one number too: a whole number,
+    Where the reference is a rational number, the answer has to be one number too: an integer,
     a decimal, a fraction (reduced or not), a percentage, or a power of ten with or without a
     factor, with a name (`x = `) or a unit if it likes. `2+2`, `\sqrt{16}`, `2^{10}` and
     `\binom{10}{3}` are refused, although they are equal to what is asked for: often they are the
@@ -48,12 +48,12 @@ def objection(reference: str, candidate: str) -> str:
     linear in the texts, so that what is refused here costs the verifier nothing.
 
     Source:
-        Between two public conventions: the grader of MATH-500 wants a whole number exactly where
+        Between two public conventions: the grader of MATH-500 demands an integer exactly where
         the reference is one, math-verify takes any equal expression.
     """
     if is_literal(reference):
         written_out = is_literal(_WORDS.sub("", candidate))
-        return "" if written_out else "not in simplest form: one number is wanted"
+        return "" if written_out else "not in simplest form: expected one number"
     if _HUGE_POWER.search(candidate) and not _HUGE_POWER.search(reference):
         return "not in simplest form: has a power or factorial of a huge number"
     if unevaluated := _operators(candidate) - _operators(reference):

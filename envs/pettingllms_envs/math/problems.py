@@ -35,7 +35,7 @@ def problem_source(
         source: `"builtin"`, a file or hub data set, or problems in memory.
         split: See `math_problems`; for `"builtin"` by the content of a question; None: all.
         schema: Schema of a file or hub data set.
-        difficulty: Least and greatest difficulty of built-in questions.
+        difficulty: Minimum and maximum difficulty of built-in questions.
         families: Names of the built-in families to use; None: all.
 
     Raises:
@@ -54,7 +54,7 @@ def problem_source(
 
 
 def _checked_range(difficulty: object) -> tuple[int, int]:
-    allowed = f"(least, greatest) from {MIN_DIFFICULTY} to {MAX_DIFFICULTY}"
+    allowed = f"(minimum, maximum) from {MIN_DIFFICULTY} to {MAX_DIFFICULTY}"
     check_kind("difficulty", difficulty, tuple | list, allowed)
     bounds = tuple(cast("Sequence[int]", difficulty))
     for bound in bounds:

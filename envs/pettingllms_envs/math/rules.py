@@ -24,7 +24,7 @@ class Attempt(NamedTuple):
     work: str
     """The end of the reasoning, or the program; shown to the team in later turns."""
     report: str
-    """What became of it, in a few words: `ok`, `timeout`, `no \\boxed answer`, ..."""
+    """The result, in a few words: `ok`, `timeout`, `no \\boxed answer`, ..."""
     verdict: str
     """Outcome of the comparison with the reference; never shown. Empty without an answer."""
 

@@ -1,4 +1,4 @@
-"""Is an answer right? math-verify in killable processes, with failures told from wrong answers."""
+"""Verdicts on answers: math-verify in killable processes; a failure is never a wrong answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from pettingllms_envs.math.units import split_unit, unit_named
 _WORKER = Path(__file__).with_name("verifier_worker.py")
 _START_TIMEOUT_S = 120.0
 _GRACE_S = 5
-"""Seconds after the time limit at which a process ends by itself, if nobody is left to end it."""
+"""Seconds after the time limit after which a process ends by itself, should its parent be gone."""
 _DYING_S = 0.2
 _CACHE_SIZE = 20_000
 _WALL_FACTOR, _WALL_EXTRA_S = 5, 5
@@ -52,7 +52,7 @@ MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1e-3, 3600
 
 
 class Outcome(enum.StrEnum):
-    """What came of comparing an answer with a reference."""
+    """The result of comparing an answer with a reference."""
 
     CORRECT = "correct"
     WRONG = "wrong"
@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
 class Verifier:
     """Compares answers by mathematical equivalence.
 
-    Whole numbers, equal texts, other units and answers that are not written out are judged here, in
+    Integers, equal texts, other units and answers that are not written out are judged here, in
     time linear in the text; everything else goes to a pool of processes that run math-verify.
     Requests are served in the order in which they were made, so a caller waits for at most one
     comparison of each other caller. A process that uses more processor time for a comparison than
@@ -121,7 +121,7 @@ class Verifier:
             reference: The right answer, LaTeX or plain.
             answer: The answer to judge; any text.
             unit: A unit that the answer may carry or leave out.
-            tolerance: Greatest absolute difference of numbers that still counts as equal.
+            tolerance: Maximum absolute difference of numbers that still counts as equal.
         """
         if len(answer) > MAX_ANSWER_CHARS:
             return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
@@ -258,7 +258,7 @@ class _Process:
     def end(self) -> int | None:
         """End the process and return what ended it, as `Popen.returncode`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # It closed its output: the kernel may not have told yet what it died of.
+            # It closed its output: the kernel may not have reported yet what it died of.
             self._popen.wait(_DYING_S)
         self._finalizer()
         return self._popen.returncode

@@ -44,7 +44,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     ## Agents and roles
 
     `team="tool-planner"`: `tool_0` calls a function or writes a program, then `planner_0` reads
-    what came of it and decides the moves. `team="proposer-planner"`: `proposer_0` proposes
+    the result and decides the moves. `team="proposer-planner"`: `proposer_0` proposes
     moves, then `planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the
     planner's moves are executed; rules, rewards and turns are the same for all teams.
 
@@ -116,10 +116,10 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     - `rows`: number of rows, if it is not `size`.
     - `cols`: number of columns, if it is not `size`.
     - `obstacle_ratio`: probability of a wall, 0 to 0.9.
-    - `min_moves`: least length of the shortest path; None: 4, or `max_moves` if that is less.
-    - `max_moves`: greatest length of the shortest path; None: `max_turns * moves_per_turn`.
+    - `min_moves`: minimum length of the shortest path; None: 4, or `max_moves` if that is less.
+    - `max_moves`: maximum length of the shortest path; None: `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
-    - `moves_per_turn`: greatest number of moves executed in a turn, 1 to 10,000.
+    - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
     - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
     - `tool`: what the tool agent writes: `"python"`, a program, or `"call"`, one helper call.
     - `view`: `"board"` or `"centred"`.

@@ -89,7 +89,7 @@ def templates(team: str, tool: str, view: str) -> dict[str, PromptTemplate]:
 
     Args:
         team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-        tool: `"python"` or `"call"`; only the team with a tool agent heeds it.
+        tool: `"python"` or `"call"`; only the team with a tool agent uses it.
         view: One of `VIEWS`.
     """
     if team == "single":
@@ -169,14 +169,14 @@ FIELDS: dict[str, PromptField[Moment]] = {
         "the tool agent's call or program of this turn",
         lambda now: now.state.call or "none",
     ),
-    "tool_result": PromptField("what came of it", lambda now: now.state.result or "none"),
+    "tool_result": PromptField("its result", lambda now: now.state.result or "none"),
     "proposal": PromptField(
         "the moves proposed this turn by the tool or the proposer, as a JSON list",
         lambda now: moves_json(now.state.proposal),
     ),
     "proposal_compact": PromptField("the same as letters: UR", lambda now: now.state.proposal),
     "moves_per_turn": PromptField(
-        "greatest number of moves executed in a turn",
+        "maximum number of moves executed in a turn",
         lambda now: now.moves_per_turn,
     ),
     "turn": PromptField("the present turn, from 1", lambda now: now.turn + 1),

@@ -36,7 +36,7 @@ class Level(NamedTuple):
         return row * (self.cols + 1) + col
 
     def is_free(self, row: int, col: int) -> bool:
-        """Return whether there is such a cell and the player may stand on it."""
+        """Return whether there is such a cell and the player may be on it."""
         inside = 0 <= row < self.rows and 0 <= col < self.cols
         return inside and self.cells[self.cell(row, col)] == FREE
 
@@ -69,7 +69,7 @@ class Maze:
         free: Bit-board of the cells that can be entered.
         delta: Move -> change of the cell number.
         to_goal: Length (rows + 1) * stride: moves from each cell to the goal, `UNREACHABLE` for
-            walls, for cells that are cut off, and for the guards beyond the board. A step beyond
+            walls, for unreachable cells, and for the guards beyond the board. A step beyond
             the top row has a negative number and so reads the guard row at the end.
     """
 

@@ -41,7 +41,7 @@ class Fault(Enum):
 
 
 class ToolResult(NamedTuple):
-    """What the planner is told about the tool's work."""
+    """What the planner reads about the tool's work."""
 
     call: str
     """What the tool agent asked for or wrote."""
@@ -67,7 +67,7 @@ class Tool(Protocol):
             maze: The level's tables.
             position: The player's cell.
             action: What `read` returned; not a `ParseError`.
-            max_moves: The greatest number of moves to propose.
+            max_moves: The maximum number of moves to propose.
         """
         ...
 

@@ -16,13 +16,13 @@ class Terms(NamedTuple):
     """The conditions under which actions are judged."""
 
     moves_per_turn: int
-    """Greatest number of moves that are executed or proposed in a turn."""
+    """Maximum number of moves that are executed or proposed in a turn."""
     costs: Costs
     """The local costs of one action."""
 
 
 def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transition:
-    """Let the tool agent act.
+    """Play the tool agent's action.
 
     Args:
         state: The state at the start of the turn.
@@ -56,7 +56,7 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
 
 
 def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
-    """Let the proposer act: its moves are tried out and shown to the planner, not executed."""
+    """Play the proposer's action: its moves are tried and shown to the planner, not executed."""
     maze = maze_of(state.level)
     moves, done, local, info, _ = _try_moves(maze, state.position, action, terms)
     after = state._replace(promised=done.position, call="", result="", proposal=moves)
@@ -64,7 +64,7 @@ def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Tra
 
 
 def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
-    """Let the planner act: its moves are executed and the turn's proposal is settled."""
+    """Play the planner's action: its moves are executed and the turn's proposal is settled."""
     maze, level = maze_of(state.level), state.level
     _, done, local, info, unchanged = _try_moves(maze, state.position, action, terms)
     moves_used = state.moves_used + len(done.executed)

@@ -24,7 +24,7 @@ def certify(level: Level, node_limit: int = NODE_LIMIT) -> Level:
 
     Args:
         level: Any level.
-        node_limit: Greatest number of search nodes; the default decides every small level
+        node_limit: Maximum number of search nodes; the default decides every small level
             (`is_small`) and most Boxoban levels.
 
     Raises:

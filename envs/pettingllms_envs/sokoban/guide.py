@@ -83,7 +83,7 @@ class Guide:
         """Return a lower bound of the pushes left, or -1 if the placement is certainly lost.
 
         Lost are: a box on a cell from which it can reach no goal, boxes that cannot be assigned to
-        different goals, and a 2x2 square of boxes and walls that holds a box beside its goal.
+        different goals, and a 2x2 square of boxes and walls that holds a box that is off its goal.
         """
         known = self._pushes.get(boxes)
         if known is None:
@@ -125,7 +125,7 @@ class Guide:
         return bool(square & boxes & ~self._goals)
 
     def _assignment(self, boxes: int) -> int:
-        """Return the least sum of push distances over all assignments, -1 if there is none."""
+        """Return the minimum sum of push distances over all assignments, -1 if there is none."""
         best = {0: 0}
         for box in cells_of(boxes):
             following: dict[int, int] = {}

@@ -66,9 +66,9 @@ def templates(
 
     Args:
         team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-        tool: `"python"` or `"call"`; only the team with a tool agent heeds it.
+        tool: `"python"` or `"call"`; only the team with a tool agent uses it.
         max_turns: Turns of an episode.
-        moves_per_turn: Greatest number of moves executed in a turn.
+        moves_per_turn: Maximum number of moves executed in a turn.
         stop_when_lost: Whether an episode ends when it is certainly lost.
     """
     rules = _RULES.format(
@@ -145,9 +145,9 @@ FIELDS: dict[str, PromptField[Moment]] = {
     "tool_call": PromptField(
         "the tool agent's calls or program", lambda now: now.state.call or "none"
     ),
-    "tool_result": PromptField("what came of them", lambda now: now.state.result or "none"),
+    "tool_result": PromptField("their result", lambda now: now.state.result or "none"),
     "moves_per_turn": PromptField(
-        "greatest number of moves executed in a turn",
+        "maximum number of moves executed in a turn",
         lambda now: now.moves_per_turn,
     ),
     "moves_used": PromptField("moves executed so far", lambda now: now.state.moves_used),

@@ -35,7 +35,7 @@ class Table(dict[KeyT, ValueT]):
 
     Args:
         compute: The value of a key.
-        limit: The greatest number of entries.
+        limit: The maximum number of entries.
     """
 
     __slots__ = ("_compute", "_limit")

@@ -18,7 +18,7 @@ Layer = dict[int, int]
 """Boxes -> bit-board of the player's cells."""
 
 NODE_LIMIT = 300_000
-"""Greatest number of (boxes, layer) pairs that `solve` looks at."""
+"""Maximum number of (boxes, layer) pairs that `solve` looks at."""
 
 
 def solve(
@@ -31,7 +31,7 @@ def solve(
         player: Number of the player's cell.
         boxes: The cells with boxes.
         alive: The cells from which a single box can reach some goal (others are never entered).
-        node_limit: Greatest number of search nodes.
+        node_limit: Maximum number of search nodes.
 
     Raises:
         UnreachableRequest: If the search did not end within the node limit.

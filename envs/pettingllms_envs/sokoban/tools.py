@@ -96,7 +96,7 @@ def run_calls(
         player: Number of the player's cell.
         boxes: The cells with boxes.
         calls: What `read_calls` returned.
-        max_moves: The greatest number of moves of a list that are made; further ones are not.
+        max_moves: The maximum number of moves of a list that are made; further ones are not.
     """
     world, moves, num_cut = _World(level, player, boxes), "", 0
     lines: list[str] = []

@@ -25,7 +25,7 @@ class SokobanState(NamedTuple):
     call: str = ""
     """What the tool agent asked for or wrote this turn."""
     result: str = ""
-    """What came of it, for the planner."""
+    """The result, for the planner."""
     proposal: str = ""
     """The moves proposed this turn, as letters."""
     unchanged: str = ""
@@ -36,7 +36,7 @@ class Terms(NamedTuple):
     """The conditions under which actions are judged."""
 
     moves_per_turn: int
-    """Greatest number of moves that are executed or proposed in a turn."""
+    """Maximum number of moves that are executed or proposed in a turn."""
     costs: Costs
     """The local costs of one action."""
     stop_when_lost: bool
@@ -49,7 +49,7 @@ def initial_state(level: Level) -> SokobanState:
 
 
 def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
-    """Let the planner act: its moves are executed and the turn's proposal is settled."""
+    """Play the planner's action: its moves are executed and the turn's proposal is settled."""
     level, before = state.level, state.potential
     moves, num_cut = _counted(action, terms.moves_per_turn)
     player, boxes, executed, num_illegal, num_pushes = play(level, state.player, state.boxes, moves)
@@ -82,14 +82,14 @@ def propose(
     call: str = "",
     result: str = "",
 ) -> Transition:
-    """Let the proposer or the tool agent act: moves are tried out and shown, not executed.
+    """Play the proposer's or the tool agent's action: moves are tried out and shown, not executed.
 
     Args:
         state: The state at the start of the turn.
         action: The moves.
         terms: The conditions.
         call: What a tool agent asked for or wrote, bounded.
-        result: What came of it, bounded.
+        result: The result, bounded.
     """
     level, player, boxes, moves_used, before, _, _, _, unchanged = state
     moves, num_cut = _counted(action, terms.moves_per_turn)
@@ -113,7 +113,7 @@ def propose(
 def report(
     state: SokobanState, action: str | ParseError, terms: Terms, call: str, result: str
 ) -> Transition:
-    """Let the tool agent act: as `propose`, and the planner will read call and result."""
+    """Play the tool agent's action: as `propose`, and the planner will read call and result."""
     done = propose(state, action, terms, call, result)
     return done._replace(info={**done.info, "call": call, "result": result})
 

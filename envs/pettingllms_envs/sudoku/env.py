@@ -73,7 +73,7 @@ class SudokuEnv(TextEnv[SudokuState]):
     with rows and columns from 1; value 0 clears a cell. Or a whole grid as a list of rows; it
     clears the team's old fills first. Also read are a list without `####` if it is the only one
     and ends the text, and numbers without commas. Fills are written in order. Refused are: cells
-    and values outside the grid, given cells, and values that already stand in the row, column
+    and values outside the grid, given cells, and values that are already in the row, column
     or box. A wrong value that contradicts nothing is written; it can be cleared or replaced. A
     list of more than 2 n * n fills is unreadable.
     Tool with `tool="python"`: a program in a closed code block; it reads the grid from stdin

@@ -171,7 +171,7 @@ def _easy_clues(rng: random.Random, shape: Geometry, solution: bytes, target: in
 
 
 def _hard_clues(rng: random.Random, shape: Geometry, solution: bytes, target: int) -> bytes:
-    """Return clues with one solution that singles do not find, if that can be had."""
+    """Return clues with one solution that singles do not find, if there are such clues."""
     clues = bytearray(_easy_clues(rng, shape, solution, DEFAULT_CLUES[shape.size]))
     _prune(rng, shape, clues, FEWEST_CLUES[shape.size], _has_one_solution)
     empty = [cell for cell, digit in enumerate(clues) if not digit]

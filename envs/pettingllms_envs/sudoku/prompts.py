@@ -64,7 +64,7 @@ def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, Prom
 
     Args:
         team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-        tool: `"python"` or `"call"`; only the team with a tool agent heeds it.
+        tool: `"python"` or `"call"`; only the team with a tool agent uses it.
         size: n.
         max_turns: Turns of an episode.
     """
@@ -104,9 +104,9 @@ class Moment(NamedTuple):
 
 @lru_cache(maxsize=512)
 def own_fills(clues: bytes, cells: bytes) -> str:
-    """Return the fills that stand in a grid beside the clues, as a JSON list."""
+    """Return the fills that a grid holds besides the clues, as a JSON list."""
     cells_now, clues_now = int.from_bytes(cells), int.from_bytes(clues)
-    own = (cells_now ^ clues_now).to_bytes(len(cells))  # clues stand in the grid: they cancel out
+    own = (cells_now ^ clues_now).to_bytes(len(cells))  # clues are in the grid: they cancel out
     return "[" + ",".join(filter(None, map(getitem, _fill_texts(len(cells)), own))) + "]"
 
 
@@ -151,7 +151,7 @@ FIELDS: dict[str, PromptField[Moment]] = {
     "tool_call": PromptField(
         "the tool agent's calls or program", lambda now: now.state.call or "none"
     ),
-    "tool_result": PromptField("what came of them", lambda now: now.state.result or "none"),
+    "tool_result": PromptField("their result", lambda now: now.state.result or "none"),
     "size": PromptField("n", lambda now: now.state.puzzle.size),
     "turn": PromptField("the present turn, from 1", lambda now: now.turn + 1),
     "max_turns": PromptField("turns of the episode", lambda now: now.max_turns),

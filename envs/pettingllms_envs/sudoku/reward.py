@@ -1,4 +1,4 @@
-"""The potential of a grid; the terms that the games share stand in `pettingllms_envs.reward`."""
+"""The potential of a grid; the terms that the games share are in `pettingllms_envs.reward`."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
     Args:
         puzzle: The puzzle.
         grid: The grid.
-        fills: Any whole numbers.
+        fills: Any integers.
 
     Returns:
         The new grid, and the fills that were refused: no such cell or value, a clue, or a value
@@ -131,7 +131,7 @@ def is_solved(puzzle: Puzzle, grid: Grid) -> bool:
 
 
 def candidates(puzzle: Puzzle, grid: Grid, cell: int) -> list[int]:
-    """Return the values that stand in no unit of an empty cell; an empty list for a filled one."""
+    """Return the values that are in no unit of an empty cell; an empty list for a filled one."""
     if grid.cells[cell]:
         return []
     bits = layout(puzzle.size).units[cell]

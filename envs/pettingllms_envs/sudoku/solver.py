@@ -1,7 +1,7 @@
 """An exact Sudoku solver on one big integer, and the geometry of the grids.
 
 A grid of size n has N = n * n cells, numbered row by row, and the digits 1..n. The candidates of
-all cells stand in one integer, the *cube*: bit `(digit - 1) * N + cell` is set while the digit is
+all cells are in one integer, the *cube*: bit `(digit - 1) * N + cell` is set while the digit is
 possible in the cell. Four families of units (cells, rows, columns, boxes) each ask for exactly one
 of the n bits that lie at the same offsets from an anchor, so that a few shifts look at all units.
 """
@@ -17,7 +17,7 @@ BOX_SHAPES = {4: (2, 2), 6: (2, 3), 9: (3, 3), 16: (4, 4)}
 """Size -> (rows, columns) of a box."""
 
 NODE_LIMIT = 20_000
-"""Greatest number of search nodes of one call of `solutions`."""
+"""Maximum number of search nodes of one call of `solutions`."""
 
 
 class Geometry(NamedTuple):
@@ -169,7 +169,7 @@ def solutions(size: int, cells: bytes, limit: int = 2, node_limit: int = NODE_LI
         size: n.
         cells: [N] digits, row by row; 0 for an empty cell.
         limit: Stop after so many solutions; 2 decides uniqueness.
-        node_limit: Greatest number of search nodes.
+        node_limit: Maximum number of search nodes.
 
     Raises:
         UnreachableRequest: If the search did not end within the node limit.

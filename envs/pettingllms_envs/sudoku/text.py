@@ -29,7 +29,7 @@ SHOWN_CHARS = 6000
 
 
 class FillAnswer(NamedTuple):
-    """What an agent wants to write into the grid."""
+    """What an agent asks to write into the grid."""
 
     fills: tuple[Fill, ...]
     is_grid: bool = False
@@ -80,7 +80,7 @@ def answer_of_items(items: list[Item], size: int) -> FillAnswer | ParseError:
     if len(rows) > 2 * size * size:
         return ParseError(f"more than {2 * size * size} fills")
     if not all(_NUMBER.fullmatch(word) for row in rows for word in row):
-        return ParseError("a list of other things than whole numbers")
+        return ParseError("a list of something other than integers")
     numbers = [list(map(int, row)) for row in rows]
     if all(len(row) == 3 for row in numbers):
         return FillAnswer(tuple((row[0], row[1], row[2]) for row in numbers))

@@ -27,7 +27,7 @@ class SudokuState(NamedTuple):
     call: str = ""
     """What the tool agent asked for or wrote this turn."""
     result: str = ""
-    """What came of it, for the planner."""
+    """The result, for the planner."""
     proposal: tuple[Fill, ...] = ()
     """The fills proposed this turn."""
     refused: str = ""
@@ -58,7 +58,7 @@ def try_answer(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> Trial:
 
 
 def decide(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
-    """Let the planner act: its fills are written and the turn's proposal is settled."""
+    """Play the planner's action: its fills are written and the turn's proposal is settled."""
     puzzle = state.puzzle
     trial, local = _judge(state, action, costs)
     after = SudokuState(
@@ -74,7 +74,7 @@ def decide(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) ->
 
 
 def propose(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
-    """Let the proposer act: its fills are tried out and shown to the planner, not written."""
+    """Play the proposer's action: its fills are tried out and shown to the planner, not written."""
     trial, local = _judge(state, action, costs)
     return _promise(state, trial, local, {})
 
@@ -82,7 +82,7 @@ def propose(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -
 def report(
     state: SudokuState, call: str, result: str, answer: FillAnswer | None, local: float
 ) -> Transition:
-    """Let the tool agent act: the planner will read what it asked for, and the result.
+    """Play the tool agent's action: the planner will read what it asked for, and the result.
 
     Args:
         state: The state at the start of the turn.
@@ -99,7 +99,7 @@ def report(
 def cost(trial: Trial, costs: Costs) -> float:
     """Return the local reward of a readable answer; one that changes nothing counts as empty.
 
-    Refused fills cost the same whatever stands beside them, and never more than an empty answer.
+    Refused fills cost the same whatever else is in the answer, and never more than an empty answer.
     """
     if trial.is_idle:
         return costs.empty

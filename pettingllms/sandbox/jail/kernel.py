@@ -80,7 +80,7 @@ def close_from(first: int) -> None:
 
 
 def keep_no_capabilities(capset_number: int) -> None:
-    """Give up every capability."""
+    """Drop every capability."""
     syscall(capset_number, struct.pack("=II", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 

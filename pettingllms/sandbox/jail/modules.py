@@ -26,7 +26,7 @@ HEADER = struct.Struct("=Q")
 """Length of the index, at the beginning of the memory file."""
 
 # What programs use most, and extension modules that others cannot do without. Each page of them
-# costs every run a little, so the rest is imported by those who want it.
+# costs every run a little, so other modules are imported on demand.
 _PRELOADED = """
 array ast atexit base64 binascii bisect bz2 cmath codecs collections collections.abc contextlib copy
 ctypes dataclasses datetime decimal encodings.ascii encodings.latin_1 encodings.utf_16

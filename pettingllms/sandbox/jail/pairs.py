@@ -29,7 +29,7 @@ class PipeEnd:
         return os.read(self._descriptor, bufsize)
 
     def send(self, data: bytes) -> int:
-        """Write what fits, and say how much it was."""
+        """Write what fits, and return how much that was."""
         return os.write(self._descriptor, data)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ def _set_limits(limits: dict[str, int]) -> None:
 
 
 def main(limits: str, source_file: str, stage_file: str, result_file: str) -> None:
-    """Set the limits, say how far we came, and run the program to its end."""
+    """Set the limits, report the stage, and run the program to its end."""
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     program = importlib.import_module("jail.program")
     sys.path.pop(0)

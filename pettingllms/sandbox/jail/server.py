@@ -119,7 +119,7 @@ class _Server:
             self._attend()
 
     def _leave(self) -> NoReturn:
-        """End with all children. They would not outlive us anyway, but nobody might reap them."""
+        """End with all children. They would not outlive us, but might never be reaped."""
         for running in self._running.values():
             os.kill(running.pid, signal.SIGKILL)
         for running in self._running.values():
@@ -156,7 +156,7 @@ class _Server:
         if running.threads is not None and events & select.POLLIN:
             running.threads.answer(time.monotonic())
         else:
-            # Nobody is left to ask. Polled further, it would say so until the child is reaped.
+            # No process is left to ask. Polled further, it would say so until the child is reaped.
             self._stop_listening(running)
 
     def _stop_listening(self, running: _Running) -> None:

@@ -1,4 +1,4 @@
-"""Setting a fork server up: import, shut oneself in, and say what it came to."""
+"""Setting a fork server up: import modules, lock the process up, and report the result."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def set_up(
         namespace again, or -1; and facts about the locks.
 
     Raises:
-        OSError: The machine does not offer what is wanted.
+        OSError: The machine does not offer what is needed.
         ImportError: A package of the flavour cannot be imported.
     """
     _prefer_us_when_memory_runs_out()

@@ -94,7 +94,7 @@ class ThreadCount:
             self._tell(self._waiting.popleft()[0], 0)
 
     def _tell(self, identifier: int, flags: int) -> bool:
-        """Answer one question. Returns whether anybody was still waiting for it."""
+        """Answer one question. Returns whether a caller was still waiting for it."""
         error = 0 if flags else -errno.EAGAIN
         try:
             fcntl.ioctl(self.listener, _SEND, _ANSWER.pack(identifier, 0, error, flags))

@@ -12,7 +12,7 @@ function ticks(low, high, count) {
   return found;
 }
 
-// At most MAX_POINTS points: of every stretch the smallest and the greatest value.
+// At most MAX_POINTS points: of every stretch the minimum and maximum value.
 function thinned(points) {
   if (points.length <= MAX_POINTS) return points;
   const kept = [], size = Math.ceil(points.length / (MAX_POINTS / 2));

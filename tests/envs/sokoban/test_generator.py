@@ -17,9 +17,9 @@ from pettingllms_envs.sokoban.text import level_text, read_level
 
 
 def request(size, boxes, low=None, high=None, split=None, ratio=0.25, budget=400):
-    least, greatest = default_lengths(size, size, boxes, budget)
+    shortest, longest = default_lengths(size, size, boxes, budget)
     return Request(
-        size, size, boxes, ratio, least if low is None else low, high or greatest, split
+        size, size, boxes, ratio, shortest if low is None else low, high or longest, split
     ).checked()
 
 

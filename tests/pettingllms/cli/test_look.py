@@ -52,7 +52,7 @@ def test_an_environment_without_sections_or_splits_is_shown_and_evaluated(call, 
     shown = call("info", guess_id, "-o", "secret=42")
     assert shown.returncode == 0
     assert "Hint at 42" in shown.stdout
-    assert "registered by hand" in shown.stdout
+    assert "registered by a call" in shown.stdout
     assert "1 solved" in call("eval", guess_id, "-p", "oracle", "-n", 1).stdout
 
 
@@ -68,7 +68,7 @@ def test_info_as_json(call):
     [
         (["info", "plan_pth_v0"], 'did you mean "plan_path_v0"'),
         (["info", ENV, "-e", "sise=6"], 'did you mean "size"'),
-        (["info", ENV, "-e", "size=1"], "a whole number from 4 to 64"),
+        (["info", ENV, "-e", "size=1"], "an integer from 4 to 64"),
         (["nonsense"], "No such command"),
         (["info"], "Missing argument"),
         (["play", ENV, "--role", "planer"], 'did you mean "planner"'),

@@ -119,7 +119,7 @@ def test_an_evaluation_that_still_goes_on(evaluation):
     assert summary.num_episodes == 3
     report, cut_off, damaged = sorted(summary.notices, key=lambda text: "lines could" in text)
     assert "not finished" in report
-    assert "1 line is cut off" in cut_off
+    assert "1 line is truncated" in cut_off
     assert "3 lines could not be read" in damaged
     assert "line 4 (KeyError" in damaged
     assert head(summary.path)["notices"] == list(summary.notices)
