@@ -1,6 +1,6 @@
 """From an id to an environment, through the entry points of installed packages.
 
-Built-in environments use the same door as anybody's: the entry-point group `pettingllms.envs`.
+Built-in environments are found like all others: the entry-point group `pettingllms.envs`.
 Nothing is imported before it is made, and no package's metadata is read before an id is looked up.
 """
 
@@ -33,8 +33,8 @@ _reported: Announcements | None = None
 def on_new_ids(listener: Callable[[Iterable[str]], None]) -> None:
     """Have a function called with the ids that become known from now on.
 
-    These are ids that are registered by hand, and, once they are looked up for the first time, all
-    that installed packages announce.
+    These are ids passed to `register` and, after the first look-up, all that installed packages
+    announce.
     """
     _listeners.append(listener)
 
@@ -129,7 +129,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     Args:
         id: One of `registered_ids()`, such as `"plan_path_v0"`.
         checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
-            the API with clear errors. Without it stepping is faster; the trainer does without.
+            the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
         **kwargs: Arguments of the environment, documented in its class. `preset` names some of them
             together, `preset="hard"`; others that are given beside it win.
 

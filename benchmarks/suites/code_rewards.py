@@ -2,7 +2,7 @@
 
     python benchmarks/suites/code_rewards.py [--problems 40] [--contests FILE]
 
-Every tester plays one turn beside a coder that is right, and every coder one beside the reference
+Every tester plays one turn next to a coder that is right, and every coder one next to the reference
 tester, on a sample of the built-in problems and, with `--contests`, of a file of CodeContests.
 Written is the mean of the agent's own (local) rewards per episode: at most 1, at least -0.25. The
 team's part, which no tester can change in one turn, is left out.
@@ -73,7 +73,7 @@ TESTERS: Mapping[str, Writer] = {
         random.Random(problem.id).choice([t for t in problem.tests if len(t.input) <= 20_000])
     ),
 }
-"""What testers write, beside the reference policy: the degenerate ones first."""
+"""What testers write, besides the reference policy: the degenerate ones first."""
 
 NUM_DEGENERATE_TESTERS = 7
 

@@ -1,4 +1,4 @@
-"""What an evaluation does: enough to do it again, or to go on with it."""
+"""What an evaluation does: enough to do it again, or to continue it."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class EvaluationPlan:
         for name in ("num_levels", "num_samples"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidArgument(name, value, "a whole number of at least 1")
+                raise InvalidArgument(name, value, "an integer of at least 1")
         numbers = self.level_numbers
         if numbers is not None and len(set(numbers)) != self.num_levels:
             allowed = f"num_levels={self.num_levels} different numbers"
             raise InvalidArgument("level_numbers", numbers, allowed)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise InvalidArgument("seed", self.seed, "a whole number")
+            raise InvalidArgument("seed", self.seed, "an integer")
         if not self.arms:
             raise InvalidArgument("arms", self.arms, "at least one arm")
 

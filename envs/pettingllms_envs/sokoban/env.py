@@ -128,11 +128,11 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `cols`: number of columns, if it is not `size`.
     - `boxes`: number of boxes, 1 to 6.
     - `wall_ratio`: probability of a wall within the outer walls, 0 to 0.6.
-    - `min_moves`: least length of the certified solution; None: 4 + 2 per box, less below 6x6.
-    - `max_moves`: greatest length of it; None: grows with size and boxes. Both are limited to
+    - `min_moves`: minimum length of the certified solution; None: 4 + 2 per box, less below 6x6.
+    - `max_moves`: maximum length of it; None: grows with size and boxes. Both are limited to
       `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
-    - `moves_per_turn`: greatest number of moves executed in a turn, 1 to 10,000.
+    - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
     - `stop_when_lost`: whether an episode ends when it is certainly lost.
     - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
     - `tool`: what the tool agent may do: `"python"` or `"call"`.
