@@ -145,6 +145,44 @@ def test_ray_and_a_launcher_exclude_each_other():
         pass
 
 
+SEEN = """
+import os
+from pettingllms_trainers.ranks import joined_ranks
+
+with joined_ranks() as ranks:
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["LOCAL_RANK"], ranks.local_rank
+    if ranks.is_main:
+        print(ranks.gather([seen]))
+    else:
+        ranks.gather([seen])
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("7,3", [("7", "0", 0), ("3", "0", 1)]),
+        (None, [("0", "0", 0), ("1", "0", 1)]),
+        ("", [("", "0", 0), ("", "1", 1)]),
+    ],
+)
+def test_every_process_sees_its_own_gpu_only(tmp_path, monkeypatch, visible, expected):
+    """Before CUDA starts: vLLM and DeepSpeed take the first GPU that they see."""
+    (tmp_path / "seen.py").write_text(SEEN)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert launch(tmp_path / "seen.py").stdout.strip() == str(expected)
+
+
+def test_a_process_without_a_gpu_is_named(tmp_path, monkeypatch):
+    (tmp_path / "seen.py").write_text(SEEN)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    done = launch(tmp_path / "seen.py", check=False)
+    assert "process 1 of this machine has no GPU: CUDA_VISIBLE_DEVICES is 4" in done.stderr
+
+
 def test_processes_that_cannot_be_reached_are_told(monkeypatch):
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pettingllms_trainers.errors import RankError
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 __all__ = ["Ranks", "TorchRanks", "joined_ranks", "leave_group", "num_launched"]
+
+_DRIVER = Path("/proc/driver/nvidia/version")
+"""There on machines with GPUs that the present user may use."""
 
 _TIMEOUT = timedelta(hours=2)
 """Ranks wait this long for one that plays long episodes, or for the main one that writes."""
@@ -146,10 +150,7 @@ def joined_ranks() -> Iterator[Ranks]:
     if num_launched() == 1:
         yield Ranks()
         return
-    import torch
-
-    ranks = _connect(torch.cuda.is_available())
-    yield ranks
+    yield (ranks := _connect())
     # Not after an error: the others may be gone, and the launcher waits for this process to end.
     ranks.barrier()
     leave_group()
@@ -163,23 +164,44 @@ def leave_group() -> None:
         torch.distributed.destroy_process_group()
 
 
-def _connect(has_gpus: bool) -> TorchRanks:
-    import torch
+def _keep_own_gpu(local_rank: int) -> None:
+    """Hide the GPUs of the other processes of this machine; before CUDA starts and counts them.
 
+    vLLM places an engine of this process on the first GPU that it sees, whatever torch's present
+    device is. So each process sees one, as Ray does it too; for DeepSpeed it is the first as well.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = None if visible is None else [gpu for gpu in visible.split(",") if gpu.strip()]
+    if gpus == []:
+        return  # a run on the CPU is wanted
+    if gpus is not None and local_rank >= len(gpus):
+        raise _no_gpu(local_rank, f"CUDA_VISIBLE_DEVICES is {visible}")
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank) if gpus is None else gpus[local_rank]
+    os.environ["LOCAL_RANK"] = "0"
+
+
+def _no_gpu(local_rank: int, seen: str) -> RankError:
+    return RankError(
+        f"process {local_rank} of this machine has no GPU: {seen}. Start one process for each GPU "
+        "(--nproc-per-node)"
+    )
+
+
+def _connect() -> TorchRanks:
     missing = [name for name in ("RANK", "LOCAL_RANK") if name not in os.environ]
     if missing:
         raise RankError(
             f"WORLD_SIZE is {num_launched()}, but {' and '.join(missing)} not set. Start the "
             "processes with torchrun or deepspeed, or unset WORLD_SIZE for a run in one process"
         )
-    if has_gpus:
-        local_rank, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-        if local_rank >= count:
-            raise RankError(
-                f"process {local_rank} of this machine has no GPU: there are {count}. Start one "
-                "process for each GPU (--nproc-per-node)"
-            )
-        torch.cuda.set_device(local_rank)
+    local_rank = int(os.environ["LOCAL_RANK"])
+    _keep_own_gpu(local_rank)
+    # After the mask: torch, too, may count the GPUs only once.
+    import torch
+
+    has_gpus = torch.cuda.is_available()
+    if not has_gpus and torch.version.cuda and _DRIVER.exists() and _is_masked():
+        raise _no_gpu(local_rank, "it sees none with that number")
     try:
         backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
         torch.distributed.init_process_group(backend, timeout=_TIMEOUT)
@@ -188,4 +210,8 @@ def _connect(has_gpus: bool) -> TorchRanks:
             f"the processes of the run cannot reach each other ({error}). Start them with torchrun "
             "or deepspeed, with the same settings on all machines"
         ) from error
-    return TorchRanks()
+    return TorchRanks(local_rank=local_rank)
+
+
+def _is_masked() -> bool:
+    return bool(os.environ.get("CUDA_VISIBLE_DEVICES", "").strip())

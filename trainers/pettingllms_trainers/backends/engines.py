@@ -17,6 +17,7 @@ from pettingllms_trainers.backends.hf.copied import CopiedModel
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+from pettingllms_trainers.backends.vllm.handover import MEMORY_FILES
 from pettingllms_trainers.config import Config, EngineConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.protocols import Generate, Sync
@@ -170,8 +171,11 @@ def build_engines(
         groups.setdefault((id(owner), config.policies[name].endpoints), []).append(name)
     engines: dict[str, tuple[Generate, Sync | None]] = {}
     for names in groups.values():
+        members = {name: policies[name] for name in names}
         try:
-            engines |= _shared(config, {name: policies[name] for name in names}, ranks)
+            # Allocators of engines that sleep cannot share a process: vLLM refuses the second one.
+            has_own_process = len(groups) > 1 and config.engine.vllm.sleep
+            engines |= _shared(config, members, ranks, has_own_process)
         except ConfigError as error:
             raise ConfigError(f"[policies.{names[0]}]: {error}") from error
     return {name: engines[name] for name in policies}
@@ -185,7 +189,10 @@ def _own_model(policy: TransformersPolicy, config: EngineConfig) -> tuple[Genera
 
 
 def _shared(
-    config: Config, policies: Mapping[str, TransformersPolicy], ranks: Ranks
+    config: Config,
+    policies: Mapping[str, TransformersPolicy],
+    ranks: Ranks,
+    has_own_process: bool,
 ) -> dict[str, tuple[Generate, Sync | None]]:
     """Return the engine of policies on one base, or of one policy that has all its weights."""
     first = next(iter(policies))
@@ -198,6 +205,7 @@ def _shared(
         max_adapters=len(lora_ranks),
         max_adapter_rank=max(lora_ranks, default=0),
         ranks=ranks,
+        has_own_process=has_own_process,
     )
     if not adapters:
         return {first: (engine, WeightSync(engine, policies[first]))}
@@ -206,7 +214,13 @@ def _shared(
 
 
 def _with_weights(
-    config: Config, loaded: LoadedModel, *, endpoints: Sequence[str], ranks: Ranks, **room: int
+    config: Config,
+    loaded: LoadedModel,
+    *,
+    endpoints: Sequence[str],
+    ranks: Ranks,
+    has_own_process: bool,
+    **room: int,
 ) -> EngineWithWeights:
     """Return an engine of a model with room for adapters: `max_adapters`, `max_adapter_rank`."""
     if config.engine.kind == "vllm":
@@ -215,7 +229,12 @@ def _with_weights(
             loaded.model.config.save_pretrained(folder)
             loaded.tokenizer.save_pretrained(folder)
             return VLLMEngine(
-                folder, loaded.tokenizer, stop_ids=loaded.stop_ids, config=config.engine, **room
+                folder,
+                loaded.tokenizer,
+                stop_ids=loaded.stop_ids,
+                config=config.engine,
+                has_own_process=has_own_process,
+                **room,
             )
     # Imported here: only this engine speaks HTTP.
     from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
@@ -233,5 +252,5 @@ def _with_weights(
 
 def _folder_for_files(config: Config) -> str | Path | None:
     """Return where files for engines are written: to memory, unless servers want them elsewhere."""
-    memory = Path("/dev/shm")
-    return config.engine.vllm_server.sync_dir or (memory if memory.is_dir() else None)
+    memory = MEMORY_FILES if MEMORY_FILES.is_dir() else None
+    return config.engine.vllm_server.sync_dir or memory

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, MistralConfig, Qwen3Config
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.minibatch import weighted_groups
-from pettingllms_trainers.backends.hf import attention, packed
+from pettingllms_trainers.backends.hf import attention, head, packed
+from pettingllms_trainers.backends.hf import learner as learner_module
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.optimizer import PlainOptimizer
@@ -116,8 +117,12 @@ def flat(scores):
 
 def gradient_of(model, groups, **optimizer):
     """Return the gradient of the mean log-likelihood, by the way the update computes it."""
-    learner = Learner.plain(model, OptimizerConfig(**optimizer), "float32")
-    seen = {}
+    return gradient_with(Learner.plain(model, OptimizerConfig(**optimizer), "float32"), groups)
+
+
+def gradient_with(learner, groups):
+    """Return the gradient that a learner would step along."""
+    model, seen = learner.model, {}
     learner.optimizer._adamw.step = lambda: seen.update(
         {name: p.grad.clone() for name, p in model.named_parameters()}
     )
@@ -433,6 +438,45 @@ def test_dropout_is_off_while_learning_and_kept_in_the_saved_configuration(tmp_p
     assert policy.updater.update(sample_groups(policy)).first_ratio_error < 1e-4
     policy.exporter.save_pretrained(tmp_path)
     assert AutoModelForCausalLM.from_pretrained(tmp_path).config.attention_dropout == 0.5
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_chunks_of_logits_give_the_gradient_of_all_at_once(monkeypatch, packing):
+    policy = make_policy(packing=packing)
+    groups = sample_groups(policy, temperature=0.7)
+    learner = policy.updater._learner
+    found = {}
+    for size in (10**9, 5 * V, 1):
+        monkeypatch.setattr(head, "MAX_LOGITS", size)
+        for is_chunked in (True, False):
+            learner.is_chunked = is_chunked
+            scores = flat(learner.score(groups))
+            gradient = gradient_with(learner, groups)
+            found[size, is_chunked] = scores, gradient
+    expected = found[1, False]
+    for scores, gradient in found.values():
+        torch.testing.assert_close(scores, expected[0], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(gradient, expected[1], rtol=1e-4, atol=1e-7)
+
+
+def test_a_head_whose_logits_are_changed_afterwards_is_not_chunked():
+    config = Gemma2Config(**SIZES, head_dim=8)
+    config.final_logit_softcapping = 1.0
+    model = AutoModelForCausalLM.from_config(config).eval()
+    assert not head.is_head_last(model)
+    assert head.is_head_last(make_model())
+
+
+def test_logits_are_in_float32_under_bfloat16():
+    policy = make_policy(precision="bfloat16")
+    model = policy.loaded.model
+    with learner_module.arithmetic(model, "bfloat16"):
+        assert model(torch.tensor([[5, 6]])).logits.dtype == torch.float32
+    groups = sample_groups(policy)
+    gap = flat(policy.updater.score(groups)) - torch.tensor(
+        [value for group in groups for c in group.completions for value in c.logprobs]
+    )
+    assert gap.abs().mean() < 0.02
 
 
 def test_bfloat16_arithmetic_learns_with_float32_weights():

@@ -1,6 +1,13 @@
 """The vLLM engine in this process: the trainer's probabilities, seeds, stops, weights, adapters."""
 
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -199,6 +206,63 @@ def test_an_engine_that_cannot_start_says_why(model_directory, policy):
         ConfigError, match=r"cannot be started: .*max_model_len \(1000000\) is greater"
     ):
         start(model_directory(0), policy, config=long)
+
+
+OWN_PROCESSES = """
+import os, sys
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings
+
+def main():
+    loaded = TransformersPolicy.from_pretrained(sys.argv[1], engine=EngineConfig())
+    config = EngineConfig.model_validate({"kind": "vllm", "vllm": {"kv_cache_bytes": 64 << 20}})
+    request = GenerateRequest(
+        prompt_ids=(5, 6, 7), num_candidates=2,
+        sampling=SamplingSettings(max_completion_tokens=8), seed=0,
+    )
+    for _ in range(2):
+        engine = VLLMEngine(
+            sys.argv[1], loaded.loaded.tokenizer, stop_ids=(), config=config, has_own_process=True
+        )
+        engine.load_weights(loaded.exporter.named_weights())
+        print([c.token_ids for c in engine.generate_now([request])[0]], flush=True)
+        (process,) = engine._llm.collective_rpc("end_with", args=(os.getpid(),))
+        print(process, os.getpid(), flush=True)
+        globals().setdefault("engines", []).append(engine)
+    os._exit(0)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_engines_in_processes_of_their_own_end_with_the_trainer(model_directory, tmp_path):
+    script = tmp_path / "own.py"
+    script.write_text(OWN_PROCESSES)
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run(
+            [sys.executable, str(script), str(model_directory(0))],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+            stdout=out, stderr=subprocess.DEVNULL, timeout=400, check=True,
+        )  # fmt: skip
+    first, processes, second, others = (tmp_path / "out").read_text().splitlines()
+    assert first == second
+    worker, trainer = processes.split()
+    assert len({worker, trainer, others.split()[0]}) == 3
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{process}").exists() for process in (worker, others.split()[0])):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_an_engine_of_a_rank_is_placed_on_the_gpu_that_the_rank_sees():
+    """By vLLM's own function; every rank sees one GPU, see `test_ranks`."""
+    executor = import_module("vllm.v1.executor.uniproc_executor").UniProcExecutor
+    device = SimpleNamespace(device_config=SimpleNamespace(device=torch.device("cuda")))
+    _, rank, local_rank = executor._distributed_args(SimpleNamespace(vllm_config=device))
+    assert (rank, local_rank) == (0, 0)
 
 
 class SleepingLLM:

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from pettingllms_trainers.backends.hf.tiny import build_tokenizer
 from pettingllms_trainers.backends.vllm import server as vllm_server
-from pettingllms_trainers.backends.vllm.server import VLLMServerEngine, write_weights
+from pettingllms_trainers.backends.vllm.handover import write_weights
+from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.types import SamplingSettings

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
+from pettingllms_trainers.backends.hf.head import use_float32_head
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.self_check import check_model
 from pettingllms_trainers.config import EngineConfig
@@ -33,6 +34,8 @@ class CopiedModel(TransformersEngine):
             model: Any = AutoModelForCausalLM.from_config(model_config, dtype=loaded.model.dtype)
         model.generation_config = loaded.model.generation_config
         self._model = model.to(loaded.model.device).eval().requires_grad_(False)
+        if config.precision == "bfloat16":
+            use_float32_head(self._model)
         copied = LoadedModel(self._model, loaded.tokenizer)
         wants_sharing = config.attention == "shared_prefix"
         shares_prompts = wants_sharing and check_model(copied, config.precision) is None

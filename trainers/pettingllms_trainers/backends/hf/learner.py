@@ -21,6 +21,7 @@ from pettingllms_trainers.algorithm.minibatch import (
     weighted_groups,
 )
 from pettingllms_trainers.backends.hf.attention import flat_forward
+from pettingllms_trainers.backends.hf.head import bare_output, chunked_statistics
 from pettingllms_trainers.backends.hf.optimizer import Optimizer, PlainOptimizer
 from pettingllms_trainers.backends.hf.packed import PackedLayout
 from pettingllms_trainers.backends.hf.weights import Weights
@@ -108,6 +109,8 @@ class Learner:
         self._ranks = ranks or Ranks()
         self.is_packed = config.packing
         """Whether the prompt of a group is computed once for all its completions."""
+        self.is_chunked = False
+        """Whether logits are computed in chunks; right where `is_head_last`."""
         freeze_dropout(self.model)
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -145,8 +148,14 @@ class Learner:
         return shares(groups, self._ranks.size, self.is_packed)[self._ranks.rank]
 
     def _statistics(self, batch: MicroBatch) -> TokenStatistics:
+        forward = self.optimizer.forward
         with arithmetic(self.model, self._precision):
-            logits = target_logits(self.optimizer.forward, batch)
+            if self.is_chunked:
+                with bare_output(self.model) as head:
+                    hidden = target_logits(forward, batch)  # [M, D]
+                size = self.model.config.get_text_config().vocab_size
+                return chunked_statistics(head, hidden, batch.targets, size)
+            logits = target_logits(forward, batch)  # [M, V]
         return token_statistics(logits, batch.targets.token_ids, batch.targets.temperatures)
 
     @torch.no_grad()

@@ -11,7 +11,8 @@ import torch
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.exporting import Exporter
-from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.head import is_head_last, use_float32_head
+from pettingllms_trainers.backends.hf.learner import Learner, arithmetic
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.self_check import check_model
 from pettingllms_trainers.backends.hf.updating import TrainingSettings, Updater
@@ -60,6 +61,8 @@ class TransformersPolicy:
     ) -> None:
         self.loaded, ranks = loaded, ranks or Ranks()
         loaded.model.eval()
+        if engine.precision == "bfloat16":
+            use_float32_head(loaded.model)
         self.chat = Chat(
             loaded.tokenizer, {**loaded.template_kwargs, **(chat_template_kwargs or {})}
         )
@@ -74,9 +77,12 @@ class TransformersPolicy:
             weights = Weights(loaded.model, ranks)
             self.exporter = Exporter(loaded, weights, self.chat, ranks)
         else:
+            with arithmetic(loaded.model, engine.precision):
+                has_last_head = is_head_last(loaded.model)
             with loaded.active():  # an adapter's weights require a gradient only then
                 learner = new_learner(loaded.model, training.optimizer, engine.precision, ranks)
             learner.is_packed = wants_packing and is_right
+            learner.is_chunked = has_last_head and not learner.weights.is_sharded
             weights = learner.weights
             self.exporter = Exporter(loaded, weights, self.chat, ranks)
             self.updater = Updater(loaded, learner, training, self.exporter, ranks)

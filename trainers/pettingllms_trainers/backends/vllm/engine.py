@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
@@ -19,6 +20,7 @@ from pettingllms_trainers.backends.vllm.format import (
     completions_of,
     sampling_parameters,
 )
+from pettingllms_trainers.backends.vllm.handover import memory_folder, write_weights
 from pettingllms_trainers.backends.vllm.start import start_engine
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.errors import GenerationError
@@ -39,6 +41,8 @@ class VLLMEngine:
         config: Precision, memory, lengths.
         max_adapters: LoRA adapters that can be loaded; 0: none.
         max_adapter_rank: Highest rank of an adapter, up to 512.
+        has_own_process: Whether it computes in a process of its own, to which weights go through
+            files in memory. Of engines that sleep, vLLM allows one per process.
 
     Raises:
         ConfigError: vLLM is not installed, or cannot run this model with these settings.
@@ -53,6 +57,7 @@ class VLLMEngine:
         config: EngineConfig,
         max_adapters: int = 0,
         max_adapter_rank: int = 16,
+        has_own_process: bool = False,
     ) -> None:
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
         self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, False
@@ -63,7 +68,11 @@ class VLLMEngine:
             config,
             max_adapters=max_adapters,
             max_adapter_rank=max_adapter_rank,
+            has_own_process=has_own_process,
         )
+        self._has_own_process = has_own_process
+        if has_own_process:
+            self._llm.collective_rpc("end_with", args=(os.getpid(),))
         model = self._llm.model_config
         self.limits = RequestLimits(
             max_batch_tokens=0,
@@ -141,13 +150,21 @@ class VLLMEngine:
         with _explained("load_weights"):
             if self._is_asleep:
                 self._llm.wake_up(tags=["weights"])
-            self._llm.collective_rpc("load_trained_weights", args=(weights,))
+            self._hand_over(weights)
             if self._is_asleep:
                 self._llm.wake_up(tags=["kv_cache"])
                 for adapter in self._adapters.values():
                     self._read_adapter(adapter)
             self._reset_prefix_cache()
         self._is_asleep, self._has_weights = False, True
+
+    def _hand_over(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        if not self._has_own_process:
+            self._llm.collective_rpc("load_trained_weights", args=(weights,))
+            return
+        with memory_folder() as folder:
+            write_weights(folder, weights, self._llm.model_config.dtype)
+            self._llm.collective_rpc("load_trained_weights", args=(str(folder),))
 
     def release(self) -> None:
         """Give GPU memory back until the next `load_weights`, if sleep is wanted."""

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import httpx2
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.vllm.format import completions_of, sampling_parameters
+from pettingllms_trainers.backends.vllm.handover import MEMORY_FILES, write_weights
 from pettingllms_trainers.backends.vllm.replica import (
     Replica,
     ReplicaLost,
@@ -38,14 +38,12 @@ from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
 
-__all__ = ["VLLMServerEngine", "write_weights"]
+__all__ = ["VLLMServerEngine"]
 
 logger = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S = 10.0
 _PAUSE_S = 0.5
-_SHARD_BYTES = 1 << 30
-_MEMORY_FILES = Path("/dev/shm")
 
 
 class VLLMServerEngine:
@@ -174,7 +172,7 @@ class VLLMServerEngine:
             GenerationError: No replica has taken them.
         """
         self._num_loads += 1
-        parent = self._config.sync_dir or (_MEMORY_FILES if _MEMORY_FILES.is_dir() else None)
+        parent = self._config.sync_dir or (MEMORY_FILES if MEMORY_FILES.is_dir() else None)
         folder = Path(tempfile.mkdtemp(prefix="pettingllms-weights-", dir=parent))
         try:
             if self._processes.is_main:
@@ -257,24 +255,3 @@ def _checked_limits(replica: Replica, max_adapters: int, max_adapter_rank: int) 
         context_length=settings["max_model_len"],
         vocab_size=settings["vocab_size"],
     )
-
-
-def write_weights(folder: Path, weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> None:
-    """Write weights as safetensors files of about a gigabyte, so that one is in memory at a time.
-
-    Args:
-        folder: Where to.
-        weights: Names and tensors.
-        dtype: Of floating-point tensors in the files.
-    """
-    shard: dict[str, Tensor] = {}
-    num_bytes = num_shards = 0
-    for name, tensor in weights:
-        cast = tensor.to(dtype) if tensor.is_floating_point() else tensor
-        shard[name] = cast.cpu().contiguous()
-        num_bytes += shard[name].nbytes
-        if num_bytes >= _SHARD_BYTES:
-            save_file(shard, folder / f"{num_shards:05d}.safetensors")
-            num_shards, num_bytes, shard = num_shards + 1, 0, {}
-    if shard:
-        save_file(shard, folder / f"{num_shards:05d}.safetensors")

@@ -27,6 +27,7 @@ def start_engine(
     *,
     max_adapters: int,
     max_adapter_rank: int,
+    has_own_process: bool = False,
 ) -> Any:
     """Return a ``vllm.LLM``.
 
@@ -35,10 +36,12 @@ def start_engine(
         config: Precision, memory, lengths.
         max_adapters: LoRA adapters that can be loaded; 0: none.
         max_adapter_rank: Highest rank of an adapter, up to 512.
+        has_own_process: Whether the engine computes in a process of its own.
 
     Raises:
         ConfigError: vLLM is not installed, or cannot run this model with these settings.
     """
+    _prepare(has_own_process=has_own_process)
     arguments = _arguments(config)
     if max_adapters:
         arguments |= _lora_arguments(max_adapters, max_adapter_rank)
@@ -61,7 +64,6 @@ def start_engine(
 
 def _arguments(config: EngineConfig) -> dict[str, Any]:
     """Return the arguments of ``vllm.LLM`` that the configuration stands for."""
-    _prepare()
     vllm = config.vllm
     arguments: dict[str, Any] = {
         "dtype": config.precision,
@@ -102,13 +104,14 @@ def _lora_arguments(max_adapters: int, max_rank: int) -> dict[str, Any]:
     }
 
 
-def _prepare() -> None:
+def _prepare(*, has_own_process: bool) -> None:
     """Settle what vLLM reads from the environment when it is imported.
 
     Raises:
         ConfigError: vLLM is not installed.
     """
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # weights are handed over in memory
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(has_own_process))
+    os.environ["VLLM_WORKER_MULTIPROCESSING_METHOD"] = "spawn"  # threads and CUDA are here already
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     try:

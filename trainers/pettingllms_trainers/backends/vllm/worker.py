@@ -7,6 +7,10 @@ of the trainer.
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +20,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 __all__ = ["TrainedWeights"]
+
+_WATCH_PERIOD_S = 1.0
 
 
 class TrainedWeights:
@@ -33,6 +39,21 @@ class TrainedWeights:
         worker.reload_weights(weights_iterator=stream)
         _repack_head(worker.get_model())
 
+    def end_with(self, trainer: int) -> int:
+        """End this process, and the one that started it, soon after the trainer has ended.
+
+        A trainer that is killed has no time to end its engines, which would keep the GPU.
+
+        Args:
+            trainer: Process id.
+
+        Returns:
+            The id of this process.
+        """
+        others = {os.getpid(), os.getppid()} - {trainer}
+        threading.Thread(target=_watch, args=(trainer, others), daemon=True).start()
+        return os.getpid()
+
     def describe_for_trainer(self) -> dict[str, Any]:
         """Return the settings that a trainer depends on."""
         worker: Any = self
@@ -45,6 +66,13 @@ class TrainedWeights:
             "max_loras": int(lora.max_loras) if lora and can_load else 0,
             "max_lora_rank": int(lora.max_lora_rank) if lora else 0,
         }
+
+
+def _watch(trainer: int, others: Iterable[int]) -> None:
+    while Path(f"/proc/{trainer}").exists():
+        time.sleep(_WATCH_PERIOD_S)
+    for process in sorted(others, key=lambda process: process == os.getpid()):
+        os.kill(process, signal.SIGKILL)
 
 
 def _read(directory: Path) -> Iterator[tuple[str, Tensor]]:

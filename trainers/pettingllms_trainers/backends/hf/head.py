@@ -1,0 +1,112 @@
+"""The output layer of a model: in float32 whatever the arithmetic, and in chunks while learning.
+
+Logits are the largest tensors of an update: at 150,000 tokens of vocabulary those of 8,192 targets
+take 5 GB in float32, and the loss keeps several such. Only the log-probabilities of the targets are
+needed, so hidden states are kept instead, and logits are computed chunk by chunk, again in the
+backward pass.
+
+Legend: M target tokens, V vocabulary, D hidden size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from pettingllms_trainers.algorithm.batch import Targets
+from pettingllms_trainers.algorithm.loss import TokenStatistics, token_statistics
+
+__all__ = ["bare_output", "chunked_statistics", "is_head_last", "use_float32_head"]
+
+MAX_LOGITS = 1 << 26
+"""Logits that are in memory at once while learning; fewer are not worth computing twice."""
+
+
+def use_float32_head(model: PreTrainedModel) -> None:
+    """Make the output layer compute in float32: rounding logits to bfloat16 costs 0.01 nats."""
+    head: Any = model.get_output_embeddings()
+    if isinstance(head, torch.nn.Linear):
+        head.forward = functools.partial(_float32_logits, head)
+
+
+def _float32_logits(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
+    with torch.autocast(hidden.device.type, enabled=False):
+        is_half = hidden.is_cuda and head.weight.dtype == hidden.dtype == torch.bfloat16
+        if is_half and head.bias is None and not torch.is_grad_enabled():
+            # Products of bfloat16 are exact in float32: no copy of the weights is needed.
+            flat: Any = torch.mm(hidden.flatten(0, -2), head.weight.T, out_dtype=torch.float32)  # type: ignore[call-overload]
+            return flat.unflatten(0, hidden.shape[:-1])
+        bias = None if head.bias is None else head.bias.float()
+        return F.linear(hidden.float(), head.weight.float(), bias)
+
+
+@contextlib.contextmanager
+def bare_output(model: PreTrainedModel) -> Iterator[Any]:
+    """Make the model return hidden states ``[..., D]`` in place of logits; gives the head."""
+    head: Any = model.get_output_embeddings()
+    own = head.__dict__.get("forward")
+    compute = head.forward
+    head.forward = lambda hidden: hidden
+    try:
+        yield compute
+    finally:
+        del head.forward
+        if own is not None:
+            head.forward = own
+
+
+@torch.no_grad()
+def is_head_last(model: PreTrainedModel) -> bool:
+    """Return whether logits are what the head makes of hidden states, and nothing comes after.
+
+    Some families cap or scale logits afterwards.
+    """
+    if not isinstance(model.get_output_embeddings(), torch.nn.Linear):
+        return False
+    token_ids = torch.arange(3, device=model.device)[None]
+    logits = model(input_ids=token_ids, use_cache=False).logits
+    with bare_output(model) as head:
+        hidden = model(input_ids=token_ids, use_cache=False).logits
+    same = hidden.shape[-1] == model.get_output_embeddings().in_features
+    return same and torch.allclose(head(hidden).float(), logits.float(), rtol=1e-2, atol=1e-4)
+
+
+def chunked_statistics(head: Any, hidden: Tensor, targets: Targets, size: int) -> TokenStatistics:
+    """Return the statistics of all targets, with at most `MAX_LOGITS` logits in memory.
+
+    Args:
+        head: Hidden states to logits; see `bare_output`.
+        hidden: ``[M, D]``.
+        targets: Of the micro-batch.
+        size: V.
+    """
+    rows = max(1, MAX_LOGITS // size)
+    temperatures = targets.temperatures
+    parts = [
+        (
+            hidden[start : start + rows],  # [rows, D]
+            targets.token_ids[start : start + rows],
+            None if temperatures is None else temperatures[start : start + rows],
+        )
+        for start in range(0, len(hidden), rows)
+    ]
+    if len(parts) == 1:
+        return _statistics(head, *parts[0])
+    found: list[TokenStatistics] = [
+        checkpoint(_statistics, head, *part, use_reentrant=False) for part in parts
+    ]
+    return TokenStatistics(*(torch.cat(column) for column in zip(*found, strict=True)))
+
+
+def _statistics(
+    head: Any, hidden: Tensor, token_ids: Tensor, temperatures: Tensor | None
+) -> TokenStatistics:
+    return token_statistics(head(hidden), token_ids, temperatures)
