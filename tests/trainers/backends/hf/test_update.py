@@ -479,6 +479,27 @@ def test_logits_are_in_float32_under_bfloat16():
     assert gap.abs().mean() < 0.02
 
 
+def test_a_rounded_engine_is_not_the_denominator_of_ratios():
+    """In bfloat16 the trainer computes them itself, once the engine is too far from it."""
+    policy = make_policy(precision="bfloat16")
+    groups = sample_groups(policy)
+    rough = [
+        replace(
+            group,
+            completions=tuple(
+                c._replace(logprobs=tuple(value + 0.05 for value in c.logprobs))
+                for c in group.completions
+            ),
+        )
+        for group in groups
+    ]
+    stats = policy.updater.update(rough)
+    assert stats.first_ratio_error < 0.03, "the engine is 0.05 off; what is left is rounding"
+    assert stats.engine_gap_mean == pytest.approx(0.05, abs=0.03)
+    plain = make_policy().updater.update(sample_groups(make_policy()))
+    assert plain.engine_gap_mean == 0, "not needed in float32"
+
+
 def test_bfloat16_arithmetic_learns_with_float32_weights():
     policy = make_policy(precision="bfloat16")
     groups = sample_groups(policy)

@@ -105,7 +105,9 @@ class Learner:
         ranks: Ranks | None = None,
     ) -> None:
         self.weights, self.optimizer = weights, optimizer
-        self.model, self._config, self._precision = weights.model, config, precision
+        self.model, self._config = weights.model, config
+        self.precision = precision
+        """Arithmetic of the forward pass."""
         self._ranks = ranks or Ranks()
         self.is_packed = config.packing
         """Whether the prompt of a group is computed once for all its completions."""
@@ -149,7 +151,7 @@ class Learner:
 
     def _statistics(self, batch: MicroBatch) -> TokenStatistics:
         forward = self.optimizer.forward
-        with arithmetic(self.model, self._precision):
+        with arithmetic(self.model, self.precision):
             if self.is_chunked:
                 with bare_output(self.model) as head:
                     hidden = target_logits(forward, batch)  # [M, D]

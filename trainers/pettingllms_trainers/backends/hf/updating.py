@@ -45,6 +45,10 @@ from pettingllms_trainers.types import (
 __all__ = ["TrainingSettings", "Updater", "learning_rate"]
 
 
+_MAX_ROUNDING = 1e-2
+"""Distance of an engine's ratio from 1 above which the trainer computes the denominators itself."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSettings:
     """All that decides how a policy learns."""
@@ -136,7 +140,7 @@ class Updater:
         # All scores are taken before the first step: they are of the weights that sampled, and of
         # the reference, whatever the mini-batches of this update do to the weights.
         old = reference = None
-        if settings.loss.old_logprobs == "recompute":
+        if settings.loss.old_logprobs == "recompute" or self._is_engine_rounded(groups[0]):
             old = self.score(groups)
         gap = _engine_gap(groups, old, settings.max_logprob_gap)
         if self._reference is not None:
@@ -150,6 +154,19 @@ class Updater:
             )
             self._step(_with_scores(weighted, indices, old, reference), rate, report)
         return report.stats(groups, rate, self._ranks)
+
+    def _is_engine_rounded(self, group: TrainingGroup) -> bool:
+        """Return whether the engine's log-probabilities are too rough as denominators of ratios.
+
+        In float32 they are those of the trainer. In bfloat16 both round, at different places, and
+        ratios that should be 1 are clipped by chance. One group shows it.
+        """
+        if self._learner.precision == "float32":
+            return False
+        own = [value for part in self.score([group])[0] for value in part]
+        engine = [value for completion in group.completions for value in completion.logprobs]
+        ratio = (torch.tensor(own) - torch.tensor(engine)).exp()
+        return bool((ratio - 1).abs().max() > _MAX_ROUNDING)
 
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation
