@@ -43,7 +43,8 @@ class VLLMConfig(Section):
     memory, but writes more slowly. On a CPU always so."""
     sleep: bool = False
     """Whether the engines give their GPU memory back while policies are updated: for a GPU that
-    cannot hold engines and update at once. Needs a GPU."""
+    cannot hold engines and update at once. Needs a GPU. Of several engines each then has a process
+    of its own, since vLLM lets one per process sleep (experimental)."""
 
 
 class VLLMServerConfig(Section):

@@ -1,6 +1,9 @@
 """Training runs whose completions vLLM writes, through the command line."""
 
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -74,6 +77,26 @@ def test_vllm_drives_a_training_run(train, tmp_path):
         for name in before:
             if not is_timing(name) and "gap" not in name:
                 assert after[name] == pytest.approx(before[name], rel=1e-3, abs=1e-4), name
+
+
+@pytest.mark.slow
+def test_every_process_of_a_launcher_has_an_engine(small_run_file, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "pettingllms_trainers.cli", str(small_run_file(2))]
+    done = subprocess.run(
+        [*command, "--output-dir", str(tmp_path / "run"), *MODELS, *FLAGS],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert len(lines) == 3
+    for line in lines[1:]:
+        for policy in "tp":
+            assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
 
 
 def test_a_frozen_policy_plays_with_its_own_weights(train):
