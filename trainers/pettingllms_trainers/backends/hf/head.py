@@ -32,9 +32,10 @@ MAX_LOGITS = 1 << 26
 
 def use_float32_head(model: PreTrainedModel) -> None:
     """Make the output layer compute in float32: rounding logits to bfloat16 costs 0.01 nats."""
-    head: Any = model.get_output_embeddings()
+    head = model.get_output_embeddings()
     if isinstance(head, torch.nn.Linear):
-        head.forward = functools.partial(_float32_logits, head)
+        patched: Any = head
+        patched.forward = functools.partial(_float32_logits, head)
 
 
 def _float32_logits(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
@@ -69,14 +70,16 @@ def is_head_last(model: PreTrainedModel) -> bool:
 
     Some families cap or scale logits afterwards.
     """
-    if not isinstance(model.get_output_embeddings(), torch.nn.Linear):
+    layer = model.get_output_embeddings()
+    if not isinstance(layer, torch.nn.Linear):
         return False
     token_ids = torch.arange(3, device=model.device)[None]
     logits = model(input_ids=token_ids, use_cache=False).logits
     with bare_output(model) as head:
         hidden = model(input_ids=token_ids, use_cache=False).logits
-    same = hidden.shape[-1] == model.get_output_embeddings().in_features
-    return same and torch.allclose(head(hidden).float(), logits.float(), rtol=1e-2, atol=1e-4)
+    return hidden.shape[-1] == layer.in_features and torch.allclose(
+        head(hidden).float(), logits.float(), rtol=1e-2, atol=1e-4
+    )
 
 
 def chunked_statistics(head: Any, hidden: Tensor, targets: Targets, size: int) -> TokenStatistics:
