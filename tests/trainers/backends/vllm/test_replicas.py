@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from pettingllms_trainers.backends.hf.tiny import build_tokenizer
+from pettingllms_trainers.backends.vllm import handover
 from pettingllms_trainers.backends.vllm import server as vllm_server
 from pettingllms_trainers.backends.vllm.handover import write_weights
 from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
@@ -327,7 +328,7 @@ def test_servers_without_room_for_adapters_are_refused_at_the_start(servers, ada
 
 
 def test_weights_are_written_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(vllm_server, "_SHARD_BYTES", 12)
+    monkeypatch.setattr(handover, "_SHARD_BYTES", 12)
     weights = {f"w{index}": torch.full((3,), float(index)) for index in range(5)}
     weights["positions"] = torch.arange(3)
     write_weights(tmp_path, weights.items(), torch.bfloat16)
