@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pettingllms.arguments import check_kind
 from pettingllms.errors import InvalidArgument, suggestion
 
-MomentT = TypeVar("MomentT")
+StateT = TypeVar("StateT")
 
 
 class PromptTemplate(NamedTuple):
@@ -29,13 +28,13 @@ class PromptTemplate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PromptField(Generic[MomentT]):
+class PromptField(Generic[StateT]):
     """A placeholder of prompts."""
 
     meaning: str
     """Its meaning, for authors of prompts."""
-    read: Callable[[MomentT], object]
-    """Returns its value at a moment."""
+    read: Callable[[StateT, str, int], object]
+    """Returns its value, given state, agent and turn as in `GameHooks._fields`."""
 
 
 def meanings(fields: Mapping[str, PromptField[Any]]) -> dict[str, str]:
@@ -43,27 +42,44 @@ def meanings(fields: Mapping[str, PromptField[Any]]) -> dict[str, str]:
     return {name: field.meaning for name, field in fields.items()}
 
 
-class PromptFields(dict[str, object], Generic[MomentT]):
+class PromptFields(Mapping[str, object], Generic[StateT]):
     """The values of placeholders at a moment, each computed when a template asks for it.
 
     Most templates use few of the placeholders that a game offers. A game that returns this from
-    `_fields` computes those, and no others. Texts that cost more, such as drawings of a board, are
-    best made by functions of what they show under `functools.lru_cache`: forks and later turns then
-    share them for as long as nothing in them has changed.
+    `_fields` computes those, and no others. A text that costs more, such as a drawing of a board,
+    is best made by a function of what it shows under `functools.lru_cache`: agents, forks and later
+    turns then share it for as long as nothing in it has changed.
 
     Args:
         fields: Name -> placeholder.
-        moment: What the placeholders are read from; the game decides what it is.
+        state: As in `GameHooks._fields`, as are the next two.
+        agent: The agent that reads.
+        turn: The turn.
     """
 
-    __slots__ = ("_fields", "_moment")
+    __slots__ = ("_agent", "_fields", "_state", "_turn")
 
-    def __init__(self, fields: Mapping[str, PromptField[MomentT]], moment: MomentT) -> None:
+    def __init__(
+        self, fields: Mapping[str, PromptField[StateT]], state: StateT, agent: str, turn: int
+    ) -> None:
         self._fields = fields
-        self._moment = moment
+        self._state = state
+        self._agent = agent
+        self._turn = turn
 
-    def __missing__(self, name: str) -> object:
-        return self._fields[name].read(self._moment)
+    def values_of(self, names: Iterable[str]) -> list[object]:
+        """Return the values of some placeholders, in order."""
+        fields, state, agent, turn = self._fields, self._state, self._agent, self._turn
+        return [fields[name].read(state, agent, turn) for name in names]
+
+    def __getitem__(self, name: str) -> object:
+        return self._fields[name].read(self._state, self._agent, self._turn)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
 
 
 class CompiledText:
@@ -73,7 +89,7 @@ class CompiledText:
         text: A text that `resolve_prompts` accepts.
     """
 
-    __slots__ = ("_before", "_pattern", "_text", "_value", "_values", "names")
+    __slots__ = ("_before", "_pattern", "_text", "names")
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -92,18 +108,17 @@ class CompiledText:
         # for placeholders each time.
         self._before = literals[0]
         self._pattern = "%s".join(["", *(one.replace("%", "%%") for one in literals[1:])])
-        self._value = names[0] if len(names) == 1 else None
-        self._values = itemgetter(*names) if len(names) > 1 else None
 
     def fill(self, fields: Mapping[str, object]) -> str:
         """Return the text with the values of its placeholders; looks up no others."""
-        if self.names is None:
+        names = self.names
+        if names is None:
             return self._text.format_map(fields)
-        if self._values is not None:
-            return self._before + self._pattern % self._values(fields)
-        if self._value is not None:
-            return self._before + self._pattern % (fields[self._value],)
-        return self._before
+        if isinstance(fields, PromptFields):
+            values = fields.values_of(names)
+        else:
+            values = [fields[name] for name in names]
+        return self._before + self._pattern % tuple(values)
 
 
 class PreparedTemplate:

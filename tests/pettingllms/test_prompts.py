@@ -42,9 +42,12 @@ def test_system_and_user_are_one_text_if_the_system_text_is_constant():
 def test_only_placeholders_that_a_text_has_are_computed(names):
     read = []
     fields = {
-        name: PromptField("", lambda moment, name=name: read.append(name) or moment[name])
+        name: PromptField("", lambda *moment, name=name: read.append(name) or VALUES[name])
         for name in VALUES
     }
     text = "-".join("{" + name + "}" for name in names)
-    assert CompiledText(text).fill(PromptFields(fields, VALUES)) == text.format_map(VALUES)
+    assert CompiledText(text).fill(PromptFields(fields, "state", "agent_0", 3)) == text.format_map(
+        VALUES
+    )
     assert read == names
+    assert dict(PromptFields(fields, "state", "agent_0", 3)) == VALUES

@@ -18,9 +18,8 @@ from pettingllms_envs.plan_path.generator import MAX_SIZE, MIN_MOVES, MIN_SIZE, 
 from pettingllms_envs.plan_path.image import draw_image
 from pettingllms_envs.plan_path.policies import moves_of, program_of, target_cell
 from pettingllms_envs.plan_path.prompts import (
-    FIELDS,
     VIEWS,
-    Moment,
+    fields,
     templates,
     with_limits,
 )
@@ -176,7 +175,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         **templates("proposer-planner", "python", "board"),
         **templates("tool-planner", "python", "board"),
     }
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(FIELDS)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(fields())
 
     def __init__(
         self,
@@ -209,6 +208,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             role: with_limits(template, max_turns, moves_per_turn)
             for role, template in templates(team, tool, view).items()
         }
+        self._prompt_fields = fields(view, max_turns, moves_per_turn)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
@@ -272,9 +272,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         return PlanPathState(level, level.start)
 
     def _fields(self, state: PlanPathState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(
-            FIELDS, Moment(state, self.view, turn, self.max_turns, self.moves_per_turn)
-        )
+        return PromptFields(self._prompt_fields, state, agent, turn)
 
     def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:
         if role_of(agent) == "tool":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import PlanPathState
@@ -117,78 +115,77 @@ def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -
     return template._replace(system=system.replace("{moves_per_turn}", str(moves_per_turn)))
 
 
-class Moment(NamedTuple):
-    """Everything the placeholders depend on."""
-
-    state: PlanPathState
-    view: str
-    turn: int
-    """The turn, from 0."""
-    max_turns: int
-    moves_per_turn: int
+def _board(state: PlanPathState, view: str) -> str:
+    if view == "centred":
+        return "\n".join(map(" ".join, centred_rows(state.level, state.position)))
+    return labelled_drawing(state.level).with_player(state.level, state.position)
 
 
-def _board(now: Moment) -> str:
-    level, position = now.state.level, now.state.position
-    if now.view == "centred":
-        return "\n".join(map(" ".join, centred_rows(level, position)))
-    return labelled_drawing(level).with_player(level, position)
+def _board_compact(state: PlanPathState, view: str) -> str:
+    if view == "centred":
+        return "\n".join(centred_rows(state.level, state.position))
+    return compact_drawing(state.level).with_player(state.level, state.position)
 
 
-def _board_compact(now: Moment) -> str:
-    level, position = now.state.level, now.state.position
-    if now.view == "centred":
-        return "\n".join(centred_rows(level, position))
-    return compact_drawing(level).with_player(level, position)
-
-
-FIELDS: dict[str, PromptField[Moment]] = {
-    "board": PromptField("the map, symbols divided by spaces, as the argument view says", _board),
-    "board_compact": PromptField(
-        "the map, one line per row, nothing between the symbols", _board_compact
-    ),
-    "board_flat": PromptField(
-        "the map without line breaks",
-        lambda now: _board_compact(now).replace("\n", ""),
-    ),
-    "rows": PromptField("number of rows", lambda now: now.state.level.rows),
-    "cols": PromptField("number of columns", lambda now: now.state.level.cols),
-    "row": PromptField(
-        "the player's row", lambda now: now.state.position // now.state.level.stride
-    ),
-    "col": PromptField(
-        "the player's column", lambda now: now.state.position % now.state.level.stride
-    ),
-    "goal_row": PromptField(
-        "the goal's row", lambda now: now.state.level.goal // now.state.level.stride
-    ),
-    "goal_col": PromptField(
-        "the goal's column", lambda now: now.state.level.goal % now.state.level.stride
-    ),
-    "tool_call": PromptField(
-        "the tool agent's call or program of this turn",
-        lambda now: now.state.call or "none",
-    ),
-    "tool_result": PromptField("its result", lambda now: now.state.result or "none"),
-    "proposal": PromptField(
-        "the moves proposed this turn by the tool or the proposer, as a JSON list",
-        lambda now: moves_json(now.state.proposal),
-    ),
-    "proposal_compact": PromptField("the same as letters: UR", lambda now: now.state.proposal),
-    "moves_per_turn": PromptField(
-        "maximum number of moves executed in a turn",
-        lambda now: now.moves_per_turn,
-    ),
-    "turn": PromptField("the present turn, from 1", lambda now: now.turn + 1),
-    "max_turns": PromptField("turns of the episode", lambda now: now.max_turns),
-    "history": PromptField(HISTORY, lambda now: history_text(now.state.unchanged)),
-    "costs": PromptField(
-        "a sentence on what bad answers cost",
-        lambda now: costs_text(costs(now.max_turns, now.moves_per_turn), "illegal move"),
-    ),
-    "turns_left": PromptField(
-        "turns left, with the present one", lambda now: now.max_turns - now.turn
-    ),
-    "moves_used": PromptField("moves executed so far", lambda now: now.state.moves_used),
-}
-"""The placeholders."""
+def fields(
+    view: str = "board", max_turns: int = 4, moves_per_turn: int = 10
+) -> dict[str, PromptField[PlanPathState]]:
+    """Return the placeholders of an environment with these arguments."""
+    costs_told = costs_text(costs(max_turns, moves_per_turn), "illegal move")
+    return {
+        "board": PromptField(
+            "the map, symbols divided by spaces, as the argument view says",
+            lambda state, agent, turn: _board(state, view),
+        ),
+        "board_compact": PromptField(
+            "the map, one line per row, nothing between the symbols",
+            lambda state, agent, turn: _board_compact(state, view),
+        ),
+        "board_flat": PromptField(
+            "the map without line breaks",
+            lambda state, agent, turn: _board_compact(state, view).replace("\n", ""),
+        ),
+        "rows": PromptField("number of rows", lambda state, agent, turn: state.level.rows),
+        "cols": PromptField("number of columns", lambda state, agent, turn: state.level.cols),
+        "row": PromptField(
+            "the player's row", lambda state, agent, turn: state.position // state.level.stride
+        ),
+        "col": PromptField(
+            "the player's column", lambda state, agent, turn: state.position % state.level.stride
+        ),
+        "goal_row": PromptField(
+            "the goal's row", lambda state, agent, turn: state.level.goal // state.level.stride
+        ),
+        "goal_col": PromptField(
+            "the goal's column", lambda state, agent, turn: state.level.goal % state.level.stride
+        ),
+        "tool_call": PromptField(
+            "the tool agent's call or program of this turn",
+            lambda state, agent, turn: state.call or "none",
+        ),
+        "tool_result": PromptField(
+            "its result", lambda state, agent, turn: state.result or "none"
+        ),
+        "proposal": PromptField(
+            "the moves proposed this turn by the tool or the proposer, as a JSON list",
+            lambda state, agent, turn: moves_json(state.proposal),
+        ),
+        "proposal_compact": PromptField(
+            "the same as letters: UR", lambda state, agent, turn: state.proposal
+        ),
+        "moves_per_turn": PromptField(
+            "maximum number of moves executed in a turn", lambda state, agent, turn: moves_per_turn
+        ),
+        "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+        "max_turns": PromptField("turns of the episode", lambda state, agent, turn: max_turns),
+        "history": PromptField(HISTORY, lambda state, agent, turn: history_text(state.unchanged)),
+        "costs": PromptField(
+            "a sentence on what bad answers cost", lambda state, agent, turn: costs_told
+        ),
+        "turns_left": PromptField(
+            "turns left, with the present one", lambda state, agent, turn: max_turns - turn
+        ),
+        "moves_used": PromptField(
+            "moves executed so far", lambda state, agent, turn: state.moves_used
+        ),
+    }

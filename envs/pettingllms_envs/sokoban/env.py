@@ -25,7 +25,7 @@ from pettingllms_envs.sokoban.generator import (
 )
 from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
-from pettingllms_envs.sokoban.prompts import FIELDS, Moment, templates
+from pettingllms_envs.sokoban.prompts import fields, templates
 from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.scenes import scenes_of
 from pettingllms_envs.sokoban.text import read_level, read_levels_of_file
@@ -193,7 +193,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         **templates("proposer-planner", "python", 4, 20),
         **templates("tool-planner", "python", 4, 20),
     }
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(FIELDS)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(fields())
 
     def __init__(
         self,
@@ -224,6 +224,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         stop_when_lost = check_flag("stop_when_lost", stop_when_lost)
         own = templates(team, tool, max_turns, moves_per_turn, stop_when_lost)
+        self._prompt_fields = fields(max_turns, moves_per_turn)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
@@ -272,7 +273,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         return initial_state(generate(rng, self._request))
 
     def _fields(self, state: SokobanState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(FIELDS, Moment(state, turn, self.max_turns, self.moves_per_turn))
+        return PromptFields(self._prompt_fields, state, agent, turn)
 
     def _parse(self, state: SokobanState, agent: str, text: str) -> Any:
         if agent == "tool_0":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
@@ -93,67 +91,60 @@ def templates(
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 
-class Moment(NamedTuple):
-    """Everything the placeholders depend on."""
-
-    state: SokobanState
-    turn: int
-    """The turn, from 0."""
-    max_turns: int
-    moves_per_turn: int
+def _view(state: SokobanState) -> tuple[str, str]:
+    return scenes_of(state.level).layouts[state.boxes].views[state.player]
 
 
-def _view(now: Moment) -> tuple[str, str]:
-    return scenes_of(now.state.level).layouts[now.state.boxes].views[now.state.player]
-
-
-def _compact(now: Moment) -> str:
-    return scenes_of(now.state.level).shown(now.state.player, now.state.boxes)
-
-
-def _player(now: Moment) -> str:
-    row, col = divmod(now.state.player, now.state.level.stride)
+def _player(state: SokobanState) -> str:
+    row, col = divmod(state.player, state.level.stride)
     return f"({row}, {col})"
 
 
-FIELDS: dict[str, PromptField[Moment]] = {
-    "board": PromptField(
-        "the board with row and column numbers, symbols divided by spaces",
-        lambda now: _view(now)[0],
-    ),
-    "board_compact": PromptField(
-        "the board, one line per row, nothing between the symbols", _compact
-    ),
-    "places": PromptField(
-        "a sentence with the cells of player, boxes and goals",
-        lambda now: _view(now)[1],
-    ),
-    "history": PromptField(HISTORY, lambda now: history_text(now.state.unchanged)),
-    "player": PromptField("the player's (row, column)", _player),
-    "boxes": PromptField(
-        "the (row, column) of all boxes",
-        lambda now: cell_list(now.state.boxes, now.state.level.stride),
-    ),
-    "goals": PromptField(
-        "the (row, column) of all goals",
-        lambda now: cell_list(now.state.level.goals, now.state.level.stride),
-    ),
-    "proposal": PromptField(
-        "the moves proposed this turn, as a JSON list",
-        lambda now: moves_json(now.state.proposal),
-    ),
-    "tool_call": PromptField(
-        "the tool agent's calls or program", lambda now: now.state.call or "none"
-    ),
-    "tool_result": PromptField("their result", lambda now: now.state.result or "none"),
-    "moves_per_turn": PromptField(
-        "maximum number of moves executed in a turn",
-        lambda now: now.moves_per_turn,
-    ),
-    "moves_used": PromptField("moves executed so far", lambda now: now.state.moves_used),
-    "rows": PromptField("number of rows", lambda now: now.state.level.rows),
-    "cols": PromptField("number of columns", lambda now: now.state.level.cols),
-    "turn": PromptField("the present turn, from 1", lambda now: now.turn + 1),
-    "max_turns": PromptField("turns of the episode", lambda now: now.max_turns),
-}
-"""The placeholders."""
+def fields(max_turns: int = 4, moves_per_turn: int = 20) -> dict[str, PromptField[SokobanState]]:
+    """Return the placeholders of an environment with these arguments."""
+    return {
+        "board": PromptField(
+            "the board with row and column numbers, symbols divided by spaces",
+            lambda state, agent, turn: _view(state)[0],
+        ),
+        "board_compact": PromptField(
+            "the board, one line per row, nothing between the symbols",
+            lambda state, agent, turn: scenes_of(state.level).shown(state.player, state.boxes),
+        ),
+        "places": PromptField(
+            "a sentence with the cells of player, boxes and goals",
+            lambda state, agent, turn: _view(state)[1],
+        ),
+        "history": PromptField(HISTORY, lambda state, agent, turn: history_text(state.unchanged)),
+        "player": PromptField(
+            "the player's (row, column)", lambda state, agent, turn: _player(state)
+        ),
+        "boxes": PromptField(
+            "the (row, column) of all boxes",
+            lambda state, agent, turn: cell_list(state.boxes, state.level.stride),
+        ),
+        "goals": PromptField(
+            "the (row, column) of all goals",
+            lambda state, agent, turn: cell_list(state.level.goals, state.level.stride),
+        ),
+        "proposal": PromptField(
+            "the moves proposed this turn, as a JSON list",
+            lambda state, agent, turn: moves_json(state.proposal),
+        ),
+        "tool_call": PromptField(
+            "the tool agent's calls or program", lambda state, agent, turn: state.call or "none"
+        ),
+        "tool_result": PromptField(
+            "their result", lambda state, agent, turn: state.result or "none"
+        ),
+        "moves_per_turn": PromptField(
+            "maximum number of moves executed in a turn", lambda state, agent, turn: moves_per_turn
+        ),
+        "moves_used": PromptField(
+            "moves executed so far", lambda state, agent, turn: state.moves_used
+        ),
+        "rows": PromptField("number of rows", lambda state, agent, turn: state.level.rows),
+        "cols": PromptField("number of columns", lambda state, agent, turn: state.level.cols),
+        "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+        "max_turns": PromptField("turns of the episode", lambda state, agent, turn: max_turns),
+    }

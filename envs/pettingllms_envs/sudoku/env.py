@@ -19,7 +19,7 @@ from pettingllms_envs.reward import costs
 from pettingllms_envs.sudoku.generator import DEFAULT_CLUES, Puzzle, check_num_clues, generate
 from pettingllms_envs.sudoku.image import draw_image
 from pettingllms_envs.sudoku.policies import fills_of
-from pettingllms_envs.sudoku.prompts import FIELDS, Moment, templates
+from pettingllms_envs.sudoku.prompts import fields, templates
 from pettingllms_envs.sudoku.rules import start
 from pettingllms_envs.sudoku.symmetry import canonical
 from pettingllms_envs.sudoku.text import (
@@ -177,7 +177,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         **templates("proposer-planner", "python", 4, 4),
         **templates("tool-planner", "python", 4, 4),
     }
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(FIELDS)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(fields())
 
     def __init__(
         self,
@@ -209,6 +209,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         self.tool = tool
         self._costs = costs(max_turns, size * size)
         own = templates(team, tool, size, max_turns)
+        self._prompt_fields = fields(max_turns)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
@@ -251,7 +252,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         )
 
     def _fields(self, state: SudokuState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(FIELDS, Moment(state, turn, self.max_turns))
+        return PromptFields(self._prompt_fields, state, agent, turn)
 
     def _parse(self, state: SudokuState, agent: str, text: str) -> Any:
         if role_of(agent) != "tool":

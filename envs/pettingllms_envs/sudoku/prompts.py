@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from math import isqrt
 from operator import getitem
-from typing import NamedTuple
 
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.python_tool import INSTRUCTIONS
@@ -93,15 +92,6 @@ def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, Prom
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 
-class Moment(NamedTuple):
-    """Everything the placeholders depend on."""
-
-    state: SudokuState
-    turn: int
-    """The turn, from 0."""
-    max_turns: int
-
-
 @lru_cache(maxsize=512)
 def own_fills(clues: bytes, cells: bytes) -> str:
     """Return the fills that a grid holds besides the clues, as a JSON list."""
@@ -120,40 +110,48 @@ def _fill_texts(num_cells: int) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _own_fills(now: Moment) -> str:
-    return own_fills(now.state.puzzle.clues, now.state.grid.cells)
+def _own_fills(state: SudokuState) -> str:
+    return own_fills(state.puzzle.clues, state.grid.cells)
 
 
-def _history(now: Moment) -> str:
-    state, lines = now.state, ""
-    if now.turn and state.grid.num_right + state.grid.num_wrong:
-        lines += f"\nFilled in by your team so far: {_own_fills(now)}"
+def _history(state: SudokuState, turn: int) -> str:
+    lines = ""
+    if turn and state.grid.num_right + state.grid.num_wrong:
+        lines += f"\nFilled in by your team so far: {_own_fills(state)}"
     if state.refused:
         lines += f"\nRefused last turn: {state.refused}"
     return lines + history_text(state.unchanged)
 
 
-FIELDS: dict[str, PromptField[Moment]] = {
-    "grid": PromptField(
-        "the grid, one row per line, 0 for empty cells", lambda now: now.state.grid.text
-    ),
-    "history": PromptField(
-        "from the second turn on, lines on the team's fills, on refused ones and on a last turn "
-        "that changed nothing; begins with a line break unless it is empty",
-        _history,
-    ),
-    "own_fills": PromptField("the team's fills in the grid", _own_fills),
-    "refused": PromptField("the fills refused last turn", lambda now: now.state.refused or "none"),
-    "proposal": PromptField(
-        "the fills proposed this turn",
-        lambda now: cut(fills_json(now.state.proposal), SHOWN_CHARS),
-    ),
-    "tool_call": PromptField(
-        "the tool agent's calls or program", lambda now: now.state.call or "none"
-    ),
-    "tool_result": PromptField("their result", lambda now: now.state.result or "none"),
-    "size": PromptField("n", lambda now: now.state.puzzle.size),
-    "turn": PromptField("the present turn, from 1", lambda now: now.turn + 1),
-    "max_turns": PromptField("turns of the episode", lambda now: now.max_turns),
-}
-"""The placeholders."""
+def fields(max_turns: int = 4) -> dict[str, PromptField[SudokuState]]:
+    """Return the placeholders of an environment with these arguments."""
+    return {
+        "grid": PromptField(
+            "the grid, one row per line, 0 for empty cells",
+            lambda state, agent, turn: state.grid.text,
+        ),
+        "history": PromptField(
+            "from the second turn on, lines on the team's fills, on refused ones and on a last "
+            "turn that changed nothing; begins with a line break unless it is empty",
+            lambda state, agent, turn: _history(state, turn),
+        ),
+        "own_fills": PromptField(
+            "the team's fills in the grid", lambda state, agent, turn: _own_fills(state)
+        ),
+        "refused": PromptField(
+            "the fills refused last turn", lambda state, agent, turn: state.refused or "none"
+        ),
+        "proposal": PromptField(
+            "the fills proposed this turn",
+            lambda state, agent, turn: cut(fills_json(state.proposal), SHOWN_CHARS),
+        ),
+        "tool_call": PromptField(
+            "the tool agent's calls or program", lambda state, agent, turn: state.call or "none"
+        ),
+        "tool_result": PromptField(
+            "their result", lambda state, agent, turn: state.result or "none"
+        ),
+        "size": PromptField("n", lambda state, agent, turn: state.puzzle.size),
+        "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+        "max_turns": PromptField("turns of the episode", lambda state, agent, turn: max_turns),
+    }

@@ -16,7 +16,7 @@ from pettingllms.errors import (
 )
 from pettingllms.testing import check_documentation, check_env, transcript_of
 from pettingllms_envs.plan_path import PlanPathEnv
-from pettingllms_envs.plan_path.prompts import FIELDS, VIEWS
+from pettingllms_envs.plan_path.prompts import VIEWS, fields
 from pettingllms_envs.team_table import TEAMS
 
 LEVEL = "P..#\n##..\n...G"
@@ -178,7 +178,7 @@ def test_reference_answers_have_the_form_that_the_prompt_asks_for(team, policy):
 
 
 def test_all_placeholders_have_values_for_all_agents():
-    everything = "\n".join(f"{name}={{{name}}}" for name in FIELDS)
+    everything = "\n".join(f"{name}={{{name}}}" for name in fields())
     for team, stages in TEAMS.items():
         for view in VIEWS:
             agents = [agent for stage in stages for agent in stage]
@@ -188,7 +188,7 @@ def test_all_placeholders_have_values_for_all_agents():
             env.reset(seed=0)
             for agent in agents:
                 lines = env.observe(agent).split("\n")
-                assert sum("=" in line for line in lines) == len(FIELDS)
+                assert sum("=" in line for line in lines) == len(fields())
                 assert f"goal_row={env.state().level.goal // 11}" in lines
 
 
