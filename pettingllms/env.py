@@ -122,6 +122,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         self.max_turns = max_turns
         self.alpha = float(alpha)
         self.observation_mode = observation_mode
+        self._is_delta = observation_mode == "delta"
         self.render_mode = render_mode
         self.metadata = {**type(self).metadata, "is_parallelizable": len(stages) == 1}
         roles = dict.fromkeys(map(role_of, order))
@@ -274,23 +275,22 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
 
     def observe(self, agent: str) -> Observation:
         """Return what an agent reads now. No side effects; callable at any time after reset."""
-        whole = self._templates[agent].whole
-        if whole is None or (self.turn and self.observation_mode == "delta"):
-            system, user = self._prompt(agent)
-            return Observation(f"{system}\n\n{user}" if system else user)
-        return Observation(whole.fill(self._fields_now(agent)))
+        template, fields = self._templates[agent], self._fields_now(agent)
+        if self._is_delta and self.turn:
+            return Observation(template.update.fill(fields))
+        if template.whole is not None:
+            return Observation(template.whole.fill(fields))
+        system, user = template.system.fill(fields), template.user.fill(fields)
+        return Observation(f"{system}\n\n{user}" if system else user)
 
     def messages(self, agent: str) -> list[dict[str, str]]:
         """Return the agent's observation as chat messages (system, if it has one, and user)."""
-        system, user = self._prompt(agent)
-        chat = [{"role": "system", "content": system}] if system else []
-        return [*chat, {"role": "user", "content": user}]
-
-    def _prompt(self, agent: str) -> tuple[str, str]:
         template, fields = self._templates[agent], self._fields_now(agent)
-        if self.turn and self.observation_mode == "delta":
-            return "", template.update.fill(fields)
-        return template.system.fill(fields), template.user.fill(fields)
+        if self._is_delta and self.turn:
+            return [{"role": "user", "content": template.update.fill(fields)}]
+        system = template.system.fill(fields)
+        chat = [{"role": "system", "content": system}] if system else []
+        return [*chat, {"role": "user", "content": template.user.fill(fields)}]
 
     def _fields_now(self, agent: str) -> Mapping[str, object]:
         turn = self.turn if self.turn < self.max_turns else self.max_turns - 1

@@ -114,7 +114,7 @@ class CompiledText:
         names = self.names
         if names is None:
             return self._text.format_map(fields)
-        if isinstance(fields, PromptFields):
+        if type(fields) is PromptFields:  # a fast way to read several values of one moment
             values = fields.values_of(names)
         else:
             values = [fields[name] for name in names]

@@ -255,15 +255,14 @@ class SudokuEnv(TextEnv[SudokuState]):
         return PromptFields(self._prompt_fields, state, agent, turn)
 
     def _parse(self, state: SudokuState, agent: str, text: str) -> Any:
-        if role_of(agent) != "tool":
+        if agent != "tool_0":
             return read_answer(text, state.puzzle.size)
         return read_program(text) if self.tool == "python" else read_calls(text, state.puzzle.size)
 
     def _act(self, state: SudokuState, agent: str, action: Any) -> Transition:
-        role = role_of(agent)
-        if role == "planner":
+        if agent == "planner_0":
             return decide(state, action, self._costs)
-        if role == "proposer":
+        if agent == "proposer_0":
             return propose(state, action, self._costs)
         malformed, empty, _ = self._costs
         if isinstance(action, ParseError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import lru_cache
 from math import isqrt
-from operator import getitem
+from operator import getitem, itemgetter
 
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.python_tool import INSTRUCTIONS
@@ -95,19 +96,23 @@ def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, Prom
 @lru_cache(maxsize=512)
 def own_fills(clues: bytes, cells: bytes) -> str:
     """Return the fills that a grid holds besides the clues, as a JSON list."""
-    cells_now, clues_now = int.from_bytes(cells), int.from_bytes(clues)
-    own = (cells_now ^ clues_now).to_bytes(len(cells))  # clues are in the grid: they cancel out
-    return "[" + ",".join(filter(None, map(getitem, _fill_texts(len(cells)), own))) + "]"
+    values_of, texts = _blanks(clues)
+    return "[" + "".join(map(getitem, texts, values_of(cells)))[:-1] + "]"
 
 
-@cache
-def _fill_texts(num_cells: int) -> tuple[tuple[str, ...], ...]:
-    """Return [N][n + 1] cell, value -> the fill as text; empty for value 0."""
-    size = isqrt(num_cells)
-    return tuple(
-        ("", *(f"[{cell // size + 1},{cell % size + 1},{value}]" for value in range(1, size + 1)))
-        for cell in range(num_cells)
-    )
+@lru_cache(maxsize=512)
+def _blanks(clues: bytes) -> tuple[Callable[[bytes], tuple[int, ...]], list[list[str]]]:
+    """Return what reads the values of all cells that are no clues, and every fill of them as text.
+
+    The text of the value 0 is empty, those of the others end with a comma.
+    """
+    size = isqrt(len(clues))
+    cells = [cell for cell, clue in enumerate(clues) if not clue]
+    texts = [
+        ["", *(f"[{cell // size + 1},{cell % size + 1},{value}]," for value in range(1, size + 1))]
+        for cell in cells
+    ]
+    return itemgetter(*cells, -1), texts  # one cell more: for a single cell it would give no tuple
 
 
 def _own_fills(state: SudokuState) -> str:
@@ -116,7 +121,7 @@ def _own_fills(state: SudokuState) -> str:
 
 def _history(state: SudokuState, turn: int) -> str:
     lines = ""
-    if turn and state.grid.num_right + state.grid.num_wrong:
+    if turn and (state.grid.num_right or state.grid.num_wrong):
         lines += f"\nFilled in by your team so far: {_own_fills(state)}"
     if state.refused:
         lines += f"\nRefused last turn: {state.refused}"

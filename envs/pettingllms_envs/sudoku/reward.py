@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pettingllms_envs.reward import PROGRESS
-from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Grid
 
 
-def potential(puzzle: Puzzle, grid: Grid) -> float:
+def potential(grid: Grid) -> float:
     """Return 0.1 * (right fills - wrong fills) / empty cells of the puzzle, in [-0.1, 0.1].
 
     It is 0 at the start and 0.1 when solved. Differences of it are the team's reward, so that every
@@ -16,4 +15,5 @@ def potential(puzzle: Puzzle, grid: Grid) -> float:
 
     Source: potential-based shaping (Ng, Harada, Russell 1999), without discounting.
     """
-    return PROGRESS * (grid.num_right - grid.num_wrong) / puzzle.clues.count(0)
+    _, _, num_empty, num_right, num_wrong = grid
+    return PROGRESS * (num_right - num_wrong) / (num_empty + num_right + num_wrong)

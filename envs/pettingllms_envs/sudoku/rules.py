@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from math import isqrt
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ class Grid(NamedTuple):
     """[N] the values, row by row; 0 for an empty cell."""
     used: int
     """Bit `unit * n + value - 1` for every value in a unit (rows, then columns, then boxes)."""
+    num_empty: int
+    """Cells without a value."""
     num_right: int
     """Filled cells that agree with the solution, clues not counted."""
     num_wrong: int
@@ -69,6 +71,7 @@ def _units(size: int, cell: int, box: int) -> tuple[int, int, int]:
     return cell // size, size + cell % size, 2 * size + box
 
 
+@lru_cache(maxsize=512)
 def text_of(cells: bytes) -> str:
     """Return the values of a grid as rows of numbers, right-aligned; 0 for an empty cell."""
     _, blank, digits = layout(isqrt(len(cells)))
@@ -83,7 +86,7 @@ def start(puzzle: Puzzle) -> Grid:
     units, used = layout(puzzle.size).units, 0
     for bits, value in zip(units, puzzle.clues, strict=True):
         used |= bits[value]
-    return Grid(puzzle.clues, used, 0, 0)
+    return Grid(puzzle.clues, used, puzzle.clues.count(0), 0, 0)
 
 
 def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list[Refusal]]:
@@ -101,7 +104,8 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
     """
     size, clues, solution, _ = puzzle
     units = layout(size).units
-    cells, used, num_right, num_wrong = bytearray(grid.cells), *grid[1:]
+    before, used, num_empty, num_right, num_wrong = grid
+    cells = bytearray(before)
     refused: list[Refusal] = []
     for fill in fills:
         row, col, value = fill
@@ -120,14 +124,24 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
             continue
         used ^= bits[old] | bits[value]
         cells[cell] = value
-        num_right += (value == right) - (old == right)
-        num_wrong += (value != right and value > 0) - (old != right and old > 0)
-    return Grid(bytes(cells), used, num_right, num_wrong), refused
+        if value:
+            num_empty -= 1
+            if value == right:
+                num_right += 1
+            else:
+                num_wrong += 1
+        if old:
+            num_empty += 1
+            if old == right:
+                num_right -= 1
+            else:
+                num_wrong -= 1
+    return Grid(bytes(cells), used, num_empty, num_right, num_wrong), refused
 
 
-def is_solved(puzzle: Puzzle, grid: Grid) -> bool:
+def is_solved(grid: Grid) -> bool:
     """Return whether the grid is complete and valid, with all clues in place."""
-    return grid.num_right == puzzle.clues.count(0)
+    return not grid.num_empty and not grid.num_wrong
 
 
 def candidates(puzzle: Puzzle, grid: Grid, cell: int) -> list[int]:

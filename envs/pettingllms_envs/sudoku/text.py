@@ -103,7 +103,7 @@ def _rows_of(items: list[Item]) -> list[list[str]]:
 
 def fills_json(fills: tuple[Fill, ...] | list[Fill]) -> str:
     """Return fills as the JSON list that prompts ask for."""
-    return "[" + ",".join(f"[{row},{col},{value}]" for row, col, value in fills) + "]"
+    return "[" + ",".join([f"[{row},{col},{value}]" for row, col, value in fills]) + "]"
 
 
 def answer_json(answer: FillAnswer, size: int) -> str:

@@ -27,7 +27,7 @@ class SudokuState(NamedTuple):
     call: str = ""
     """What the tool agent asked for or wrote this turn."""
     result: str = ""
-    """The result, for the planner."""
+    """What came of it, for the planner."""
     proposal: tuple[Fill, ...] = ()
     """The fills proposed this turn."""
     refused: str = ""
@@ -40,43 +40,41 @@ class Trial(NamedTuple):
     """What an answer does to a grid."""
 
     grid: Grid
-    fills: tuple[Fill, ...]
+    fills: tuple[Fill, ...] = ()
     """The fills that the answer asks for; cells of a grid answer that hold clues are left out."""
-    refused: Sequence[Refusal]
-    is_idle: bool
+    refused: Sequence[Refusal] = ()
+    is_idle: bool = True
     """Whether the grid is the same afterwards as before."""
 
 
 def try_answer(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> Trial:
     """Write the fills of an answer, in order; a whole grid clears the old fills first."""
-    fills, before = answer.fills, grid
-    if answer.is_grid:
-        grid, size = _start(puzzle), puzzle.size
+    fills, is_grid = answer
+    start_from = grid
+    if is_grid:
+        start_from, size = _start(puzzle), puzzle.size
         fills = tuple(f for f in fills if f[2] != puzzle.clues[(f[0] - 1) * size + f[1] - 1])
-    after, refused = write(puzzle, grid, fills)
-    return Trial(after, fills, refused, after.cells == before.cells)
+    after, refused = write(puzzle, start_from, fills)
+    return Trial(after, fills, refused, after.cells == grid.cells)
 
 
 def decide(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
     """Play the planner's action: its fills are written and the turn's proposal is settled."""
-    puzzle = state.puzzle
+    puzzle, before = state.puzzle, state.potential
     trial, local = _judge(state, action, costs)
-    after = SudokuState(
-        puzzle,
-        trial.grid,
-        potential(puzzle, trial.grid),
-        refused=_refusals(trial.refused),
-        unchanged=_unchanged(action, trial),
-    )
-    solved = is_solved(puzzle, trial.grid)
-    team = after.potential - state.potential + SUCCESS * solved
-    return Transition(after, team, local, solved, solved, _facts(after, trial))
+    grid, fills, refused, is_idle = trial
+    reached, solved = potential(grid), is_solved(grid)
+    told = _refusals(refused) if refused else ""
+    unchanged = _unchanged(action, trial) if is_idle else ""
+    after = SudokuState(puzzle, grid, reached, "", "", (), told, unchanged)
+    team = reached - before + SUCCESS * solved
+    return Transition(after, team, local, solved, solved, _facts(grid, fills, refused))
 
 
 def propose(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
     """Play the proposer's action: its fills are tried out and shown to the planner, not written."""
     trial, local = _judge(state, action, costs)
-    return _promise(state, trial, local, {})
+    return _promise(state, trial, local)
 
 
 def report(
@@ -92,14 +90,14 @@ def report(
         local: The local reward.
     """
     trial = try_answer(state.puzzle, state.grid, answer or FillAnswer(()))
-    after = state._replace(call=call, result=result)
-    return _promise(after, trial, local, {"call": call, "result": result})
+    done = _promise(state._replace(call=call, result=result), trial, local)
+    return done._replace(info={**done.info, "call": call, "result": result})
 
 
 def cost(trial: Trial, costs: Costs) -> float:
     """Return the local reward of a readable answer; one that changes nothing counts as empty.
 
-    Refused fills cost the same whatever else is in the answer, and never more than an empty answer.
+    Refused fills cost the same whatever stands beside them, and never more than an empty answer.
     """
     if trial.is_idle:
         return costs.empty
@@ -110,39 +108,38 @@ def _judge(
     state: SudokuState, action: FillAnswer | ParseError, costs: Costs
 ) -> tuple[Trial, float]:
     if isinstance(action, ParseError):
-        return Trial(state.grid, (), (), True), costs.malformed
+        return Trial(state.grid), costs.malformed
     trial = try_answer(state.puzzle, state.grid, action)
     return trial, cost(trial, costs)
 
 
+def _promise(state: SudokuState, trial: Trial, local: float) -> Transition:
+    puzzle, grid, before, call, result, _, told, unchanged = state
+    promised_grid, fills, refused, _ = trial
+    promised = potential(promised_grid)
+    after = SudokuState(puzzle, grid, promised, call, result, fills, told, unchanged)
+    info = _facts(grid, fills, refused)
+    info["proposed"] = fills
+    return Transition(after, promised - before, local, False, False, info)
+
+
+def _facts(grid: Grid, fills: Sequence[Fill], refused: Sequence[Refusal]) -> dict[str, Any]:
+    return {
+        "num_fills": len(fills),
+        "num_refused": len(refused),
+        "num_empty": grid.num_empty,
+        "solvable": grid.num_wrong == 0,
+    }
+
+
 def _unchanged(action: FillAnswer | ParseError, trial: Trial) -> str:
-    """Return why the grid is as it was, empty if it is not."""
-    if not trial.is_idle:
-        return ""
+    """Return why the grid is as it was."""
     if isinstance(action, ParseError):
         return "the answer could not be read"
     if not action.fills:
         return "the answer had no fills"
     all_refused = len(trial.refused) == len(trial.fills) > 0
     return "all fills were refused" if all_refused else "the fills repeated what was there"
-
-
-def _promise(state: SudokuState, trial: Trial, local: float, info: dict[str, Any]) -> Transition:
-    promised = potential(state.puzzle, trial.grid)
-    puzzle, grid, before, call, result, _, refused, unchanged = state
-    after = SudokuState(puzzle, grid, promised, call, result, trial.fills, refused, unchanged)
-    info = {**_facts(state, trial), "proposed": trial.fills, **info}
-    return Transition(after, promised - before, local, False, False, info)
-
-
-def _facts(state: SudokuState, trial: Trial) -> dict[str, Any]:
-    grid = state.grid
-    return {
-        "num_fills": len(trial.fills),
-        "num_refused": len(trial.refused),
-        "num_empty": state.puzzle.clues.count(0) - grid.num_right - grid.num_wrong,
-        "solvable": grid.num_wrong == 0,
-    }
 
 
 def _refusals(refused: Sequence[Refusal]) -> str:

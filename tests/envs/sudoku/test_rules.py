@@ -69,6 +69,7 @@ def test_any_sequence_of_fills(data, size):
     assert len({len(row) for row in grid.text.split("\n")}) == 1
     pairs = list(zip(puzzle.clues, cells, puzzle.solution, strict=True))
     assert grid.num_right == sum(not clue and cell == right for clue, cell, right in pairs)
+    assert grid.num_empty == cells.count(0)
     assert grid.num_wrong == sum(cell not in (0, right) for _, cell, right in pairs)
     assert all(clue in (0, cell) for clue, cell, _ in pairs)
     for cell in range(size * size):
@@ -81,10 +82,10 @@ def test_a_grid_is_solved_when_all_cells_are_right():
     for size, puzzle in PUZZLES.items():
         grid = start(puzzle)
         for cell in range(size * size):
-            assert is_solved(puzzle, grid) == (grid.cells == puzzle.solution)
+            assert is_solved(grid) == (grid.cells == puzzle.solution)
             right = puzzle.solution[cell]
             grid, _ = write(puzzle, grid, [(cell // size + 1, cell % size + 1, right)])
-        assert is_solved(puzzle, grid)
+        assert is_solved(grid)
 
 
 def test_a_wrong_value_that_contradicts_nothing_is_written_and_can_be_cleared():
