@@ -46,8 +46,7 @@ def test_only_placeholders_that_a_text_has_are_computed(names):
         for name in VALUES
     }
     text = "-".join("{" + name + "}" for name in names)
-    assert CompiledText(text).fill(PromptFields(fields, "state", "agent_0", 3)) == text.format_map(
-        VALUES
-    )
+    values = PromptFields(fields, "state", "agent_0", 3)
+    assert CompiledText(text).fill(values) == text.format_map(VALUES)
     assert read == names
-    assert dict(PromptFields(fields, "state", "agent_0", 3)) == VALUES
+    assert dict(values) == VALUES
