@@ -163,9 +163,7 @@ def fields(
             "the tool agent's call or program of this turn",
             lambda state, agent, turn: state.call or "none",
         ),
-        "tool_result": PromptField(
-            "its result", lambda state, agent, turn: state.result or "none"
-        ),
+        "tool_result": PromptField("its result", lambda state, agent, turn: state.result or "none"),
         "proposal": PromptField(
             "the moves proposed this turn by the tool or the proposer, as a JSON list",
             lambda state, agent, turn: moves_json(state.proposal),

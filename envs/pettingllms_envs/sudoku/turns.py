@@ -27,7 +27,7 @@ class SudokuState(NamedTuple):
     call: str = ""
     """What the tool agent asked for or wrote this turn."""
     result: str = ""
-    """What came of it, for the planner."""
+    """The result, for the planner."""
     proposal: tuple[Fill, ...] = ()
     """The fills proposed this turn."""
     refused: str = ""
