@@ -59,6 +59,8 @@ def deltas(stride: int) -> dict[str, int]:
 def bits_of(rows: Sequence[str], symbols: str) -> int:
     """Return the bit-board of the cells of equally long `rows` that hold one of `symbols`."""
     text = "\n".join(rows)
+    # Reversed, since the last digit of a number is bit 0. The line break becomes the guard column's
+    # 0.
     digits = {ord(symbol): "1" if symbol in symbols else "0" for symbol in set(text)}
     return int(text[::-1].translate(digits), 2)
 
@@ -67,6 +69,7 @@ def cells_of(bits: int) -> list[int]:
     """Return the numbers of the set bits, in increasing order."""
     cells: list[int] = []
     while bits:
+        # `x & -x` isolates the lowest set bit.
         lowest = bits & -bits
         cells.append(lowest.bit_length() - 1)
         bits ^= lowest
@@ -81,6 +84,7 @@ def layers(free: int, source: int, stride: int) -> Iterator[int]:
         source: Bit-board of the cells to start from.
         stride: `cols + 1`.
     """
+    # `rest` has the cells not yet reached, so a cell is in one layer only.
     rest = free & ~source
     while source:
         yield source
@@ -114,6 +118,7 @@ def distances(free: int, source: int, stride: int, num_cells: int) -> list[int]:
 
 def board_mask(rows: int, cols: int) -> int:
     """Return the bit-board of all cells of the board."""
+    # The guard column is bit `cols` of each row, which stays 0.
     row = (1 << cols) - 1
     return sum(row << start for start in range(0, rows * (cols + 1), cols + 1))
 
@@ -128,6 +133,8 @@ def random_bits(rng: random.Random, probability: float, num_bits: int) -> int:
     if scaled >= 65536:
         return (1 << num_bits) - 1
     bits = 0
+    # Horner's scheme in base 2: with p the probability so far, OR gives (1 + p) / 2, AND gives p /
+    # 2. Trailing zeros would only AND with zero.
     for digit in f"{scaled:016b}".rstrip("0")[::-1]:
         draw = rng.getrandbits(num_bits)
         bits = bits | draw if digit == "1" else bits & draw
@@ -137,6 +144,7 @@ def random_bits(rng: random.Random, probability: float, num_bits: int) -> int:
 def random_cell(rng: random.Random, bits: int) -> int:
     """Return a uniformly random set bit of a bit-board that is not empty."""
     length = bits.bit_length()
+    # Rejection takes constant time on the usual dense boards; sparse ones fall back to a list.
     for _ in range(8):
         cell = int(rng.random() * length)
         if bits >> cell & 1:
@@ -154,11 +162,13 @@ def canonical(rows: Sequence[str]) -> str:
         rows: Equally long rows. A grid that is higher than wide is laid on its side, so that the
             form of a rectangle is that of its eight images too.
     """
+    # Transposing first leaves four images of a rectangle to compare, and eight of a square.
     if len(rows) > len(rows[0]):
         rows = ["".join(column) for column in zip(*rows, strict=True)]
     forms = ["".join(rows), "".join(rows[::-1])]
     if len(rows) == len(rows[0]):
         flat, side = forms[0], len(rows)
+        # Slicing with a step transposes without touching single cells in Python.
         columns = [flat[start::side] for start in range(side)]
         forms += ["".join(columns), "".join(columns[::-1])]
     # A text read backwards is the grid turned by 180 degrees.

@@ -80,10 +80,14 @@ def generate(rng: random.Random, request: Request) -> Level:
     stride, board = cols + 1, _board(rows, cols)
     attempts = max(_MIN_ATTEMPTS, _ATTEMPT_CELLS // (rows * cols))
     for _ in range(attempts):
+        # Whole boards are drawn as one integer and rejected if they do not fit; repairing a board
+        # would bias the distribution of levels.
         free = random_bits(rng, 1.0 - ratio, rows * stride) & board
         if not free:
             continue
         goal = random_cell(rng, free)
+        # One breadth-first search from the goal gives the exact distance of every possible start:
+        # the certificate costs nothing extra.
         rings: list[int] = []
         starts = 0
         for distance, ring in enumerate(layers(free, 1 << goal, stride)):
@@ -97,6 +101,7 @@ def generate(rng: random.Random, request: Request) -> Level:
         start = random_cell(rng, starts)
         shortest = min_moves + next(i for i, ring in enumerate(rings) if ring >> start & 1)
         level = Level(rows, cols, _cells(free, rows, cols), start, goal, shortest)
+        # Rejecting by content, not choosing by seed, keeps splits disjoint whatever the seeds.
         if split is None or split_of(canonical_form(level)) == split:
             return level
     raise UnreachableRequest(
@@ -113,5 +118,6 @@ def _board(rows: int, cols: int) -> int:
 
 def _cells(free: int, rows: int, cols: int) -> str:
     stride = cols + 1
+    # Reversed, since bit 0 is the last digit; the guard column is cut by the slices.
     flat = f"{free:0{rows * stride}b}"[::-1].replace("0", WALL).replace("1", FREE)
     return "\n".join([flat[at : at + cols] for at in range(0, rows * stride, stride)])

@@ -80,7 +80,10 @@ class Maze:
         self.level = level
         self.delta = deltas(stride)
         self.free = bits_of(level.cells.split("\n"), FREE)
+        # One guard row more than the board: negative cell numbers index it from the end, so a step
+        # off the top needs no test.
         table = distances(self.free, 1 << level.goal, stride, (level.rows + 1) * stride)
+        # 16 bits are enough: a 64x64 board has 4,096 cells. Tables of cached levels stay small.
         self.to_goal = array("h", table)
 
     def step(self, position: int, move: str) -> int:
@@ -119,6 +122,7 @@ def walk(maze: Maze, position: int, moves: Iterable[str]) -> Walk:
         position: A cell from which the goal can be reached.
         moves: Letters of U D L R. An illegal move leaves the player where it is.
     """
+    # Local names: this loop is the hot path of `step`.
     goal, delta, to_goal = maze.level.goal, maze.delta, maze.to_goal
     executed, illegal = "", 0
     for move in moves:
@@ -139,6 +143,7 @@ def canonical_form(level: Level) -> bytes:
     It is equal for all rotations and reflections of a level, and for the level walked backwards
     (start and goal exchanged), so that a split never holds the way back of another split's level.
     """
+    # Start and goal get the same mark, so the level walked backwards has the same form.
     first, second = sorted((level.start, level.goal))
     cells = level.cells
     marked = f"{cells[:first]}*{cells[first + 1 : second]}*{cells[second + 1 :]}"

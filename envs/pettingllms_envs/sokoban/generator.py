@@ -130,6 +130,7 @@ def generate(rng: random.Random, request: Request) -> Level:
     """
     stride = request.cols + 1
     inside = board_mask(request.rows, request.cols)
+    # A cell is inside if all four neighbours are on the board; the outer ring stays wall.
     inside &= inside >> 1 & inside << 1 & inside >> stride & inside << stride
     # Small remainders of a room would give the same few levels again and again.
     min_cells = max(inside.bit_count() // 2, 2 * request.num_boxes + 3)
@@ -155,6 +156,7 @@ def _room(
         return 0, 0
     floor = flood(free, 1 << random_cell(rng, free), stride)
     places = 0
+    # A goal needs two free cells in a line, one for the box and one for the player that pulls it.
     for shift in (1, stride):
         places |= floor & floor >> shift & floor >> 2 * shift
         places |= floor & floor << shift & floor << 2 * shift
@@ -173,6 +175,7 @@ def _optimal(rng: random.Random, request: Request, floor: int, goals: int) -> Le
     """
     low, high = request.min_moves, request.max_moves
     wanted = rng.randint(low, high)
+    # Small levels: the search is exhaustive, so no node limit is needed.
     layers = backward_layers(floor, goals, request.cols + 1, wanted, node_limit=1 << 60)
     if len(layers) <= low:
         return None
@@ -198,6 +201,7 @@ def _reference(rng: random.Random, request: Request, floor: int, goals: int) -> 
         region = flood(free, 1 << player, stride)
         pulls = [
             (box, move)
+            # Boxes on goals first: a level is done only when all of them have left.
             for box in cells_of(boxes & goals or boxes)
             for move in MOVES
             if region >> box - delta[move] & 1 and free >> box - 2 * delta[move] & 1
@@ -207,13 +211,17 @@ def _reference(rng: random.Random, request: Request, floor: int, goals: int) -> 
         box, move = rng.choice(pulls)
         beside, change = box - delta[move], delta[move]
         way = shortest_walk(free, beside, player, stride) or ""
+        # Several pulls in a row make long pushes.
         for _ in range(rng.randint(1, 4)):
             if not floor & ~boxes & 1 << beside - change:
                 break
             boxes ^= 1 << box | 1 << beside
+            # The level is played backwards, so the latest pull is the first push. The last walk of
+            # the play is dropped: after the final push the level is solved.
             solution, way = (move + way + solution, "") if solution else (move, "")
             box, beside = beside, beside - change
         player = beside
+        # Back at the solved state: what was recorded so far solves nothing.
         if boxes == goals:
             solution = ""
         if len(solution) > request.max_moves:
@@ -245,6 +253,7 @@ def canonical_form(level: Level) -> bytes:
     rows = [["#"] * (right - left + 1) for _ in range(bottom - top + 1)]
     for row, col in places:
         bit = 1 << row * stride + col
+        # Symbol legend: bit 0 goal, bit 1 box, bit 2 reachable by the player without a push.
         index = (level.goals & bit > 0) + 2 * (level.boxes & bit > 0) + 4 * (region & bit > 0)
         rows[row - top][col - left] = "abcdefgh"[index]
     return canonical(["".join(row) for row in rows]).encode()

@@ -45,11 +45,13 @@ class Guide:
     def __init__(self, level: Level) -> None:
         self._floor = level.floor
         self._goals = level.goals
+        # A walk has fewer steps than there are floor cells, so steps / _steps is always below 1.
         self._steps = level.floor.bit_count() + 1
         self._solid = board_mask(level.rows, level.cols) & ~level.floor
         self._stride = stride = level.stride
         self._distances = [push_distances(level.floor, g, stride) for g in cells_of(level.goals)]
         self.alive = sum(1 << cell for cell in set().union(*self._distances))
+        # `start` is computed on demand: most levels that are generated are never played.
         self._first = (level.player, level.boxes)
         self._start: float | None = None
         self._outlooks: dict[int, Outlook] = {}
@@ -77,6 +79,7 @@ class Guide:
         for steps, cells in enumerate(outlook.walks):
             if cells & bit:
                 return outlook.pushes + steps / self._steps
+        # No useful push can be reached: the way counts as the longest, still less than one push.
         return outlook.pushes + (self._steps - 1) / self._steps
 
     def pushes_left(self, boxes: int) -> int:
@@ -87,6 +90,7 @@ class Guide:
         """
         known = self._pushes.get(boxes)
         if known is None:
+            # Clearing everything bounds the memory without the bookkeeping of an LRU cache.
             if len(self._pushes) >= MAX_CACHED:
                 self._pushes.clear()
             lost = boxes & ~self.alive or self._is_frozen(boxes)
@@ -95,6 +99,8 @@ class Guide:
 
     def useful_pushes(self, boxes: int) -> list[tuple[int, int]]:
         """Return (player's cell, change of the cell number) of the pushes that lower the bound."""
+        # A push needs the cell ahead of the box and the one behind it (the player's) to be free;
+        # only pushes that lower the bound without losing the level are useful.
         now, free = self.pushes_left(boxes), self._floor & ~boxes
         return [
             (cell - delta, delta)
@@ -109,6 +115,8 @@ class Guide:
         pushes = self.pushes_left(boxes)
         walks: tuple[int, ...] = ()
         if pushes > 0:
+            # One flood from all cells of the player gives the walk from any cell to the nearest
+            # push.
             starts = 0
             for cell, _ in self.useful_pushes(boxes):
                 starts |= 1 << cell
@@ -120,12 +128,16 @@ class Guide:
 
     def _is_frozen(self, boxes: int) -> bool:
         stride, blocked = self._stride, self._solid | boxes
+        # Bit c of `corner` is set if c and its right, lower and lower right neighbours are blocked;
+        # the shifts back mark all four cells of each such square. No box in it can ever move.
         corner = blocked & blocked >> 1 & blocked >> stride & blocked >> stride + 1
         square = corner | corner << 1 | corner << stride | corner << stride + 1
         return bool(square & boxes & ~self._goals)
 
     def _assignment(self, boxes: int) -> int:
         """Return the minimum sum of push distances over all assignments, -1 if there is none."""
+        # Dynamic programming over subsets: `best` maps a bit mask of taken goals to the lowest cost
+        # of the boxes so far. With at most 6 boxes that is 64 subsets, so no Hungarian method.
         best = {0: 0}
         for box in cells_of(boxes):
             following: dict[int, int] = {}

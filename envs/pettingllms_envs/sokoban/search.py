@@ -37,6 +37,8 @@ def solve(
         UnreachableRequest: If the search did not end within the node limit.
     """
     floor, goals, stride = level.floor, level.goals, level.stride
+    # Every layer is kept: `_trace` walks back through them, so no state needs a parent pointer.
+    # `seen[boxes]` has the player cells already visited with these boxes, in any layer.
     layers: list[Layer] = [{boxes: 1 << player}]
     seen: Layer = dict(layers[0])
     nodes = 0
@@ -60,12 +62,15 @@ def _advance(
     layer: Layer, seen: Layer, boxes: int, players: int, free: int, alive: int, stride: int
 ) -> None:
     """Add to `layer` what one move leads to and was not `seen`."""
+    # Bit legend: every argument is a bitboard (bit = cell number). Shifting by 1 or `stride` moves
+    # all players one cell at once; the guard column of `pettingllms_envs.grid` stops wrap-around.
     spread = players << 1 | players >> 1 | players << stride | players >> stride
     known = seen[boxes]
     walked = spread & free & ~known
     if walked:
         seen[boxes] = known | walked
         layer[boxes] = layer.get(boxes, 0) | walked
+    # A box is pushed only if the cell opposite of the player is floor, free and not dead.
     touched, targets = spread & boxes, free & alive
     while touched:
         box = touched & -touched
@@ -76,6 +81,8 @@ def _advance(
             (box >> stride, box << stride),
             (box << stride, box >> stride),
         ):
+            # `beside` is where the player must come from, `pushed` where the box goes: opposite
+            # sides of the box. The player ends on the box's old cell, so `box` is its new position.
             if beside & players and pushed & targets:
                 after = boxes ^ box ^ pushed
                 known = seen.get(after, 0)
@@ -86,6 +93,7 @@ def _advance(
 
 def _trace(layers: list[Layer], goals: int, stride: int) -> str:
     """Return the moves of one path from the first layer to a solved state of the last."""
+    # Any player cell will do: all of them are equally many moves from the start.
     boxes, players = goals, layers[-1][goals]
     player = (players & -players).bit_length() - 1
     moves = ""
@@ -98,6 +106,7 @@ def _trace(layers: list[Layer], goals: int, stride: int) -> str:
 def _undo(layer: Layer, boxes: int, player: int, stride: int) -> tuple[str, int, int]:
     """Return a move that led from a state of `layer` to this one, and that state."""
     for move, change in deltas(stride).items():
+        # Before a move the player was one cell back; a pushed box is now one cell ahead.
         before, pushed = player - change, 1 << player + change
         if layer.get(boxes, 0) >> before & 1:
             return move, boxes, before
@@ -123,6 +132,7 @@ def backward_layers(
         depth: Last layer that is wanted; fewer are returned when there are no more states.
         node_limit: The search stops early when it has looked at so many (boxes, layer) pairs.
     """
+    # With all boxes on goals every player position is solved, so all are roots of the search.
     layers: list[Layer] = [{goals: floor & ~goals}]
     seen: Layer = dict(layers[0])
     nodes = 0
@@ -145,6 +155,8 @@ def _retreat(layer: Layer, seen: Layer, boxes: int, players: int, free: int, str
     if walked:
         seen[boxes] = known | walked
         layer[boxes] = layer.get(boxes, 0) | walked
+    # A pull reverses a push: box and player both step back, so two cells in a line beyond the box
+    # must be free. Dead cells need no test: what was pulled can be pushed back.
     touched = spread & boxes
     while touched:
         box = touched & -touched
@@ -182,6 +194,8 @@ def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:
         pulled = 0
         for shift in (1, stride):
             # The box goes to a neighbouring cell, the player to the one behind it.
+            # `frontier << shift` is the box after the pull; `floor >> shift` says that the cell one
+            # further is floor for the player.
             pulled |= frontier << shift & floor & floor >> shift
             pulled |= frontier >> shift & floor & floor << shift
         frontier = pulled & ~seen
@@ -200,6 +214,8 @@ def shortest_walk(free: int, source: int, target: int, stride: int) -> str | Non
         target: Number of the cell to reach.
         stride: Difference between the numbers of a cell and the cell below it.
     """
+    # Searched from the target, so that following shrinking distances from the source gives the
+    # moves in order.
     ways = list(layers_until(free, 1 << target, 1 << source, stride))
     if not ways[-1] >> source & 1:
         return None

@@ -97,6 +97,7 @@ def check_num_clues(size: int, num_clues: int) -> int:
 
 def random_solution(rng: random.Random, shape: Geometry) -> bytes:
     """Return a random complete grid; every complete grid has a positive probability."""
+    # Restarts are cheaper than deep backtracking: a bad scatter is dropped after few nodes.
     while True:
         cube = _scatter(rng, shape, _random_diagonal(rng, shape))
         stack = [cube]
@@ -132,6 +133,7 @@ def _scatter(rng: random.Random, shape: Geometry, cube: int) -> int:
     """Place random candidates in random cells without looking ahead, to save search nodes."""
     for cell in rng.sample(range(shape.num_cells), _SCATTERED[shape.size]):
         digits = cube >> cell & shape.digits_of_cell
+        # `digits & digits - 1` drops the lowest bit, so this picks a random candidate of the cell.
         for _ in range(int(rng.random() * digits.bit_count())):
             digits &= digits - 1
         if digits:
@@ -148,6 +150,7 @@ def _easy_clues(rng: random.Random, shape: Geometry, solution: bytes, target: in
     order = list(range(num_cells))
     rng.shuffle(order)
     bits = [(digit - 1) * num_cells + cell for cell, digit in enumerate(solution)]
+    # Starting below the target leaves room for the clues that singles turn out to need.
     chosen = order[: target * 3 // 4]
     rest = order[len(chosen) :]
     cube, placed = shape.full, 0
@@ -156,6 +159,8 @@ def _easy_clues(rng: random.Random, shape: Geometry, solution: bytes, target: in
     cube, placed = propagate(shape, cube)
     skipped: list[int] = []
     for cell in rest:
+        # The cell is known already: as a clue it would be redundant, so it only fills up the
+        # number.
         if cube.bit_count() == num_cells or placed >> bits[cell] & 1:
             skipped.append(cell)
         else:
@@ -172,6 +177,8 @@ def _easy_clues(rng: random.Random, shape: Geometry, solution: bytes, target: in
 
 def _hard_clues(rng: random.Random, shape: Geometry, solution: bytes, target: int) -> bytes:
     """Return clues with one solution that singles do not find, if there are such clues."""
+    # Prune as far as the solution stays unique, which often leaves a puzzle beyond singles; then
+    # add clues that keep it so.
     clues = bytearray(_easy_clues(rng, shape, solution, DEFAULT_CLUES[shape.size]))
     _prune(rng, shape, clues, FEWEST_CLUES[shape.size], _has_one_solution)
     empty = [cell for cell, digit in enumerate(clues) if not digit]
@@ -181,6 +188,7 @@ def _hard_clues(rng: random.Random, shape: Geometry, solution: bytes, target: in
         if missing <= 0:
             break
         clues[cell] = solution[cell]
+        # This clue would make the puzzle easy; leave the cell empty and try the next.
         if singles_suffice(shape.size, bytes(clues)):
             clues[cell] = 0
         else:

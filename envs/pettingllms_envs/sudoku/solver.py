@@ -54,12 +54,16 @@ def geometry(size: int) -> Geometry:
     n, (height, width) = size, BOX_SHAPES[size]
     num_cells = n * n
     boxes = tuple(cell // n // height * height + cell % n // width for cell in range(num_cells))
+    # Bit legend of the cube: plane d (N bits from d * N on) has the cells where digit d + 1 is
+    # possible. A unit of rows, columns or boxes lies within one plane, a cell's unit across planes.
     planes = range(0, n * num_cells, num_cells)
     first_cells = (range(0, num_cells, n), range(n), [boxes.index(box) for box in range(n)])
     anchors = [(1 << num_cells) - 1]
     anchors += [
         sum(1 << plane + cell for plane in planes for cell in first) for first in first_cells
     ]
+    # Members of a unit lie at regular distances: N for the digits of a cell, 1 along a row, n along
+    # a column; a box is a short row of short columns.
     folds = (_folds(num_cells, n), _folds(1, n), _folds(n, n), _folds(1, width) + _folds(n, height))
     full = (1 << n * num_cells) - 1
     return Geometry(
@@ -77,6 +81,8 @@ def geometry(size: int) -> Geometry:
 
 def _folds(step: int, count: int) -> tuple[tuple[int, ...], ...]:
     """Return the folds of `count` members that lie `step` bits apart: in threes and twos."""
+    # Counting n members one by one takes n shifts; folding by factors of 2 and 3 takes four for n =
+    # 9 or 16, for all units of a family at once.
     folds: list[tuple[int, ...]] = []
     while count > 1:
         factor = 3 if count % 3 == 0 else 2
@@ -88,6 +94,7 @@ def _folds(step: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 def _excluded(n: int, boxes: tuple[int, ...], candidate: int) -> int:
     """Return the candidates that are impossible once one is placed."""
+    # Once digit d is in a cell, no other digit is there, and d is in no other cell of its units.
     digit, cell = divmod(candidate, n * n)
     bits = sum(1 << other * n * n + cell for other in range(n) if other != digit)
     for peer in range(n * n):
@@ -125,20 +132,27 @@ def propagate(shape: Geometry, cube: int, placed: int = 0) -> tuple[int, int]:
             # `once`: at least one member of the unit is possible; `twice`: at least two.
             once, twice = cube, 0
             for fold in folds:
+                # Only anchor bits are meaningful at the end; the others hold sums over shifted
+                # windows.
                 once_here, twice_here = once, twice
                 for shift in fold:
                     members = once_here >> shift
                     twice |= twice_here >> shift | once & members
                     once |= members
+            # Some unit has no candidate left: a contradiction.
             if once & anchors != anchors:
                 return 0, 0
             singles = anchors & ~twice
             if singles:
+                # Spread each anchor back over all its members; the cube then picks the one that is
+                # possible.
                 for fold in folds:
                     here = singles
                     for shift in fold:
                         singles |= here << shift
                 found |= cube & singles
+        # Singles that were placed before are found again in each round; without this no fixed
+        # point.
         found &= ~placed
         if not found:
             return cube, placed
@@ -157,6 +171,8 @@ def narrowest_cell(shape: Geometry, cube: int) -> tuple[int, int]:
         count = digits.bit_count()
         if 1 < count < fewest:
             fewest, best = count, (cell, digits)
+            # No undecided cell has fewer than two candidates, so the first with two is as good as
+            # any.
             if count == 2:
                 break
     return best
@@ -175,6 +191,7 @@ def solutions(size: int, cells: bytes, limit: int = 2, node_limit: int = NODE_LI
         UnreachableRequest: If the search did not end within the node limit.
     """
     shape = geometry(size)
+    # Depth first on copies of the cube: an int is immutable, so backtracking needs no undo.
     stack, found, nodes = [place(shape, cells)], list[bytes](), 0
     while stack and len(found) < limit:
         nodes += 1

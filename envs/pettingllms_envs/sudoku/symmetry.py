@@ -45,13 +45,18 @@ def _canonical_form(size: int, clues: bytes) -> bytes:
     images = [clues]
     if height == width:
         images.append(bytes(clues[col * size + row] for row in range(size) for col in range(size)))
+    # Comparing patterns of clues (one bit mask per row) first avoids renaming digits for most
+    # images: only those that tie for the smallest pattern are compared digit by digit.
     best: tuple[tuple[int, ...], ...] = ()
     ties: list[tuple[list[bytes], list[int]]] = []
     for image in images:
         rows = [image[start : start + size] for start in range(0, size * size, size)]
         masks = [sum(1 << col for col, digit in enumerate(row) if digit) for row in rows]
         for columns, table in _column_orders(size, width):
+            # [n] bit masks of the rows under this order of columns, by table look-up.
             permuted = [table[mask] for mask in masks]
+            # Sorting rows in a band and bands in the grid is the best that row symmetries can do,
+            # so they need no enumeration here.
             bands = (permuted[start : start + height] for start in range(0, size, height))
             key = tuple(sorted(tuple(sorted(band)) for band in bands))
             if not ties or key < best:
@@ -94,6 +99,8 @@ def _row_orders(masks: Sequence[int], height: int) -> Iterable[tuple[int, ...]]:
         rows = range(start, start + height)
         bands.append((tuple(sorted(masks[row] for row in rows)), _sortings(rows, masks)))
     bands.sort(key=lambda band: band[0])
+    # Equal bands (below: equal rows) can be in any order without changing the pattern, but not
+    # without changing the digits: all their orders are tried.
     groups = [[rows for _, rows in group] for _, group in groupby(bands, key=lambda band: band[0])]
     for arrangement in product(*(permutations(group) for group in groups)):
         for parts in product(*chain.from_iterable(arrangement)):
@@ -124,10 +131,14 @@ def _invariant(size: int, clues: bytes) -> bytes:
         for cell, digit in enumerate(clues)
         if digit
     ]
+    # Colour refinement: each line, box and digit collects the colours of the clues in it. Sums do
+    # not depend on order, so the result is the same for all equivalent puzzles.
     rows, cols, boxes, digits = ([1] * size for _ in range(4))
     for _ in range(_ROUNDS):
         sums = [[0] * size for _ in range(4)]
         for row, col, box, digit in given:
+            # Rows and columns enter alike, since transposition may swap them; boxes and digits get
+            # factors of their own so that the roles cannot be confused.
             colour = _mix(_mix(rows[row]) + _mix(cols[col]) + 3 * boxes[box] + 5 * digits[digit])
             sums[0][row] += colour
             sums[1][col] += colour
@@ -141,6 +152,7 @@ def _invariant(size: int, clues: bytes) -> bytes:
         )
         boxes = [_mix(11 * old + new) for old, new in zip(boxes, sums[2], strict=True)]
         digits = [_mix(13 * old + new) for old, new in zip(digits, sums[3], strict=True)]
+    # Sorted, so that neither transposition nor the order of lines matters.
     lines = sorted([sorted(rows), sorted(cols)])
     colours = chain(*lines, sorted(boxes), sorted(digits))
     return b"".join(colour.to_bytes(8) for colour in colours)
