@@ -72,6 +72,7 @@ def own_ids() -> tuple[str, ...]:
 
 def checked(points: Iterable[EntryPoint]) -> Announcements:
     """Sort announcements into usable and refused ones; imports none of them."""
+    # Grouped first: whether an announcement is usable depends on its rivals.
     by_id: dict[str, list[EntryPoint]] = {}
     for point in points:
         by_id.setdefault(point.name, []).append(point)
@@ -82,6 +83,8 @@ def checked(points: Iterable[EntryPoint]) -> Announcements:
         values = sorted({point.value for point in rivals})
         if not is_id(id):
             refused[id] = f"{packages[0]} announces it under an ill-formed id; allowed: {ID_RULE}"
+        # Not first come, first served: that would depend on the order of installation, and let any
+        # package replace another's environment silently.
         elif len(packages) > 1 or len(values) > 1:
             refused[id] = (
                 f"it is announced more than once, by {' and '.join(packages)} as "

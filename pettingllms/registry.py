@@ -60,6 +60,7 @@ def register(
     check_kind("id", id, str, ID_RULE)
     if not is_id(id):
         raise InvalidArgument("id", id, ID_RULE)
+    # Refused rather than replaced: an id means one environment, in every log and checkpoint.
     if id in _registered or id in _announced():
         raise InvalidArgument("id", id, "an id that is not taken", "Raise the version number.")
     if not callable(entry_point) and not (isinstance(entry_point, str) and is_path(entry_point)):
@@ -99,6 +100,7 @@ def spec(id: str) -> EnvSpec:
     found = _registered.get(id) or _announced().get(id)
     if found is not None:
         return found
+    # Only here, when somebody asks for the id, does a broken announcement raise.
     if id in refused_ids():
         raise EnvironmentNotLoadable(f"environment {id!r} cannot be used: {refused_ids()[id]}")
     known = registered_ids()
@@ -116,6 +118,8 @@ def spec(id: str) -> EnvSpec:
 def _announced() -> Mapping[str, EnvSpec]:
     global _reported
     found = announced()
+    # Listeners (the registries of Gymnasium and PettingZoo) hear of announcements once, at the
+    # first look-up, so that importing stays free of metadata scans.
     if found is not _reported:
         _reported = found
         for listener in _listeners:
@@ -152,6 +156,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
             f"environment {id!r}{found.origin} is made by {found.entry_point!r}, which returned "
             f"a {type(env).__name__}; allowed: a pettingllms.TextEnv"
         )
+    # Recorded with the environment: replays and other processes make it again from this.
     env.spec = replace(found, kwargs=arguments)
     return ChecksWrapper(env) if checks else env
 

@@ -27,6 +27,7 @@ def to_jsonable(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Enum):
+        # By name, not by value: values of enums may be anything, names are stable texts.
         return value.name
     if isinstance(value, bytes):
         return value.hex()
@@ -35,6 +36,7 @@ def to_jsonable(value: Any) -> Any:
         parts = [to_jsonable(part) for part in cast(tuple[Any, ...], value)]
         return parts if names is None else dict(zip(names, parts, strict=True))
     if isinstance(value, frozenset):
+        # Sets have no order across processes; `repr` orders mixed types too.
         return sorted((to_jsonable(part) for part in cast(frozenset[Any], value)), key=repr)
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclass_fields(value)}
@@ -68,5 +70,6 @@ def mutable_parts(value: object, path: str) -> Iterator[str]:
 
 def digest(value: Any) -> str:
     """Return 32 hexadecimal digits that identify JSON data, the same in every process."""
+    # One canonical text: sorted keys and no spaces, so that equal data has equal bytes.
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=16).hexdigest()

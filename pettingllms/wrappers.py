@@ -33,6 +33,7 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Start a new episode; see `TextEnv.reset`."""
         self.env.reset(seed=seed, options=options)
+        # The base class, PettingZoo's `OrderEnforcingWrapper`, checks these flags.
         self._has_reset = self._has_updated = True
 
     def step(self, action: str | None) -> None:

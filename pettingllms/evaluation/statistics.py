@@ -48,6 +48,8 @@ def wilson_interval(
         raise InvalidArgument("share", share, "a number in [0, 1]")
     if not num_draws > 0:
         raise InvalidArgument("num_draws", num_draws, "a number above 0")
+    # Wilson rather than the normal approximation: it keeps sense at 0 and 1, where good and bad
+    # policies end up.
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     scale = 1 + z * z / num_draws
     centre = (share + z * z / (2 * num_draws)) / scale
@@ -79,13 +81,17 @@ def clustered_share(hits: Sequence[float], totals: Sequence[float]) -> Interval:
     if len(hits) != len(totals) or not num_draws > 0:
         raise InvalidArgument("totals", totals, "as many as hits, and at least one draw")
     share = min(1.0, max(0.0, math.fsum(hits) / num_draws))
+    # Linearised variance of a ratio: each cluster enters with its distance from the common share.
     deviations = (hit - share * total for hit, total in zip(hits, totals, strict=True))
     variance = math.fsum(d * d for d in deviations) / (num_draws * num_draws)
     if 0 < share < 1 and variance > 0:
+        # More than the actual draws would claim information that was not collected (it happens by
+        # chance when clusters are more alike than independent draws).
         effective = min(float(num_draws), share * (1 - share) / variance)
     elif 0 < share < 1:
         effective = float(num_draws)
     else:  # all hit or all missed: nothing shows how much plays of one level depend on each other
+        # The careful choice: count levels, not plays.
         effective = float(sum(1 for total in totals if total))
     return Interval(share, *wilson_interval(share, effective))
 
@@ -148,6 +154,8 @@ def paired_share_difference(first: Interval, second: Interval, correlation: floa
     def distance(one: float, other: float) -> float:
         return math.sqrt(max(0.0, one**2 - 2 * correlation * one * other + other**2))
 
+    # Square-and-add: each end combines the two distances that pull the difference its way, reduced
+    # by what the paired sides have in common.
     difference = second.value - first.value
     low = difference - distance(second.value - second.low, first.high - first.value)
     high = difference + distance(second.high - second.value, first.value - first.low)

@@ -104,6 +104,8 @@ def _rules() -> dict[str, _Action]:
     # filter sees the address of the path only, so a path that is not empty passes as well. Then the
     # root, in which there is nothing, answers; where there is none such, README.md says so.
     open_file_only = (_AT_EMPTY_PATH,), _AT_EMPTY_PATH
+    # clone is allowed for threads only: memory and thread group shared, none of the flags that make
+    # namespaces or a traced child.
     threads = (_CLONE_VM | _CLONE_THREAD,), _CLONE_VM | _CLONE_THREAD | _CLONE_FORBIDDEN
     return {
         "open": _Rule((_Test(1, *read_only),), denied, absent),
@@ -111,6 +113,8 @@ def _rules() -> dict[str, _Action]:
         "newfstatat": _Rule((_Test(3, *open_file_only),), absent),
         **dict.fromkeys(("statx", "stat", "lstat", "access", "faccessat", "faccessat2"), absent),
         **dict.fromkeys(("readlink", "readlinkat"), absent),
+        # Their arguments are in memory that a filter cannot read. ENOSYS makes the C library fall
+        # back to clone and openat, which are checked.
         **dict.fromkeys(("clone3", "openat2"), unimplemented),
         "clone": _Rule((_Test(0, *threads),), denied),
         "prctl": _Rule((_Test(0, _PRCTL_NAME),), denied),
@@ -141,6 +145,8 @@ def _leaf(action: _Action) -> list[_Instruction]:
         return [(_RETURN, 0, 0, action)]
     code: list[_Instruction] = []
     for test in action.tests:
+        # seccomp_data: number at 0, architecture at 4, arguments from 16 on, 8 bytes each, low half
+        # first on little-endian machines.
         code.append((_LOAD, 0, 0, 16 + 8 * test.argument + (4 if test.high else 0)))
         if test.mask != 0xFFFFFFFF:
             code.append((_AND, 0, 0, test.mask))
@@ -166,11 +172,14 @@ def _tree(intervals: list[tuple[int, _Action]]) -> list[_Instruction]:
 
 
 def _intervals(actions: dict[int, _Action], default: int) -> list[tuple[int, _Action]]:
+    # Neighbouring numbers with equal actions become one interval, so the tree is a few levels deep;
+    # every system call of every program pays for each level.
     intervals = [(0, actions.get(0, default))]
     for number in range(1, max(actions) + 2):
         action = actions.get(number, default)
         if action != intervals[-1][1]:
             intervals.append((number, action))
+    # x32 calls have bit 30 set and would reach the same kernel functions under other numbers.
     return [*intervals, (_X32_BIT, _KILL)]
 
 
@@ -206,6 +215,8 @@ def build_filter() -> FilterProgram:
         SandboxError: There is no table of system calls for this machine type.
     """
     code: list[_Instruction] = [
+        # A call through another architecture's entry has other numbers: kill it before looking
+        # further.
         (_LOAD, 0, 0, 4),
         (_JUMP_EQ, 1, 0, audit_arch()),
         (_RETURN, 0, 0, _KILL),
@@ -213,6 +224,8 @@ def build_filter() -> FilterProgram:
     ]
     code += _tree(_intervals(_actions(), _error(errno.EPERM)))
     packed = _packed(code)
+    # Offset of the 32-bit constant within each 8-byte instruction (H B B I) that compares with the
+    # placeholder; the child writes its own pid there.
     pids = tuple(
         8 * index + 4
         for index, (operation, _, _, value) in enumerate(code)

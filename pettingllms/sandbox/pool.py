@@ -107,14 +107,19 @@ class Pool:
                 if taken is None:
                     return
                 lane, run = taken
+                # A cancelled request is dropped here; a repeated one is already running and must
+                # not be notified twice.
                 if not (run.future.running() or run.future.set_running_or_notify_cancel()):
                     continue
+                # Numbers are never reused: a late report of a dead server cannot match a newer run.
                 number = self._next_number
                 self._next_number += 1
                 if not lane.in_flight:
                     lane.last_event_s = time.monotonic()
                 lane.in_flight[number] = run
                 worker = lane.worker
+            # Outside of the pool's lock: filling memory files can take long, and the listeners need
+            # the lock to conclude other runs.
             self._hand_over(lane, worker, number, run)
 
     def _hand_over(self, lane: Lane, worker: Worker, number: int, run: Run) -> None:
@@ -135,6 +140,8 @@ class Pool:
     def _listen(self, lane: Lane) -> None:
         while True:
             try:
+                # The tick only bounds how late a stuck server is noticed; reports wake the thread
+                # at once.
                 report = lane.worker.receive(_TICK_S)
             except WorkerDied as error:
                 if not self._replace(lane, str(error)):
@@ -150,9 +157,13 @@ class Pool:
                 run = lane.in_flight.pop(report.number)
                 self._waiting.left(run)
                 lane.last_event_s = time.monotonic()
+                # Servers are retired after so many runs, so that no leak in interpreter or kernel
+                # adds up. No new runs are sent; it is replaced once it is empty.
                 if lane.worker.num_runs >= _RUNS_PER_SERVER:
                     lane.is_up = False
             self._pump()
+            # The server is refilled first: collecting output can wait, an idle processor should
+            # not.
             self._conclude(run, report)
             if not lane.is_up and not lane.in_flight and not self._replace(lane, ""):
                 return
@@ -174,6 +185,8 @@ class Pool:
 
     def _replace(self, lane: Lane, failure: str) -> bool:
         """Start a new server for a lane. Returns whether the lane continues."""
+        # Lock order is always lane before pool; `lane.lock` keeps `_hand_over` from sending to a
+        # server that is being replaced.
         with lane.lock, self._lock:
             lane.is_up = False
             runs = list(lane.in_flight.values())
@@ -198,6 +211,7 @@ class Pool:
                 is_closed = self._is_closed
                 may_wait = not is_closed and run.attempts < _MAX_ATTEMPTS
                 if may_wait:
+                    # To the front: its caller has waited longest.
                     self._waiting.add_first(run)
             if is_closed:
                 run.fail(SandboxError("the sandbox was closed while the program ran"))
@@ -251,6 +265,8 @@ class Pool:
             waiting = self._waiting.clear()
             lanes = list(self._lanes)
         for lane in lanes:
+            # Listeners see `WorkerDied`, find the pool closed, and end; `join` below waits for
+            # them.
             lane.worker.hang_up()
         for run in waiting:
             run.fail(SandboxError("the sandbox was closed before the program ran"))

@@ -102,10 +102,13 @@ class Worker:
     """
 
     def __init__(self, config: dict[str, Any], library: int) -> None:
+        # SEQPACKET keeps message boundaries, so that a job and its descriptors arrive together.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         self._log = os.memfd_create("log", os.MFD_CLOEXEC)
         self.num_runs = 0
+        # No user site, no site module, no script folder on the path, no byte code: the server must
+        # not import anything of the host's configuration.
         flags = ("-s", "-S", "-P", "-B", "-X", "utf8")
         try:
             with theirs:
@@ -117,6 +120,7 @@ class Worker:
                     env=bare_environment(),
                     cwd="/",
                     pass_fds=(theirs.fileno(),),
+                    # A Ctrl-C for the trainer must not kill runs before it has decided how to stop.
                     start_new_session=True,
                 )
             socket.send_fds(ours, [json.dumps(config).encode()], [library])
@@ -158,6 +162,8 @@ class Worker:
             limits.max_processes,
             files.result >= 0,
         )
+        # Failing here as well would report one death twice; `receive` sees it and the run is
+        # requeued.
         with contextlib.suppress(OSError):
             socket.send_fds(self._socket, [message], files.descriptors)
 
@@ -209,6 +215,7 @@ class Worker:
 
     def abandon(self) -> None:
         """Forget a server that belongs to the process we were forked from."""
+        # `Popen` would otherwise warn about, and try to reap, a child of another process.
         self._process.returncode = 0
         self._release()
 

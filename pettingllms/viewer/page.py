@@ -66,6 +66,7 @@ def write_view(run: str | Path, target: str | Path, *, max_replays: int = 200) -
     """
     opened = open_run(Path(run))
     path = Path(target)
+    # Written next to the target and renamed: a crash leaves the old page or the new one.
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,11 +93,15 @@ def _write(file: IO[str], run: OpenedRun, boards: Boards) -> int:
     script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
     style = _asset("style.css")
     head, _, tail = _asset("page.html").partition("<!-- data -->")
+    # Model text is shown in this page. Only our own script and style may act, by hash; nothing is
+    # fetched, and no form can send anything out.
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     file.write(head.replace("{policy}", policy).replace("{style}", style))
+    # Episodes stream to disk block by block, so that runs larger than memory can be viewed; the
+    # index comes last because only then is it complete.
     index = EpisodeIndex(run.labels)
     for number, block in enumerate(_blocks(run, boards, index)):
         _write_block(file, f"block-{number}", block)

@@ -62,13 +62,17 @@ class Judge:
         Raises:
             SandboxError: The sandbox itself failed.
         """
+        # The time limit is part of the key: the same program may end well under a longer one.
         key = (program, problem.function_name, problem.time_limit_s, tuple(inputs))
         known = self._runs.recall(key)
         if known is not None:
             return known
+        # If any run was starved meanwhile, by any thread, nothing found is remembered: a slow
+        # moment of the machine must not become a lasting verdict.
         num_starved = self._num_starved
         found = self._execute(problem, program, inputs)
         runs = (*found, *([NOT_RUN] * (len(inputs) - len(found))))
+        # Large outputs are cheap to compute again and expensive to keep.
         is_short = sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS
         if is_short and self._num_starved == num_starved:
             self._runs.remember(key, runs)
@@ -91,6 +95,8 @@ class Judge:
         if known is None:
             num_starved = self._num_starved
             verdicts = self._verdicts(problem, program, tests, MAX_SLOW_RUNS)
+            # Tests that were not run any more count as failed: that is the documented price of
+            # slowness.
             known = (*verdicts, *([False] * (len(tests) - len(verdicts))))
             if self._num_starved == num_starved:
                 self._passed.remember(key, known)
@@ -110,9 +116,11 @@ class Judge:
         verdicts: list[bool] = []
 
         def is_right(run: Execution) -> bool:
+            # Called run by run, so that `execute` can shorten the limit after the first failure.
             verdicts.append(self.matches(problem, run, tests[len(verdicts)].output))
             return verdicts[-1]
 
+        # Output far longer than any expected one is wrong anyway; the bound keeps it small.
         size = max((len(test.output) for test in tests), default=0)
         inputs = [test.input for test in tests]
         self._execute(problem, program, inputs, is_right, max_slow, _OUTPUT_FACTOR * size)
@@ -199,6 +207,8 @@ def _judge(sandbox: Sandbox, exact: bool) -> Judge:
 
 
 def _agreed(runs: Sequence[Execution]) -> str | None:
+    # Compared by tokens, as judged by default; a majority must agree, so that one lucky program
+    # cannot decide alone what is right.
     outputs = Counter(" ".join(run.output.split()) for run in runs if run.is_ok)
     if not outputs:
         return None

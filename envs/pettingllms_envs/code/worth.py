@@ -56,6 +56,7 @@ def worth_of_tests(
     """
     judged_by = "solution" if problem.solution is not None else "passing programs"
     inputs = [test.input for test in tests]
+    # The output that a test claims is never trusted: a tester would agree with itself.
     trusted = judge.trusted_outputs(problem, passing, inputs)
     if trusted is None:
         return Worth(len(tests), 0, 0, 0, "nobody", 0.0)
@@ -69,6 +70,8 @@ def worth_of_tests(
     # Programs of the episode do not count: a coder could write one that any test exposes.
     bad = judge.bad_programs(problem)
     exposed = sum(judge.exposes(problem, program.source, right) for program in bad) if right else 0
+    # A product: only tests that are right and telling pay, and adding wrong tests to right ones
+    # lowers the worth.
     value = len(right) / len(tests) * exposed / len(bad) if bad else 0.0
     return Worth(len(tests), len(right), len(bad), exposed, judged_by, value)
 
@@ -81,6 +84,8 @@ def adds_to_examples(judge: Judge, problem: CodeProblem, test: CodeTest) -> bool
     no program needs to read, had no effect.
     """
     is_call = problem.function_name is not None
+    # Without this a tester could copy an example, whose output is known to be right, and collect
+    # the reward of a new test.
     return not any(
         inputs_match(test.input, example.input, is_call=is_call)
         or (

@@ -104,6 +104,8 @@ class Verifier:
         self._open()
 
     def _open(self) -> None:
+        # A forked child must not share pipes, locks or the queue with its parent: see
+        # `_remembered`.
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[str, str, float], Verdict] = OrderedDict()
@@ -123,8 +125,10 @@ class Verifier:
             unit: A unit that the answer may carry or leave out.
             tolerance: Maximum absolute difference of numbers that still counts as equal.
         """
+        # Before anything is parsed: all later steps are then bounded.
         if len(answer) > MAX_ANSWER_CHARS:
             return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
+        # Units are compared here and removed: math-verify does not convert or compare them.
         wanted, own_unit = split_unit(normalised(reference), is_quantity=bool(unit))
         expected_unit = unit_named(unit) or own_unit
         given, given_unit = split_unit(normalised(answer), is_quantity=expected_unit is not None)
@@ -135,12 +139,17 @@ class Verifier:
         if verdict := _judged_here(wanted, given, tolerance):
             return verdict
         verdict = self._remembered(wanted, given, tolerance)
+        # math-verify compares bare lists as sets; a root that is asked for twice must be given
+        # twice.
         if verdict.is_correct and drops_duplicates(wanted, given):
             return Verdict(Outcome.WRONG, "the same answers, but not equally often")
         return verdict
 
     def equivalence(self, first: str, second: str, *, unit: str = "") -> Verdict:
         """Return whether two answers mean the same; neither is taken for the reference."""
+        # `judge` is asymmetric: it refuses formulas that its second argument leaves unevaluated.
+        # Two answers agree if either may serve as the reference; a failure is not asked again,
+        # since it would cost the time limit once more.
         verdict = self.judge(first, second, unit=unit)
         if verdict.outcome in (Outcome.CORRECT, Outcome.VERIFIER_FAILED):
             return verdict
@@ -159,6 +168,8 @@ class Verifier:
             if known is not None:
                 self._cache.move_to_end(key)
                 return known
+        # Outside of the lock: a comparison takes up to seconds. Two threads may ask the same, which
+        # is harmless.
         verdict = self._ask(key)
         if verdict is None:
             return Verdict(Outcome.VERIFIER_FAILED, "the machine left the verifier no time")
@@ -170,6 +181,7 @@ class Verifier:
 
     def _ask(self, request: tuple[str, str, float]) -> Verdict | None:
         """Return the verdict of a process; None where that was not a matter of the texts."""
+        # A place holds a process or None; processes start on first use and stay warm.
         process = self._places.take()
         try:
             if process is None or not process.is_alive:
@@ -179,6 +191,8 @@ class Verifier:
                 return Verdict(Outcome(reply[0]), reply[1])
             cause = process.end()
             process = None
+            # The worker sets its own processor-time limit, so hard texts end by SIGPROF whatever
+            # the load.
             if cause == -signal.SIGPROF:
                 detail = f"more than {self.timeout_s} s of processor time"
                 return Verdict(Outcome.VERIFIER_FAILED, detail)
@@ -195,12 +209,14 @@ def _judged_here(wanted: str, given: str, tolerance: float) -> Verdict | None:
         return Verdict(Outcome.UNPARSABLE, "empty")
     if wanted == given:
         return Verdict(Outcome.CORRECT)
+    # Most answers are integers; exact arithmetic here saves a round trip through a process.
     numbers = as_integer(wanted), as_integer(given)
     if numbers[0] is not None and numbers[1] is not None:
         is_near = abs(numbers[0] - numbers[1]) <= tolerance
         return Verdict(Outcome.CORRECT if is_near else Outcome.WRONG)
     if max(depth(wanted), depth(given)) > MAX_DEPTH:
         return Verdict(Outcome.UNPARSABLE, f"brackets nested deeper than {MAX_DEPTH}")
+    # Before the verifier: refusing `2^{10}` here also means never evaluating it.
     reason = objection(wanted, given)
     return Verdict(Outcome.WRONG, reason) if reason else None
 
@@ -216,6 +232,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            # Ctrl-C in the terminal must not kill the workers of a run that wants to end cleanly.
             start_new_session=True,
         )
         self._finalizer = weakref.finalize(self, _end, self._popen, os.getpid())
@@ -244,6 +261,7 @@ class _Process:
         deadline_s = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._popen.stdout, selectors.EVENT_READ)
+            # A reply may come in pieces, and the deadline holds for all of them.
             while b"\n" not in self._buffer:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0 or not selector.select(left_s):

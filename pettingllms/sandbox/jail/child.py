@@ -98,6 +98,7 @@ def _lock(job: Job, locks: Locks) -> None:
     os.setsid()
     if locks.server_pid:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The server died before the signal was set: no parent is left to end this process.
         if os.getppid() != locks.server_pid:
             os._exit(0)
     else:
@@ -130,9 +131,13 @@ def run(
         other_pages: The pages of other children, in which nothing may be changed from here.
     """
     try:
+        # First of all: nothing in this process may reach another run's page.
         for other in other_pages:
             other.close()
+        # Read before `_place` closes the file; compiled after the locks, for a hostile source could
+        # exploit the compiler.
         source = program.read_whole(files.program)
+        # Before `_place`, which closes the channel to the server.
         _let_server_count_threads(job, locks, channel)
         _place(files)
         _lock(job, locks)
@@ -140,6 +145,7 @@ def run(
         text = f"{type(error).__name__}: {error}".encode()[:500]
         page[1 : 1 + len(text)] = text
         os._exit(70)
+    # From here on the server blames the program, not the jail, for how the process ends.
     page[0] = LOCKED
     try:
         code = program.compile_source(source)
@@ -150,5 +156,6 @@ def run(
         page[0] = BAD_SYNTAX
         os._exit(1)
     page[0] = RUNNING
+    # Unmapped before the program runs, so that it cannot forge its stage.
     page.close()
     program.execute(code, calls_function=files.result >= 0)

@@ -44,6 +44,7 @@ class _Running:
         self.job = job
         self.pid = pid
         self.started = started
+        # With all processors busy on its threads a run can use up `cpu_s` no sooner than this.
         self.look_s = started + min(job.wall_s, job.cpu_s / _NUM_PROCESSORS)
         self.page = page
         self.killed_for = 0
@@ -69,6 +70,7 @@ class _Running:
         elif (left_s := self.job.cpu_s - self._cpu_s()) <= 0:
             self.killed_for = OUT_OF_CPU
         else:
+            # Looking again when the limit could be reached at the earliest: few looks, exact kills.
             soonest_s = now + max(left_s / _NUM_PROCESSORS, _SHORTEST_WAIT_S)
             self.look_s = min(soonest_s, self.started + self.job.wall_s)
             return
@@ -99,6 +101,8 @@ class _Server:
         self._running: dict[int, _Running] = {}
         self._listeners: dict[int, _Running] = {}
         self._channel, self._childs_channel = _socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # One shared page for each concurrent run: the child reports its stage there without a
+        # system call that its filter would have to allow. The pages are also the free slots.
         self._pages = [mmap(-1, resource.getpagesize()) for _ in range(config["slots"])]
         self._poll = select.poll()
         self._poll.register(self._channel, select.POLLIN)
@@ -141,6 +145,7 @@ class _Server:
     def _take_listener(self) -> None:
         message, (listener,), _, _ = socket.recv_fds(self._channel, child.NUMBER.size, 1)
         (number,) = child.NUMBER.unpack(message)
+        # Few runs at a time: a search is simpler than a second index.
         for running in self._running.values():
             if running.job.number == number:
                 job = running.job
@@ -181,6 +186,7 @@ class _Server:
     def _launch(self) -> None:
         job, files = self._receive()
         page = self._pages.pop()
+        # The page was used by an earlier run; its stage and reason must not show in this one.
         page[:512] = bytes(512)
         started = time.monotonic()
         try:
@@ -190,12 +196,15 @@ class _Server:
             self._report(job, _COULD_NOT_FORK, started, None, page)
             pid = -1
         if pid == 0:
+            # In the child from here on: `run` never returns.
             others = [*self._pages, *(running.page for running in self._running.values())]
             child.run(job, files, self._locks, self._childs_channel, page, others)
         for descriptor in files:
             if descriptor >= 0:
                 os.close(descriptor)
         if pid > 0:
+            # A pidfd becomes readable at the end of the child and cannot be confused with a later
+            # process of the same number.
             handle = os.pidfd_open(pid)
             self._running[handle] = _Running(job, pid, started, page)
             self._poll.register(handle, select.POLLIN)
@@ -204,6 +213,8 @@ class _Server:
     def _fork(self) -> int:
         if self._own_pids < 0:
             return os.fork()
+        # Only the next child enters the new namespace, as its pid 1; the server then returns to its
+        # own namespace for the following one.
         kernel.unshare(kernel.CLONE_NEWPID)
         pid = os.fork()
         if pid:
@@ -243,6 +254,8 @@ class _Server:
         message = RESULT.pack(
             job.number, status, wall_s, cpu_s, rss, preemptions, page[0], killed_for
         )
+        # Only a child that is still setting up is believed: afterwards the program could have
+        # written here.
         reason = bytes(page[1:512]).rstrip(b"\0") if page[0] == child.SETTING_UP else b""
         self._pages.append(page)
         self._parent.send(message + reason)
