@@ -49,8 +49,8 @@ def environments() -> str:
         cls: Any = spec.load()
         task = (cls.__doc__ or "").strip().splitlines()[0]
         roles = ", ".join(cls.default_prompts)
-        rows.append([f"`{env_id}`", task, roles, ", ".join(cls.reference_policies)])
-    return markdown(["id", "task", "roles", "reference policies"], rows)
+        rows.append([f"`{env_id}`", task, roles, ", ".join(cls.scripted_policies)])
+    return markdown(["id", "task", "roles", "scripted policies"], rows)
 
 
 def ratio(entry: dict[str, Any]) -> str:
@@ -188,7 +188,7 @@ def boards() -> str:
 
 
 def presets() -> str:
-    """Return the presets of the games: arguments, distinct levels, lengths, reference policies."""
+    """Return the presets of the games: arguments, distinct levels, lengths, scripted policies."""
     data = result("games_presets")
     rows: list[list[str]] = []
     for row in data["presets"]:

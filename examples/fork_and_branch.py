@@ -19,7 +19,7 @@ def main() -> None:
         forks = [env.fork() for _ in range(NUM_CANDIDATES)]
         for fork in forks:  # a model would be sampled K times on the one prompt env.messages(agent)
             policy = rng.choice(["oracle", "random"])
-            fork.step(fork.reference_action(agent, policy, rng))
+            fork.step(fork.scripted_action(agent, policy, rng))
         rewards = [fork.rewards[agent] for fork in forks]
         mean = sum(rewards) / len(rewards)
         best = rewards.index(max(rewards))

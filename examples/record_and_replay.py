@@ -17,7 +17,7 @@ def main() -> None:
         for agent in env.agent_iter():
             _, _, terminated, truncated, _ = env.last()
             done = terminated or truncated
-            env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+            env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
         (path,) = Path(folder).iterdir()
         transcript = Transcript.load(path)
     replayed = transcript.replay()  # raises ReplayDivergence at the first difference

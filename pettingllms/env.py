@@ -53,7 +53,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
     - `_parse(state, agent, text)` returns the action that a text asks for, or a `ParseError`;
     - `_act(state, agent, action)` returns a `Transition`: the new state, rewards, facts;
     - `_ansi(state)` returns the state as readable text;
-    - optional: `_reference(state, agent, policy, rng)`, `_rgb_array(state)`, `_state_json(state)`,
+    - optional: `_scripted(state, agent, policy, rng)`, `_rgb_array(state)`, `_state_json(state)`,
       `_level_json(state)`, and `_next_agent(state)` if the game itself decides who acts next.
 
     `pettingllms.hooks.GameHooks` documents them. This class does the rest: agent order, turns,
@@ -390,25 +390,25 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         self._require_reset("level_hash")
         return digest(self._level_json(self._state))
 
-    def reference_action(self, agent: str, policy: str, rng: random.Random) -> str:
-        """Return the text that a scripted reference policy answers for an agent now.
+    def scripted_action(self, agent: str, policy: str, rng: random.Random) -> str:
+        """Return the text that a scripted policy answers for an agent now.
 
         Args:
             agent: One of `possible_agents`.
-            policy: One of `reference_policies`.
+            policy: One of `scripted_policies`.
             rng: Source of chance of the policy.
 
         Raises:
-            InvalidArgument: If the environment has no such reference policy or agent.
+            InvalidArgument: If the environment has no such scripted policy or agent.
         """
-        if policy not in self.reference_policies:
-            known = ", ".join(self.reference_policies) or "none"
-            hint = suggestion(policy, self.reference_policies)
-            raise InvalidArgument("reference policy", policy, known + hint)
+        if policy not in self.scripted_policies:
+            known = ", ".join(self.scripted_policies) or "none"
+            hint = suggestion(policy, self.scripted_policies)
+            raise InvalidArgument("scripted policy", policy, known + hint)
         if agent not in self._order:
             raise InvalidArgument("agent", agent, ", ".join(self._order))
-        self._require_reset("reference_action")
-        return self._reference(self._stage_state, agent, policy, rng)
+        self._require_reset("scripted_action")
+        return self._scripted(self._stage_state, agent, policy, rng)
 
     def _owner(self) -> tuple[str, tuple[str, ...], int, str]:
         return (type(self).__qualname__, self._order, self.max_turns, self.board)

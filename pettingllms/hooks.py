@@ -12,6 +12,7 @@ from pettingllms.state import to_jsonable
 from pettingllms.transition import Transition
 
 StateT = TypeVar("StateT")
+_RENAMED = {"reference_policies": "scripted_policies", "_reference": "_scripted"}
 
 
 class GameHooks(ABC, Generic[StateT]):
@@ -22,14 +23,25 @@ class GameHooks(ABC, Generic[StateT]):
     exact only as long as the future depends on the state value and on nothing else.
     """
 
-    reference_policies: ClassVar[tuple[str, ...]] = ()
-    """Names of the scripted policies that `reference_action` knows, for every role."""
+    scripted_policies: ClassVar[tuple[str, ...]] = ()
+    """Names of the scripted policies that `scripted_action` knows, for every role."""
     default_prompts: ClassVar[Mapping[str, PromptTemplate]]
     """Role -> prompt template."""
     prompt_fields: ClassVar[Mapping[str, str]]
     """Placeholder -> its meaning; what `_fields` provides."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Name -> arguments, from easy to hard; see `pettingllms.make`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse hooks under their old names, which nothing would call.
+
+        Raises:
+            TypeError: The class defines one.
+        """
+        super().__init_subclass__(**kwargs)
+        for old, new in _RENAMED.items():
+            if old in vars(cls):
+                raise TypeError(f"{cls.__qualname__} defines {old!r}; its name is now {new!r}")
 
     @abstractmethod
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:
@@ -86,8 +98,8 @@ class GameHooks(ABC, Generic[StateT]):
         """
         return None
 
-    def _reference(self, state: StateT, agent: str, policy: str, rng: random.Random) -> str:
-        """Return the text that a reference policy answers in this state."""
+    def _scripted(self, state: StateT, agent: str, policy: str, rng: random.Random) -> str:
+        """Return the text that a scripted policy answers in this state."""
         raise NotImplementedError(f"{type(self).__name__} lists {policy!r} but does not play it")
 
     def _rgb_array(self, state: StateT) -> Any:

@@ -91,9 +91,9 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
         self.env.restore(snapshot)
         self._has_reset = self._has_updated = True
 
-    def reference_action(self, agent: str, policy: str, rng: random.Random) -> str:
-        """Return what a scripted reference policy answers; see `TextEnv.reference_action`."""
-        return self.env.reference_action(agent, policy, rng)
+    def scripted_action(self, agent: str, policy: str, rng: random.Random) -> str:
+        """Return what a scripted policy answers; see `TextEnv.scripted_action`."""
+        return self.env.scripted_action(agent, policy, rng)
 
     def observation_space(self, agent: str) -> TextSpace:
         """Return the space of texts (one object for all agents)."""

@@ -31,7 +31,7 @@ from typing import Any
 
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status
 from pettingllms.testing import play
-from pettingllms.testing.play import reference_player
+from pettingllms.testing.play import scripted_player
 from pettingllms_envs.code import EXERCISES, CodeEnv
 from pettingllms_envs.code.judge import Judge
 from pettingllms_envs.code.memory import Memory
@@ -83,7 +83,7 @@ def episode(env: CodeEnv, problem_id: str) -> None:
             followed, other = programs if env.turn == 0 else programs[::-1]
         else:
             followed, other = (
-                env.reference_action(agent, policy, rng) for policy in ("oracle", "constant")
+                env.scripted_action(agent, policy, rng) for policy in ("oracle", "constant")
             )
         branches = [env.fork() for _ in range(NUM_CANDIDATES)]
         for branch, text in zip(branches, (followed, other, followed, other), strict=True):
@@ -109,7 +109,7 @@ def math_episodes_per_s(env: Any, count: int) -> float:
     start = time.perf_counter()
     for seed in range(count):
         env.reset(seed=seed)
-        play(env, reference_player("oracle", random.Random(seed)))
+        play(env, scripted_player("oracle", random.Random(seed)))
     return count / (time.perf_counter() - start)
 
 

@@ -73,7 +73,7 @@ TESTERS: Mapping[str, Writer] = {
         random.Random(problem.id).choice([t for t in problem.tests if len(t.input) <= 20_000])
     ),
 }
-"""What testers write, besides the reference policy: the degenerate ones first."""
+"""What testers write, besides the scripted policy: the degenerate ones first."""
 
 NUM_DEGENERATE_TESTERS = 7
 
@@ -96,7 +96,7 @@ def local_reward(problem: CodeProblem, coder: str, tester: str | None) -> dict[s
     env = CodeEnv(source=[problem], split=None, max_turns=1)
     env.reset(seed=0)
     env.step(coder)
-    env.step(tester or env.reference_action("tester_0", "oracle", random.Random(0)))
+    env.step(tester or env.scripted_action("tester_0", "oracle", random.Random(0)))
     return {agent: env.infos[agent]["reward_parts"]["local"] for agent in env.possible_agents}
 
 

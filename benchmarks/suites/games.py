@@ -1,4 +1,4 @@
-"""sokoban_v0 and sudoku_v0: speed compared with peers, splits, reference policies, prompt sizes.
+"""sokoban_v0 and sudoku_v0: speed compared with peers, splits, scripted policies, prompt sizes.
 
     python benchmarks/suites/games.py --peers-python /tmp/peers/bin/python
 
@@ -29,7 +29,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from games_content import reference_success, split_overlap
+from games_content import scripted_success, split_overlap
 from games_sokoban import (
     sokoban_aec_steps,
     sokoban_aec_steps_on_one_level,
@@ -242,7 +242,7 @@ def main() -> None:
         "seconds_per_measurement": options.seconds,
         **measure(options.rounds, options.seconds, options.peers_python),
         "split_overlap": split_overlap(),
-        "reference_success": reference_success(),
+        "scripted_success": scripted_success(),
     }
     options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))

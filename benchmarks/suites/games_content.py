@@ -40,8 +40,8 @@ def split_overlap(num_train: int = 20_000, num_test: int = 2_000) -> dict[str, A
     return found
 
 
-def reference_success(num_levels: int = 200) -> dict[str, dict[str, float]]:
-    """Fraction of test levels that the reference policies of a single agent solve."""
+def scripted_success(num_levels: int = 200) -> dict[str, dict[str, float]]:
+    """Fraction of test levels that the scripted policies of a single agent solve."""
     arms: dict[str, tuple[str, dict[str, Any]]] = {
         "sokoban 6x6, 1 box": ("sokoban_v0", {}),
         "sokoban 6x6, 2 boxes": ("sokoban_v0", {"boxes": 2}),
@@ -54,12 +54,12 @@ def reference_success(num_levels: int = 200) -> dict[str, dict[str, float]]:
     for name, (env_id, arguments) in arms.items():
         env = makers[env_id](team="single", split="test", **arguments)
         found[name] = {}
-        for policy in env.reference_policies:
+        for policy in env.scripted_policies:
             rng, solved = random.Random(0), 0
             for seed in range(num_levels):
                 env.reset(seed=seed)
                 while not (env.terminations["planner_0"] or env.truncations["planner_0"]):
-                    env.step(env.reference_action("planner_0", policy, rng))
+                    env.step(env.scripted_action("planner_0", policy, rng))
                 solved += env.infos["planner_0"]["success"]
             found[name][policy] = solved / num_levels
     return found

@@ -52,7 +52,7 @@ def text_of(env: Any, agent: str, rng: random.Random) -> str:
     if kind < 0.75:
         pieces = ["#### ", "[", "]", '"U"', "R", ",", "[1,2,3]", "[2,2,0]", "push(2, 2, R, 1)", " "]
         return "".join(rng.choices(pieces, k=rng.randrange(12)))
-    return env.reference_action(agent, "random", rng)
+    return env.scripted_action(agent, "random", rng)
 
 
 def main() -> None:

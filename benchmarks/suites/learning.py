@@ -3,7 +3,7 @@
     python benchmarks/suites/learning.py [--seeds 0 1 2] [--jobs 1] [--config FILE.toml]
 
 Every seed is a run of `pettingllms-train` in a process of its own, exactly as a person starts it.
-All seeds are written, whatever came out, with 95 % Wilson intervals and the reference policies on
+All seeds are written, whatever came out, with 95 % Wilson intervals and the scripted policies on
 the same held-out levels. CPU seconds are those of the whole process, imports included.
 """
 

@@ -1,4 +1,4 @@
-"""plan_path_v0: speed compared with reasoning-gym, separation of the splits, reference policies.
+"""plan_path_v0: speed compared with reasoning-gym, separation of the splits, scripted policies.
 
     python benchmarks/suites/plan_path.py --peer-python /tmp/peers/bin/python
 
@@ -162,7 +162,7 @@ def measure(num_rounds: int, peer_python: str | None) -> dict[str, object]:
         "metrics": {name: _summary(values) for name, values in rates.items()},
         "ratios": {name: _summary(values) for name, values in ratios.items()},
         "split_overlap": split_overlap(),
-        "reference_success": reference_success(),
+        "scripted_success": scripted_success(),
         "versions": {
             "python": platform.python_version(),
             "pettingllms": pettingllms.__version__,
@@ -182,8 +182,8 @@ def split_overlap(num_train: int = 20_000, num_test: int = 2_000) -> dict[str, i
     return {"train_levels": num_train, "test_levels": num_test, "common": common}
 
 
-def reference_success(num_levels: int = 500) -> dict[str, dict[str, float]]:
-    """Fraction of test levels that the reference policies of a single agent solve in the turns."""
+def scripted_success(num_levels: int = 500) -> dict[str, dict[str, float]]:
+    """Fraction of test levels that the scripted policies of a single agent solve in the turns."""
     arms: dict[str, dict[str, Any]] = {
         "10x10, default arguments": {},
         "10x10, 30 % walls": {"obstacle_ratio": 0.3},
@@ -199,12 +199,12 @@ def reference_success(num_levels: int = 500) -> dict[str, dict[str, float]]:
     for name, arguments in arms.items():
         env = PlanPathEnv(team="single", split="test", **arguments)
         found[name] = {}
-        for policy in env.reference_policies:
+        for policy in env.scripted_policies:
             rng, solved = random.Random(0), 0
             for seed in range(num_levels):
                 env.reset(seed=seed)
                 while not (env.terminations["planner_0"] or env.truncations["planner_0"]):
-                    env.step(env.reference_action("planner_0", policy, rng))
+                    env.step(env.scripted_action("planner_0", policy, rng))
                 solved += env.infos["planner_0"]["success"]
             found[name][policy] = solved / num_levels
     return found

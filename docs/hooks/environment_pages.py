@@ -14,7 +14,7 @@ import pettingllms
 from pettingllms.prompts import PromptTemplate
 from pettingllms.testing import play
 from pettingllms.testing.documentation import sections_of
-from pettingllms.testing.play import reference_player
+from pettingllms.testing.play import scripted_player
 
 SEED = 7
 _MAX_STEPS = 6
@@ -32,9 +32,9 @@ def environment_table() -> str:
     for env_id in built_in_ids():
         env = pettingllms.make(env_id, checks=False)
         agents = ", ".join(map(code, env.possible_agents))
-        policies = ", ".join(map(code, env.reference_policies))
+        policies = ", ".join(map(code, env.scripted_policies))
         rows.append([f"[{env_id}]({env_id}.md)", _summary(env), agents, policies])
-    return table(["id", "task", "agents by default", "reference policies"], rows)
+    return table(["id", "task", "agents by default", "scripted policies"], rows)
 
 
 def environment_page(env_id: str, images: list[str]) -> str:
@@ -62,7 +62,7 @@ def pictures(env_id: str) -> dict[str, bytes]:
     env.render_mode = "rgb_array"
     env.reset(seed=SEED)
     start = env.render()
-    play(env, reference_player(_policy(env), random.Random(0)))
+    play(env, scripted_player(_policy(env), random.Random(0)))
     moments = {f"{env_id}_start.png": start, f"{env_id}_end.png": env.render()}
     return {name: _png(image) for name, image in moments.items()}
 
@@ -85,7 +85,7 @@ def _prose(text: str) -> str:
 
 
 def _policy(env: Any) -> str:
-    names = env.reference_policies
+    names = env.scripted_policies
     return "oracle" if "oracle" in names else names[0]
 
 
@@ -115,10 +115,10 @@ def _episode(env: Any, images: list[str]) -> str:
     policy = _policy(env)
     env.reset(seed=SEED)
     start = env._ansi(env.state())
-    steps = play(env, reference_player(policy, random.Random(0)))
+    steps = play(env, scripted_player(policy, random.Random(0)))
     ending = "terminated" if steps[-1]["terminated"] else "truncated"
     lines = [
-        f"Default arguments, `reset(seed={SEED})`, every role played by the reference policy "
+        f"Default arguments, `reset(seed={SEED})`, every role played by the scripted policy "
         f"`{policy}`. It starts with:\n",
         fenced(start, PROSE),
     ]

@@ -56,7 +56,7 @@ def _rollout() -> tuple[list[Decision], str]:
     decisions: list[Decision] = []
     agent = env.agent_selection
     while not (env.terminations[agent] or env.truncations[agent]):
-        texts = [env.reference_action(agent, policy, rng) for policy in _POLICIES]
+        texts = [env.scripted_action(agent, policy, rng) for policy in _POLICIES]
         forks = [env.fork() for _ in texts]
         for fork, text in zip(forks, texts, strict=True):
             fork.step(text)

@@ -17,7 +17,7 @@ from pettingllms.registry import make, spec
 from pettingllms.spaces import Observation, TextSpace
 
 Partner = str | Callable[[str], str]
-"""How another agent is played: the name of a reference policy, or observation -> text."""
+"""How another agent is played: the name of a scripted policy, or observation -> text."""
 
 
 class SingleAgentView(gymnasium.Env[str, str]):
@@ -70,13 +70,13 @@ class SingleAgentView(gymnasium.Env[str, str]):
     def _partner(self, agent: str, partners: Mapping[str, Partner]) -> Partner:
         partner = partners.get(agent, partners.get(role_of(agent)))
         if partner is None or (
-            isinstance(partner, str) and partner not in self.env.reference_policies
+            isinstance(partner, str) and partner not in self.env.scripted_policies
         ):
-            known = ", ".join(map(repr, self.env.reference_policies)) or "none"
+            known = ", ".join(map(repr, self.env.scripted_policies)) or "none"
             raise InvalidArgument(
                 f"partners[{agent!r}]",
                 partner,
-                f"a function from observation to text, or a reference policy ({known})",
+                f"a function from observation to text, or a scripted policy ({known})",
             )
         return partner
 
@@ -119,7 +119,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
                 break
             partner = self._partners[other]
             if isinstance(partner, str):
-                env.step(env.reference_action(other, partner, self._rng))
+                env.step(env.scripted_action(other, partner, self._rng))
             else:
                 env.step(partner(env.observe(other)))
             reward += env.rewards[self.agent]

@@ -50,13 +50,13 @@ def list_command(as_json: bool) -> int:
             "own: pettingllms new my_game"
         )
         return 0
-    table = plain_table("environment", "what it is", "roles", "reference policies", "package")
+    table = plain_table("environment", "what it is", "roles", "scripted policies", "package")
     for entry in entries:
         if "error" in entry:
             table.add_row(entry["id"], visible(entry["error"], "red"), "", "", entry["package"])
             continue
-        roles, references = ", ".join(entry["roles"]), ", ".join(entry["reference_policies"])
-        row = (visible(entry["summary"]), roles, references or "none", entry["package"])
+        roles, scripted = ", ".join(entry["roles"]), ", ".join(entry["scripted_policies"])
+        row = (visible(entry["summary"]), roles, scripted or "none", entry["package"])
         table.add_row(visible(entry["id"], "cyan"), *row)
     console.print(table)
     console.print(
@@ -84,7 +84,7 @@ def _entry(env_id: str) -> dict[str, Any]:
         "roles": list(roles_of(env)),
         "agents": list(env.possible_agents),
         "max_turns": env.max_turns,
-        "reference_policies": list(env.reference_policies),
+        "scripted_policies": list(env.scripted_policies),
         "package": package,
     }
 
@@ -144,7 +144,7 @@ def _facts(env_id: str, env: TextEnv[Any]) -> Any:
     table.show_header = False
     stages = "  then  ".join(" + ".join(stage) for stage in _stages(env))
     table.add_row("a turn", f"{stages}  (at most {env.max_turns} turns)")
-    table.add_row("reference policies", ", ".join(env.reference_policies) or "none")
+    table.add_row("scripted policies", ", ".join(env.scripted_policies) or "none")
     table.add_row("placeholders of prompts", ", ".join(env.prompt_fields))
     table.add_row("package", spec(env_id).package or "registered by a call")
     return table
@@ -203,7 +203,7 @@ def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
         "summary": summary_of(env),
         "stages": _stages(env),
         "max_turns": env.max_turns,
-        "reference_policies": list(env.reference_policies),
+        "scripted_policies": list(env.scripted_policies),
         "prompt_fields": dict(env.prompt_fields),
         "arguments": {p.name: _default_json(p.default) for p in _arguments(env)},
         "sections": {

@@ -40,7 +40,7 @@ policy_option = click.option(
     "policy_values",
     multiple=True,
     metavar="[ROLE=]POLICY",
-    help="Who plays a role (or all): oracle or another reference policy of the environment, "
+    help="Who plays a role (or all): oracle or another scripted policy of the environment, "
     "noise, openai:MODEL@URL, hf:PATH.",
 )
 sampling_option = click.option(

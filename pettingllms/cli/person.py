@@ -12,7 +12,7 @@ from rich.console import Console
 HELP = 'type your answer; """ begins and ends one of several lines; :help lists commands'
 
 _COMMANDS = """\
-:hint     what the first reference policy would say
+:hint     what the first scripted policy would say
 :prompt   show the whole prompt again
 :undo     take back your last answer (and what followed)
 :edit     write the answer in your editor
@@ -30,7 +30,7 @@ class Say:
 
 
 class Hint:
-    """Show what a reference policy would say."""
+    """Show what a scripted policy would say."""
 
 
 class Show:

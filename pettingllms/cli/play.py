@@ -58,7 +58,7 @@ _SEED_RANGE = 1 << 31
 def play_command(**values: Any) -> int:
     """Play one role yourself; the others follow policies.
 
-    Roles without a --policy follow the first reference policy of the environment.
+    Roles without a --policy follow the first scripted policy of the environment.
     """
     env: TextEnv[Any] = make(
         values["env_id"], checks=False, **read_pairs(values["env_values"], "--env")
@@ -72,9 +72,11 @@ def play_command(**values: Any) -> int:
     others = [] if person == "all" else [role for role in roles if role != person]
     line_up = read_policies(values["policy_values"], roles)
     for role in others:
-        if role not in line_up and not env.reference_policies:
-            raise InvalidArgument("--policy", None, f"a policy for {role}", "It has no reference.")
-        line_up.setdefault(role, env.reference_policies[0] if env.reference_policies else "")
+        if role not in line_up and not env.scripted_policies:
+            raise InvalidArgument(
+                "--policy", None, f"a policy for {role}", "It has no scripted policy."
+            )
+        line_up.setdefault(role, env.scripted_policies[0] if env.scripted_policies else "")
     sampling = read_sampling(values["sampling_values"], roles)
     recorder = RecordTranscripts(env)
     recorder.reset(seed=values["seed"], options=read_pairs(values["option_values"], "--option"))
@@ -183,14 +185,14 @@ class _Game:
 
     def _hint(self, agent: str) -> None:
         env = self._env
-        if not env.reference_policies:
-            self._console.print("this environment has no reference policy", style="yellow")
+        if not env.scripted_policies:
+            self._console.print("this environment has no scripted policy", style="yellow")
             return
-        policy = env.reference_policies[0]
+        policy = env.scripted_policies[0]
         seed = derive_seed(env.episode_seed or 0, "hint", env.turn) % _SEED_RANGE
         prompt = Prompt(env.messages(agent), agent, seed, env)
-        reference = load_policy(f"reference:{policy}")
-        answers = self._runner.run(reference.sample([prompt], 1, Sampling()))
+        scripted = load_policy(f"scripted:{policy}")
+        answers = self._runner.run(scripted.sample([prompt], 1, Sampling()))
         self._console.print(
             visible(f"{policy} would say:", "yellow"), visible(answers[0].completions[0].text)
         )

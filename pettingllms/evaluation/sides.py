@@ -168,10 +168,10 @@ def _arms(
     Scripted policies play once, before training, and swapped ones once, after it.
     """
     arms = {
-        name.replace("reference:", _SCRIPTED): figures  # the name of older runs
+        name.replace("scripted:", _SCRIPTED): figures  # the name of older runs
         for one in lines
         for name, figures in one["arms"].items()
-        if one is line or name.startswith((_SCRIPTED, "reference:"))
+        if one is line or name.startswith((_SCRIPTED, "scripted:"))
     }
     report = run.path / "eval.json"
     if line is lines[-1] and report.is_file():

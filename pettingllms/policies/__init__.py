@@ -5,7 +5,7 @@ policy = load_policy("openai:Qwen/Qwen3-4B@http://localhost:8000/v1")
 answers = await policy.sample([Prompt(env.messages(agent), agent, seed=1)], 1, Sampling())
 ```
 
-A policy is named by a text: `oracle` (or another reference policy of the environment), `noise`,
+A policy is named by a text: `oracle` (or another scripted policy of the environment), `noise`,
 `openai:MODEL@URL`, or `KIND:ARGUMENT` for a kind that an installed package announces in the
 entry-point group `pettingllms.policies`.
 """
@@ -21,7 +21,7 @@ from pettingllms.policies.protocol import (
     Sampling,
     Usage,
 )
-from pettingllms.policies.scripted import NoisePolicy, ReferencePolicy
+from pettingllms.policies.scripted import NoisePolicy, ScriptedPolicy
 
 __all__ = [
     "GROUP",
@@ -34,8 +34,8 @@ __all__ = [
     "PolicySettings",
     "PolicyUnavailable",
     "Prompt",
-    "ReferencePolicy",
     "Sampling",
+    "ScriptedPolicy",
     "Usage",
     "load_policy",
 ]

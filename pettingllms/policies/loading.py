@@ -12,7 +12,7 @@ from pettingllms.errors import (
     suggestion,
 )
 from pettingllms.policies.protocol import Policy, PolicySettings
-from pettingllms.policies.scripted import NoisePolicy, ReferencePolicy
+from pettingllms.policies.scripted import NoisePolicy, ScriptedPolicy
 
 GROUP = "pettingllms.policies"
 """The entry-point group in which packages announce kinds of policies. The name is the kind, the
@@ -21,14 +21,14 @@ value a `PolicyFactory`."""
 PolicyFactory = Callable[[str, PolicySettings], Policy]
 """Makes a policy from what follows `KIND:` in its name."""
 
-_BUILT_IN = ("reference", "openai")
+_BUILT_IN = ("scripted", "openai")
 
 
 def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
     """Return the policy of a name.
 
     Args:
-        name: `NAME` or `reference:NAME` (a reference policy of the environment), `noise` (random
+        name: `NAME` or `scripted:NAME` (a scripted policy of the environment), `noise` (random
             characters), `openai:MODEL@URL` (an OpenAI-compatible server; without `@URL` that of
             OPENAI_BASE_URL, or OpenAI's), or `KIND:ARGUMENT` of an installed kind.
         settings: How models are reached.
@@ -41,15 +41,17 @@ def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
     settings = settings or PolicySettings()
     kind, colon, argument = name.partition(":")
     if not colon:
-        kind, argument = "reference", name
+        kind, argument = "scripted", name
     if not kind or not argument:
         raise InvalidArgument(
             "policy", name, "oracle, noise, openai:MODEL@URL, hf:PATH or another KIND:ARGUMENT"
         )
     if not colon and name == "noise":
         return NoisePolicy()
+    if kind == "scripted":
+        return ScriptedPolicy(argument)
     if kind == "reference":
-        return ReferencePolicy(argument)
+        raise InvalidArgument("kind of policy", kind, f"its new name: scripted:{argument}")
     if kind == "openai":
         return _endpoint(argument, settings)
     return _announced(name, kind)(argument, settings)

@@ -1,4 +1,4 @@
-"""Policies without a model: an environment's reference policies, and noise."""
+"""Policies without a model: an environment's scripted policies, and noise."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PRINTABLE = "".join(map(chr, range(32, 127))) + "\n"
 _MAX_NOISE = 64
 
 
-class ReferencePolicy:
-    """Answers what one of the environment's scripted reference policies would.
+class ScriptedPolicy:
+    """Answers what one of the environment's scripted policies would.
 
     Args:
-        name: One of the environment's `reference_policies`, such as `"oracle"`.
+        name: One of the environment's `scripted_policies`, such as `"oracle"`.
     """
 
     def __init__(self, name: str) -> None:
@@ -26,12 +26,12 @@ class ReferencePolicy:
 
     async def check(self, env: TextEnv[Any]) -> None:
         """See `Policy.check`."""
-        known = env.reference_policies
+        known = env.scripted_policies
         if self.name not in known:
             raise InvalidArgument(
                 "policy",
                 self.name,
-                "the environment's reference policies ("
+                "the environment's scripted policies ("
                 + (", ".join(known) or "it has none")
                 + "), noise, openai:MODEL@URL, hf:PATH"
                 + suggestion(self.name, (*known, "noise")),
@@ -45,10 +45,10 @@ class ReferencePolicy:
         env = prompt.env
         if env is None:
             raise InvalidArgument(
-                "prompt.env", None, "the environment", "Reference policies look at its state."
+                "prompt.env", None, "the environment", "Scripted policies look at its state."
             )
         rng = random.Random(prompt.seed)
-        texts = [env.reference_action(prompt.agent, self.name, rng) for _ in range(n)]
+        texts = [env.scripted_action(prompt.agent, self.name, rng) for _ in range(n)]
         return Answer(tuple(Completion(text, "stop") for text in texts))
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
 """Degenerate policies: what a learner finds if a reward pays for something else than success.
 
-None of them knows the game. They repeat, vary and combine what the reference policies write, try
+None of them knows the game. They repeat, vary and combine what the scripted policies write, try
 texts on forks, and keep those that pay best without solving anything.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from pettingllms.testing.answers import shorter, shuttles, singles
-from pettingllms.testing.play import AnyEnv, Player, has_ended, reference_player
+from pettingllms.testing.play import AnyEnv, Player, has_ended, scripted_player
 from pettingllms.testing.report import SkippedCheck
 
 LEVEL_SEEDS = (0, 1, 2, 3, 4, 5)
@@ -64,12 +64,12 @@ def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int
     Raises:
         SkippedCheck: If the environment has no oracle, or pays no team reward.
     """
-    if "oracle" not in env.reference_policies:
-        raise SkippedCheck("There is no reference policy 'oracle' to compare with.")
+    if "oracle" not in env.scripted_policies:
+        raise SkippedCheck("There is no scripted policy 'oracle' to compare with.")
     if not env.alpha:
         raise SkippedCheck("alpha=0 pays for no success; check the environment with alpha=1.")
     return {
-        seed: episode_of(env, seed, reference_player("oracle", random.Random(seed)))
+        seed: episode_of(env, seed, scripted_player("oracle", random.Random(seed)))
         for seed in seeds
     }
 
@@ -105,15 +105,15 @@ def answers_to_other_levels(oracle: Mapping[int, Episode]) -> EpisodePlayer:
 
 
 def random_player(seed: int) -> Player:
-    """Return the reference policy `"random"`, or, without one, random texts of all policies."""
+    """Return the scripted policy `"random"`, or, without one, random texts of all policies."""
     rng = random.Random(seed)
 
     def player(env: AnyEnv, agent: str) -> str:
-        names = [name for name in env.reference_policies if name != "oracle"]
+        names = [name for name in env.scripted_policies if name != "oracle"]
         if not names:
             return str(rng.randrange(100))
         name = "random" if "random" in names else rng.choice(names)
-        return env.reference_action(agent, name, rng)
+        return env.scripted_action(agent, name, rng)
 
     return player
 
@@ -133,7 +133,7 @@ def searching_players(env: AnyEnv) -> dict[str, EpisodePlayer]:
         return [*moves[agent], *steps[agent]]
 
     def greedy(env: AnyEnv, agent: str, rng: random.Random) -> list[str]:
-        answers = [env.reference_action(agent, name, rng) for name in env.reference_policies]
+        answers = [env.scripted_action(agent, name, rng) for name in env.scripted_policies]
         near = [text for answer in answers for text in shorter(answer)]
         return [*answers, *near, *steps[agent], *moves[agent], "", "#### []"]
 
@@ -161,11 +161,11 @@ def _best_of(candidates: Callable[[AnyEnv, str, random.Random], list[str]]) -> E
 
 
 def _known_texts(env: AnyEnv) -> dict[str, list[str]]:
-    """Return agent -> what the reference policies write in a few episodes."""
+    """Return agent -> what the scripted policies write in a few episodes."""
     texts: dict[str, list[str]] = {agent: [] for agent in env.possible_agents}
     for seed in LEVEL_SEEDS[:2]:
-        for name in reversed(env.reference_policies):
-            player = reference_player(name, random.Random(seed))
+        for name in reversed(env.scripted_policies):
+            player = scripted_player(name, random.Random(seed))
             for agent, text in episode_of(env, seed, player).texts:
                 texts[agent].append(text)
     return texts

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pettingllms.env import role_of
 from pettingllms.errors import ConformanceError
-from pettingllms.testing.play import AnyEnv, mixed_player, play, reference_player
+from pettingllms.testing.play import AnyEnv, mixed_player, play, scripted_player
 from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
 
@@ -83,7 +83,7 @@ def _arguments(env: AnyEnv) -> set[str]:
 def _info_keys(env: AnyEnv) -> set[str]:
     keys: set[str] = set()
     rng = random.Random(0)
-    players = [mixed_player(rng), *(reference_player(p, rng) for p in env.reference_policies)]
+    players = [mixed_player(rng), *(scripted_player(p, rng) for p in env.scripted_policies)]
     for seed, player in enumerate(players):
         env.reset(seed=seed)
         for step in play(env, player):

@@ -12,8 +12,8 @@ from pettingllms.testing.play import (
     Player,
     mixed_player,
     play,
-    reference_player,
     require,
+    scripted_player,
 )
 from pettingllms.testing.report import SkippedCheck
 from pettingllms.testing.subject import Subject
@@ -83,5 +83,5 @@ def _played(subject: Subject) -> Iterator[tuple[AnyEnv, dict[str, Any]]]:
 
 def _players(env: AnyEnv, seed: int) -> list[Player]:
     rng = random.Random(seed)
-    references = [reference_player(policy, rng) for policy in env.reference_policies]
+    references = [scripted_player(policy, rng) for policy in env.scripted_policies]
     return [mixed_player(rng), lambda _env, _agent: "", *references]

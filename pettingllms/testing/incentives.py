@@ -167,7 +167,7 @@ def _then_oracle(detour: Player, oracle: Mapping[int, Episode], seed: int) -> Pl
     def player(env: AnyEnv, agent: str) -> str:
         if env.turn < env.max_turns - turns:
             return detour(env, agent)
-        return env.reference_action(agent, "oracle", rng)
+        return env.scripted_action(agent, "oracle", rng)
 
     return player
 

@@ -76,12 +76,12 @@ def check_any_text(subject: Subject) -> None:
 
 
 def check_modes(subject: Subject) -> None:
-    """Reference policies answer texts for every agent; `ansi` rendering gives a text."""
+    """Scripted policies answer texts for every agent; `ansi` rendering gives a text."""
     env = subject()
     env.reset(seed=0)
-    for policy in env.reference_policies:
+    for policy in env.scripted_policies:
         for agent in env.possible_agents:
-            text = env.reference_action(agent, policy, random.Random(0))
+            text = env.scripted_action(agent, policy, random.Random(0))
             require(isinstance(cast(Any, text), str), f"{policy!r} answers no text for {agent!r}")
     env.render_mode = "ansi"
     require(isinstance(env.render(), str), "ansi rendering gives no text")

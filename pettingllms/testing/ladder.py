@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pettingllms.errors import ConformanceError, InvalidArgument
 from pettingllms.registry import make
-from pettingllms.testing.play import AnyEnv, Player, play, reference_player
+from pettingllms.testing.play import AnyEnv, Player, play, scripted_player
 
 ORACLE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Shares of the actions in which the mixed policies of a ladder follow the oracle."""
@@ -39,29 +39,29 @@ class Rung(NamedTuple):
     """Agent -> mean return of an episode."""
 
 
-def ladder_players(reference_policies: Sequence[str]) -> dict[str, PlayerOfEpisode]:
+def ladder_players(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisode]:
     """Return the policies of a ladder by name.
 
-    They are: silence; an empty list; one constant answer; every reference policy but the oracle;
-    and the oracle in some of its actions (`ORACLE_SHARES`), in all others the reference policy
+    They are: silence; an empty list; one constant answer; every scripted policy but the oracle;
+    and the oracle in some of its actions (`ORACLE_SHARES`), in all others the scripted policy
     `"random"`, or the constant answer where there is none.
 
     Args:
-        reference_policies: Those of the environment, with an `"oracle"` among them.
+        scripted_policies: Those of the environment, with an `"oracle"` among them.
 
     Raises:
         InvalidArgument: If there is no oracle.
     """
-    if "oracle" not in reference_policies:
-        raise InvalidArgument("reference_policies", reference_policies, 'an "oracle" among them')
+    if "oracle" not in scripted_policies:
+        raise InvalidArgument("scripted_policies", scripted_policies, 'an "oracle" among them')
     players: dict[str, PlayerOfEpisode] = {
         "silent": lambda _: lambda _env, _agent: "",
         "empty list": lambda _: lambda _env, _agent: "#### []",
         "constant": lambda _: lambda _env, _agent: '#### ["R"]',
     }
-    for name in reference_policies:
+    for name in scripted_policies:
         if name != "oracle":
-            players[name] = _reference(name)
+            players[name] = _scripted(name)
     otherwise = players.get("random", players["constant"])
     for share in ORACLE_SHARES:
         players[f"oracle in {share:.0%}"] = _mixed(share, otherwise)
@@ -82,7 +82,7 @@ def measure_ladder(env: AnyEnv, seeds: Iterable[int]) -> list[Rung]:
         starts.append((seed, start))
     return [
         _rung(name, player, starts)
-        for name, player in ladder_players(env.reference_policies).items()
+        for name, player in ladder_players(env.scripted_policies).items()
     ]
 
 
@@ -107,7 +107,7 @@ def check_ladder(env_id: str, num_levels: int = 60, gap: float = 0.05, **kwargs:
     """Prove that the return orders the ladder of an environment by success; return its rungs.
 
     Args:
-        env_id: Id of the environment; it needs the reference policy `"oracle"`.
+        env_id: Id of the environment; it needs the scripted policy `"oracle"`.
         num_levels: Levels that every policy plays, those of the seeds 0, 1, 2, ...
         gap: Differences of success below this are no difference, in (0, 1].
         **kwargs: Arguments of the environment.
@@ -126,13 +126,13 @@ def check_ladder(env_id: str, num_levels: int = 60, gap: float = 0.05, **kwargs:
     return rungs
 
 
-def _reference(name: str) -> PlayerOfEpisode:
-    return lambda rng: reference_player(name, rng)
+def _scripted(name: str) -> PlayerOfEpisode:
+    return lambda rng: scripted_player(name, rng)
 
 
 def _mixed(share: float, otherwise: PlayerOfEpisode) -> PlayerOfEpisode:
     def of_episode(rng: random.Random) -> Player:
-        oracle, other = reference_player("oracle", rng), otherwise(rng)
+        oracle, other = scripted_player("oracle", rng), otherwise(rng)
         return lambda env, agent: (oracle if rng.random() < share else other)(env, agent)
 
     return of_episode

@@ -49,7 +49,7 @@ def check_watching(subject: Subject) -> None:
         require(
             unwatched == watched,
             f"Seed {seed}: the same actions had other results after observe, messages, last, "
-            "state_hash, ansi rendering and reference_action were called.",
+            "state_hash, ansi rendering and scripted_action were called.",
         )
 
 
@@ -108,8 +108,8 @@ def _look(env: AnyEnv, agent: str, player: Player) -> str:
     for other in env.possible_agents:
         env.observe(other)
         env.messages(other)
-        for policy in env.reference_policies:
-            env.reference_action(other, policy, random.Random(0))
+        for policy in env.scripted_policies:
+            env.scripted_action(other, policy, random.Random(0))
     env.last()
     env.acting()
     env.state_hash()

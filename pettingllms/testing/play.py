@@ -49,11 +49,11 @@ HOSTILE_TEXTS: tuple[str, ...] = (
 
 
 def mixed_player(rng: random.Random) -> Player:
-    """Return a player that mixes reference policies, hostile and random texts."""
+    """Return a player that mixes scripted policies, hostile and random texts."""
 
     def player(env: AnyEnv, agent: str) -> str:
-        if env.reference_policies and rng.random() < 0.6:
-            return env.reference_action(agent, rng.choice(env.reference_policies), rng)
+        if env.scripted_policies and rng.random() < 0.6:
+            return env.scripted_action(agent, rng.choice(env.scripted_policies), rng)
         if rng.random() < 0.5:
             return rng.choice(HOSTILE_TEXTS)
         return "".join(chr(rng.randrange(32, 0x300)) for _ in range(rng.randrange(40)))
@@ -61,9 +61,9 @@ def mixed_player(rng: random.Random) -> Player:
     return player
 
 
-def reference_player(policy: str, rng: random.Random) -> Player:
-    """Return a player that follows one reference policy for every role."""
-    return lambda env, agent: env.reference_action(agent, policy, rng)
+def scripted_player(policy: str, rng: random.Random) -> Player:
+    """Return a player that follows one scripted policy for every role."""
+    return lambda env, agent: env.scripted_action(agent, policy, rng)
 
 
 def play(env: AnyEnv, player: Player, max_steps: int = 10_000) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import random
 import re
 
 from pettingllms.testing.documentation import sections_of
-from pettingllms.testing.play import SEEDS, Player, mixed_player, play, reference_player, require
+from pettingllms.testing.play import SEEDS, Player, mixed_player, play, require, scripted_player
 from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
 
@@ -49,7 +49,7 @@ def check_bounds(subject: Subject) -> None:
     scale = {"team": env.alpha, "local": 1.0}
     for seed in SEEDS:
         rng = random.Random(seed)
-        players = [reference_player(policy, rng) for policy in env.reference_policies]
+        players = [scripted_player(policy, rng) for policy in env.scripted_policies]
         for player in (mixed_player(rng), *players):
             env.reset(seed=seed)
             for step in play(env, player):

@@ -19,7 +19,7 @@ class GuessEnv(TextEnv):
     """The teller may hint at a number that the guesser must say."""
 
     metadata = {"name": "guess_v0", "render_modes": ["ansi", "human"]}
-    reference_policies = ("oracle", "random")
+    scripted_policies = ("oracle", "random")
     prompt_fields = {"secret": "the number", "hint": "this turn's hint", "answer": "last answer"}
     default_prompts = {
         "teller": PromptTemplate(
@@ -73,7 +73,7 @@ class GuessEnv(TextEnv):
     def _ansi(self, state):
         return f"secret {state.secret}"
 
-    def _reference(self, state, agent, policy, rng):
+    def _scripted(self, state, agent, policy, rng):
         return str(state.secret if policy == "oracle" else rng.randrange(1, 100))
 
 

@@ -280,14 +280,14 @@ def test_bad_arguments_are_named(guess_env, kwargs, message):
         guess_env(**kwargs)
 
 
-def test_reference_actions(guess_env):
+def test_scripted_actions(guess_env):
     env = started(guess_env)
     rng = random.Random(0)
-    assert env.reference_action("guesser_0", "oracle", rng) == str(env.state().secret)
+    assert env.scripted_action("guesser_0", "oracle", rng) == str(env.state().secret)
     with pytest.raises(InvalidArgument, match='did you mean "oracle"'):
-        env.reference_action("guesser_0", "oracel", rng)
+        env.scripted_action("guesser_0", "oracel", rng)
     with pytest.raises(InvalidArgument, match="agent"):
-        env.reference_action("judge_0", "oracle", rng)
+        env.scripted_action("judge_0", "oracle", rng)
 
 
 def test_methods_before_reset_are_refused(guess_env):
@@ -379,3 +379,11 @@ class TestChecks:
         raw = pettingllms.make(guess_id, checks=False)
         assert type(raw) is guess_env
         assert type(pettingllms.make(guess_id).unwrapped) is guess_env
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("reference_policies", "scripted_policies"), ("_reference", "_scripted")]
+)
+def test_hooks_under_their_old_names_are_refused(old, new):
+    with pytest.raises(TypeError, match=f"'{old}'; its name is now '{new}'"):
+        type("OldGame", (pettingllms.TextEnv,), {old: ()})

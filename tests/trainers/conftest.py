@@ -29,7 +29,7 @@ class EchoEnv(TextEnv):
     are equal. A turn's result is the sum of both and `base`.
     """
 
-    reference_policies = ("two", "parrot")
+    scripted_policies = ("two", "parrot")
     prompt_fields: ClassVar = {
         "agent": "name",
         "called": "of this turn",
@@ -68,7 +68,7 @@ class EchoEnv(TextEnv):
     def _ansi(self, state):
         return repr(state)
 
-    def _reference(self, state, agent, policy, rng):
+    def _scripted(self, state, agent, policy, rng):
         return "2" if policy == "two" or state.called is None else str(state.called)
 
 

@@ -13,7 +13,7 @@ from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.code.judge import Judge, default_judge
-from pettingllms_envs.code.policies import reference_text
+from pettingllms_envs.code.policies import scripted_text
 from pettingllms_envs.code.problems import problem_table
 from pettingllms_envs.code.rules import (
     CodeState,
@@ -152,7 +152,7 @@ class CodeEnv(TextEnv[CodeState]):
     for agent in env.agent_iter():
         observation, reward, terminated, truncated, info = env.last()
         done = terminated or truncated
-        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
     ```
 
     ## Version history
@@ -167,7 +167,7 @@ class CodeEnv(TextEnv[CodeState]):
     """
 
     metadata: dict[str, Any] = {"name": "code_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
-    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
 
@@ -301,6 +301,6 @@ class CodeEnv(TextEnv[CodeState]):
     def _cost(self) -> float:
         return UNREADABLE_COST / self.max_turns
 
-    def _reference(self, state: CodeState, agent: str, policy: str, rng: random.Random) -> str:
+    def _scripted(self, state: CodeState, agent: str, policy: str, rng: random.Random) -> str:
         problem = self._problems[state.problem_id]
-        return reference_text(problem, role_of(agent), policy, self._judge)
+        return scripted_text(problem, role_of(agent), policy, self._judge)

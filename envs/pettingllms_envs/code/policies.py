@@ -1,4 +1,4 @@
-"""What the reference policies write: the oracle, a constant, and a copy of the example."""
+"""What the scripted policies write: the oracle, a constant, and a copy of the example."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _CONSTANT = CodeTest("1\n", "1\n")
 _CONSTANT_CALL = CodeTest("[1]", "1")
 
 
-def reference_text(problem: CodeProblem, role: str, policy: str, judge: Judge) -> str:
-    """Return what a reference policy writes in a role.
+def scripted_text(problem: CodeProblem, role: str, policy: str, judge: Judge) -> str:
+    """Return what a scripted policy writes in a role.
 
     Raises:
         UnreachableRequest: The problem has no solution for the policy `oracle`.

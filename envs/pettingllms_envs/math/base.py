@@ -173,7 +173,7 @@ class AnswerEnv(TextEnv[MathState]):
 
 
 def write_answer(agent: str, answer: str) -> str:
-    """Return how a reference policy writes an answer in the role of an agent."""
+    """Return how a scripted policy writes an answer in the role of an agent."""
     if role_of(agent) == "tool":
         return f"```python\nprint({answer!r})\n```"
     return f"The answer is \\boxed{{{answer.strip().strip('$')}}}."

@@ -124,7 +124,7 @@ class MathEnsembleEnv(AnswerEnv):
     for agent in env.agent_iter():
         observation, reward, terminated, truncated, info = env.last()
         done = terminated or truncated
-        env.step(None if done else env.unwrapped.reference_action(agent, "majority", rng))
+        env.step(None if done else env.unwrapped.scripted_action(agent, "majority", rng))
     ```
 
     ## Version history
@@ -141,7 +141,7 @@ class MathEnsembleEnv(AnswerEnv):
         "name": "math_ensemble_v0",
         "render_modes": ["ansi", "human"],
     }
-    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "majority")
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "majority")
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = ensemble_prompts()
 
     def __init__(
@@ -221,7 +221,7 @@ class MathEnsembleEnv(AnswerEnv):
             "any_correct": any(right.values()),
         }
 
-    def _reference(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
+    def _scripted(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
         answer = state.problem.answer
         if policy == "constant":
             answer = "0"

@@ -131,7 +131,7 @@ class MathEnv(AnswerEnv):
     for agent in env.agent_iter():
         observation, reward, terminated, truncated, info = env.last()
         done = terminated or truncated
-        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
     ```
 
     ## Version history
@@ -145,7 +145,7 @@ class MathEnv(AnswerEnv):
     """
 
     metadata: dict[str, Any] = {"name": "math_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
-    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "disagreeing")
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "disagreeing")
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
 
     def __init__(
@@ -214,6 +214,6 @@ class MathEnv(AnswerEnv):
             attempts = (earlier, *attempts)
         return all_agree(attempts, self._equivalent(after))
 
-    def _reference(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
+    def _scripted(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
         is_wrong = policy == "constant" or (policy == "disagreeing" and agent == "tool_0")
         return write_answer(agent, "0" if is_wrong else state.problem.answer)

@@ -130,7 +130,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
       episode's level.
     - `alpha`: weight of the team reward.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt; without `####` in it, the reference policies
+    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
       answer tersely (`UR`, `2,3`), which is all that a tiny model needs to write.
     - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
 
@@ -147,7 +147,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     for agent in env.agent_iter():
         observation, reward, terminated, truncated, info = env.last()
         done = terminated or truncated
-        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
     ```
 
     ## Version history
@@ -164,7 +164,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         "name": "plan_path_v0",
         "render_modes": ["ansi", "human", "rgb_array"],
     }
-    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "easy": {"size": 6, "max_moves": 8},
         "medium": {"size": 10, "obstacle_ratio": 0.3, "min_moves": 8},
@@ -296,7 +296,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     def _rgb_array(self, state: PlanPathState) -> Any:
         return draw_image(state.level, state.position)
 
-    def _reference(self, state: PlanPathState, agent: str, policy: str, rng: random.Random) -> str:
+    def _scripted(self, state: PlanPathState, agent: str, policy: str, rng: random.Random) -> str:
         role, maze, limit = role_of(agent), maze_of(state.level), self.moves_per_turn
         mark = "#### " if self._marked[role] else ""
         if role == "tool" and self.tool == "python":

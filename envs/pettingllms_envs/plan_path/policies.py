@@ -1,4 +1,4 @@
-"""The reference policies, for every role: oracle plans, greedy reacts, random draws.
+"""The scripted policies, for every role: oracle plans, greedy reacts, random draws.
 
 There-and-back walks towards the goal without entering it, and home again; it shows what idling
 returns.

@@ -159,7 +159,7 @@ class SokobanEnv(TextEnv[SokobanState]):
     for agent in env.agent_iter():
         observation, reward, terminated, truncated, info = env.last()
         done = terminated or truncated
-        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
     ```
 
     ## Version history
@@ -176,7 +176,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         "name": "sokoban_v0",
         "render_modes": ["ansi", "human", "rgb_array"],
     }
-    reference_policies: ClassVar[tuple[str, ...]] = (
+    scripted_policies: ClassVar[tuple[str, ...]] = (
         "oracle",
         "greedy",
         "random",
@@ -296,7 +296,7 @@ class SokobanEnv(TextEnv[SokobanState]):
     def _rgb_array(self, state: SokobanState) -> Any:
         return draw_image(state.level, state.player, state.boxes)
 
-    def _reference(self, state: SokobanState, agent: str, policy: str, rng: random.Random) -> str:
+    def _scripted(self, state: SokobanState, agent: str, policy: str, rng: random.Random) -> str:
         moves = moves_json(moves_of(state, policy, self.moves_per_turn, rng))
         if agent != "tool_0":
             return f"#### {moves}"

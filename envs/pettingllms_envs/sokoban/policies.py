@@ -1,4 +1,4 @@
-"""The reference policies, for every role.
+"""The scripted policies, for every role.
 
 Oracle plans, greedy reacts, random draws. The last two solve nothing and show what idling returns:
 never-push walks to the cell of the highest potential, there-and-back walks there and home again.

@@ -149,7 +149,7 @@ class SudokuEnv(TextEnv[SudokuState]):
     for agent in env.agent_iter():
         observation, reward, terminated, truncated, info = env.last()
         done = terminated or truncated
-        env.step(None if done else env.unwrapped.reference_action(agent, "oracle", rng))
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
     ```
 
     ## Version history
@@ -166,7 +166,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         "name": "sudoku_v0",
         "render_modes": ["ansi", "human", "rgb_array"],
     }
-    reference_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "easy": {"size": 4},
         "medium": {"size": 6, "clues": 14},
@@ -287,7 +287,7 @@ class SudokuEnv(TextEnv[SudokuState]):
     def _rgb_array(self, state: SudokuState) -> Any:
         return draw_image(state)
 
-    def _reference(self, state: SudokuState, agent: str, policy: str, rng: random.Random) -> str:
+    def _scripted(self, state: SudokuState, agent: str, policy: str, rng: random.Random) -> str:
         fills = fills_json(fills_of(state, policy, rng))
         if role_of(agent) != "tool":
             return f"#### {fills}"

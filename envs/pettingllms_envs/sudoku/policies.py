@@ -1,4 +1,4 @@
-"""The reference policies, for every role: oracle knows, greedy sees singles, random guesses.
+"""The scripted policies, for every role: oracle knows, greedy sees singles, random guesses.
 
 There-and-back fills in right values, but not all, and clears them again; it shows what idling
 returns.

@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.testing import play
-from pettingllms.testing.play import reference_player
+from pettingllms.testing.play import scripted_player
 from pettingllms_envs.code import EXERCISES, CodeEnv
 
 RIGHT = "print(2 * int(input()))"
@@ -248,11 +248,11 @@ def returns(env, coder, tester=None, seeds=range(12)):
 
 
 def oracle(agent):
-    return lambda env: env.reference_action(agent, "oracle", random.Random(0))
+    return lambda env: env.scripted_action(agent, "oracle", random.Random(0))
 
 
 def example(agent):
-    return lambda env: env.reference_action(agent, "example", random.Random(0))
+    return lambda env: env.scripted_action(agent, "example", random.Random(0))
 
 
 def test_degenerate_policies_score_low(program, test_text):
@@ -288,9 +288,9 @@ def test_policies_are_ordered():
     for team in ("coder-tester", "single"):
         env = CodeEnv(team=team, split="test")
         means = {}
-        for policy in env.reference_policies:
+        for policy in env.scripted_policies:
             env.reset(seed=1)
-            steps = play(env, reference_player(policy, random.Random(0)))
+            steps = play(env, scripted_player(policy, random.Random(0)))
             means[policy] = sum(step["rewards"]["coder_0"] for step in steps)
             assert steps[-1]["info"]["success"] == (policy == "oracle")
         assert means["oracle"] == 3.0
@@ -308,7 +308,7 @@ def test_problems_can_be_chosen(double, add):
     for seed in range(10):
         env.reset(seed=seed)
         assert env.state().problem_id in easy
-    env.step(env.reference_action("coder_0", "oracle", random.Random(0)))
+    env.step(env.scripted_action("coder_0", "oracle", random.Random(0)))
     assert env.infos["coder_0"]["golden_total"] == 3
 
 
@@ -316,7 +316,7 @@ def test_a_problem_without_a_solution_has_no_oracle(double):
     env = CodeEnv(source=[double._replace(solution=None)], split=None)
     env.reset(seed=0)
     with pytest.raises(UnreachableRequest, match="no solution"):
-        env.reference_action("coder_0", "oracle", random.Random(0))
+        env.scripted_action("coder_0", "oracle", random.Random(0))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_golden_transcript(golden, team, program, test_text):
 
     def player(env, agent):
         if env.turn:
-            return env.reference_action(agent, "oracle", random.Random(0))
+            return env.scripted_action(agent, "oracle", random.Random(0))
         return program("print(1 / 0)") if agent == "coder_0" else test_text(("0 5", "5"))
 
     env.reset(seed=0, options={"problem": "lowest_terms"})

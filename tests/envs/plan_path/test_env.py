@@ -77,10 +77,10 @@ def test_golden_transcripts(golden, team, tool, view):
         if env.turn == 0:
             return "Let me think about it."
         if env.turn == 1:
-            return env.reference_action(agent, "random", rng)
+            return env.scripted_action(agent, "random", rng)
         if env.turn == 2 and agent == "planner_0":
             return "#### []"
-        return env.reference_action(agent, "oracle", rng)
+        return env.scripted_action(agent, "oracle", rng)
 
     env = make(team=team, tool=tool, view=view, size=6, split="validation", moves_per_turn=5)
     name = tool if team == "tool-planner" else team
@@ -153,13 +153,13 @@ def test_the_oracle_solves_every_level_within_the_turns(team, tool, size):
         while not env.terminations["planner_0"]:
             assert not env.truncations["planner_0"]
             agent = env.agent_selection
-            env.step(env.reference_action(agent, "oracle", random.Random(0)))
+            env.step(env.scripted_action(agent, "oracle", random.Random(0)))
         assert env.infos["planner_0"]["optimality"] == 1.0
 
 
 @pytest.mark.parametrize("team", TEAMS)
-@pytest.mark.parametrize("policy", PlanPathEnv.reference_policies)
-def test_reference_answers_have_the_form_that_the_prompt_asks_for(team, policy):
+@pytest.mark.parametrize("policy", PlanPathEnv.scripted_policies)
+def test_scripted_answers_have_the_form_that_the_prompt_asks_for(team, policy):
     terse = {role: {"system": "", "user": "{board_flat}"} for role in ("planner", "tool")}
     terse = {role: part for role, part in terse.items() if role in make(team=team).prompts}
     marked, plain = make(team=team), make(team=team, prompts=terse)
@@ -167,7 +167,7 @@ def test_reference_answers_have_the_form_that_the_prompt_asks_for(team, policy):
         env.reset(seed=1)
         for _ in range(len(env.possible_agents)):
             agent = env.agent_selection
-            text = env.reference_action(agent, policy, random.Random(2))
+            text = env.scripted_action(agent, policy, random.Random(2))
             assert text.startswith(mark)
             if not mark and agent == "tool_0":
                 assert text.replace(",", "").isdigit()

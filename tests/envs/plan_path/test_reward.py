@@ -105,7 +105,7 @@ def test_promising_without_doing_pays_nothing(team):
     rng = random.Random(0)
 
     def player(env, agent):
-        return env.reference_action(agent, "oracle", rng) if agent != "planner_0" else "[]"
+        return env.scripted_action(agent, "oracle", rng) if agent != "planner_0" else "[]"
 
     env = make(team=team)
     for seed in range(10):
@@ -153,7 +153,7 @@ def mixed_player(rng):
     def player(env, agent):
         kind = rng.random()
         if kind < 0.5:
-            return env.reference_action(agent, rng.choice(env.reference_policies), rng)
+            return env.scripted_action(agent, rng.choice(env.scripted_policies), rng)
         if kind < 0.7:
             return moves_json("".join(rng.choices("UDLR", k=rng.randrange(20))))
         if kind < 0.8:
@@ -195,7 +195,7 @@ DEGENERATE = {
     "bump": lambda env, agent: BUMP if agent != "tool_0" else "path(-1, -1)",
     "echo": lambda env, agent: env.observe(agent),
     "promise": lambda env, agent: (
-        "[]" if agent == "planner_0" else env.reference_action(agent, "oracle", random.Random(0))
+        "[]" if agent == "planner_0" else env.scripted_action(agent, "oracle", random.Random(0))
     ),
 }
 
@@ -211,7 +211,7 @@ def test_degenerate_policies_score_below_every_honest_solution(team, name):
             assert name in {"echo", "constant", "bump"}
             continue
         for policy in ("oracle", "greedy"):
-            player = lambda env, agent: env.reference_action(agent, policy, rng)  # noqa: B023, E731
+            player = lambda env, agent: env.scripted_action(agent, policy, rng)  # noqa: B023, E731
             honest, _, solved = play(env, player, seed)
             if solved:
                 assert max(returns.values()) < min(honest.values()) - 0.5

@@ -14,7 +14,7 @@ from pettingllms.errors import (
     UnreachableRequest,
 )
 from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, play
-from pettingllms.testing.play import mixed_player, reference_player, transcript_of
+from pettingllms.testing.play import mixed_player, scripted_player, transcript_of
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.reward import potential
@@ -85,14 +85,14 @@ def test_solved_beats_unsolved(kwargs):
     for seed in range(40):
         env = SokobanEnv(**kwargs)
         env.reset(seed=seed)
-        players = [mixed_player(rng), *(reference_player(p, rng) for p in ("greedy", "random"))]
+        players = [mixed_player(rng), *(scripted_player(p, rng) for p in ("greedy", "random"))]
         steps = play(env, rng.choice(players))
         for agent in env.possible_agents:
             gained = math.fsum(step["rewards"][agent] for step in steps)
             assert gained >= 1.05 - 1e-9 if steps[-1]["info"]["success"] else gained < 0.1
         env.reset(seed=seed)
         # The worst honest way to the goal: three turns of rubbish, then the solution.
-        steps = play(env, _late(reference_player("oracle", rng), env.possible_agents[-1]))
+        steps = play(env, _late(scripted_player("oracle", rng), env.possible_agents[-1]))
         solved += steps[-1]["info"]["success"]
         for agent in env.possible_agents:
             assert math.fsum(step["rewards"][agent] for step in steps) >= 1.05 - 1e-9
@@ -130,7 +130,7 @@ def test_potential_is_bounded_and_rises_along_useful_pushes():
         env.reset(seed=seed)
         level = env.state().level
         assert potential(level, level.player, level.boxes) == 0
-        play(env, lambda e, a: e.reference_action(a, "random", rng))
+        play(env, lambda e, a: e.scripted_action(a, "random", rng))
         state = env.state()
         value = potential(level, state.player, state.boxes)
         assert -0.01 <= value <= 0.1
@@ -140,7 +140,7 @@ def test_potential_is_bounded_and_rises_along_useful_pushes():
 def test_promising_without_doing_pays_nothing():
     env = SokobanEnv(team="proposer-planner")
     env.reset(seed=0)
-    promise = env.reference_action("proposer_0", "oracle", random.Random(0))
+    promise = env.scripted_action("proposer_0", "oracle", random.Random(0))
     total = 0.0
     for _ in range(4):
         for text in (promise, "#### []"):
@@ -371,7 +371,7 @@ def test_boxoban_levels_play(shared_data):
     solved = 0
     for seed in range(5):
         env.reset(seed=seed)
-        steps = play(env, reference_player("oracle", random.Random(0)))
+        steps = play(env, scripted_player("oracle", random.Random(0)))
         solved += steps[-1]["info"]["success"]
         assert steps[-1]["info"]["certificate"] in ("none", "optimal")
     assert solved == 5
@@ -404,7 +404,7 @@ def test_every_placeholder_has_a_value():
     env.reset(seed=0)
     while not ended(env):
         assert env.observe(env.agent_selection)
-        env.step(env.reference_action(env.agent_selection, "random", random.Random(0)))
+        env.step(env.scripted_action(env.agent_selection, "random", random.Random(0)))
 
 
 @pytest.mark.parametrize("kwargs", TEAMS, ids=names)
@@ -419,7 +419,7 @@ def test_prompts_are_short(kwargs):
 def test_golden_transcripts(golden, kwargs):
     name = "_".join(["sokoban", *kwargs.values()]).replace("-", "_")
     rng = random.Random(5)
-    first = transcript_of(SokobanEnv(**kwargs, boxes=2), 3, reference_player("greedy", rng))
+    first = transcript_of(SokobanEnv(**kwargs, boxes=2), 3, scripted_player("greedy", rng))
     second = transcript_of(SokobanEnv(**kwargs), 4, mixed_player(rng))
     golden(name, first + "\n" + second)
 

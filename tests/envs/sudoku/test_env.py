@@ -14,7 +14,7 @@ from pettingllms.errors import (
     UnreachableRequest,
 )
 from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, play
-from pettingllms.testing.play import mixed_player, reference_player, transcript_of
+from pettingllms.testing.play import mixed_player, scripted_player, transcript_of
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.policies import fills_of
@@ -88,7 +88,7 @@ def test_solved_beats_unsolved(kwargs):
     for seed in range(20):
         env = SudokuEnv(**kwargs)
         env.reset(seed=seed)
-        player = rng.choice([mixed_player(rng), reference_player("random", rng)])
+        player = rng.choice([mixed_player(rng), scripted_player("random", rng)])
         steps = play(env, player)
         for agent in env.possible_agents:
             gained = math.fsum(step["rewards"][agent] for step in steps)
@@ -96,7 +96,7 @@ def test_solved_beats_unsolved(kwargs):
         env.reset(seed=seed)
         # The worst honest way to the goal: three turns of rubbish, then the solution.
         final = env.possible_agents[-1]
-        oracle = reference_player("oracle", rng)
+        oracle = scripted_player("oracle", rng)
         steps = play(env, _late(oracle, final))
         assert steps[-1]["info"]["success"]
         assert all(
@@ -131,7 +131,7 @@ def test_promising_without_doing_pays_nothing():
     env = SudokuEnv(team="proposer-planner")
     env.reset(seed=0)
     rng = random.Random(0)
-    promise = env.reference_action("proposer_0", "oracle", rng)
+    promise = env.scripted_action("proposer_0", "oracle", rng)
     total = 0.0
     for _ in range(4):
         for text in (promise, "#### []"):
@@ -164,7 +164,7 @@ def test_solvable_is_told_in_info_and_not_in_texts():
     env = SudokuEnv(team="single")
     for seed in range(40):
         env.reset(seed=seed)
-        env.step(env.reference_action("planner_0", "random", random.Random(seed)))
+        env.step(env.scripted_action("planner_0", "random", random.Random(seed)))
         state = env.state()
         cells = bytes(map(int, state.grid.text.split()))
         pairs = zip(cells, state.puzzle.solution, strict=True)
@@ -283,7 +283,7 @@ def test_the_planner_reads_a_bounded_prompt(kwargs, text):
 def test_an_honest_proposal_is_shown_whole(kwargs):
     env = SudokuEnv(**kwargs, size=16, levels=LARGE)
     env.reset(seed=0)
-    env.step(env.reference_action(env.agent_selection, "oracle", random.Random(0)))
+    env.step(env.scripted_action(env.agent_selection, "oracle", random.Random(0)))
     text = env.observe("planner_0")
     state = env.state()
     assert state.potential == pytest.approx(0.1)
@@ -441,7 +441,7 @@ def test_every_placeholder_has_a_value():
     env.reset(seed=0)
     for _ in range(4):
         assert env.observe(env.agent_selection)
-        env.step(env.reference_action(env.agent_selection, "random", random.Random(0)))
+        env.step(env.scripted_action(env.agent_selection, "random", random.Random(0)))
 
 
 @pytest.mark.parametrize("kwargs", TEAMS, ids=names)
@@ -456,7 +456,7 @@ def test_prompts_are_short(kwargs):
 def test_golden_transcripts(golden, kwargs):
     name = "_".join(["sudoku", *kwargs.values()]).replace("-", "_")
     rng = random.Random(5)
-    first = transcript_of(SudokuEnv(**kwargs), 3, reference_player("greedy", rng))
+    first = transcript_of(SudokuEnv(**kwargs), 3, scripted_player("greedy", rng))
     second = transcript_of(SudokuEnv(**kwargs), 4, mixed_player(rng))
     golden(name, first + "\n" + second)
 
@@ -490,7 +490,7 @@ def test_pictures():
         image = env.render()
         assert image.shape == (size * 32 + 3, size * 32 + 3, 3)
         assert image.dtype == np.uint8
-        env.step(env.reference_action("planner_0", "oracle", random.Random(0)))
+        env.step(env.scripted_action("planner_0", "oracle", random.Random(0)))
         assert (env.render() != image).any()
 
 

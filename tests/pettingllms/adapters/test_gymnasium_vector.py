@@ -66,7 +66,7 @@ def test_returns_equal_those_of_the_aec_environment(agent):
         view.reset(seed=seed)
         total, ended, rng = 0.0, False, random.Random(9)
         while not ended:
-            text = view.env.reference_action(agent, "random", rng)
+            text = view.env.scripted_action(agent, "random", rng)
             _, reward, terminated, truncated, _ = view.step(text)
             total += reward
             ended = terminated or truncated
@@ -75,7 +75,7 @@ def test_returns_equal_those_of_the_aec_environment(agent):
         while not (env.terminations[agent] or env.truncations[agent]):
             actor = env.agent_selection
             policy, rng = ("random", own) if actor == agent else ("greedy", partners)
-            env.step(env.reference_action(actor, policy, rng))
+            env.step(env.scripted_action(actor, policy, rng))
             expected += env.rewards[agent]
         assert total == pytest.approx(expected)
 

@@ -63,7 +63,7 @@ def test_an_episode_over_http_equals_the_local_one(adapter, server_url):
             assert seen.agent == twin.agent_selection
             assert seen.text == twin.observe(seen.agent)
             assert seen.messages == twin.messages(seen.agent)
-            text = twin.reference_action(seen.agent, "oracle", rng)
+            text = twin.scripted_action(seen.agent, "oracle", rng)
             twin.step(text)
             result = client.step(adapter.TeamAction(text=text, agent=seen.agent))
             assert result.observation.rewards == pytest.approx(twin.rewards)

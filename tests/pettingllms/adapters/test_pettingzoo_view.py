@@ -78,14 +78,14 @@ def test_returns_equal_those_of_the_aec_environment():
         totals = dict.fromkeys(view.possible_agents, 0.0)
         rng = random.Random(seed)
         while view.agents:
-            texts = {a: view.env.reference_action(a, "random", rng) for a in view.acting}
+            texts = {a: view.env.scripted_action(a, "random", rng) for a in view.acting}
             _, rewards, _, _, _ = view.step(texts)
             totals = {agent: totals[agent] + rewards[agent] for agent in totals}
         env.reset(seed=seed)
         expected = dict.fromkeys(env.possible_agents, 0.0)
         rng = random.Random(seed)
         while not (env.terminations["tool_0"] or env.truncations["tool_0"]):
-            env.step(env.reference_action(env.agent_selection, "random", rng))
+            env.step(env.scripted_action(env.agent_selection, "random", rng))
             expected = {agent: expected[agent] + env.rewards[agent] for agent in expected}
         assert totals == pytest.approx(expected)
 

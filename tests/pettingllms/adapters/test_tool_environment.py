@@ -15,17 +15,17 @@ def test_an_episode_played_with_the_tool():
     first = environment.reset(seed=3, prompt=[{"role": "user", "content": ""}])
     twin = pettingllms.make("plan_path_v0", observation_mode="delta")
     twin.reset(seed=3)
-    twin.step(twin.reference_action("tool_0", "oracle", random.Random(3)))
+    twin.step(twin.scripted_action("tool_0", "oracle", random.Random(3)))
     assert first == twin.observe("planner_0")
     expected = twin.unwrapped.rewards["planner_0"]
     for _ in range(50):
-        text = twin.reference_action("planner_0", "oracle", random.Random(0))
+        text = twin.scripted_action("planner_0", "oracle", random.Random(0))
         seen = environment.act(text)
         twin.step(text)
         expected += twin.unwrapped.rewards["planner_0"]
         if twin.unwrapped.terminations["planner_0"]:
             break
-        twin.step(twin.reference_action("tool_0", "oracle", random.Random(3)))
+        twin.step(twin.scripted_action("tool_0", "oracle", random.Random(3)))
         expected += twin.unwrapped.rewards["planner_0"]
         assert seen == twin.observe("planner_0")
     assert seen == ENDED

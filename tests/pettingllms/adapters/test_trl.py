@@ -135,7 +135,7 @@ def test_one_step_with_tool_calls(make_trainer):
         if "no idea" in prompt or next(first_round, "solve") == "fail":
             return calls("no idea")
         view = made[0]._view  # the solvers play the same level in step
-        return calls(view.env.reference_action("planner_0", "oracle", random.Random(0)))
+        return calls(view.env.scripted_action("planner_0", "oracle", random.Random(0)))
 
     trainer = make_trainer(factory, [3], answer)
     before = {n: p.clone() for n, p in trainer.model.named_parameters()}

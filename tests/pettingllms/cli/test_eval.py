@@ -29,7 +29,7 @@ def finished(run):
     return [json.loads(line) for line in lines]
 
 
-def test_eval_compare_and_replay_of_reference_policies(cli, call, tmp_path):
+def test_eval_compare_and_replay_of_scripted_policies(cli, call, tmp_path):
     good = cli("eval", ENV, "-p", "oracle", "-n", 30, "--out", "good")
     assert good.returncode == 0, good.stderr
     assert "split=test" in good.stdout

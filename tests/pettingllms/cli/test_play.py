@@ -14,7 +14,7 @@ def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
         "tool_0 (oracle) says",
         "take back your last answer",
         f"oracle would say: {SOLUTION}",
-        "not understood: no list of the moves",
+        "not understood: no #### and no list",
         "taken back",
         "no command ':nonsense'",
         "solved after turn 1",

@@ -237,7 +237,7 @@ def test_a_recorded_rollout_is_played_again(call, training_run):
     line = {"step": 2, "episode": 1, "env_seed": 9, "initial_state_hash": raw.state_hash()}
     while not (raw.terminations[raw.agent_selection] or raw.truncations[raw.agent_selection]):
         agent, other = raw.agent_selection, {"text": "not followed"}
-        observation, text = str(raw.observe(agent)), raw.reference_action(agent, "oracle", None)
+        observation, text = str(raw.observe(agent)), raw.scripted_action(agent, "oracle", None)
         env.step(text)
         known = {key: raw.infos[agent][key] for key in ("parse_error", "success")}
         followed = {"text": text, "reward": raw.rewards[agent], **known}

@@ -8,8 +8,8 @@ from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, MissingD
 from pettingllms.policies import (
     NoisePolicy,
     PolicySettings,
-    ReferencePolicy,
     Sampling,
+    ScriptedPolicy,
     Usage,
     load_policy,
 )
@@ -34,8 +34,8 @@ def installed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "kind", "reference"),
     [
-        ("oracle", ReferencePolicy, "oracle"),
-        ("reference:noise", ReferencePolicy, "noise"),
+        ("oracle", ScriptedPolicy, "oracle"),
+        ("scripted:noise", ScriptedPolicy, "noise"),
         ("noise", NoisePolicy, None),
     ],
 )

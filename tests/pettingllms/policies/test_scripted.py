@@ -1,4 +1,4 @@
-"""Reference policies and noise."""
+"""Scripted policies and noise."""
 
 import asyncio
 import random
@@ -7,7 +7,14 @@ import pytest
 
 import pettingllms
 from pettingllms.errors import InvalidArgument
-from pettingllms.policies import Completion, NoisePolicy, Prompt, ReferencePolicy, Sampling
+from pettingllms.policies import (
+    Completion,
+    NoisePolicy,
+    Prompt,
+    Sampling,
+    ScriptedPolicy,
+    load_policy,
+)
 
 
 def sample(policy, prompts, n=1):
@@ -26,35 +33,35 @@ def prompt(guess_id):
     return Prompt(env.messages("teller_0"), "teller_0", 11, env)
 
 
-def test_a_reference_policy_says_what_the_environment_says(prompt):
-    (answer,) = sample(ReferencePolicy("oracle"), [prompt])
-    expected = prompt.env.reference_action("teller_0", "oracle", random.Random(0))
+def test_a_scripted_policy_says_what_the_environment_says(prompt):
+    (answer,) = sample(ScriptedPolicy("oracle"), [prompt])
+    expected = prompt.env.scripted_action("teller_0", "oracle", random.Random(0))
     assert answer.completions == (Completion(expected, "stop"),)
     assert answer.usage.num_requests == 0
 
 
 def test_chance_is_that_of_the_prompt(prompt):
-    first, again = (sample(ReferencePolicy("random"), [prompt], n=20)[0] for _ in range(2))
-    other = sample(ReferencePolicy("random"), [prompt._replace(seed=12)], n=20)[0]
+    first, again = (sample(ScriptedPolicy("random"), [prompt], n=20)[0] for _ in range(2))
+    other = sample(ScriptedPolicy("random"), [prompt._replace(seed=12)], n=20)[0]
     assert first == again != other
     assert len(set(first.completions)) > 1, "n draws, not n copies"
 
 
 def test_the_state_is_left_alone(prompt):
     before = prompt.env.state_hash()
-    sample(ReferencePolicy("random"), [prompt], n=5)
+    sample(ScriptedPolicy("random"), [prompt], n=5)
     assert prompt.env.state_hash() == before
 
 
-def test_an_unknown_reference_policy_is_refused(prompt):
+def test_an_unknown_scripted_policy_is_refused(prompt):
     with pytest.raises(InvalidArgument, match=r'oracle, random.*did you mean "oracle"'):
-        asyncio.run(ReferencePolicy("orakle").check(prompt.env))
-    asyncio.run(ReferencePolicy("oracle").check(prompt.env))
+        asyncio.run(ScriptedPolicy("orakle").check(prompt.env))
+    asyncio.run(ScriptedPolicy("oracle").check(prompt.env))
 
 
-def test_a_reference_policy_needs_the_environment(prompt):
+def test_a_scripted_policy_needs_the_environment(prompt):
     with pytest.raises(InvalidArgument, match=r"prompt\.env"):
-        sample(ReferencePolicy("oracle"), [prompt._replace(env=None)])
+        sample(ScriptedPolicy("oracle"), [prompt._replace(env=None)])
 
 
 def test_noise_is_printable_and_follows_the_seed(prompt):
@@ -63,3 +70,8 @@ def test_noise_is_printable_and_follows_the_seed(prompt):
     assert texts == [answer.completions[0].text for answer in sample(NoisePolicy(), prompts)]
     assert len(set(texts)) > 40
     assert all(len(text) <= 64 and text.replace("\n", "").isprintable() for text in texts)
+
+
+def test_the_old_name_of_the_kind_is_refused_with_the_new_one():
+    with pytest.raises(InvalidArgument, match="scripted:oracle"):
+        load_policy("reference:oracle")

@@ -84,7 +84,7 @@ class CorridorEnv(TextEnv):
     """
 
     metadata = {"name": "corridor_v0", "render_modes": ["ansi", "human"]}
-    reference_policies = ("oracle", "random")
+    scripted_policies = ("oracle", "random")
     prompt_fields = {"where": "the corridor", "advice": "the scout's advice", "turn": "the turn"}
     default_prompts = {
         "scout": PromptTemplate('Advise the walker, as #### ["L"].', "Turn {turn}. {where}"),
@@ -134,7 +134,7 @@ class CorridorEnv(TextEnv):
     def _ansi(self, state):
         return f"{state.position} of {state.length}, goal {state.goal}"
 
-    def _reference(self, state, agent, policy, rng):
+    def _scripted(self, state, agent, policy, rng):
         if policy == "random":
             moves = [rng.choice("LR") for _ in range(rng.randint(1, 8))]
         else:

@@ -17,7 +17,7 @@ from pettingllms.testing import (
     promise_of,
     transcript_of,
 )
-from pettingllms.testing.play import reference_player
+from pettingllms.testing.play import scripted_player
 
 
 def statuses(report):
@@ -106,12 +106,12 @@ def test_a_function_without_arguments_skips_what_needs_them_and_says_so(corridor
 def test_without_an_oracle_incentives_are_skipped_and_it_says_so(corridor_env):
     class Unsolved(corridor_env):
         __doc__ = corridor_env.__doc__
-        reference_policies = ("random",)
+        scripted_policies = ("random",)
 
     reasons = skipped(Unsolved)
     incentives = {"unsolved", "long_episodes", "detours", "other_answers", "length"}
     assert set(reasons) == incentives
-    assert "no reference policy 'oracle'" in reasons["unsolved"]
+    assert "no scripted policy 'oracle'" in reasons["unsolved"]
 
 
 def test_without_team_rewards_incentives_are_skipped_and_it_says_so(corridor_env):
@@ -150,8 +150,8 @@ def test_a_game_that_never_lasts_to_the_limit_is_skipped_and_it_says_so(corridor
             done = super()._act(state, agent, action)
             return done._replace(terminated=done.terminated or agent == "walker_0")
 
-        def _reference(self, state, agent, policy, rng):
-            return super()._reference(state, agent, policy, rng)
+        def _scripted(self, state, agent, policy, rng):
+            return super()._scripted(state, agent, policy, rng)
 
     reasons = skipped(Short, longest=8)
     assert "No episode could be made to last max_turns turns" in reasons["timeouts"]
@@ -185,7 +185,7 @@ def test_undocumented_environments_are_found(guess_env):
 
 
 def test_transcripts_tell_all(guess_env):
-    text = transcript_of(guess_env(), 1, reference_player("oracle", random.Random(0)))
+    text = transcript_of(guess_env(), 1, scripted_player("oracle", random.Random(0)))
     assert text.startswith("seed 1 agents teller_0, guesser_0\n---- step 0 turn 0 teller_0 reads\n")
     assert text.endswith("terminated\n")
 

@@ -324,7 +324,7 @@ def prompt_of_one_agent_without_the_state(base):
 def prompt_with_the_answer(base):
     class Mutant(base):
         def _fields(self, state, agent, turn):
-            answer = self._reference(state, agent, "oracle", random.Random(0))
+            answer = self._scripted(state, agent, "oracle", random.Random(0))
             return {**super()._fields(state, agent, turn), "where": f"Answer {answer}"}
 
     return Mutant
@@ -358,9 +358,9 @@ def references_change_the_state(base):
     class Mutant(base):
         asked = 0
 
-        def _reference(self, state, agent, policy, rng):
+        def _scripted(self, state, agent, policy, rng):
             self.asked += 1
-            return super()._reference(state, agent, policy, rng)
+            return super()._scripted(state, agent, policy, rng)
 
         def _act(self, state, agent, action):
             done = super()._act(state, agent, action)
@@ -406,8 +406,8 @@ def restore_forgets_the_rewards(base):
 
 def oracle_that_is_wrong(base):
     class Mutant(base):
-        def _reference(self, state, agent, policy, rng):
-            return super()._reference(state, agent, "random", random.Random(0))
+        def _scripted(self, state, agent, policy, rng):
+            return super()._scripted(state, agent, "random", random.Random(0))
 
     return Mutant
 

@@ -40,7 +40,7 @@ def recorded(tmp_path):
         env.reset(seed=seed)
         raw = env.unwrapped
         while not any(raw.terminations.values()) and not any(raw.truncations.values()):
-            env.step(raw.reference_action(raw.agent_selection, "oracle", random.Random(seed)))
+            env.step(raw.scripted_action(raw.agent_selection, "oracle", random.Random(seed)))
     return folder
 
 
@@ -75,7 +75,7 @@ def test_recorded_episodes_of_several_environments(recorded, tmp_path):
     env.reset(seed=9)
     raw = env.unwrapped
     while not any(raw.terminations.values()):
-        env.step(raw.reference_action(raw.agent_selection, "oracle", random.Random(9)))
+        env.step(raw.scripted_action(raw.agent_selection, "oracle", random.Random(9)))
     summary = write_view(recorded, tmp_path / "view.html")
     sizes = [len(e["final_board"].splitlines()) for e in episodes(summary.path)]
     assert sizes == [5, 5, 5, 7]

@@ -39,7 +39,7 @@ def with_player(pool, policy, **settings):
 
 
 @pytest.mark.parametrize("env_threads", [0, 2])
-def test_a_reference_policy_plays_and_is_not_trained(echo_env, scripted_pool, play, env_threads):
+def test_a_scripted_policy_plays_and_is_not_trained(echo_env, scripted_pool, play, env_threads):
     pool = with_player(scripted_pool(number)[0], "parrot")
     trees = play(echo_env(), pool, seeds=range(4), env_threads=env_threads)
     for tree in trees:
@@ -183,7 +183,7 @@ def test_players_are_closed(run_file, echo_env, monkeypatch):
     async def close(self):
         closed.append(self.name)
 
-    monkeypatch.setattr(core.ReferencePolicy, "aclose", close)
+    monkeypatch.setattr(core.ScriptedPolicy, "aclose", close)
     with asyncio.Runner() as runner:
         with open_fixed_policies(
             load_config(run_file("two")), echo_env(), runner

@@ -219,7 +219,7 @@ def test_sandbox_judge_and_verifier_are_safe_in_threads(name, arguments, wrong):
         while not situation.is_over:
             now = await episodes.environment(index)
             rng = random.Random(seed)
-            texts = [now.reference_action(situation.agent, p, rng) for p in ("oracle", wrong)]
+            texts = [now.scripted_action(situation.agent, p, rng) for p in ("oracle", wrong)]
             rewards.append(await episodes.branch(index, [*texts, f"no answer of {seed}"]))
             situation = await episodes.follow(index, 0)
         return rewards, situation

@@ -21,7 +21,7 @@ class CopyState(NamedTuple):
 class CopyEnv(TextEnv):
     """The caller reads a digit and passes it on; solved when the echo writes that digit."""
 
-    reference_policies = ("oracle", "random")
+    scripted_policies = ("oracle", "random")
     prompt_fields: ClassVar = {"digit": "what to pass on", "called": "what was passed on"}
     default_prompts: ClassVar = {
         "caller": PromptTemplate("", "{digit}"),
@@ -51,7 +51,7 @@ class CopyEnv(TextEnv):
     def _ansi(self, state):
         return repr(state)
 
-    def _reference(self, state, agent, policy, rng):
+    def _scripted(self, state, agent, policy, rng):
         if policy == "random":
             return str(rng.randrange(5))
         return str(state.digit if agent == "caller_0" else state.called)

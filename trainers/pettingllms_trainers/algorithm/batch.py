@@ -44,7 +44,7 @@ class Targets:
     old_logprobs: Tensor | None
     """``[M]`` denominators of the ratio; None to take the sampling log-probabilities."""
     reference_logprobs: Tensor | None
-    """``[M]`` log-probabilities of the reference policy; None without one."""
+    """``[M]`` log-probabilities of the scripted policy; None without one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

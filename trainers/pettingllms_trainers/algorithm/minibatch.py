@@ -41,7 +41,7 @@ class WeightedGroup:
     old_logprobs: Scores | None = None
     """Denominators of the ratio; None to take the sampling log-probabilities."""
     reference_logprobs: Scores | None = None
-    """Log-probabilities of the reference policy; None without one."""
+    """Log-probabilities of the scripted policy; None without one."""
 
     def num_tokens(self, is_packed: bool) -> int:
         """Return the number of input tokens."""

@@ -38,7 +38,7 @@ def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
     _check_apart(config, env, held_out)
     roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
     _check_roles(config, roles)
-    known = env.reference_policies
+    known = env.scripted_policies
     _check_scripted("evaluation.scripted", config.evaluation.scripted, known)
     if config.warm_start.num_steps:
         demonstrators = config.warm_start.demonstrators

@@ -56,7 +56,7 @@ def play_scripted_episode(
         role, turn = role_of(agent), env.turn
         messages = env.messages(agent)
         (name,) = rng.choices(list(policies[role]), list(policies[role].values()))
-        text = env.reference_action(agent, name, rng)
+        text = env.scripted_action(agent, name, rng)
         env.step(text)
         info = env.infos[agent]
         decisions.append(

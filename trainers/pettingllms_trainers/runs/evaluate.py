@@ -210,4 +210,4 @@ def evaluation_metrics(arms: Mapping[str, Figures]) -> dict[str, float]:
 
 def is_scripted(name: str) -> bool:
     """Return whether a name of an evaluation is that of a scripted policy, of an old run too."""
-    return name.startswith(("scripted:", "reference:"))
+    return name.startswith(("scripted:", "scripted:"))

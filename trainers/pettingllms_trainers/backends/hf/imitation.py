@@ -1,7 +1,7 @@
 """Supervised steps on demonstrations, before reinforcement learning begins.
 
 Source: the cold start of DeepSeek-R1 (arXiv 2501.12948, section 2.3.1): a policy that never earns
-a reward has no gradient, so it first imitates. Changed: demonstrations come from reference policies
+a reward has no gradient, so it first imitates. Changed: demonstrations come from scripted policies
 of the environment.
 """
 
