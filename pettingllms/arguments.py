@@ -72,7 +72,7 @@ def check_choice(
 
 
 def check_texts(name: str, value: object, allowed: str) -> None:
-    """Refuse everything but a sequence of texts that is no text itself, as `allowed` says."""
+    """Refuse everything but a sequence of texts; a single text is refused too."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidArgument(name, value, allowed)
     for item in cast("Sequence[object]", value):

@@ -17,7 +17,7 @@ not fit the grammar is a `ParseError` with a reason; it is never read as somethi
    tuples of these. Lists that follow one another (`[1,2,3],[4,1,2]`) are one list of lists; one
    that begins a line and is followed by words is a remark, as is one behind a blank line.
 6. **Calls** that follow one another, divided by commas, spaces or line ends, are read in order;
-   remarks are as for lists. A call that cannot be read, or stands behind other words of the same
+   remarks are as for lists. A call that cannot be read, or follows other words on the same
    line, makes the answer unreadable: none is dropped.
 
 Programs and boxed answers: see `pettingllms.markup`.
@@ -37,7 +37,7 @@ Item: TypeAlias = "str | list[Item]"
 MARK = "####"
 """What the line with the answer begins with."""
 MAX_ITEMS = 20_000
-"""Most items of a list, those of inner lists included."""
+"""Maximum number of items of a list, those of inner lists included."""
 MAX_DEPTH = 4
 """Deepest nesting of lists."""
 _MAX_PREFIX = 200

@@ -135,7 +135,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
         checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
             the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
         **kwargs: Arguments of the environment, documented in its class. `preset` names some of them
-            together, `preset="hard"`; others that are given beside it win.
+            together, `preset="hard"`; arguments given with it override it.
 
     Returns:
         A `TextEnv`, wrapped or raw.

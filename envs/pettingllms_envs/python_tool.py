@@ -21,7 +21,7 @@ MAX_SOURCE_CHARS = 20_000
 """Longer programs are unreadable answers."""
 
 PROMPT_CHARS = 1000
-"""Most characters of a program, of its stdout and of its stderr that a planner reads."""
+"""Maximum characters of a program, of its stdout and of its stderr that a planner reads."""
 
 INSTRUCTIONS = """\
 You may think first. End your answer with one Python 3 program in a code block:

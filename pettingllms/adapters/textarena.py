@@ -1,7 +1,7 @@
 """Games of TextArena as team environments.
 
 ```python
-env = TextArenaEnv("TicTacToe-v0")                      # directly, or under an id of your own:
+env = TextArenaEnv("TicTacToe-v0")                      # directly, or under your own id:
 pettingllms.register(
     "tictactoe_v0", "pettingllms.adapters.textarena:TextArenaEnv", kwargs={"game": "TicTacToe-v0"}
 )

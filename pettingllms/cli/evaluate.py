@@ -124,7 +124,7 @@ Examples:
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="Episodes that may fail before the evaluation is given up.",
+    help="Episodes that may fail before the evaluation stops.",
 )
 @click.option(
     "--out",

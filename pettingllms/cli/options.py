@@ -32,7 +32,7 @@ reset_option = click.option(
     "option_values",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Option of reset, read likewise.",
+    help="Option of reset, in the same form.",
 )
 policy_option = click.option(
     "-p",
@@ -64,14 +64,14 @@ def policy_settings_options(command: Command) -> Command:
                 type=click.IntRange(min=1),
                 default=default.max_concurrency,
                 show_default=True,
-                help="Episodes, and requests to one policy, under way at a time.",
+                help="Concurrent episodes, and concurrent requests to one policy.",
             ),
             click.option(
                 "--retries",
                 type=click.IntRange(min=0),
                 default=default.max_retries,
                 show_default=True,
-                help="Further tries of a request, with growing waits.",
+                help="Retries of a request, with growing waits.",
             ),
             click.option(
                 "--timeout-s",

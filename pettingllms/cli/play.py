@@ -48,9 +48,7 @@ _SEED_RANGE = 1 << 31
 @env_option
 @reset_option
 @sampling_option
-@click.option(
-    "--seed", type=click.IntRange(min=0), help="Level; another one each time if left out."
-)
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the level.  [default: random]")
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep a transcript."
 )

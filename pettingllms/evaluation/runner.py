@@ -84,7 +84,7 @@ async def evaluate(
     Args:
         folder: Where the plan is and the results go.
         settings: How policies reach their models.
-        max_concurrency: Episodes under way at a time, at least 1.
+        max_concurrency: Concurrent episodes, at least 1.
         max_failures: Failed episodes after which the evaluation stops, at least 0.
         on_progress: Called after every episode, and once at the start.
 
@@ -195,7 +195,7 @@ class _Play:
         self._on_progress = on_progress
 
     async def all(self, pending: Iterator[EpisodeSpec], num_workers: int) -> None:
-        """Play all pending episodes; the first reason to stop cancels what is under way."""
+        """Play all pending episodes; the first reason to stop cancels what is running."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(num_workers, self._plan.num_episodes)):

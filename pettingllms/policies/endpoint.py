@@ -63,11 +63,11 @@ class EndpointPolicy:
         if not key and self._is_openai:
             raise PolicyUnavailable(
                 f"{self} needs a key, and the environment variable {settings.api_key_env} is not "
-                "set. Set it, name another variable (--api-key-env), or name a server of your own: "
+                "set. Set it, name another variable (--api-key-env), or name your own server: "
                 "openai:MODEL@http://localhost:8000/v1"
             )
         self._client = openai.AsyncOpenAI(
-            api_key=key or "none",  # servers of one's own need none, the client library does
+            api_key=key or "none",  # a local server needs none, the client library does
             base_url=self.base_url,
             max_retries=settings.max_retries,
             timeout=settings.timeout_s,

@@ -134,9 +134,9 @@ class PolicySettings:
     """How policies reach their models; nothing in here changes what is sampled."""
 
     max_concurrency: int = 16
-    """Requests of one policy under way at a time."""
+    """Concurrent requests to one policy."""
     max_retries: int = 6
-    """Further tries of a request that failed for a reason that may pass: 408, 409, 429, 5xx,
+    """Retries of a request that failed for a reason that may pass: 408, 409, 429, 5xx,
     time-outs, lost connections, unreadable answers. Waits double from 0.5 to 8 s unless the server
     says how long (`Retry-After`)."""
     timeout_s: float = 300.0

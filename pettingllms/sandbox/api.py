@@ -199,7 +199,7 @@ class Sandbox:
             yield Request(source, stdin, limits or self.limits, calls_function=True)
 
     def _stream(self, requests: Iterable[Request]) -> Iterator[Finished]:
-        """Results in order, with a bounded number of requests under way."""
+        """Results in order, with a bounded number of requests in flight."""
         pool = self._servers.pool()
         window = pool.window
         under_way: deque[Future[Finished]] = deque()
@@ -251,9 +251,9 @@ def _call_result(execution: ExecutionResult, report: bytes) -> CallResult:
     if execution.status is not Status.OK:
         return CallResult(execution)
     try:
-        told = json.loads(report)
-        shown = str(told["repr"])
-        return CallResult(execution, told.get("value"), "value" in told, shown)
+        reported = json.loads(report)
+        shown = str(reported["repr"])
+        return CallResult(execution, reported.get("value"), "value" in reported, shown)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         # The program wrote its own report, or ended before the driver could.
         return CallResult(execution)

@@ -26,7 +26,7 @@ class Run:
         self.attempts = 0
         """How many servers died with it."""
         self.is_alone = False
-        """Whether it is repeated with nothing beside it."""
+        """Whether it is repeated with nothing else running."""
 
     def release(self) -> None:
         """Close the run's files."""
@@ -52,10 +52,10 @@ class Run:
         most = limits.output_bytes + 1
         try:
             stdout, stderr = files.read(files.stdout, most), files.read(files.stderr, most)
-            told = files.read(files.result, most) if files.result >= 0 else b""
+            reported = files.read(files.result, most) if files.result >= 0 else b""
         except (OSError, MemoryError) as error:
             return sandbox_failure(f"the output could not be read: {error}"), b""
-        return judge(report, limits, stdout, stderr), told
+        return judge(report, limits, stdout, stderr), reported
 
 
 class Lane:

@@ -56,7 +56,7 @@ class Limits:
     memory_bytes: int = 512 << 20
     """Address space on top of the bare interpreter's, at least 16 MiB."""
     output_bytes: int = 1 << 20
-    """Most bytes of stdout, and of stderr, in [0, 1 GiB]. Also the size of any file."""
+    """Maximum bytes of stdout, and of stderr, in [0, 1 GiB]. Also the size of any file."""
     max_processes: int = 32
     """Threads besides the first, in [0, 4096]. Further processes cannot be made at all."""
     max_open_files: int = 64
@@ -99,7 +99,7 @@ class ExecutionResult:
     """Whether stdout or stderr was cut at `output_bytes`."""
     starved: bool = False
     """Whether it ran out of `wall_s` while others kept it off the processors, so that the time-out
-    may not be the program's own doing. The sandbox has then repeated it with nothing beside it
+    may not be the program's own doing. The sandbox has then repeated it with nothing else running
     (once per program); where it is still so, do not remember the result."""
 
     @property
@@ -113,7 +113,7 @@ class ExecutionResult:
         The middle of a longer text is left out: a traceback tells most at its end.
 
         Args:
-            max_chars: Most characters of stdout, and of stderr, that are shown.
+            max_chars: Maximum characters of stdout, and of stderr, that are shown.
         """
         parts = [f"status: {self.status}"]
         for name, text in (("stdout", self.stdout), ("stderr", self.stderr)):

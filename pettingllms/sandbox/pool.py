@@ -82,14 +82,14 @@ class Pool:
 
     @property
     def window(self) -> int:
-        """How many requests of one caller are worth having under way; more only pile up."""
+        """Number of requests in flight that is useful for one caller; more only queue up."""
         return sum(lane.slots + LONG_QUEUE + 2 for lane in self._lanes)
 
     def submit(self, request: Request) -> Future[Finished]:
         """Queue a request.
 
         Raises:
-            SandboxError: The pool is closed, or all its servers are gone for good.
+            SandboxError: The pool is closed, or no server could be restarted.
         """
         run = Run(request)
         with self._lock:
@@ -157,7 +157,7 @@ class Pool:
                 run = lane.in_flight.pop(report.number)
                 self._waiting.left(run)
                 lane.last_event_s = time.monotonic()
-                # Servers are retired after so many runs, so that no leak in interpreter or kernel
+                # Servers are retired after this many runs, so that no leak in interpreter or kernel
                 # adds up. No new runs are sent; it is replaced once it is empty.
                 if lane.worker.num_runs >= _RUNS_PER_SERVER:
                     lane.is_up = False

@@ -61,7 +61,7 @@ class Servers:
             return self._pool
 
     def close(self) -> None:
-        """End the servers for good."""
+        """End the servers; they are not restarted."""
         with self._lock:
             self._is_closed = True
             self._pool = None

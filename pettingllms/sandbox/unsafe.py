@@ -37,7 +37,7 @@ class UnsafeSandboxWarning(UserWarning):
 
 
 class UnsafePool:
-    """Same face as `pool.Pool`, without protection.
+    """Same interface as `pool.Pool`, without protection.
 
     Args:
         workers: Programs that run at the same time.

@@ -26,7 +26,7 @@ class Report(NamedTuple):
     preemptions: int
     """How often a processor was taken from it while it had work to do."""
     stage: int
-    """How far the child had come before the program began (see `jail.child`)."""
+    """The stage the child had reached before the program began (see `jail.child`)."""
     killed_for: int
     """0, or why the server killed the child: `OUT_OF_TIME`, `OUT_OF_CPU`."""
     reason: str

@@ -1,4 +1,4 @@
-"""Requests that wait for a server: whose turn it is, and what must run with nothing beside it."""
+"""Requests that wait for a server: whose turn it is, and what must run alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pettingllms.sandbox.lane import Lane, Run
 from pettingllms.sandbox.outcome import ExecutionResult, Status
 
 LONG_QUEUE = 4
-"""With more than so many requests waiting per server, each server gets one ahead of its time, so
+"""With more than this many requests waiting per server, each server gets one ahead of its time, so
 that it need not wait for us between two programs. With fewer, a request could be stuck behind a
 slow one while another server is idle."""
 _MAX_KNOWN_SLOW = 10_000
@@ -19,7 +19,7 @@ class Waiting:
     """The queue of a pool. Not thread-safe: the pool holds its lock.
 
     A run that ran out of time on the clock although it hardly got a processor says nothing about
-    its program, so it is repeated with nothing beside it. Runs of that kind take at most half of
+    its program, so it is repeated alone. Runs of that kind take at most half of
     the time while others wait, and a program that was too slow on its own once is not repeated
     again: whoever sleeps or spins delays others by one time limit per program, not per run.
     """

@@ -126,7 +126,7 @@ class CodeEnv(TextEnv[CodeState]):
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
     - `difficulty`: difficulties to keep, in the source's words; None: all. Built-in problems are
       `"introductory"`, `"easy"`, `"medium"` or `"hard"`.
-    - `max_tests`: most golden tests of a problem that are used; None: all.
+    - `max_tests`: maximum number of golden tests of a problem; None: all.
     - `tests_per_turn`: maximum number of tests of a tester's turn, 1 to 16.
     - `exact`: compare printed texts character by character.
     - `max_turns`: turns of an episode.
@@ -282,7 +282,7 @@ class CodeEnv(TextEnv[CodeState]):
             problem = self._problems[state.problem_id]
             runs = self._judge.run(problem, state.program, [test.input for test in tests])
             found = tuple(
-                Mismatch(state.turn, test.input, test.output, run.told)
+                Mismatch(state.turn, test.input, test.output, run.reported)
                 for run, test in zip(runs, tests, strict=True)
                 if not self._judge.matches(problem, run, test.output)
             )

@@ -13,7 +13,7 @@ from pettingllms_envs.code.comparison import MAX_JSON_DEPTH, is_shallow, json_or
 from pettingllms_envs.datasets import CodeProblem
 
 MAX_SLOW_RUNS = 2
-"""After so many runs of a program that exceed the time limit, its other runs count as too slow."""
+"""After this many runs beyond the time limit, the other runs of a program count as too slow."""
 
 FIRST_PORTION, PORTION = 2, 4
 """Runs of a program that start together; between portions it is decided whether to stop."""
@@ -44,7 +44,7 @@ class Execution(NamedTuple):
         return self.status is Status.OK
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """What a prompt says about it."""
         if self.is_ok:
             return self.output if self.output.strip() else "(nothing)"

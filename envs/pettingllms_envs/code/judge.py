@@ -23,7 +23,7 @@ from pettingllms_envs.code.memory import Memory
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 _OUTPUT_FACTOR = 4
-"""A program may print so many times as much as the longest expected output."""
+"""A program may print this many times as much as the longest expected output."""
 
 _MAX_REMEMBERED = 20_000
 _MAX_REMEMBERED_CHARS = 20_000

@@ -68,7 +68,7 @@ def problem_table(
         split: See `code_problems`; None: all.
         schema: Schema of a file or hub data set.
         difficulty: Difficulties to keep, in the source's own words; None: all.
-        max_tests: Most golden tests of a problem that are used, the first ones; None: all.
+        max_tests: Maximum number of golden tests of a problem, the first ones; None: all.
 
     Raises:
         InvalidArgument: An argument is out of its range.

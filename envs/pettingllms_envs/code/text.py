@@ -43,7 +43,7 @@ def read_tests(text: str, limit: int, is_call: bool) -> tuple[CodeTest, ...] | P
 
     Args:
         text: What a tester wrote.
-        limit: Most tests that are taken.
+        limit: Maximum number of tests that are taken.
         is_call: Whether a test calls a function, so that both blocks must be JSON.
     """
     pairs = _test_pairs(text)

@@ -13,7 +13,7 @@ from pettingllms_envs.datasets.records import CodeProblem, MathProblem
 from pettingllms_envs.datasets.schemas import SCHEMAS
 
 MAX_SHOWN = 20
-"""Most entries of one kind that a report prints; the rest is counted."""
+"""Maximum number of entries of one kind that a report prints; the rest is counted."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ _ALL = (
 
 SCHEMAS: Mapping[str, Schema] = {schema.name: schema for schema in _ALL}
 """Name -> schema, the more specific ones first. `problem_answer` is AIME 2025 and Polaris,
-`question_answer` is GSM8K and files of one's own."""
+`question_answer` is GSM8K and your own files."""
 
 
 def detect_schema(fields: Iterable[str]) -> Schema | None:

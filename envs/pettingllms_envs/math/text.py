@@ -13,9 +13,9 @@ from pettingllms_envs.math.rules import Attempt, MathState
 
 MAX_PROGRAM_CHARS = 20_000
 WORK_CHARS = 1200
-"""Most characters of a program or of the end of a reasoning that later turns show."""
+"""Maximum characters of a program or of the end of a reasoning that later turns show."""
 ANSWER_CHARS = 200
-"""Most characters of an answer that prompts show."""
+"""Maximum characters of an answer that prompts show."""
 
 FIELDS: Mapping[str, str] = {
     "question": "the problem",

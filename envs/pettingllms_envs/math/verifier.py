@@ -41,8 +41,8 @@ _GRACE_S = 5
 _DYING_S = 0.2
 _CACHE_SIZE = 20_000
 _WALL_FACTOR, _WALL_EXTRA_S = 5, 5
-"""Seconds on the clock that a comparison may take: so many per second of processor time, and more.
-Only a machine with too little time for the process, or a stopped process, takes that long."""
+"""Seconds on the clock that a comparison may take: the first number per second of processor
+time, plus the second. Only an overloaded machine or a stopped process takes that long."""
 
 MAX_DEPTH = 30
 """Answers with brackets nested deeper are not read: parsing takes time exponential in the depth."""

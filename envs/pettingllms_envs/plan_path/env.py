@@ -37,7 +37,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     ## Task
 
     A board of free cells and walls, a player, a goal. The player moves up, down, left and
-    right, one cell a move. The task is solved when the player stands on the goal, and only
+    right, one cell a move. The task is solved when the player is on the goal, and only
     then. Every level can be solved within the turns of an episode.
 
     ## Agents and roles

@@ -62,7 +62,7 @@ class PlanPathState(NamedTuple):
 
 
 class Maze:
-    """The tables that make steps on one level quick; derived from the level alone.
+    """Tables that make steps on one level fast; derived from the level alone.
 
     Attributes:
         level: The level.
@@ -115,7 +115,7 @@ def maze_of(level: Level) -> Maze:
 
 
 def walk(maze: Maze, position: int, moves: Iterable[str]) -> Walk:
-    """Execute moves in order until the player stands on the goal.
+    """Execute moves in order until the player is on the goal.
 
     Args:
         maze: The level's tables.

@@ -65,9 +65,9 @@ def labelled_drawing(level: Level) -> Drawing:
 
 
 def centred_rows(level: Level, position: int) -> list[str]:
-    """Return the board rolled so that the player stands in the middle.
+    """Return the board rolled so that the player is in the middle.
 
-    The board gets one more row and one more column of walls, which stand for its edge, and is then
+    The board gets one more row and one more column of walls, which mark its edge, and is then
     seen as a torus: (rows + 1) rows of (cols + 1) symbols, with the player in row (rows + 1) // 2
     and column (cols + 1) // 2.
     """

@@ -10,12 +10,12 @@ from pettingllms_envs.sokoban.rules import Level
 from pettingllms_envs.sokoban.search import NODE_LIMIT, solve
 
 EXACT_PLACEMENTS = 8_000
-"""Levels with at most so many placements of their boxes are always certified as optimal: all of up
+"""Levels with at most this many placements of boxes are always certified as optimal: all of up
 to 8x8 with 3 boxes, 16x16 with 1 box."""
 
 
 def is_small(num_cells: int, num_boxes: int) -> bool:
-    """Return whether levels with so many floor cells and boxes are always certified as optimal."""
+    """Return whether levels of so many floor cells and boxes are always certified as optimal."""
     return comb(num_cells, num_boxes) <= EXACT_PLACEMENTS
 
 

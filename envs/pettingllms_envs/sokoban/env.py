@@ -48,7 +48,7 @@ class SokobanEnv(TextEnv[SokobanState]):
 
     A walled board with boxes, as many goals, and a player who moves up, down, left and right,
     one cell a move, and pushes a box that is in the way, if the cell beyond it is free. The task
-    is solved when every box stands on a goal, and only then.
+    is solved when every box is on a goal, and only then.
 
     ## Agents and roles
 

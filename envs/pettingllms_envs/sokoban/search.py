@@ -130,7 +130,7 @@ def backward_layers(
         goals: The goals.
         stride: Difference between the numbers of a cell and the cell below it.
         depth: Last layer that is wanted; fewer are returned when there are no more states.
-        node_limit: The search stops early when it has looked at so many (boxes, layer) pairs.
+        node_limit: The search stops early when it has looked at this many (boxes, layer) pairs.
     """
     # With all boxes on goals every player position is solved, so all are roots of the search.
     layers: list[Layer] = [{goals: floor & ~goals}]

@@ -17,10 +17,10 @@ MAX_CALLS = 8
 """Calls that are answered in one turn; further ones are not."""
 
 CALL_CHARS = 200
-"""Most characters of one call that the planner reads."""
+"""Maximum characters of one call that the planner reads."""
 
 MOVES_CHARS = 500
-"""Most characters of the moves of one call that the planner reads."""
+"""Maximum characters of the moves of one call that the planner reads."""
 
 DESCRIPTION = """\
 walk(row, col): the player walks to that cell on a shortest way without pushing

@@ -41,7 +41,7 @@ from pettingllms_envs.sudoku.turns import (
 from pettingllms_envs.team_table import TEAMS, TOOLS
 
 SPLIT_ATTEMPTS = 300
-"""Puzzles that are tried before a split is said to hold none of the requested kind."""
+"""Puzzles tried before a request for a split is refused."""
 
 
 class SudokuEnv(TextEnv[SudokuState]):

@@ -184,7 +184,7 @@ def solutions(size: int, cells: bytes, limit: int = 2, node_limit: int = NODE_LI
     Args:
         size: n.
         cells: [N] digits, row by row; 0 for an empty cell.
-        limit: Stop after so many solutions; 2 decides uniqueness.
+        limit: Stop after this many solutions; 2 decides uniqueness.
         node_limit: Maximum number of search nodes.
 
     Raises:

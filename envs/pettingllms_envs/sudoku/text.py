@@ -25,7 +25,7 @@ _DIGITS = re.compile(r"\d+", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,4}")
 
 SHOWN_CHARS = 6000
-"""Most characters of proposed fills in a prompt: more than 2 n * n fills of any grid need."""
+"""Maximum characters of proposed fills in a prompt: more than 2 n * n fills of any grid need."""
 
 
 class FillAnswer(NamedTuple):

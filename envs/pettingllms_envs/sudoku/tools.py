@@ -18,13 +18,13 @@ MAX_CALLS = 8
 """Calls that are answered in one turn; further ones are not."""
 
 CALL_CHARS = 200
-"""Most characters of one call that the planner reads."""
+"""Maximum characters of one call that the planner reads."""
 
 PROPOSAL_CHARS = 1500
 """The same for the `check` whose fills are the proposal: enough for any missing fills."""
 
 RESULT_CHARS = 500
-"""Most characters of one result that the planner reads."""
+"""Maximum characters of one result that the planner reads."""
 
 DESCRIPTION = """\
 candidates(row, col): the values that do not yet stand in the row, column or box of that cell

@@ -97,7 +97,7 @@ def report(
 def cost(trial: Trial, costs: Costs) -> float:
     """Return the local reward of a readable answer; one that changes nothing counts as empty.
 
-    Refused fills cost the same whatever stands beside them, and never more than an empty answer.
+    Refused fills cost the same whatever else is in the answer, and never more than an empty answer.
     """
     if trial.is_idle:
         return costs.empty

@@ -85,7 +85,7 @@ def keep_no_capabilities(capset_number: int) -> None:
 
 
 def load_filter(seccomp_number: int, code: bytes, flags: int = 0) -> int:
-    """Load a seccomp filter; from here on it governs this process for good.
+    """Load a seccomp filter; from here on it governs this process until it ends.
 
     Returns:
         A descriptor on which the filter asks, if `flags` say so.
