@@ -73,7 +73,7 @@ def check_choice(
 
 def check_texts(name: str, value: object, allowed: str) -> None:
     """Refuse everything but a sequence of texts; a single text is refused too."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise InvalidArgument(name, value, allowed)
     for item in cast("Sequence[object]", value):
         check_kind(name, item, str, allowed)
