@@ -31,7 +31,7 @@ _SUFFIX = ".tmpl"
     help="Where the folder NAME is made.  [default: here]",
 )
 def new_command(name: str, parent: Path) -> int:
-    """Create an environment: a package with a game, tests and an entry point.
+    """Create an environment: a package with a game, tests, an entry point and a run file.
 
     The package works at once; its README says what to change.
     """
@@ -41,7 +41,7 @@ def new_command(name: str, parent: Path) -> int:
         console.print(visible(str(path), "green"))
     console.print(
         f"\nNext:\n  cd {parent / name}\n  pip install -e .\n  python -m pytest\n"
-        f"  pettingllms eval {name}_v0 --policy oracle",
+        f"  pettingllms eval {name}_v0 --policy oracle\n  pettingllms-train train.toml",
         markup=False,
         highlight=False,
     )

@@ -1,4 +1,7 @@
-"""What a person at the terminal types: an answer, or one of a few commands."""
+"""What a person at the terminal types: an answer, or one of a few commands.
+
+Commands begin with a slash or a colon and cost no turn.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from dataclasses import dataclass
 import click
 from rich.console import Console
 
-HELP = 'type your answer; """ begins and ends one of several lines; :help lists commands'
+HELP = 'type your answer; """ begins and ends one of several lines; /help lists commands'
 
 _COMMANDS = """\
-:hint     what the first scripted policy would say
-:prompt   show the whole prompt again
-:undo     take back your last answer (and what followed)
-:edit     write the answer in your editor
-:quit     leave
-An answer that begins with a colon is typed with two colons."""
+/hint     what the first scripted policy would say
+/prompt   show the whole prompt again
+/undo     take back your last answer (and what followed)
+/edit     write the answer in your editor
+/quit     leave
+:hint does the same as /hint. An answer that begins with / or : is typed with two of them."""
+
+_MARKS = ("/", ":")
 
 _FENCE = '"""'
 
@@ -57,13 +62,13 @@ def ask(console: Console, agent: str) -> Wish:
     """
     while True:
         line = _read_line(console, f"{agent}> ")
-        if line is None or line.strip() == ":quit":
+        if line is None or line.strip() in ("/quit", ":quit"):
             return Quit()
         if line.strip() == _FENCE:
             return Say(_several_lines(console))
-        if not line.startswith(":"):
+        if not line.startswith(_MARKS):
             return Say(line)
-        if line.startswith("::"):
+        if line.startswith(tuple(2 * mark for mark in _MARKS)):
             return Say(line[1:])
         wish = _command(console, line.strip())
         if wish is not None:
@@ -71,20 +76,20 @@ def ask(console: Console, agent: str) -> Wish:
 
 
 def _command(console: Console, name: str) -> Wish | None:
-    match name:
-        case ":hint":
+    match name[1:]:
+        case "hint":
             return Hint()
-        case ":prompt":
+        case "prompt":
             return Show()
-        case ":undo":
+        case "undo":
             return Undo()
-        case ":edit":
+        case "edit":
             text = click.edit()
             return None if text is None else Say(text)
-        case ":help":
+        case "help":
             console.print(_COMMANDS, markup=False, highlight=False)
         case _:
-            console.print(f"no command {name!r}; :help lists them", style="yellow", markup=False)
+            console.print(f"no command {name!r}; /help lists them", style="yellow", markup=False)
     return None
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import random
 import re
+import warnings
+from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any, cast
 
 from pettingllms.env import role_of
 from pettingllms.errors import ConformanceError
 from pettingllms.testing.play import AnyEnv, mixed_player, play, scripted_player
-from pettingllms.testing.report import NotPromised
+from pettingllms.testing.report import ConformanceWarning, NotPromised
 from pettingllms.testing.subject import Subject
 
 SECTIONS = (
@@ -28,6 +31,8 @@ SECTIONS = (
 )
 """Headings of the class docstring, in this order."""
 
+_PROSE = ("Task", "Agents and roles", "Observation", "Action", "Reward", "Source")
+"""Sections that no two environments have in the same words."""
 _COMMON_INFO = {"reward_parts", "parse_error", "success", "turn"}
 _KEY = re.compile(r"^\s*[-*]\s+`(\w+)`", re.MULTILINE)
 
@@ -56,6 +61,8 @@ def check_documentation(env: AnyEnv) -> None:
         env: A raw environment. Its class docstring must have the headings of `SECTIONS`; list every
             info key and every argument as "- `name`: ..."; and name every role of the team.
 
+    Prose that is still that of the template of `pettingllms new` is a warning.
+
     Raises:
         ConformanceError: If something is missing, unknown or untrue.
     """
@@ -73,6 +80,20 @@ def check_documentation(env: AnyEnv) -> None:
     undocumented = _info_keys(env) - documented
     if undocumented:
         raise ConformanceError(f"info keys that the docstring does not list: {undocumented}")
+    if left := _of_template(sections):
+        warnings.warn(
+            f"the docstring of {type(env).__name__} still has the template's text under "
+            f"{', '.join(left)}; say there what this environment does",
+            ConformanceWarning,
+            stacklevel=2,
+        )
+
+
+def _of_template(sections: Mapping[str, str]) -> list[str]:
+    """Return the headings whose prose is that of the package that `pettingllms new` writes."""
+    path = files("pettingllms") / "cli" / "template" / "src" / "my_game" / "env.py.tmpl"
+    given = sections_of(path.read_text(encoding="utf-8").split('"""')[3])
+    return [name for name in _PROSE if sections[name].split() == given[name].split()]
 
 
 def _arguments(env: AnyEnv) -> set[str]:

@@ -298,12 +298,41 @@ def test_a_warm_start_beside_a_fixed_policy(small_run_file, tmp_path, capsys):
     assert "fixed, not trained" in capsys.readouterr().out
 
 
-def test_a_full_disk_is_told(small_run_file, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("number", "text", "message"),
+    [
+        (errno.ENOSPC, "No space left on device", "the disk is full"),
+        (errno.EROFS, "Read-only file system", "the file system is read-only"),
+    ],
+)
+def test_a_full_disk_is_told(small_run_file, tmp_path, monkeypatch, capsys, number, text, message):
     def full(*arguments, **options):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, text)
 
     monkeypatch.setattr("pettingllms_trainers.commands.train", full)
     assert main([str(small_run_file()), "--output-dir", str(tmp_path / "run")]) == 1
-    assert "the disk is full ([Errno 28] No space left on device). Make room" in (
-        capsys.readouterr().err
+    assert f"{message} ([Errno {number}] {text}). Make" in capsys.readouterr().err
+
+
+def test_prompts_that_do_not_fit_end_the_start(run, tmp_path):
+    code, _, err = run("--policies.t.max-length", "12")
+    assert code == 2
+    assert "prompts of t begin at" in err
+    assert "raise policies.t.max_length" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_is_prolonged(run, tmp_path):
+    assert run("--num-steps", "1")[0] == 0
+    code, out, err = run(
+        *("--num-steps", "2", "--checkpoint.every", "1"),
+        *("--logging.progress", "plain", "--resume"),
     )
+    assert code == 0, err
+    assert "num_steps = 2, was 1" in out
+    assert "the learning rate stays constant" in out
+    steps = [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl")]
+    assert steps == [0, 1, 2]
+    code, _, err = run("--num-steps", "1", "--resume")
+    assert code == 2
+    assert "has done 2 train steps" in err

@@ -51,6 +51,11 @@ Train a team of agents with AT-GRPO from the TOML files CONFIG; later ones overr
 Experimental: vLLM on a GPU, NCCL, DeepSpeed on GPUs and Ray on several machines. They are tested on
 CPUs, and have not run on that hardware.
 """
+_DISK_ERRORS = {
+    errno.ENOSPC: ("the disk is full", "Make room"),
+    errno.EDQUOT: ("the quota of the disk is used up", "Make room"),
+    errno.EROFS: ("the file system is read-only", "Make it writable"),
+}
 _FILES_AND_FLAGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -79,10 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PettingLLMsError as error:
         return _fail(error, 2)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in _DISK_ERRORS:
             raise
-        full = TrainerError(f"the disk is full ({error}). Make room and continue with --resume")
-        return _fail(full, 1)
+        what, cure = _DISK_ERRORS[error.errno]
+        text = f"{what} ({error}). {cure} and continue with --resume"
+        return _fail(TrainerError(text), 1)
 
 
 class _Group(click.Group):

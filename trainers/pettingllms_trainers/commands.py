@@ -42,6 +42,10 @@ def train(config: Config, *, is_resumed: bool) -> int:
         PettingLLMsError: Bad input, or the run failed.
     """
     environments, files = _check(config, is_resumed=is_resumed)
+    # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
+    from pettingllms_trainers.plan.prompts import check_prompts
+
+    check_prompts(config, environments[0])
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
         with (
@@ -62,6 +66,8 @@ def _train(
 ) -> int:
     pool = machines.build_pool(fixed_policies)
     episodes = machines.build_episodes(environments)
+    changes = files.changes(config)
+    pool.ranks.barrier()
     _open(files, config, pool.ranks)
     machines.check_directory(files.directory)
     # Imported here: torch and transformers take seconds, and bad input needs neither.
@@ -73,6 +79,8 @@ def _train(
     has_begun = True
     with StopRequest(pool.ranks) as stop, trackers, progress:
         recorder = _recorder(pool.ranks)(files, config, progress, trackers)
+        for change in changes:
+            recorder.note(change)
         trainer = build_trainer(
             config, environments, pool, recorder, files, episodes=episodes, stop=stop, runner=runner
         )

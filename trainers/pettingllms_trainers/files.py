@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,12 @@ __all__ = [
     "whole_directory",
     "write_atomically",
 ]
+
+_WRITING = re.compile(
+    r"inline_container|PytorchStreamWriter|SafetensorError: .*I/O error", re.DOTALL
+)
+"""Errors of torch.save and of safetensors that come from a failed write."""
+_NUMBER = re.compile(r"os error (\d+)")
 
 PARTIAL = ".partial"
 """Suffix of what is being written; a crash may leave such names behind."""
@@ -68,14 +76,34 @@ def whole_directory(final: Path) -> Iterator[Path]:
         yield partial
         for path in (*partial.rglob("*"), partial):
             fsync_path(path)
-    except BaseException:
+    except BaseException as error:
+        number = _disk_error(error, partial)
         shutil.rmtree(partial, ignore_errors=True)
+        if number is not None:
+            raise OSError(number, os.strerror(number), str(final)) from error
         raise
     if final.exists():
         os.replace(final, old)  # a directory can only be moved to where none or an empty one is
     os.replace(partial, final)
     fsync_path(final.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _disk_error(error: BaseException, directory: Path) -> int | None:
+    """Return the number of the error of the system behind one of a library; None for another.
+
+    Neither torch nor safetensors raises `OSError` when it cannot write.
+    """
+    text = str(error)
+    if isinstance(error, OSError) or not _WRITING.search(f"{type(error).__name__}: {text}"):
+        return None
+    if found := _NUMBER.search(text):
+        return int(found[1])
+    try:
+        (directory / "probe").write_bytes(bytes(1 << 16))
+    except OSError as probed:
+        return probed.errno
+    return errno.ENOSPC
 
 
 def fsync_path(path: Path) -> None:

@@ -1,5 +1,6 @@
 """`new`: the package that it writes is installed elsewhere and works unchanged."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -10,31 +11,8 @@ from pathlib import Path
 
 import pytest
 
-TRAINING = """
-num_steps = 2
-num_threads = 1
-[env]
-id = "hidden_number_v0"
-kwargs = { size = 20, max_turns = 2 }
-[policies.shared]
-model = "tiny"
-hidden_size = 32
-num_layers = 1
-max_length = 2048
-[roles]
-scout = "shared"
-guesser = "shared"
-[warm_start]
-num_steps = 5
-num_episodes = 8
-batch_size = 8
-demonstrators = { scout = { oracle = 1.0 }, guesser = { oracle = 1.0 } }
-[rollout]
-num_levels = 4
-max_completion_tokens = 4
-[evaluation]
-num_episodes = 4
-"""
+from pettingllms.testing import check_documentation
+from pettingllms.testing.report import ConformanceWarning
 
 
 def run(*arguments, cwd, **changes):
@@ -106,11 +84,13 @@ print(hidden_number.__file__, pettingllms.spec("hidden_number_v0").package)
     assert "hidden_number_v0" in run(*command, "list", cwd=tmp_path)
 
     pytest.importorskip("pettingllms_trainers", reason="the trainer is not installed")
-    (tmp_path / "run.toml").write_text(TRAINING)
-    trainer = (fresh_python, "-m", "pettingllms_trainers.cli", "run.toml")
-    run(*trainer, "--output-dir", "run", cwd=tmp_path, OMP_NUM_THREADS="1")
-    metrics = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    trainer = (fresh_python, "-m", "pettingllms_trainers.cli", "train.toml")
+    run(*trainer, "--num-steps", "2", cwd=package, OMP_NUM_THREADS="1")
+    trained = package / "runs" / "hidden_number"
+    metrics = (trained / "metrics.jsonl").read_text().splitlines()
     assert json.loads(metrics[-1])["step"] == 2
+    again = run(*command, "eval", "--run", trained, "-n", "4", "--format", "json", cwd=package)
+    assert json.loads(again)["plan"]["env_kwargs"]["size"] == 20
 
 
 def test_the_new_package_is_tidy(cli, tmp_path):
@@ -122,6 +102,18 @@ def test_the_new_package_is_tidy(cli, tmp_path):
     run(*ruff, "format", "--check", *options, ".", cwd=package)
     ignored = "D203,D212,D213,D105,D107,D102,D103,D106,D413,D401,D415,D400,D404,D205,D416,D407"
     run(*ruff, "check", *options, "--select", rules, "--ignore", ignored, ".", cwd=package)
+
+
+def test_prose_of_the_template_is_noticed(cli, tmp_path, monkeypatch):
+    cli("new", "a_number_game")
+    monkeypatch.syspath_prepend(str(tmp_path / "a_number_game" / "src"))
+    env_class = importlib.import_module("a_number_game").ANumberGameEnv
+    with pytest.warns(ConformanceWarning, match=r"template's text under Task, .*, Source; say"):
+        check_documentation(env_class())
+    own = env_class.__doc__.replace("A number is hidden", "A treasure is hidden")
+    monkeypatch.setattr(env_class, "__doc__", own.replace("The old guessing game", "A fair"))
+    with pytest.warns(ConformanceWarning, match="under Agents and roles, Observation"):
+        check_documentation(env_class())
 
 
 def test_nothing_is_overwritten(cli, tmp_path):

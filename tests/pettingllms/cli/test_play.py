@@ -34,6 +34,24 @@ def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
     assert cli("replay", "game.jsonl").returncode == 1
 
 
+def test_commands_cost_no_turn(cli, tmp_path):
+    wishes = ["/help", "/hint", ":hint", "/prompt", "/nonsense", " /help".strip(), SOLUTION]
+    done = cli("play", *ENV, "--record", "game.jsonl", stdin="\n".join(wishes) + "\n")
+    assert done.stdout.count("take back your last answer") == 2
+    assert done.stdout.count("oracle would say") == 2
+    assert "no command '/nonsense'" in done.stdout
+    assert "solved after turn 1" in done.stdout
+    steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
+    assert [step["action"] for step in steps[1:-1]] == ["#### path(1, 1)", SOLUTION]
+
+
+def test_answers_that_begin_like_a_command_are_typed_with_two_marks(cli, tmp_path):
+    cli("play", *ENV, "--record", "game.jsonl", stdin="//help\n::hint\n/quit\n")
+    steps = [json.loads(line) for line in (tmp_path / "game.jsonl").read_text().splitlines()]
+    own = [s["action"] for s in steps[1:-1] if s["agent"] == "planner_0"]
+    assert own == ["/help", ":hint"]
+
+
 def test_the_end_of_the_input_leaves_the_game(cli):
     done = cli("play", *ENV, stdin="")
     assert done.returncode == 0

@@ -11,6 +11,7 @@ from pettingllms_trainers.backends.engines import (
     AdapterSync,
     WeightSync,
     build_engines,
+    folder_for_files,
 )
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
@@ -184,3 +185,14 @@ def test_roles_are_sampled_as_they_want(echo_env, scripted_pool, play):
         "caller": 1.0,
         "echo": 0.3,
     }
+
+
+def test_adapters_are_put_into_memory_only_where_it_can_hold_them(tmp_path, monkeypatch):
+    config = SimpleNamespace(engine=SimpleNamespace(vllm_server=SimpleNamespace(sync_dir="")))
+    usage = SimpleNamespace(free=2000)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    assert folder_for_files(config, 1000, tmp_path) == tmp_path
+    assert folder_for_files(config, 1001, tmp_path) is None, "two versions are there at a time"
+    assert folder_for_files(config, 0, tmp_path / "none") is None
+    config.engine.vllm_server.sync_dir = "/shared"
+    assert folder_for_files(config, 1001, tmp_path) == "/shared"

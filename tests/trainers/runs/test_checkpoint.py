@@ -1,9 +1,12 @@
 """Checkpoints are whole or absent, and refused when they do not fit."""
 
+import json
 import os
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pettingllms_trainers.backends.hf.state_file import read_state, write_state
 from pettingllms_trainers.errors import CheckpointError
@@ -92,8 +95,32 @@ def test_a_manifest_without_its_keys_is_refused(tmp_path, manifest):
 def test_overwritten_bytes_are_found(tmp_path):
     path = save(tmp_path, 5) / "policy-0" / "state.pt"
     path.write_bytes(b"x" * path.stat().st_size)
-    with pytest.raises(CheckpointError, match=r"damaged: state\.pt"):
-        read_state(load_checkpoint(tmp_path, config_hash="abc").policies["p"] / "state.pt")
+    with pytest.raises(CheckpointError, match=r"policy-0/state\.pt has other bytes"):
+        load_checkpoint(tmp_path, config_hash="abc")
+
+
+@given(st.data())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_flipped_bit_is_refused(tmp_path, data):
+    path = save(tmp_path, 5) / "policy-1" / "state.pt"
+    content = bytearray(path.read_bytes())
+    index = data.draw(st.integers(0, len(content) - 1))
+    content[index] ^= 1 << data.draw(st.integers(0, 7))
+    whole = path.read_bytes()
+    path.write_bytes(content)
+    try:
+        with pytest.raises(CheckpointError, match="SHA-256 differs"):
+            load_checkpoint(tmp_path, config_hash="abc")
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_checkpoint_without_hashes_is_read(tmp_path):
+    manifest = save(tmp_path, 5) / "checkpoint.json"
+    old = json.loads(manifest.read_text())
+    old["files"] = {name: content["num_bytes"] for name, content in old["files"].items()}
+    manifest.write_text(json.dumps({**old, "format": 2}))
+    assert load_checkpoint(tmp_path, config_hash="abc").step == 5
 
 
 def test_nothing_is_unpickled_but_plain_data(tmp_path):
@@ -110,7 +137,7 @@ def test_nothing_is_unpickled_but_plain_data(tmp_path):
 
 def test_another_format_is_refused(tmp_path):
     manifest = save(tmp_path, 5) / "checkpoint.json"
-    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 99'))
+    manifest.write_text(manifest.read_text().replace('"format": 3', '"format": 99'))
     with pytest.raises(CheckpointError, match="format 99"):
         load_checkpoint(tmp_path, config_hash="abc")
 

@@ -1,10 +1,16 @@
 """The directory of a run: never overwritten by accident, lines cut back to a checkpoint."""
 
 import json
+import os
+import re
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors import SafetensorError
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
 from pettingllms_trainers.runs.folder import RunDirectory
@@ -54,6 +60,7 @@ def test_a_file_is_no_directory(tmp_path):
 
 def test_resume_wants_the_same_configuration(tmp_path):
     files = open_run(tmp_path / "run")
+    (files.checkpoints / "step-00000000").mkdir(parents=True)
     files.check(config(), is_resumed=True)
     files.check(config(logging={"progress": "off"}, output_dir="elsewhere"), is_resumed=True)
     with pytest.raises(CheckpointError, match=r"differs in optimizer\.learning_rate, seed\."):
@@ -65,6 +72,41 @@ def test_resume_of_a_run_that_has_written_nothing_starts_it(tmp_path):
     (tmp_path / ".config.toml.partial").write_text("half")
     RunDirectory(tmp_path).check(config(), is_resumed=True)
     RunDirectory(tmp_path).check(config(), is_resumed=False)
+
+
+def test_a_run_without_a_checkpoint_starts_again(tmp_path):
+    files = open_run(tmp_path / "run")
+    files.append(files.metrics, 0, {"x": 1})
+    other = config(seed=3)
+    for is_resumed in (False, True):
+        files.check(other, is_resumed=is_resumed)
+    files.open(other)
+    assert load_config(files.config) == other
+    (files.checkpoints / "step-00000001").mkdir(parents=True)
+    with pytest.raises(OutputDirError, match="not empty"):
+        files.check(other, is_resumed=False)
+
+
+def test_a_resumed_run_may_be_longer_and_evaluate_and_save_otherwise(tmp_path):
+    files = open_run(tmp_path / "run", config(num_steps=4, optimizer={"final_fraction": 0.1}))
+    (files.checkpoints / "step-00000004").mkdir(parents=True)
+    longer = config(
+        num_steps=9,
+        optimizer={"final_fraction": 0.1},
+        evaluation={"every": 3},
+        checkpoint={"every": 2, "keep": 5},
+        logging={"rollouts_every": 1},
+    )
+    files.check(longer, is_resumed=True)
+    steps, every, saves, keep, schedule = files.changes(longer)
+    assert (steps, every) == ("num_steps = 9, was 4", "evaluation.every = 3, was 0")
+    assert (saves, keep) == ("checkpoint.every = 2, was 10", "checkpoint.keep = 5, was 2")
+    assert "falls to 0.1 of 1e-06 at train step 9 instead of 4" in schedule
+    assert files.changes(longer.model_copy(update={"num_steps": 4}))[:1] == [every]
+    with pytest.raises(CheckpointError, match=r"has done 4 train steps.*--num-steps"):
+        files.check(config(num_steps=3, optimizer={"final_fraction": 0.1}), is_resumed=True)
+    files.open(longer)
+    assert load_config(files.config) == longer
 
 
 def test_lines_after_the_checkpoint_are_forgotten(tmp_path):
@@ -101,6 +143,45 @@ def test_atomic_writes_leave_no_partial_file(tmp_path):
     write_atomically(tmp_path / "a.json", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (SafetensorError("Error while serializing: I/O error: Read-only (os error 30)"), 30),
+        (SafetensorError("Error while serializing: I/O error: No space (os error 28)"), 28),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos"), 28),
+    ],
+)
+def test_a_write_of_a_library_that_fails_is_an_error_of_the_system(tmp_path, error, number):
+    def write():
+        with whole_directory(tmp_path / "run"):
+            raise error
+
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
+        write()
+    assert caught.value.errno == number
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full")
+def test_torch_on_a_full_disk(tmp_path):
+    def write():
+        with whole_directory(tmp_path / "run") as partial:
+            (partial / "state.pt").symlink_to("/dev/full")
+            torch.save({"weights": torch.zeros(100_000)}, partial / "state.pt")
+
+    with pytest.raises(OSError, match="No space left"):
+        write()
+
+
+def test_other_errors_stay_what_they_are(tmp_path):
+    def write():
+        with whole_directory(tmp_path / "run"):
+            raise RuntimeError("CUDA out of memory")
+
+    with pytest.raises(RuntimeError, match="CUDA"):
+        write()
 
 
 def write_half(final, content):

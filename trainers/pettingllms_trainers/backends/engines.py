@@ -209,7 +209,9 @@ def _shared(
     )
     if not adapters:
         return {first: (engine, WeightSync(engine, policies[first]))}
-    sync = AdapterSync(engine, list(policies.values()), _folder_for_files(config))
+    sync = AdapterSync(
+        engine, list(policies.values()), folder_for_files(config, _num_adapter_bytes(policies))
+    )
     return {name: (AdapterEngine(engine, a.name), sync) for name, a in adapters.items()}
 
 
@@ -250,7 +252,31 @@ def _with_weights(
     )
 
 
-def _folder_for_files(config: Config) -> str | Path | None:
-    """Return where files for engines are written: to memory, unless servers want them elsewhere."""
-    memory = MEMORY_FILES if MEMORY_FILES.is_dir() else None
-    return config.engine.vllm_server.sync_dir or memory
+def _num_adapter_bytes(policies: Mapping[str, TransformersPolicy]) -> int:
+    """Return what the files of all adapters take: trained weights are in float32."""
+    sizes = {  # policies on one base share its model, and every adapter is in all of them
+        id(parameter): parameter.numel()
+        for policy in policies.values()
+        for name, parameter in policy.loaded.model.named_parameters()
+        if "lora_" in name
+    }
+    return 4 * sum(sizes.values())
+
+
+def folder_for_files(
+    config: Config, num_bytes: int, memory: Path = MEMORY_FILES
+) -> str | Path | None:
+    """Return where files for engines are written: to memory, if it can hold them.
+
+    Args:
+        config: Its `engine.vllm_server.sync_dir` counts before all else.
+        num_bytes: Size of one version; two are there at a time.
+        memory: The file system in memory.
+
+    Returns:
+        The folder; None for that of temporary files.
+    """
+    if config.engine.vllm_server.sync_dir:
+        return config.engine.vllm_server.sync_dir
+    has_room = memory.is_dir() and shutil.disk_usage(memory).free >= 2 * num_bytes
+    return memory if has_room else None

@@ -204,7 +204,9 @@ class Config(Section):
         return self
 
 
+_PROLONGING = ("num_steps", "evaluation.every", "checkpoint.")
 _RESULTLESS = (
+    *_PROLONGING,
     "output_dir",
     "logging.",
     "ray.",
@@ -223,7 +225,8 @@ def decides_results(key: str) -> bool:
     """Return whether a run with another value of a key is another run, by more than rounding.
 
     Where a run writes, what it shows, on which machines it computes and how it fits into their
-    memory may differ when it is resumed.
+    memory may differ when it is resumed. So may its number of train steps and how often it is
+    evaluated and saved: what is done stays as it is.
 
     Args:
         key: Such as ``optimizer.learning_rate``.

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.policies import TINY
 from pettingllms_trainers.plan import Plan
 from pettingllms_trainers.plan.gpus import Devices
 from pettingllms_trainers.plan.memory import USABLE, gib
+from pettingllms_trainers.plan.prompts import prompt_problems
 
 __all__ = ["plan_view", "warnings_of"]
 
@@ -58,14 +58,8 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
             "deepspeed.stage shards nothing in one process: start one for each GPU with "
             "torchrun --nproc-per-node, set deepspeed.offload, or leave the key out"
         )
-    for name, lengths in plan.lengths.items():
-        first = _first(config, plan, name)
-        if lengths.prompt < first:
-            yield (
-                f"prompts of {name} begin at {first} tokens, and beside a "
-                f"completion of {lengths.completion} there is room for {lengths.prompt}: "
-                f"{_more_room(config, plan, name)}, or lower rollout.max_completion_tokens"
-            )
+    contexts = {name: shape.context_length for name, shape in plan.shapes.items()}
+    yield from prompt_problems(config, contexts, plan.prompts)
 
 
 def _advice(config: Config, devices: Devices) -> Iterator[str]:
@@ -78,19 +72,9 @@ def _advice(config: Config, devices: Devices) -> Iterator[str]:
     if any(not policy.frozen and not policy.has_adapter for policy in config.models.values()):
         if devices.num_gpus > 1 and config.deepspeed.stage < 3:
             yield "deepspeed.stage = 3"
-        if config.deepspeed.offload != "all":
+        if devices.num_gpus and config.deepspeed.offload != "all":
             yield 'deepspeed.stage = 3 with deepspeed.offload = "all"'
         yield "every_policy.lora.rank = 32"
-
-
-def _more_room(config: Config, plan: Plan, name: str) -> str:
-    """Return what lets a policy read longer prompts."""
-    longest = config.engine.vllm.max_model_len if config.engine.kind == "vllm" else 0
-    if 0 < longest < plan.shapes[name].context_length:
-        return "raise engine.vllm.max_model_len"
-    if config.policies[name].model == TINY:
-        return f"raise policies.{name}.max_length"
-    return "shorten the observations, take a model with a larger context"
 
 
 def _engine_warnings(config: Config, plan: Plan) -> Iterator[str]:
@@ -107,12 +91,6 @@ def _engine_warnings(config: Config, plan: Plan) -> Iterator[str]:
             f"({gib(per_token * longest)} GiB): raise engine.vllm.gpu_memory_utilization, or lower "
             "engine.vllm.max_model_len"
         )
-
-
-def _first(config: Config, plan: Plan, name: str) -> int:
-    """Return the longest measured prompt of a policy; 0 when none could be measured."""
-    prompts = [plan.prompts[role] for role, assigned in config.roles.items() if assigned == name]
-    return max((prompt.num_tokens for prompt in prompts if prompt.is_measured), default=0)
 
 
 def _policies(config: Config, plan: Plan) -> Table:
@@ -209,5 +187,6 @@ def _table(title: str, *headings: str) -> Table:
         is_number = heading in {"parameters", "trained", "number"} or (
             index and title.startswith("Memory")
         )
-        table.add_column(heading, justify="right" if is_number else "left")
+        # Folded, never truncated: keys and paths are there to be copied.
+        table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
     return table

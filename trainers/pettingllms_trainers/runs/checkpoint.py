@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import shutil
@@ -18,7 +19,9 @@ from pettingllms_trainers.ranks import Ranks
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
-_FORMAT = 2
+_FORMAT = 3
+_READABLE = (2, 3)
+"""Format 2 has sizes of files without hashes."""
 _MANIFEST = "checkpoint.json"
 _KEYS = {"format", "config_hash", "step", "num_levels_used", "policies", "files"}
 _NAME = re.compile(r"step-(\d{8})")
@@ -87,7 +90,7 @@ def save_checkpoint(
                 "step": step,
                 "num_levels_used": num_levels_used,
                 "policies": folders,
-                "files": _sizes(partial),
+                "files": _contents(partial),
             }
             (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
     if ranks.is_main:
@@ -120,7 +123,7 @@ def load_checkpoint(
             f"{', '.join(map(str, found))} (checkpoint.keep decides how many stay)"
         )
     manifest = _read_manifest(path)
-    if manifest["format"] != _FORMAT:
+    if manifest["format"] not in _READABLE:
         raise CheckpointError(
             f"{path} has the checkpoint format {manifest.get('format')}; this version reads "
             f"{_FORMAT}. Resume with the version that wrote it"
@@ -144,10 +147,21 @@ def _remove_leftovers(directory: Path) -> None:
         shutil.rmtree(leftover)
 
 
-def _sizes(directory: Path) -> dict[str, int]:
-    """Return the sizes of the files below a directory, in bytes."""
+def _contents(directory: Path) -> dict[str, dict[str, Any]]:
+    """Return size in bytes and SHA-256 of the files below a directory."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file())
-    return {path.relative_to(directory).as_posix(): path.stat().st_size for path in files}
+    return {
+        path.relative_to(directory).as_posix(): {
+            "num_bytes": path.stat().st_size,
+            "sha256": _sha256(path),
+        }
+        for path in files
+    }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _all(directory: Path) -> list[Path]:
@@ -166,12 +180,15 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check_files(path: Path, files: Mapping[str, int]) -> None:
-    for name, num_bytes in files.items():
+def _check_files(path: Path, files: Mapping[str, Any]) -> None:
+    for name, content in files.items():
         file = path / name
+        num_bytes = content["num_bytes"] if isinstance(content, dict) else content
         found = file.stat().st_size if file.is_file() else 0
         if found != num_bytes:
             raise _damaged(path, f"{name} has {found} of {num_bytes} bytes")
+        if isinstance(content, dict) and _sha256(file) != content["sha256"]:
+            raise _damaged(path, f"{name} has other bytes than were written (SHA-256 differs)")
 
 
 def _damaged(path: Path, problem: str) -> CheckpointError:

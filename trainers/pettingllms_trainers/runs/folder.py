@@ -60,6 +60,8 @@ class RunDirectory:
             raise OutputDirError(f"the output directory {self.directory} is a file")
         if not self._has_content():
             return
+        if self.config.is_file() and not self._has_results():
+            return  # it ended before its first checkpoint: this one starts from the beginning
         if not is_resumed:
             raise OutputDirError(
                 f"the output directory {self.directory} is not empty. Give a new one "
@@ -74,6 +76,27 @@ class RunDirectory:
                 f"{', '.join(_differences(saved, config))}. Resume with the configuration in "
                 f"{self.config}, or start a new run in another directory"
             )
+        if (done := max(self._steps(), default=0)) > config.num_steps:
+            raise CheckpointError(
+                f"{self.directory} has done {done} train steps, and num_steps = "
+                f"{config.num_steps}; give at least {done} (--num-steps)"
+            )
+
+    def changes(self, config: Config) -> list[str]:
+        """Return in words what a resumed run does otherwise than before; nothing for a new one.
+
+        Args:
+            config: With which it is resumed; `check` has accepted it.
+        """
+        if not self._has_results() or not self.config.is_file():
+            return []
+        saved = load_config(self.config)
+        keys = ("num_steps", "evaluation.every", "checkpoint.every", "checkpoint.keep")
+        one, other = (flat_table(c.model_dump(mode="json")) for c in (saved, config))
+        told = [f"{key} = {other[key]}, was {one[key]}" for key in keys if one[key] != other[key]]
+        if saved.num_steps != config.num_steps:
+            told.append(_schedule(config, saved.num_steps))
+        return told
 
     def open(self, config: Config) -> None:
         """Create the directory, if it is new, and write the resolved configuration.
@@ -87,8 +110,7 @@ class RunDirectory:
             raise OutputDirError(
                 f"the output directory {self.directory} cannot be created: {error}"
             ) from error
-        if not self.config.exists():
-            write_atomically(self.config, dump_config(config))
+        write_atomically(self.config, dump_config(config))
 
     def append(self, path: Path, step: int, values: Mapping[str, Any]) -> None:
         """Append one line of a step and make it durable.
@@ -111,10 +133,29 @@ class RunDirectory:
                 text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept)
                 write_atomically(path, text)
 
+    def _steps(self) -> list[int]:
+        """Return the train steps of the checkpoints."""
+        names = (path.name for path in self.checkpoints.glob("step-*"))
+        return [int(name.removeprefix("step-")) for name in names if name[5:].isdecimal()]
+
+    def _has_results(self) -> bool:
+        return bool(self._steps()) or self.policies.exists()
+
     def _has_content(self) -> bool:
         return self.directory.is_dir() and any(
             not path.name.endswith(PARTIAL) for path in self.directory.iterdir()
         )
+
+
+def _schedule(config: Config, old: int) -> str:
+    optimizer = config.optimizer
+    if optimizer.final_fraction == 1:
+        return "the learning rate stays constant, as before"
+    return (
+        f"the learning rate now falls to {optimizer.final_fraction:g} of "
+        f"{optimizer.learning_rate:g} at train step {config.num_steps} instead of {old}, on one "
+        "line from the end of the warm-up: it jumps where this part begins"
+    )
 
 
 def _differences(saved: Config, given: Config) -> list[str]:
