@@ -124,17 +124,20 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         self.observation_mode = observation_mode
         self._is_delta = observation_mode == "delta"
         self.render_mode = render_mode
+        # A copy: the flag differs between instances, and the class's dictionary is shared.
         self.metadata = {**type(self).metadata, "is_parallelizable": len(stages) == 1}
         roles = dict.fromkeys(map(role_of, order))
         self.prompts = resolve_prompts(
             {role: self.default_prompts[role] for role in roles}, prompts, self.prompt_fields
         )
         self._templates = {agent: PreparedTemplate(self.prompts[role_of(agent)]) for agent in order}
+        # One object for all agents; PettingZoo's tests ask for the same object at every call.
         space = TextSpace(MAX_TEXT_LENGTH)
         self.observation_spaces = {agent: space for agent in order}
         self.action_spaces = {agent: space for agent in order}
         self._order = order
         self._zeros = dict.fromkeys(order, 0.0)
+        # Known once, so that `step` of ordinary games pays no call for it.
         self._selects = type(self)._next_agent is not GameHooks._next_agent
         self._opens_stage = (True,) * len(order) if self._selects else stage_openings(stages)
         self.episode_seed: int | None = None
@@ -156,6 +159,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         if options is not None:
             check_kind("options", options, Mapping, "None, or a mapping from option to value")
         self.episode_seed = checked_seed(seed) if seed is not None else next_seed(self.episode_seed)
+        # Before the old state is replaced: a failing `reset` leaves that state as it was.
         state = self._generate(random.Random(self.episode_seed), options or NOTHING)
         order = self._order
         self._state = self._stage_state = state
@@ -195,6 +199,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
             "turn": self.turn,
         }
         self.infos = infos = {**self.infos, agent: info}
+        # Every agent learns how the episode ended, also those that did not act last.
         if terminated:
             for other, known in infos.items():
                 infos[other] = {**known, "success": success}
@@ -215,11 +220,13 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         if place == len(order):
             place = 0
             self.turn += 1
+            # A success in the last turn is a success: termination wins over truncation.
             if self.turn == self.max_turns and not terminated:
                 self.truncations = dict.fromkeys(order, True)
         self._state = state
         self._num_acted = place
         self.agent_selection = self._selected(state) if self._selects else order[place]
+        # Within a stage observations keep showing its start: its agents act simultaneously.
         if self._opens_stage[place]:
             self._stage_state = state
         if terminated:
@@ -332,6 +339,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
 
     def fork(self) -> Self:
         """Return an independent environment in the same state; costs microseconds."""
+        # Not `copy.copy`: it goes through `__reduce_ex__`, and this is called K times per turn.
         twin = object.__new__(type(self))
         vars(twin).update(vars(self))
         if self.episode_seed is not None:
@@ -377,6 +385,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
     def state_hash(self) -> str:
         """Return 32 hexadecimal digits that identify the state and the moment within the turn."""
         self._require_reset("state_hash")
+        # Agents of one stage see `_stage_state`, so two moments are the same only if that is, too.
         moment = [self._state_json(self._state), self.turn, self._num_acted]
         if self._stage_state is not self._state:
             moment.append(self._state_json(self._stage_state))

@@ -96,6 +96,8 @@ def usual_answer(text: str, max_chars: int) -> str | None:
     mark = text.rfind(MARK)
     if mark < 0 or len(text) - mark > max_chars + len(MARK):
         return None
+    # A `<` may open a thinking tag, and a longer run of `#` is no mark: leave both to the full
+    # rules.
     if "<" in text or text[mark - 1 : mark] == "#":
         return None
     return text[mark + len(MARK) :].strip()
@@ -106,6 +108,7 @@ def after_thinking(text: str) -> str | ParseError:
     if "<" not in text:
         return text
     last: re.Match[str] | None = None
+    # Only the last tag matters: whatever was thought before a `</think>` is no answer.
     for tag in _THINK.finditer(text):
         last = tag
     if last is None:
@@ -129,16 +132,20 @@ def printed_part(text: str) -> Part:
     if part.is_marked or not end:
         return part
     depth, start = 0, end
+    # Backwards from the last `]` to the bracket that opens it: programs print drafts before their
+    # answer, and one scan keeps the work linear.
     for bracket in re.finditer(r"[\[\]]", part.text[end - 1 :: -1]):
         depth += 1 if bracket.group() == "]" else -1
         if not depth:
             start = end - bracket.end()
             break
+    # As if it were marked: text around the list of a program is no reason to refuse it.
     return Part(text[start:end], is_marked=True)
 
 
 def _marked(text: str) -> Part:
     end = len(text)
+    # From the end, so that only the marks in the tail of a text are looked at.
     while (at := text.rfind(MARK, 0, end)) >= 0:
         if _IS_MARK.match(text, at):
             return Part(text[at + len(MARK) :], is_marked=True, is_repeated=MARK in text[:at])
@@ -179,8 +186,10 @@ def read_list(part: Part) -> list[Item] | ParseError:
     if not part.is_marked:
         is_end = _DECORATION.fullmatch(text, end)
         return items if is_end else ParseError(f"no {MARK}, and words or lists behind a list")
+    # A list below the mark's line may be part of an explanation, unless it has its line to itself.
     if "\n" in text[: found.start()] and not _END_OF_LINE.match(text, end):
         return ParseError(f"words behind a list that is not on the line of {MARK}")
+    # Two labelled lists are two answers; choosing one of them would be a guess.
     rest = text[end:] if "{" in label else text[end:].partition("\n")[0]
     return ParseError("several lists with labels") if label and "[" in rest else items
 
@@ -190,6 +199,7 @@ def _label_before(part: Part, start: int) -> str | ParseError:
     prefix = part.text[:start].strip()
     if not prefix or not part.is_marked:
         return ""
+    # A label is short; this bounds the regular expressions below.
     if len(prefix) > _MAX_PREFIX:
         return ParseError(f"words between {MARK} and the answer")
     lines = part.text[:start].replace("->", ":").replace("\u2192", ":").split("\n")
@@ -197,6 +207,7 @@ def _label_before(part: Part, start: int) -> str | ParseError:
     labels = [(line, number) for number, line in enumerate(cleaned) if line]
     if not labels:
         return ""
+    # With several marks, words before the list may belong to another mark's answer.
     if part.is_repeated:
         return ParseError(f"several {MARK}, and words between the last one and the answer")
     label = _LABEL.fullmatch(labels[0][0].replace(" :", ":"))
@@ -214,6 +225,7 @@ def _scan_lists(text: str, start: int) -> tuple[list[Item], int] | ParseError:
     lists: list[Item] = [first]
     while (following := _NEXT_LIST.match(text, end)) and following[1].count("\n") < 2:
         scanned = _scan(text, following.end(), _TOKEN)
+        # On a line of its own and followed by words, the next list explains the answer.
         if "\n" in following[1] and not following[2] and not _is_alone(text, scanned):
             break  # a remark
         if isinstance(scanned, ParseError):
@@ -222,6 +234,7 @@ def _scan_lists(text: str, start: int) -> tuple[list[Item], int] | ParseError:
         end = scanned[1]
         if len(lists) > MAX_ITEMS:
             return ParseError(f"more than {MAX_ITEMS} lists")
+    # `["U"] * 3` would be read as one move: refuse it rather than execute half of it.
     if _REPEAT.match(text, end):
         return ParseError("a list that is multiplied")
     if len(lists) == 1:
@@ -235,11 +248,14 @@ def _is_alone(text: str, scanned: tuple[list[Item], int] | ParseError) -> bool:
 
 def _scan(text: str, start: int, token: re.Pattern[str]) -> tuple[list[Item], int] | ParseError:
     """Read one bracketed list, or the arguments of a call; returns its items and its end."""
+    # An explicit stack instead of recursion: the depth is model text, and must not end in a
+    # RecursionError.
     outer: list[tuple[list[Item], str]] = []
     items: list[Item] = []
     at, num_items = start, 0
     while (found := token.match(text, at)) is not None:
         at, kind, value = found.end(), found.lastindex or 0, found[found.lastindex or 0]
+        # All tokens count, brackets too, so that empty lists cannot grow without a limit.
         if (num_items := num_items + 1) > MAX_ITEMS:
             return ParseError(f"a list of more than {MAX_ITEMS} items")
         if kind == 1:
@@ -271,6 +287,7 @@ def read_calls(part: Part, names: Collection[str]) -> list[tuple[str, list[Item]
         Name and arguments of each call, in order. An argument is a word or number as text, or a
         list; `name=` before it is dropped.
     """
+    # Possessive quantifiers (`*+`) throughout: no backtracking, so the time stays linear.
     text, a_call = part.text, re.compile(rf"\b({'|'.join(names)})\s*+(?=\()")
     if (first := a_call.search(text)) is None:
         return ParseError(f"no call of {', '.join(names)}")
@@ -304,6 +321,7 @@ def _checked_calls(
         return calls if is_end else ParseError(f"no {MARK}, and words behind the calls")
     if _END_OF_LINE.match(part.text, end):
         return calls
+    # Words follow the calls of the last line: that line is a remark, those above are the answer.
     if num_before_line:
         return calls[:num_before_line]
     if is_below:
@@ -315,5 +333,7 @@ def _checked_calls(
 
 def one_line(text: str, limit: int) -> str:
     """Return a text fit for one line of a prompt: no control characters, at most `limit` long."""
+    # Four times the limit is enough after runs of spaces collapse, and bounds the work on long
+    # texts.
     clean = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."

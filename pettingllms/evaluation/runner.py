@@ -102,6 +102,7 @@ async def evaluate(
     for result in folder.results():
         finished.add(result.key)
         progress.count(result)
+    # What earlier attempts spent is part of the bill; their retries are not news.
     for roles in folder.bill().values():
         for usage in roles.values():
             progress.charge(usage)
@@ -145,6 +146,7 @@ class _Log:
     def kept(self, key: Key, action: int, prompt: Prompt) -> tuple[Completion, Usage] | None:
         """See `AnswerLog.kept`."""
         record = self._kept.get((key, action))
+        # A different prompt means that environment or templates changed since: ask again.
         if record is None or record.prompt != prompt_hash(prompt) or record.completion is None:
             return None
         return record.completion, record.usage
@@ -205,6 +207,8 @@ class _Play:
             raise errors.exceptions[0] from errors
 
     async def _work(self, pending: Iterator[EpisodeSpec]) -> None:
+        # All workers share one iterator, so no episode is played twice and none waits for a slow
+        # worker.
         for spec in pending:
             await self._one(spec)
             self._on_progress(self._progress)
@@ -216,6 +220,7 @@ class _Play:
             result = await play_episode(
                 self._env, spec, self._line_ups[spec.arm], plan.sampling, plan.options, self._log
             )
+        # Every other episode would fail the same way: stop instead of counting failures.
         except PolicyUnavailable:
             raise
         except Exception as error:  # noqa: BLE001  the rollout boundary

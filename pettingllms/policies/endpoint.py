@@ -130,10 +130,13 @@ class EndpointPolicy:
         usage = Usage()
         while len(completions) < n:
             missing = n - len(completions)
+            # Some servers ignore `n`: the rest is asked for with other seeds, or it would repeat
+            # the first answer.
             body = self._body(prompt, missing, sampling, prompt.seed + len(completions))
             try:
                 answer = await self._request(body, missing)
             except PolicyFailure as error:
+                # Earlier answers of this prompt were paid for, although it fails.
                 error.usage += usage
                 raise
             completions += answer.completions
@@ -141,6 +144,7 @@ class EndpointPolicy:
         return Answer(tuple(completions[:n]), usage)
 
     def _body(self, prompt: Prompt, n: int, sampling: Sampling, seed: int) -> dict[str, Any]:
+        # Newer models of OpenAI refuse `max_tokens`; all other compatible servers know it.
         limit = "max_completion_tokens" if self._is_openai else "max_tokens"
         given = {
             "temperature": sampling.temperature,
@@ -158,6 +162,7 @@ class EndpointPolicy:
         """Send a request; the client retries all failures but unreadable answers."""
         spent = Usage()
         num_retries = 0
+        # Waits between retries keep the slot: a server in trouble gets fewer requests, not more.
         async with self._slots:
             while True:
                 await self._wait_for_limits(body, n)
@@ -181,6 +186,7 @@ class EndpointPolicy:
                 spent += Usage(num_retries=1)
 
     async def _send(self, body: dict[str, Any]) -> Answer:
+        # The raw response has the number of retries the client made, which the parsed one lacks.
         raw = await self._client.chat.completions.with_raw_response.create(**body)
         self._has_answered = True
         unknown = Usage(num_requests=1, num_retries=raw.retries_taken, num_unknown=1)
@@ -205,6 +211,7 @@ class EndpointPolicy:
             length = sum(len(message["content"]) for message in body["messages"])
             limit = body.get("max_tokens") or body.get("max_completion_tokens")
             size = length / _CHARACTERS_PER_TOKEN + n * (limit or _DEFAULT_COMPLETION_TOKENS)
+            # A request larger than a whole minute's budget would otherwise wait forever.
             await self._tokens.acquire(min(size, self._tokens.max_rate))
 
 

@@ -54,6 +54,7 @@ def find_bad_programs(problem: CodeProblem, verdicts: Verdicts) -> tuple[BadProg
     strong: list[BadProgram] = []
     weak: list[BadProgram] = []
     wanted = NUM_BAD_PROGRAMS
+    # The source's own wrong programs first: their mistakes are ones that people made.
     for sources in (problem.wrong_programs[:MAX_TRIED], variants):
         for bad in _judged(problem, dict.fromkeys(sources), verdicts):
             (strong if bad.passes_examples else weak).append(bad)
@@ -62,6 +63,7 @@ def find_bad_programs(problem: CodeProblem, verdicts: Verdicts) -> tuple[BadProg
         wanted = ENOUGH_BAD_PROGRAMS
         if len(strong) >= wanted:
             return tuple(strong)
+    # The fewer golden tests expose a program, the more a test that does is worth.
     weak.sort(key=lambda bad: len(bad.failed))
     return tuple((*strong, *weak[: ENOUGH_BAD_PROGRAMS - len(strong)]))
 
@@ -76,6 +78,7 @@ def _judged(
     tests = (*problem.public_tests, *(problem.tests[i] for i in shortest))
     for source in sources:
         passed = verdicts(source, tests)
+        # Too slow, or wrong everywhere: exposing it takes no skill.
         if passed is None or not any(passed):
             continue
         golden = zip(shortest, passed[num_examples:], strict=True)

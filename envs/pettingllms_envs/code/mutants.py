@@ -55,6 +55,8 @@ def mutants(source: str, limit: int) -> tuple[str, ...]:
     try:
         tree = ast.parse(source)
         num_changes = sum(1 for _ in _changes(tree))
+        # Evenly spread over the program: the first lines often only read the input, and any test
+        # exposes a change there.
         chosen = {num_changes * i // limit for i in range(limit)} if num_changes else set[int]()
         return tuple(_changed(tree, index) for index in sorted(chosen))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -62,6 +64,7 @@ def mutants(source: str, limit: int) -> tuple[str, ...]:
 
 
 def _changed(tree: ast.Module, index: int) -> str:
+    # Changes are found again by number in the copy, since nodes of the original are not in it.
     twin = copy.deepcopy(tree)
     for number, (node, field, value) in enumerate(_changes(twin)):
         if number == index:
@@ -81,6 +84,8 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
             case ast.BoolOp(op=op):
                 yield node, "op", ast.Or() if isinstance(op, ast.And) else ast.And()
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
+                # Larger numbers are often moduli and sentinels, where one more or less hardly
+                # shows.
                 if abs(value) < 100:
                     yield node, "value", value + 1
                     yield node, "value", value - 1

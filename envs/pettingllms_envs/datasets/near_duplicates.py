@@ -60,6 +60,8 @@ def near_duplicates(
         check_texts(name, texts, "a sequence of texts")
     grams = [_ngrams(text, n) for text in first], [_ngrams(text, n) for text in second]
     buckets: dict[tuple[int, bytes], list[int]] = {}
+    # Only the first collection is indexed; the second is looked up, so pairs within one do not
+    # show.
     for index, shingles in enumerate(grams[0]):
         for band in _bands(shingles):
             buckets.setdefault(band, []).append(index)
@@ -80,6 +82,8 @@ def _ngrams(text: str, n: int) -> frozenset[int]:
 
 
 def _hash(span: str) -> int:
+    # 4 bytes are reduced modulo a 31-bit prime below, so that products fit into uint64. Python's
+    # `hash` differs from process to process.
     return int.from_bytes(hashlib.blake2b(span.encode(), digest_size=4).digest(), "big")
 
 
@@ -91,12 +95,14 @@ def _bands(shingles: frozenset[int]) -> Iterator[tuple[int, bytes]]:
     values: NDArray[np.uint64] = (
         np.fromiter(shingles, dtype=np.uint64, count=len(shingles)) % _PRIME
     )
+    # [G, 1] * [H] -> [G, H] hashes of all n-grams; their minimum over n-grams is the [H] signature.
     signature = ((values[:, None] * _FACTORS + _OFFSETS) % _PRIME).min(axis=0)
     for number, band in enumerate(signature.reshape(NUM_BANDS, -1)):
         yield number, band.tobytes()
 
 
 def _coefficients() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    # Fixed: reports must not change from run to run.
     rng = np.random.default_rng(0)
     high = int(_PRIME)
     return (

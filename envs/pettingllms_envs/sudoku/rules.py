@@ -61,6 +61,7 @@ def layout(size: int) -> Layout:
         )
         for cell in range(size * size)
     ]
+    # `bytes.translate` needs 256 entries; values above n never occur.
     numbers = [str(value).rjust(width) for value in range(size + 1)] + [" " * width] * (255 - size)
     blank = "\n".join(" ".join([" " * width] * size) for _ in range(size))
     digits = tuple("".join(number[at] for number in numbers).encode() for at in range(width))
@@ -116,9 +117,13 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
         if clues[cell]:
             refused.append((fill, "a clue"))
             continue
+        # `bits[v]` has value v's bit in the row, the column and the box of this cell: one AND tests
+        # all three.
         old, right, bits = cells[cell], solution[cell], units[cell]
         if old == value:
             continue
+        # The old value leaves its three units first, so replacing a value cannot conflict with
+        # itself.
         if (used ^ bits[old]) & bits[value]:
             refused.append((fill, f"{value} already in its row, column or box"))
             continue
