@@ -12,14 +12,11 @@ from pettingllms.registry import make
 
 
 class ScalarInfos(BaseWrapper[str, Any, Any]):
-    """Reduces infos to numbers that are the same for all agents and steps.
+    """Reduces the infos of a team's AEC environment to numbers, the same for all agents and steps.
 
     Tianshou stores infos in arrays, and fails when their keys or shapes change from step to step,
     as those of a game may. What is left: `team` and `local` (the parts of the reward), `success`,
     `turn`, and `is_readable` (whether the agent's last text could be read).
-
-    Args:
-        env: An AEC environment of a team.
     """
 
     def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
