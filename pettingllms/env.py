@@ -149,7 +149,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
 
         Args:
             seed: Non-negative seed of the level. None: an unpredictable one for the first episode,
-                afterwards one derived from the previous episode's. `episode_seed` tells which.
+                afterwards one derived from the previous episode's. `episode_seed` has it.
             options: What this episode should be; each environment documents its own keys. Other
                 keys are ignored, as PettingZoo's conformance tests demand.
 

@@ -16,7 +16,7 @@ class ParallelView(ParallelEnv[str, str, str]):
     """A PettingZoo `ParallelEnv` of a team.
 
     One `step` plays one stage. The agents of the stage act, all of them at once; `acting` and
-    `infos[agent]["acts"]` tell who they are. Actions of other agents are ignored. In a team of one
+    `infos[agent]["acts"]` say which they are. Actions of other agents are ignored. In a team of one
     stage (such as coder and tester) all agents act in every step; in a team of several stages
     (tool, then planner) a turn takes several steps, because the later agent reads what the earlier
     one wrote.

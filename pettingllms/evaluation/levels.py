@@ -1,4 +1,4 @@
-"""Which episodes an evaluation plays, and the hash that tells whether two played the same ones.
+"""Which episodes an evaluation plays, and the hash that shows whether two played the same ones.
 
 Levels are numbered 0, 1, 2, ...; the number and the root seed decide the level. Where an
 environment has few levels, numbers repeat them; `distinct_levels` returns those that do not.

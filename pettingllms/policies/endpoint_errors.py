@@ -74,7 +74,7 @@ def explained(
 async def model_not_found(
     policy: str, client: openai.AsyncOpenAI, error: openai.NotFoundError
 ) -> PolicyUnavailable:
-    """Return a 404 with the models that the server has, if it tells."""
+    """Return a 404 with the models that the server has, if it lists them."""
     model = policy.removeprefix("openai:").partition("@")[0]
     try:
         page = await client.with_options(max_retries=0).models.list()

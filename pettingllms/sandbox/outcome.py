@@ -110,7 +110,7 @@ class ExecutionResult:
     def excerpt(self, max_chars: int = 2000) -> str:
         """Status and output as bounded text for a prompt.
 
-        The middle of a longer text is left out: a traceback tells most at its end.
+        The middle of a longer text is left out: a traceback is most useful at its end.
 
         Args:
             max_chars: Maximum characters of stdout, and of stderr, that are shown.

@@ -49,7 +49,7 @@ class OpenedRun:
     figures: Mapping[str, Any] | None = None
     """Arm -> figures with intervals, of a finished evaluation."""
     episodes: Callable[[], Iterator[ShownEpisode]]
-    """Reads the episodes; afterwards `notices` tells which lines could not be read."""
+    """Reads the episodes; afterwards `notices` names lines that could not be read."""
     notices: list[str] = field(default_factory=list[str])
     """What is missing on the page and why."""
 

@@ -84,7 +84,7 @@ def json_field(row: Row, name: str) -> Any:
 
 
 def json_value(text: str, name: str) -> Any:
-    """Return the value of a JSON text; `name` tells what it is in the reason.
+    """Return the value of a JSON text; `name` is what the reason calls it.
 
     Raises:
         RowError: It is not JSON.

@@ -157,7 +157,7 @@ def ensemble_prompts() -> dict[str, PromptTemplate]:
 
 
 def board(state: MathState) -> str:
-    """Return the state as readable text; tells the reference answer."""
+    """Return the state as readable text, with the reference answer."""
     problem = state.problem
     parts = [f"{problem.id}\n{problem.question}\nreference: {problem.answer}", history_text(state)]
     parts += [attempts_text(state.current)]

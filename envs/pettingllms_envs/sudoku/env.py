@@ -225,7 +225,7 @@ class SudokuEnv(TextEnv[SudokuState]):
             self._levels = tuple(self._fitting("levels", puzzle) for puzzle in found)
 
     def _fitting(self, argument: str, puzzle: Puzzle) -> Puzzle:
-        """Return a puzzle from outside, if it has the size that the prompts tell."""
+        """Return a puzzle from outside, if it has the size that the prompts state."""
         if puzzle.size != self.size:
             given, allowed = (f"{n}x{n}" for n in (puzzle.size, self.size))
             fix = f"Pass size={puzzle.size} to play it."

@@ -127,7 +127,7 @@ def run(
         files: Where program and input come from and where output goes.
         locks: What to lock up with.
         channel: Takes one descriptor and the job's number to the server.
-        page: Shared with the server: byte 0 tells the stage, the rest why locking up failed.
+        page: Shared with the server: byte 0 is the stage, the rest says why locking up failed.
         other_pages: The pages of other children, in which nothing may be changed from here.
     """
     try:
