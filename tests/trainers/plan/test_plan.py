@@ -287,6 +287,27 @@ def test_the_advice_names_only_what_is_left_to_do():
     assert "gradient_checkpointing" not in " ".join(warnings_of(helped, plan))
 
 
+def test_a_machine_without_a_gpu_gets_no_advice_about_deepspeed():
+    config = config_of()
+    plan = plan_of(config)
+    plan = plan._replace(devices=plan.devices._replace(num_gpus=0, num_bytes=1 << 30))
+    told = " ".join(warnings_of(config, plan))
+    assert "What helps: optimizer.gradient_checkpointing" in told
+    assert "deepspeed" not in told
+
+
+def test_nothing_is_truncated_at_80_columns():
+    model = {"model": "tiny", "vocabulary": "", **SIZES}
+    config = config_of(model, output_dir="runs/" + 100 * "x", rollout={"max_refills": 2})
+    console = Console(file=io.StringIO(), width=80)
+    console.print(plan_view(config, plan_of(config)))
+    text = console.file.getvalue()
+    assert "\u2026" not in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "rollout.num_levels" in text
+    assert "optimizer.num_epochs" in text
+
+
 @pytest.mark.parametrize(
     ("policy", "engine", "advice"),
     [

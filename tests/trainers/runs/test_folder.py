@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
 from pettingllms_trainers.runs.folder import RunDirectory
@@ -75,16 +75,28 @@ def test_resume_of_a_run_that_has_written_nothing_starts_it(tmp_path):
 
 
 def test_a_run_without_a_checkpoint_starts_again(tmp_path):
-    files = open_run(tmp_path / "run")
+    path = str(tmp_path / "run")
+    files = open_run(tmp_path / "run", config(output_dir=path))
     files.append(files.metrics, 0, {"x": 1})
-    other = config(seed=3)
+    other = config(seed=3, output_dir=path)
     for is_resumed in (False, True):
         files.check(other, is_resumed=is_resumed)
     files.open(other)
     assert load_config(files.config) == other
+    (files.directory / "notes.txt").write_text("mine")
+    with pytest.raises(OutputDirError, match="not empty"):
+        files.check(other, is_resumed=False)
+    (files.directory / "notes.txt").unlink()
     (files.checkpoints / "step-00000001").mkdir(parents=True)
     with pytest.raises(OutputDirError, match="not empty"):
         files.check(other, is_resumed=False)
+
+
+def test_a_run_file_of_a_person_is_not_overwritten(tmp_path):
+    files = RunDirectory(tmp_path)
+    files.config.write_text(dump_config(config()))
+    with pytest.raises(OutputDirError, match="not empty"):
+        files.check(config(output_dir=str(tmp_path)), is_resumed=False)
 
 
 def test_a_resumed_run_may_be_longer_and_evaluate_and_save_otherwise(tmp_path):

@@ -28,6 +28,8 @@ from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
 __all__ = ["RunDirectory"]
 
 _LINE_FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
+_OWN_NAMES = {"config.toml", *_LINE_FILES, "tensorboard", "wandb", "checkpoints"}
+"""What a run writes before its first checkpoint."""
 
 
 class RunDirectory:
@@ -60,7 +62,7 @@ class RunDirectory:
             raise OutputDirError(f"the output directory {self.directory} is a file")
         if not self._has_content():
             return
-        if self.config.is_file() and not self._has_results():
+        if self._is_abandoned():
             return  # it ended before its first checkpoint: this one starts from the beginning
         if not is_resumed:
             raise OutputDirError(
@@ -137,6 +139,17 @@ class RunDirectory:
         """Return the train steps of the checkpoints."""
         names = (path.name for path in self.checkpoints.glob("step-*"))
         return [int(name.removeprefix("step-")) for name in names if name[5:].isdecimal()]
+
+    def _is_abandoned(self) -> bool:
+        """Return whether a run has begun here, has no checkpoint, and nothing else is here."""
+        if not self.config.is_file() or self._has_results():
+            return False
+        names = {path.name for path in self.directory.iterdir()}
+        if any(name not in _OWN_NAMES and not name.endswith(PARTIAL) for name in names):
+            return False
+        # A run file of a person, with this directory as output_dir, is not overwritten.
+        saved = Path(load_config(self.config).output_dir)
+        return saved.resolve() == self.directory.resolve()
 
     def _has_results(self) -> bool:
         return bool(self._steps()) or self.policies.exists()
