@@ -96,13 +96,28 @@ SPEED = (
         "games/ratios/sudoku_16x16_steps_over_paper_code_estimate",
     ),
     Row(
-        "sandbox, trivial program, two streams",
+        "sandbox, trivial program, two streams, tier `namespaces`",
         "fresh interpreter",
         4,
         "sandbox/figures/trivial_two_streams_over_spawn",
     ),
     Row(
-        "sandbox, the same", "the paper's way", 30, "sandbox/figures/trivial_two_streams_over_paper"
+        "sandbox, the same, tier `landlock`",
+        "fresh interpreter",
+        3,
+        "sandbox_landlock/figures/trivial_two_streams_over_spawn",
+    ),
+    Row(
+        "sandbox, the same, tier `sealed`",
+        "fresh interpreter",
+        3,
+        "sandbox_sealed/figures/trivial_two_streams_over_spawn",
+    ),
+    Row(
+        "sandbox, the same, tier `namespaces`",
+        "the paper's way",
+        30,
+        "sandbox/figures/trivial_two_streams_over_paper",
     ),
     Row("sandbox, numpy program", "fresh interpreter", 15, "sandbox/figures/numpy_over_spawn"),
     Row(

@@ -2,13 +2,14 @@
 
     python benchmarks/suites/sandbox.py [--rounds 7] [--contests code_contests_sample.jsonl]
 
-Arms: `sandbox` (the tier that "auto" takes), `spawn` (a fresh `python -I` per run, fed by pipes, no
-protection), `paper` (what the paper's public code does for every test, without its Ray workers: a
-folder of its own with the script and three files for the standard streams, a runner script, and an
-unbuffered interpreter in development mode that traces allocations).
+Settings: `sandbox` (one tier, written to a file of its own); `spawn` (a fresh `python -I -S` per
+run, fed by pipes, no protection; `python -I` where a program imports numpy); `paper` (what the
+paper's public code does for every test, without its Ray workers: a folder of its own with the
+script and three files for the standard streams, a runner script, and an unbuffered interpreter in
+development mode that traces allocations).
 
-Every round runs every arm once, in turn; ratios are formed within a round, since other things may
-run on the machine. Written is the median over the rounds with the minimum and maximum value.
+Every round runs every setting once, in turn; ratios are formed within a round, since other things
+may run on the machine. Written is the median over the rounds with minimum and maximum.
 """
 
 from __future__ import annotations
@@ -17,11 +18,7 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,72 +26,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sandbox_peers import paper, spawn
+
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox
+from pettingllms.sandbox.outcome import clean
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-RESULT = REPOSITORY / "benchmarks" / "results" / "sandbox.json"
+RESULTS = REPOSITORY / "benchmarks" / "results"
 CONTESTS = REPOSITORY.parent / "shared" / "data" / "code_contests_sample.jsonl"
 LIMITS = Limits(wall_s=60, cpu_s=30)
 
 TRIVIAL = "print(int(input()) ** 2)"
 NUMPY = "import numpy as np\nn = int(input())\nprint(np.arange(n).reshape(2, -1).sum())"
-RUNNER = """
-import io, sys, typing
-text = sys.stdin.read()
-lines = iter(text.splitlines())
-sys.stdin = io.StringIO(text)
-with open("script.py") as file:
-    source = file.read()
-exec(source, {"__name__": "__main__", "input": lambda prompt="": next(lines), "List": typing.List})
-"""
-
 GOALS = {
-    "trivial_two_streams_over_spawn": 4.0,
     "trivial_two_streams_over_paper": 30.0,
     "p99_over_p50": 3.0,
     "numpy_over_spawn": 15.0,
     "ten_tests_cpu_spawn_over_sandbox": 3.0,
 }
+OVER_SPAWN = {"namespaces": 4.0, "landlock": 3.0, "sealed": 3.0}
+"""Goal of `trivial_two_streams_over_spawn`, per tier."""
+
+NOISE = {
+    "ascii": b"\x01",
+    "beyond_ascii": "\x80\u202e\u2066a".encode(),
+}
+"""What a hostile program fills its output with; cleaning it is work for the trainer's process."""
 
 Runner = Callable[[str, str], str]
-
-
-def spawn(code: str, stdin: str) -> str:
-    """Run a program in a fresh interpreter."""
-    command = [sys.executable, "-I", "-c", code]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False).stdout
-
-
-def paper(code: str, stdin: str) -> str:
-    """Run a program as the paper's public code does."""
-    folder = Path(tempfile.mkdtemp(prefix="run_"))
-    try:
-        for name, text in (("script.py", code), ("runner.py", RUNNER), ("stdin.txt", stdin)):
-            (folder / name).write_text(text)
-        environment = {
-            **os.environ,
-            "PYTHONFAULTHANDLER": "1",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONTRACEMALLOC": "5",
-        }
-        with (
-            open(folder / "stdin.txt") as source,
-            open(folder / "stdout.txt", "w") as output,
-            open(folder / "stderr.txt", "w") as errors,
-        ):
-            subprocess.run(
-                [sys.executable, "-X", "dev", "-W", "default", "-u", str(folder / "runner.py")],
-                stdin=source,
-                stdout=output,
-                stderr=errors,
-                cwd=folder,
-                env=environment,
-                start_new_session=True,
-                check=False,
-            )
-        return (folder / "stdout.txt").read_text()
-    finally:
-        shutil.rmtree(folder)
 
 
 def per_second(run: Runner, code: str, stdin: str, seconds: float, expected: str) -> float:
@@ -158,6 +117,15 @@ def ten_tests_cpu_ms(work: Callable[[], object], pids: Sequence[int], repeats: i
     return 1000 * (cpu_s(pids) - before) / repeats
 
 
+def cleaning_ms_per_mib(pattern: bytes) -> float:
+    """Processor time that a full stdout costs the process that asked for the run."""
+    data = (pattern * (1 << 20))[: 1 << 20]
+    start = time.process_time()
+    for _ in range(20):
+        clean(data)
+    return 1000 * (time.process_time() - start) / 20
+
+
 def contests(path: Path, num_problems: int) -> list[tuple[str, list[str]]]:
     """Solutions of real problems with their public tests."""
     found: list[tuple[str, list[str]]] = []
@@ -185,7 +153,7 @@ def _two_at_once(run: Runner) -> Callable[[str, list[str]], object]:
 
 
 def measure_round(lean: Sandbox, science: Sandbox, problems: list[Any]) -> dict[str, float]:
-    """All arms of all workloads, once."""
+    """All settings of all workloads, once."""
     pids: list[int] = lean.describe()["server_pids"]
 
     def jailed(code: str, stdin: str) -> str:
@@ -211,6 +179,7 @@ def measure_round(lean: Sandbox, science: Sandbox, problems: list[Any]) -> dict[
             lambda: lean.run_many(TRIVIAL, ["12"] * 10, LIMITS), pids, 40
         ),
         **latencies(lean, 500),
+        **{f"cleaning_{name}_ms_per_mib": cleaning_ms_per_mib(b) for name, b in NOISE.items()},
     }
     if problems:
         found["spawn_contests_s"] = contest_seconds(_two_at_once(spawn), problems)
@@ -236,15 +205,15 @@ def ratios(found: dict[str, float]) -> dict[str, float]:
         / found["sandbox_ten_tests_cpu_ms"],
     }
     if "sandbox_contests_s" in found:
-        for arm in ("spawn", "paper"):
-            result[f"contests_over_{arm}"] = (
-                found[f"{arm}_contests_s"] / found["sandbox_contests_s"]
+        for setting in ("spawn", "paper"):
+            result[f"contests_over_{setting}"] = (
+                found[f"{setting}_contests_s"] / found["sandbox_contests_s"]
             )
     return result
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Median, minimum and maximum value."""
+    """Median, minimum and maximum."""
     named = {"median": statistics.median(values), "min": min(values), "max": max(values)}
     return {name: float(f"{value:.4g}") for name, value in named.items()}
 
@@ -256,8 +225,9 @@ def main() -> None:
     parser.add_argument("--contests", type=Path, default=CONTESTS)
     parser.add_argument("--problems", type=int, default=12)
     parser.add_argument("--isolation", default="auto")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--output", type=Path, help="default: named after the tier")
     options = parser.parse_args()
+    load_at_start = os.getloadavg()
     problems = contests(options.contests, options.problems) if options.contests.exists() else []
     with (
         Sandbox(isolation=options.isolation, workers=2) as lean,
@@ -276,15 +246,18 @@ def main() -> None:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "num_processors": os.cpu_count(),
+        "load_average_at_start": load_at_start,
         "load_average_at_end": os.getloadavg(),
         "isolation": isolation,
         "num_rounds": options.rounds,
         "num_contest_problems": len(problems),
-        "goals": GOALS,
+        "goals": {"trivial_two_streams_over_spawn": OVER_SPAWN[isolation], **GOALS},
         "figures": {name: summary([r[name] for r in rounds]) for name in rounds[0]},
     }
-    options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    suffix = "" if isolation == "namespaces" else f"_{isolation}"
+    output = options.output or RESULTS / f"sandbox{suffix}.json"
+    output.parent.mkdir(exist_ok=True)
+    output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Good and hostile programs, mixed, for long: every result right, nothing left behind.
 
+Beside them, two hostile programs run at any time that take what there is to take.
+
     python benchmarks/suites/sandbox_soak.py [--runs 20000]
 
 Written are the number of results by kind of program, how many were wrong, and what processes,
@@ -10,12 +12,16 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import itertools
 import json
 import os
 import platform
 import random
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +31,7 @@ from pettingllms.sandbox import Limits, Sandbox, Status
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULT = REPOSITORY / "benchmarks" / "results" / "sandbox_soak.json"
 LIMITS = Limits(wall_s=0.25, cpu_s=1, memory_bytes=64 << 20, output_bytes=20_000)
+NEIGHBOUR = Limits(wall_s=1.5, cpu_s=1, memory_bytes=512 << 20)
 PATIENT = Limits(wall_s=30, cpu_s=10, memory_bytes=64 << 20, output_bytes=20_000)
 
 
@@ -66,6 +73,41 @@ KINDS = {
 }
 BATCH = 20
 
+NEIGHBOURS = (
+    "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(9,)).start()",
+    "import hashlib, threading\ndef spin():\n"
+    "    while True: hashlib.pbkdf2_hmac('sha256', b'', b'', 100_000)\n"
+    "for _ in range(32): threading.Thread(target=spin).start()\nspin()",
+    "import threading\nwhile True: threading.Thread(target=int).start()",
+    "import time\nx = []\ntry:\n    while True: x.append(bytearray(1 << 20))\n"
+    "except MemoryError: time.sleep(9)",
+    "while True: print('\\x01' * 5000)",
+)
+"""They end with their time; each start has a number of its own, so that none is known as slow."""
+NUM_NEIGHBOURS = 2
+
+
+@contextlib.contextmanager
+def hostile_neighbours(sandbox: Sandbox) -> Iterator[collections.Counter[str]]:
+    """Keep hostile programs running; counts how they ended."""
+    ends: collections.Counter[str] = collections.Counter()
+    stop = threading.Event()
+
+    def keep_running(first: int) -> None:
+        for number in itertools.count(first, NUM_NEIGHBOURS):
+            if stop.is_set():
+                return
+            code = f"{NEIGHBOURS[number % len(NEIGHBOURS)]}\n# {number}"
+            ends[str(sandbox.run(code, limits=NEIGHBOUR).status)] += 1
+
+    with ThreadPoolExecutor(NUM_NEIGHBOURS) as threads:
+        for number in range(NUM_NEIGHBOURS):
+            threads.submit(keep_running, number)
+        try:
+            yield ends
+        finally:
+            stop.set()
+
 
 def state_of_host(pids: Sequence[int]) -> dict[str, Any]:
     """What could grow, and does not: processes, memory, descriptors, files."""
@@ -99,6 +141,20 @@ def _rss_kib(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
+def wrong_results(sandbox: Sandbox, name: str, numbers: Sequence[int]) -> list[str]:
+    """Run one kind of program on numbers; says what did not end as it must."""
+    kind = KINDS[name]
+    results = sandbox.run_many(kind.code, map(str, numbers), kind.limits)
+    wrong: list[str] = []
+    for number, result in zip(numbers, results, strict=True):
+        is_right = result.status is kind.status
+        if kind.status is Status.OK:
+            is_right = is_right and result.stdout == f"{2 * number}\n"
+        if not is_right:
+            wrong.append(f"{name}: {result.status}: {result.stderr[-200:]}")
+    return wrong
+
+
 def soak(sandbox: Sandbox, num_runs: int, seed: int) -> dict[str, Any]:
     """Run `num_runs` programs of random kinds and compare every result with what it must be."""
     rng = random.Random(seed)
@@ -109,24 +165,19 @@ def soak(sandbox: Sandbox, num_runs: int, seed: int) -> dict[str, Any]:
     counts: collections.Counter[str] = collections.Counter()
     wrong: list[str] = []
     start = time.perf_counter()
-    for _ in range(num_runs // BATCH):
-        name = rng.choices(names, weights)[0]
-        kind = KINDS[name]
-        numbers = [rng.randrange(10**9) for _ in range(BATCH)]
-        results = sandbox.run_many(kind.code, map(str, numbers), kind.limits)
-        counts[name] += BATCH
-        for number, result in zip(numbers, results, strict=True):
-            is_right = result.status is kind.status
-            if kind.status is Status.OK:
-                is_right = is_right and result.stdout == f"{2 * number}\n"
-            if not is_right:
-                wrong.append(f"{name}: {result.status}: {result.stderr[-200:]}")
+    with hostile_neighbours(sandbox) as ends:
+        for _ in range(num_runs // BATCH):
+            name = rng.choices(names, weights)[0]
+            numbers = [rng.randrange(10**9) for _ in range(BATCH)]
+            wrong += wrong_results(sandbox, name, numbers)
+            counts[name] += BATCH
     return {
         "num_runs": sum(counts.values()),
         "seconds": round(time.perf_counter() - start, 1),
         "num_wrong": len(wrong),
         "wrong": wrong[:10],
         "runs_by_kind": dict(counts),
+        "neighbours_by_end": dict(ends),
         "num_restarts": sandbox.describe()["num_restarts"],
         "before": before,
         "after": state_of_host(sandbox.describe()["server_pids"]),
@@ -141,7 +192,7 @@ def main() -> None:
     parser.add_argument("--isolation", default="auto")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    with Sandbox(isolation=options.isolation, workers=2) as sandbox:
+    with Sandbox(isolation=options.isolation, workers=2 + NUM_NEIGHBOURS) as sandbox:
         report = soak(sandbox, options.runs, options.seed)
         isolation = sandbox.describe()["isolation"]
     facts = {

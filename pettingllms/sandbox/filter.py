@@ -20,6 +20,7 @@ _ALLOW: Final = 0x7FFF0000
 _KILL: Final = 0x80000000
 _ASK: Final = 0x7FC00000
 _LOAD, _JUMP, _JUMP_EQ, _JUMP_GE, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x54, 0x06
+_LONGEST_JUMP = 255
 _X32_BIT = 0x40000000
 
 SELF_PID: Final = 0x5E1F0000
@@ -56,6 +57,8 @@ class FilterProgram(NamedTuple):
 
 _Action = int | _Rule
 
+# `sendmsg` is there for our own child, which hands the listener of this filter to the server. It
+# closes that socket before the program is compiled, and the program cannot make one.
 _ALLOWED = """
 read write close lseek mmap mprotect munmap mremap madvise brk msync mincore pread64 pwrite64 readv
 writev preadv pwritev rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait
@@ -64,9 +67,9 @@ epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd
 nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time getitimer setitimer alarm
 getpid gettid getppid getuid geteuid getgid getegid getresuid getresgid getgroups getpgrp getpgid
 getsid getrusage times getrlimit sched_getaffinity getcpu sched_getscheduler
-sched_getparam sched_get_priority_max sched_get_priority_min getpriority exit exit_group futex
+sched_getparam sched_get_priority_max sched_get_priority_min getpriority exit_group futex
 futex_waitv set_tid_address set_robust_list rseq membarrier getrandom uname umask getdents64 fstat
-close_range getcwd capget
+close_range getcwd capget sendmsg
 """
 
 _KILLED = """
@@ -116,7 +119,9 @@ def _rules() -> dict[str, _Action]:
         # Their arguments are in memory that a filter cannot read. ENOSYS makes the C library fall
         # back to clone and openat, which are checked.
         **dict.fromkeys(("clone3", "openat2"), unimplemented),
-        "clone": _Rule((_Test(0, *threads),), denied),
+        # The server counts threads, so that each run has a number of its own (`jail.threads`).
+        "clone": _Rule((_Test(0, *threads),), denied, _ASK),
+        "exit": _ASK,
         "prctl": _Rule((_Test(0, _PRCTL_NAME),), denied),
         "ioctl": _Rule((_Test(1, _IOCTL_COMMANDS),), _error(errno.ENOTTY)),
         "fcntl": _Rule((_Test(1, _FCNTL_COMMANDS),), denied),
@@ -163,12 +168,11 @@ def _tree(intervals: list[tuple[int, _Action]]) -> list[_Instruction]:
         return _leaf(intervals[0][1])
     middle = len(intervals) // 2
     left, right = _tree(intervals[:middle]), _tree(intervals[middle:])
+    first = intervals[middle][0]
     # Conditional jumps reach 255 instructions only, plain jumps reach everywhere.
-    skip: list[_Instruction] = [
-        (_JUMP_GE, 0, 1, intervals[middle][0]),
-        (_JUMP, 0, 0, len(left)),
-    ]
-    return skip + left + right
+    if len(left) <= _LONGEST_JUMP:
+        return [(_JUMP_GE, len(left), 0, first), *left, *right]
+    return [(_JUMP_GE, 0, 1, first), (_JUMP, 0, 0, len(left)), *left, *right]
 
 
 def _intervals(actions: dict[int, _Action], default: int) -> list[tuple[int, _Action]]:
@@ -181,31 +185,6 @@ def _intervals(actions: dict[int, _Action], default: int) -> list[tuple[int, _Ac
             intervals.append((number, action))
     # x32 calls have bit 30 set and would reach the same kernel functions under other numbers.
     return [*intervals, (_X32_BIT, _KILL)]
-
-
-def _packed(code: list[_Instruction]) -> bytes:
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
-
-
-def build_thread_filter() -> bytes:
-    """The filter that asks the server about each call that makes or ends a thread.
-
-    It is a filter of its own because the child must hand its listener over before the other one
-    forbids that. A refusal by the other one has precedence over asking.
-
-    Raises:
-        SandboxError: There is no table of system calls for this machine type.
-    """
-    numbers = syscall_numbers()
-    return _packed(
-        [
-            (_LOAD, 0, 0, 0),
-            (_JUMP_EQ, 1, 0, numbers["clone"]),
-            (_JUMP_EQ, 0, 1, numbers["exit"]),
-            (_RETURN, 0, 0, _ASK),
-            (_RETURN, 0, 0, _ALLOW),
-        ]
-    )
 
 
 def build_filter() -> FilterProgram:
@@ -223,7 +202,7 @@ def build_filter() -> FilterProgram:
         (_LOAD, 0, 0, 0),
     ]
     code += _tree(_intervals(_actions(), _error(errno.EPERM)))
-    packed = _packed(code)
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
     # Offset of the 32-bit constant within each 8-byte instruction (H B B I) that compares with the
     # placeholder; the child writes its own pid there.
     pids = tuple(

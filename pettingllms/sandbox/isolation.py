@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.filter import build_filter, build_thread_filter
+from pettingllms.sandbox.filter import build_filter
 from pettingllms.sandbox.library import FLAVOURS
 from pettingllms.sandbox.syscalls import syscall_numbers
 
@@ -123,7 +123,6 @@ def server_config(tier: Tier, flavour: str, slots: int, uid: int | None) -> dict
         "warm_up": flavour == "science",
         "filter": base64.b64encode(program.code).decode(),
         "pid_offsets": program.pid_offsets,
-        "thread_filter": base64.b64encode(build_thread_filter()).decode(),
         "numbers": {name: numbers[name] for name in ("pivot_root", "capset", "seccomp", "exit")},
         "slots": slots,
     }

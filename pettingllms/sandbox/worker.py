@@ -21,6 +21,7 @@ from pettingllms.sandbox.verdict import Report
 _SCRIPT = Path(__file__).parent / "jail" / "__main__.py"
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 5.0
+_RESOLVE_AT_ONCE = "LD_BIND_NOW"  # taken away by `jail.__main__`
 # The interpreter's own libraries may be found through these, and through nothing else.
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH",)
 
@@ -41,6 +42,7 @@ class RunFiles:
         self._open: list[int] = []
         try:
             self.program = self._sealed(request.code)
+            self.program_bytes = len(request.code)
             self.stdin = self._sealed(request.stdin)
             self.stdout = self._new()
             self.stderr = self._new()
@@ -117,7 +119,8 @@ class Worker:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._log,
-                    env=bare_environment(),
+                    # Symbols are resolved now and not in each child anew.
+                    env={**bare_environment(), _RESOLVE_AT_ONCE: "1"},
                     cwd="/",
                     pass_fds=(theirs.fileno(),),
                     # A Ctrl-C for the trainer must not kill runs before it has decided how to stop.
@@ -154,6 +157,7 @@ class Worker:
         """Hand over a job. A dead server is noticed when its answer is awaited."""
         message = JOB.pack(
             number,
+            files.program_bytes,
             limits.wall_s,
             limits.cpu_s,
             limits.memory_bytes,

@@ -5,6 +5,7 @@ import os
 import sys
 
 if __name__ == "__main__":
+    os.environ.pop("LD_BIND_NOW")
     # Modules register what to do in a forked child: new locks, new seeds. The server has no other
     # thread that could hold a lock, and a child's seed is fixed; but touching all that in each
     # child costs a tenth of a run.

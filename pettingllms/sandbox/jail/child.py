@@ -7,7 +7,6 @@ import resource
 import signal
 import socket
 import struct
-import sys
 from collections.abc import Iterable
 from mmap import mmap
 from typing import NamedTuple, NoReturn
@@ -21,19 +20,21 @@ SETTING_UP, LOCKED, RUNNING, BAD_SYNTAX, NO_MEMORY = range(5)
 
 
 LIMITED = (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
-"""What differs from run to run. Other limits are set in the server."""
+"""Limits that differ from run to run. The others are set in the server."""
 
 
 class Job(NamedTuple):
     """Limits of one run, as they travel from the parent."""
 
     number: int
+    program_bytes: int
     wall_s: float
     cpu_s: float
     memory_bytes: int
     output_bytes: int
     open_files: int
     threads: int
+    calls_function: int
 
 
 class Descriptors(NamedTuple):
@@ -49,10 +50,9 @@ class Descriptors(NamedTuple):
 class Locks(NamedTuple):
     """What every child of this server locks itself in with."""
 
-    filter_code: bytes
+    filter: kernel.Filter
     pid_offsets: tuple[int, ...]
-    thread_filter_code: bytes
-    seccomp_number: int
+    """Where a child's pid goes into its filter."""
     capset_number: int
     base_memory_bytes: int
     hard_limits: tuple[int, ...]
@@ -61,22 +61,9 @@ class Locks(NamedTuple):
     """Pid that must still be the parent's; 0 where a pid namespace ends all children anyway."""
 
 
-def _set_limits(job: Job, locks: Locks) -> None:
-    for limit, hard, value in zip(
-        LIMITED,
-        locks.hard_limits,
-        (
-            locks.base_memory_bytes + job.memory_bytes,
-            # The server enforces the limit exactly; this is for a server that is held up.
-            int(2 * job.cpu_s) + 2,
-            # One byte more than is reported shows that there was more.
-            job.output_bytes + 1,
-            job.open_files,
-        ),
-        strict=True,
-    ):
-        value = min(value, hard)
-        resource.setrlimit(limit, (value, value))
+def _set_limit(kind: int, value: int, hard: int) -> None:
+    value = min(value, hard)
+    resource.setrlimit(kind, (value, value))
 
 
 def _place(files: Descriptors) -> None:
@@ -84,17 +71,9 @@ def _place(files: Descriptors) -> None:
         os.dup2(source, target)
     if files.result >= 0:
         os.dup2(files.result, program.RESULT)
-    kernel.close_from(program.RESULT + (files.result >= 0))
 
 
-def _let_server_count_threads(job: Job, locks: Locks, channel: socket.socket) -> None:
-    """Hand the server the descriptor on which a filter will ask about each thread."""
-    listener = kernel.load_asking_filter(locks.seccomp_number, locks.thread_filter_code)
-    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(listener))
-    channel.sendmsg([NUMBER.pack(job.number)], [rights])
-
-
-def _lock(job: Job, locks: Locks) -> None:
+def _lock(job: Job, locks: Locks, channel: socket.socket) -> None:
     os.setsid()
     if locks.server_pid:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -104,12 +83,18 @@ def _lock(job: Job, locks: Locks) -> None:
     else:
         # Here the server needs some, within its own user namespace, to make pid namespaces.
         kernel.keep_no_capabilities(locks.capset_number)
-    _set_limits(job, locks)
-    code = bytearray(locks.filter_code)
-    for offset in locks.pid_offsets:
-        code[offset : offset + 4] = os.getpid().to_bytes(4, sys.byteorder)
-    if code:
-        kernel.load_filter(locks.seccomp_number, bytes(code))
+    address_space, cpu_s, file_bytes, open_files = locks.hard_limits
+    _set_limit(resource.RLIMIT_AS, locks.base_memory_bytes + job.memory_bytes, address_space)
+    # The server enforces the limit exactly; this is for a server that is held up.
+    _set_limit(resource.RLIMIT_CPU, int(2 * job.cpu_s) + 2, cpu_s)
+    # One byte more than is reported shows that there was more.
+    _set_limit(resource.RLIMIT_FSIZE, job.output_bytes + 1, file_bytes)
+    locks.filter.put_in(locks.pid_offsets, os.getpid())
+    # The descriptor on which the filter asks about each thread goes to the server.
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(locks.filter.load_asking()))
+    channel.sendmsg([NUMBER.pack(job.number)], [rights])
+    kernel.close_from(program.RESULT + job.calls_function)
+    _set_limit(resource.RLIMIT_NOFILE, job.open_files, open_files)
 
 
 def run(
@@ -134,13 +119,11 @@ def run(
         # First of all: nothing in this process may reach another run's page.
         for other in other_pages:
             other.close()
-        # Read before `_place` closes the file; compiled after the locks, for a hostile source could
-        # exploit the compiler.
-        source = program.read_whole(files.program)
-        # Before `_place`, which closes the channel to the server.
-        _let_server_count_threads(job, locks, channel)
+        # Read while the file is open; compiled after the locks, for a hostile source could exploit
+        # the compiler.
+        source = program.read_whole(files.program, job.program_bytes)
         _place(files)
-        _lock(job, locks)
+        _lock(job, locks, channel)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the program must not run
         text = f"{type(error).__name__}: {error}".encode()[:500]
         page[1 : 1 + len(text)] = text
@@ -158,4 +141,4 @@ def run(
     page[0] = RUNNING
     # Unmapped before the program runs, so that it cannot forge its stage.
     page.close()
-    program.execute(code, calls_function=files.result >= 0)
+    program.execute(code, calls_function=bool(job.calls_function))

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Iterable
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
@@ -84,27 +85,41 @@ def keep_no_capabilities(capset_number: int) -> None:
     syscall(capset_number, struct.pack("=II", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 
-def load_filter(seccomp_number: int, code: bytes, flags: int = 0) -> int:
-    """Load a seccomp filter; from here on it governs this process until it ends.
+class Filter:
+    """A seccomp filter, laid out for the kernel beforehand so that loading it costs a child little.
 
-    Returns:
-        A descriptor on which the filter asks, if `flags` say so.
+    Args:
+        seccomp_number: Number of seccomp(2).
+        code: The BPF program.
     """
-    buffer = ctypes.create_string_buffer(code, len(code))
-    program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
-    return syscall(seccomp_number, _SECCOMP_SET_MODE_FILTER, flags, program)
 
+    def __init__(self, seccomp_number: int, code: bytes) -> None:
+        self._number = seccomp_number
+        self._code = ctypes.create_string_buffer(code, len(code))
+        self._program = struct.pack("@HP", len(code) // 8, ctypes.addressof(self._code))
 
-def load_asking_filter(seccomp_number: int, code: bytes) -> int:
-    """Load a filter that asks; returns the descriptor on which it does.
+    def put_in(self, offsets: Iterable[int], value: int) -> None:
+        """Write a number into the program."""
+        for offset in offsets:
+            struct.pack_into("=I", self._code, offset, value)
 
-    Raises:
-        OSError: The kernel refused, for instance because a container's manager already listens.
-    """
-    try:
-        return load_filter(seccomp_number, code, _NEW_LISTENER | _WAIT_KILLABLE)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        # Before Linux 5.19 a signal can interrupt whoever waits for an answer, who then asks again.
-        return load_filter(seccomp_number, code, _NEW_LISTENER)
+    def load_asking(self) -> int:
+        """Load the filter; from here on it governs this process for good.
+
+        Returns:
+            A descriptor on which the filter asks.
+
+        Raises:
+            OSError: The kernel refused, for instance because a container's manager listens already.
+        """
+        try:
+            return self.load(_NEW_LISTENER | _WAIT_KILLABLE)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # Before Linux 5.19 a signal interrupts whoever waits for an answer, who asks again.
+            return self.load(_NEW_LISTENER)
+
+    def load(self, flags: int = 0) -> int:
+        """Load the filter; returns what seccomp(2) does."""
+        return syscall(self._number, _SECCOMP_SET_MODE_FILTER, flags, self._program)

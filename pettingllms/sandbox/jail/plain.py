@@ -24,7 +24,7 @@ def main(limits: str, source_file: str, stage_file: str, result_file: str) -> No
     program = importlib.import_module("jail.program")
     sys.path.pop(0)
     source, stage, result = int(source_file), int(stage_file), int(result_file)
-    text = program.read_whole(source)
+    text = program.read_whole(source, os.fstat(source).st_size)
     os.close(source)
     _set_limits(json.loads(limits))
     program.prepare()

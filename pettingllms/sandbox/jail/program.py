@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import io
 import json
 import linecache
 import os
@@ -20,20 +21,41 @@ RESULT = 3
 
 NAME = "program.py"
 
+_REHEARSALS = 12  # more than it takes until the interpreter specialises a function
+_REHEARSED = b"""
+import sys, math
+from collections import Counter, defaultdict, deque
+def solve(numbers):
+    seen = defaultdict(list)
+    for index, number in enumerate(numbers):
+        seen[number].append(index)
+    return max(len(places) for places in seen.values()) + math.gcd(*numbers)
+class Node:
+    def __init__(self, value, rest=None):
+        self.value, self.rest = value, rest
+numbers = list(map(int, input().split()))
+queue = deque(sorted(numbers, key=lambda number: -number))
+while queue:
+    node = Node(queue.popleft())
+words = "a b".split()
+print(solve(numbers), node.value, *words, f"{numbers[0]:.2f}", Counter(words).most_common(1))
+sys.stdout.write(" ".join(str(number * 2) for number in numbers) + "\\n")
+"""
+
 # A program may replace these in their modules; what ends it must not be its own.
 _exit = os._exit
 _write = os.write
 _dumps = json.dumps
+_active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
 
 
-def read_whole(descriptor: int) -> bytes:
+def read_whole(descriptor: int, size: int) -> bytes:
     """The whole file, without moving the position that other children share."""
-    size = os.fstat(descriptor).st_size
-    data = b""
+    data = os.pread(descriptor, size, 0)
     while len(data) < size:
         part = os.pread(descriptor, size - len(data), len(data))
         if not part:
-            raise OSError(5, "the program's file became shorter")
+            raise OSError(5, "the program's file is shorter than it was said to be")
         data += part
     return data
 
@@ -56,8 +78,29 @@ def prepare() -> None:
     # What the site module would have added.
     for name in ("exit", "quit"):
         setattr(builtins, name, Quitter(name, "Ctrl-D (i.e. EOF)"))
+    # The same program and input give the same output, unless the program asks the system.
+    random.seed(0)
     for name in [name for name in sys.modules if name.partition(".")[0] == "jail"]:
         del sys.modules[name]
+
+
+def rehearse() -> None:
+    """Do what every child does, so that each finds the interpreter's caches filled.
+
+    What is written for the first time after a fork costs a copy of its page, and specialised byte
+    code is not written to any more.
+    """
+    streams = sys.stdin, sys.stdout
+    for _ in range(_REHEARSALS):
+        sys.stdin, sys.stdout = io.StringIO("3 4\n"), io.StringIO()
+        main = _fresh_main()
+        code = compile_source(_REHEARSED)
+        assert code is not None
+        exec(code, main.__dict__)
+        _flush()
+        main.__dict__.clear()
+    sys.stdin, sys.stdout = streams
+    linecache.cache.clear()
 
 
 def compile_source(source: bytes) -> CodeType | None:
@@ -81,8 +124,6 @@ def _fresh_main() -> ModuleType:
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __file__=NAME, __cached__=None)
     sys.modules["__main__"] = main
-    # The same program and input give the same output, unless the program asks the system.
-    random.seed(0)
     return main
 
 
@@ -152,6 +193,15 @@ def _flush() -> int:
     return status
 
 
+def _has_threads() -> bool:
+    return len(_active) > 1
+
+
+def _wait_for_threads() -> None:
+    if _has_threads():
+        threading._shutdown()  # type: ignore[attr-defined]
+
+
 def execute(code: CodeType, *, calls_function: bool) -> NoReturn:
     """Run the program to its end, as `__main__`, and end the process with its status."""
     status = 0
@@ -164,13 +214,13 @@ def execute(code: CodeType, *, calls_function: bool) -> NoReturn:
             _call(main, request)
     except BaseException as error:  # noqa: BLE001 - the program's, whatever it is
         status = _report(error)
-    for last_rites in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
+    for last_rites in (_wait_for_threads, atexit._run_exitfuncs):
         try:
             last_rites()
         except BaseException as error:  # noqa: BLE001 - the program's, too
             _report(error)
     status = _flush() or status
-    if threading.active_count() == 1:
+    if not _has_threads():
         # Open files of the program are flushed when they go; daemon threads would miss their names.
         main.__dict__.clear()
     _flush()  # a stream class of the program's own may miss its globals now; that is no failure

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from . import child, kernel, setup
 from .threads import ThreadCount
 
-JOB = struct.Struct("=QddQQIIB")
+JOB = struct.Struct("=QQddQQIIB")
 RESULT = struct.Struct("=QiddQQBB")
 _DESCRIPTOR_BYTES = 4
 OUT_OF_TIME, OUT_OF_CPU = 1, 2
@@ -99,7 +99,8 @@ class _Server:
         self._own_pids = own_pids
         self._exit_number: int = config["numbers"]["exit"]
         self._running: dict[int, _Running] = {}
-        self._listeners: dict[int, _Running] = {}
+        self._listeners: dict[int, int] = {}
+        """Of the children's filters, with the handles of the children."""
         self._channel, self._childs_channel = _socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # One shared page for each concurrent run: the child reports its stage there without a
         # system call that its filter would have to allow. The pages are also the free slots.
@@ -145,43 +146,34 @@ class _Server:
     def _take_listener(self) -> None:
         message, (listener,), _, _ = socket.recv_fds(self._channel, child.NUMBER.size, 1)
         (number,) = child.NUMBER.unpack(message)
-        # Few runs at a time: a search is simpler than a second index.
-        for running in self._running.values():
+        for handle, running in self._running.items():
             if running.job.number == number:
                 job = running.job
                 count = ThreadCount(listener, running.pid, job.threads, self._exit_number)
                 running.threads = count
-                self._listeners[listener] = running
+                self._listeners[listener] = handle
                 self._poll.register(listener, select.POLLIN)
                 return
         os.close(listener)  # it was killed before it was finished with its locks
 
     def _count_threads(self, listener: int, events: int) -> None:
-        running = self._listeners[listener]
-        if running.threads is not None and events & select.POLLIN:
-            running.threads.answer(time.monotonic())
+        handle = self._listeners[listener]
+        threads = self._running[handle].threads
+        if threads is not None and events & select.POLLIN:
+            threads.answer(time.monotonic())
         else:
-            # No process is left to ask. Polled further, it would say so until the child is reaped.
-            self._stop_listening(running)
-
-    def _stop_listening(self, running: _Running) -> None:
-        if running.threads is not None:
-            listener = running.threads.listener
-            running.threads = None
-            del self._listeners[listener]
-            self._poll.unregister(listener)
-            os.close(listener)
+            self._reap(handle)  # all threads are ending, so that nobody is left to ask
 
     def _receive(self) -> tuple[child.Job, child.Descriptors]:
         space = socket.CMSG_SPACE(len(child.Descriptors._fields) * _DESCRIPTOR_BYTES)
         data, ancillary, _, _ = self._parent.recvmsg(JOB.size, space, socket.MSG_CMSG_CLOEXEC)
         if not data:
             self._leave()
-        *limits, has_result = JOB.unpack(data)
+        job = child.Job._make(JOB.unpack(data))
         received = ancillary[0][2]
         descriptors = struct.unpack(f"={len(received) // _DESCRIPTOR_BYTES}i", received)
-        files = descriptors if has_result else (*descriptors, -1)
-        return child.Job(*limits), child.Descriptors(*files)
+        files = descriptors if job.calls_function else (*descriptors, -1)
+        return job, child.Descriptors._make(files)
 
     def _launch(self) -> None:
         job, files = self._receive()
@@ -232,7 +224,11 @@ class _Server:
         running = self._running.pop(handle)
         self._poll.unregister(handle)
         os.close(handle)
-        self._stop_listening(running)
+        if running.threads is not None:
+            listener = running.threads.listener
+            del self._listeners[listener]
+            self._poll.unregister(listener)
+            os.close(listener)
         _, status, usage = os.wait4(running.pid, 0)
         killed_for = running.killed_for
         self._report(running.job, status, running.started, usage, running.page, killed_for)

@@ -89,6 +89,7 @@ def set_up(
     _prefer_us_when_memory_runs_out()
     finder = modules.install(library)
     modules.preload(finder, config["packages"])
+    program.rehearse()
     if config["warm_up"]:
         warm.science()
     _use_memory_files_as_standard_streams()
@@ -114,12 +115,11 @@ def set_up(
         "hides_files": hides_files,
         "uid": os.getuid(),
     }
+    numbers = config["numbers"]
     locks = child.Locks(
-        base64.b64decode(config["filter"]),
+        kernel.Filter(numbers["seccomp"], base64.b64decode(config["filter"])),
         tuple(config["pid_offsets"]),
-        base64.b64decode(config["thread_filter"]),
-        config["numbers"]["seccomp"],
-        config["numbers"]["capset"],
+        numbers["capset"],
         base_memory_bytes,
         tuple(_hard_limit(kind) for kind in child.LIMITED),
         0 if own_pids >= 0 else os.getpid(),

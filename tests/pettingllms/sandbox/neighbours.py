@@ -138,7 +138,7 @@ def deny(numbers, seccomp):
         code += struct.pack("=HBBI", 0x15, len(numbers) - index, 0, number)
     code += struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000) + struct.pack("=HBBI", 6, 0, 0, 0x50001)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    kernel.load_filter(seccomp, code)
+    kernel.Filter(seccomp, code).load()
 
 
 if __name__ == "__main__":

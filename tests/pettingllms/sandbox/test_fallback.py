@@ -25,7 +25,7 @@ for index, number in enumerate(denied):
 code += struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000)
 code += struct.pack("=HBBI", 6, 0, 0, 0x00050000 | errno.EPERM)
 kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-kernel.load_filter(int(sys.argv[2]), code)
+kernel.Filter(int(sys.argv[2]), code).load()
 
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox import Sandbox, probe

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pettingllms.sandbox import filter as seccomp
 from pettingllms.sandbox.syscalls import audit_arch, syscall_numbers
 
-ALLOW, KILL = 0x7FFF0000, 0x80000000
+ALLOW, ASK, KILL = 0x7FFF0000, 0x7FC00000, 0x80000000
 NUMBERS = syscall_numbers()
 FILTER = seccomp.build_filter()
 
@@ -82,7 +82,13 @@ def test_no_file_exists_and_none_can_be_made(flags):
 def test_clone_makes_threads_only(flags):
     is_thread = flags & 0x10100 == 0x10100
     new_things = flags & (0x7E020000 | 0x80 | 0x2000 | 0x4000 | 0x8000 | 0x800000)
-    assert (call("clone", flags) == ALLOW) == bool(is_thread and not new_things)
+    expected = ASK if is_thread and not new_things else error(errno.EPERM)
+    assert call("clone", flags) == expected
+
+
+def test_the_end_of_a_thread_is_asked_about():
+    assert call("exit") == ASK
+    assert call("exit_group") == ALLOW
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 70))

@@ -353,3 +353,12 @@ def test_one_server_runs_several_programs_at_once(any_jail, monkeypatch):
             )
         ]
         assert statuses == [Status.OK, Status.ERROR] * 12
+
+
+def test_many_programs_at_once_on_one_server(any_jail, monkeypatch):
+    """More than a program may have open files, all of which its child begins with."""
+    monkeypatch.setattr(opening, "_MAX_SERVERS", 1)
+    code = "import time\ntime.sleep(0.5)\nprint(input())"
+    with Sandbox(any_jail.describe()["isolation"], workers=80, limits=LONG) as sandbox:
+        results = sandbox.run_many(code, [str(n) for n in range(160)])
+        assert [result.stdout for result in results] == [f"{n}\n" for n in range(160)]

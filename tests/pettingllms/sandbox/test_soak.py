@@ -19,7 +19,7 @@ def suite(repository):
 
 @pytest.mark.slow
 def test_soak(any_jail, suite):
-    with Sandbox(isolation=any_jail.describe()["isolation"], workers=2) as sandbox:
+    with Sandbox(isolation=any_jail.describe()["isolation"], workers=4) as sandbox:
         report = suite.soak(sandbox, 500, seed=7)
     before, after = report["before"], report["after"]
     assert report["num_wrong"] == 0, report["wrong"]
