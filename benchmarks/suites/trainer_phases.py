@@ -17,7 +17,12 @@ from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy
 from pettingllms_trainers.policies.protocols import Encode
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes
+from pettingllms_trainers.rollout.episode import (
+    Branch,
+    EpisodesOfRun,
+    EpisodeState,
+    local_episodes,
+)
 from pettingllms_trainers.runs.assembly import build_trainer
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.progress import ProgressView
@@ -162,8 +167,8 @@ def run(config: Config, num_steps: int) -> list[Step]:
     files.open(config)
     pool = build_pool(config, build_policies(config))
     policies = {name: _watched(policy, clock) for name, policy in pool.policies.items()}
-    training, held_out = map(LocalEpisodes, environments)
-    watched: Any = WatchedEpisodes(training, clock)
+    training, held_out = local_episodes(config, environments)
+    watched: Any = WatchedEpisodes(training[0], clock)
     with asyncio.Runner() as runner:
         trainer = build_trainer(
             config,
@@ -171,7 +176,7 @@ def run(config: Config, num_steps: int) -> list[Step]:
             replace(pool, policies=policies),
             Recorder(files, config, ProgressView(), Trackers(files.directory, config)),
             files,
-            episodes=(watched, held_out),
+            episodes=EpisodesOfRun((watched,), held_out),
             stop=StopRequest(),
             runner=runner,
         )

@@ -122,7 +122,7 @@ class Ours:
         self._env = Words(size.vocab_size)
         pool = build_pool(config, policies)
         episodes = LocalEpisodes(self._env)
-        self._sampler = Sampler(episodes, pool, config, FailureLog(), runner, StopRequest())
+        self._sampler = Sampler([episodes], pool, config, FailureLog(), runner, StopRequest())
         self._estimator = config.advantage
 
     def prompts(self, step: int) -> list[str]:

@@ -21,7 +21,7 @@ def config_reference() -> str:
 
 
 def _section(model: type[Section], path: str) -> list[str]:
-    heading = f"[{path}]" if path else "Top level"
+    heading = f"[{path}]" if path else "Top level"  # of a list [[...]], as in the file
     rows = [_row(name, field) for name, field in model.model_fields.items() if not _inner(field)]
     summary = " ".join((model.__doc__ or "").split())
     parts = [f"## `{heading}`\n" if path else f"## {heading}\n", f"{summary}\n"]
@@ -29,8 +29,12 @@ def _section(model: type[Section], path: str) -> list[str]:
     for name, field in model.model_fields.items():
         inner = _inner(field)
         if inner is not None:
-            place = name if inner is field.annotation else f"{name}.NAME"
-            parts += _section(inner, f"{path}.{place}" if path else place)
+            place = f"{path}.{name}" if path else name
+            if get_origin(field.annotation) is dict:
+                place += ".NAME"
+            elif get_origin(field.annotation) is tuple:
+                place = f"[{place}]"
+            parts += _section(inner, place)
     return parts
 
 

@@ -92,8 +92,12 @@ def followed(decision: Decision) -> dict[str, Any] | None:
     return None if chosen is None else decision["candidates"][chosen]
 
 
-def tree_episode(line: Mapping[str, Any]) -> ShownEpisode:
+def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
     """Return the episode of a line of a training run's `rollouts.jsonl`.
+
+    Args:
+        env_id: Id of the run's environment.
+        line: The line.
 
     Raises:
         KeyError: A field is missing.
@@ -105,6 +109,8 @@ def tree_episode(line: Mapping[str, Any]) -> ShownEpisode:
     decisions = [_decision(node) for node in nodes]
     return ShownEpisode(
         key=(_whole(line["step"]), _whole(line["episode"])),
+        # Older runs have no "env"; they have no curriculum either.
+        setting=Setting(env_id, _mapping(line["env"]), {}) if "env" in line else None,
         seed=_whole(line["env_seed"]),
         state_hash=_text(line["initial_state_hash"]),
         success=outcome is not None and bool(outcome["success"]),

@@ -108,7 +108,7 @@ def _training(path: Path) -> OpenedRun:
         facts=facts,
         config=text,
         curves=curves,
-        episodes=partial(_read, rollouts, tree_episode, notices),
+        episodes=partial(_read, rollouts, partial(tree_episode, env_id), notices),
         notices=notices,
     )
     if not rollouts.path.exists():

@@ -16,7 +16,7 @@ from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.ranks import Ranks, joined_ranks
-from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.rollout.environments import Environments, make_environments
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import Machines, open_machines
 from pettingllms_trainers.runs.progress import progress_view
@@ -50,7 +50,7 @@ def train(config: Config, *, is_resumed: bool) -> int:
         config = _shown_by(ranks, config)
         with (
             asyncio.Runner() as runner,
-            open_fixed_policies(config, environments[0], runner) as fixed_policies,
+            open_fixed_policies(config, environments.training[0], runner) as fixed_policies,
             open_machines(config, ranks) as machines,
         ):
             return _train(config, environments, files, machines, fixed_policies, runner)
@@ -58,7 +58,7 @@ def train(config: Config, *, is_resumed: bool) -> int:
 
 def _train(
     config: Config,
-    environments: tuple[TextEnv[Any], TextEnv[Any]],
+    environments: Environments,
     files: RunDirectory,
     machines: Machines,
     fixed_policies: Mapping[str, FixedPolicy],
@@ -128,13 +128,13 @@ def warm_start(config: Config) -> int:
             "there is nothing to imitate: warm_start.num_steps is 0. Set it, and name reference "
             "policies of the environment in [warm_start.demonstrators]"
         )
-    (env, _), files = _check(config, is_resumed=False)
+    environments, files = _check(config, is_resumed=False)
     # Nothing is generated, so no engine is started and any attention will do.
     engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
         with open_machines(config.model_copy(update={"engine": engine}), ranks) as machines:
-            return _warm_start(config, env, files, machines)
+            return _warm_start(config, environments.training[0], files, machines)
 
 
 def _warm_start(config: Config, env: TextEnv[Any], files: RunDirectory, machines: Machines) -> int:
@@ -190,9 +190,7 @@ def _open(files: RunDirectory, config: Config, ranks: Ranks) -> None:
         )
 
 
-def _check(
-    config: Config, *, is_resumed: bool
-) -> tuple[tuple[TextEnv[Any], TextEnv[Any]], RunDirectory]:
+def _check(config: Config, *, is_resumed: bool) -> tuple[Environments, RunDirectory]:
     """Return environments and files of a run; nothing is loaded and nothing written."""
     check_trackers(config.logging)
     environments = make_environments(config)

@@ -223,18 +223,16 @@ def test_training_runs_are_compared_by_their_evaluations(call, training_run):
     assert "Not paired: 6 levels" in call("compare", "run", "other").stdout
 
 
-def test_a_recorded_rollout_is_played_again(call, training_run):
+@pytest.mark.parametrize("stage", [None, {"size": 7}], ids=["no curriculum", "a stage"])
+def test_a_recorded_rollout_is_played_again(call, training_run, stage):
     run = training_run()
-    env = pettingllms.make(
-        "plan_path_v0",
-        size=5,
-        tool="call",
-        split="train",
-        prompts={"planner": {"system": "You plan.", "user": "{board}"}},
-    )
+    kwargs = {"size": 5, "tool": "call", "split": "train"}
+    kwargs["prompts"] = {"planner": {"system": "You plan.", "user": "{board}"}}
+    env = pettingllms.make("plan_path_v0", **kwargs | (stage or {}))
     env.reset(seed=9)
     raw, decisions = env.unwrapped, []
     line = {"step": 2, "episode": 1, "env_seed": 9, "initial_state_hash": raw.state_hash()}
+    line |= {} if stage is None else {"env": kwargs | stage}
     while not (raw.terminations[raw.agent_selection] or raw.truncations[raw.agent_selection]):
         agent, other = raw.agent_selection, {"text": "not followed"}
         observation, text = str(raw.observe(agent)), raw.scripted_action(agent, "oracle", None)

@@ -37,8 +37,8 @@ def config_of(policy=None, **sections):
 
 
 def plan_of(config, **devices):
-    env, _ = make_environments(config)
-    return make_plan(config, env, **{"num_gpus": 1, "gpu_gib": 80} | devices)
+    training, _ = make_environments(config)
+    return make_plan(config, training, **{"num_gpus": 1, "gpu_gib": 80} | devices)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_step_at_most():
 def test_without_a_tokenizer_prompts_are_counted_in_bytes():
     plan = plan_of(config_of())
     assert not plan.prompts["echo"].is_measured
-    env, _ = make_environments(config_of())
+    (env,), _ = make_environments(config_of())
     assert plan.prompts["echo"].num_tokens > sum(
         len(message["content"]) for message in env.messages("echo_0")
     )
@@ -254,6 +254,21 @@ def shown(config, plan):
     console = Console(file=io.StringIO(), width=200)
     console.print(plan_view(config, plan))
     return console.file.getvalue()
+
+
+def test_stages_of_a_curriculum_are_listed_and_the_longest_counts():
+    stages = [{"kwargs": {"max_turns": 2}, "num_steps": 50}, {"kwargs": {"max_turns": 7}}]
+    config = config_of(env={"id": "toy_echo_v0", "curriculum": stages})
+    plan = plan_of(config)
+    assert plan.step.num_turns == 7
+    text = " ".join(shown(config, plan).split())
+    assert "1 │ 1 to 50 │ max_turns = 2" in text
+    assert "2 │ 51 to 150 │ max_turns = 7" in text
+    assert not any("env.curriculum" in warning for warning in warnings_of(config, plan))
+    short = config.model_copy(update={"num_steps": 50})
+    assert "2 │ none │ max_turns = 7" in " ".join(shown(short, plan).split())
+    (warning,) = [w for w in warnings_of(short, plan) if "env.curriculum" in w]
+    assert "stage 2 of env.curriculum begins after 50 train steps and is never played" in warning
 
 
 def test_what_does_not_fit_is_told_with_advice():

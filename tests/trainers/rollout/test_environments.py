@@ -15,7 +15,7 @@ def load(repository):
 def test_other_arguments_of_the_evaluation_leave_it_on_the_test_split(load):
     config = load("--evaluation.kwargs.max_turns", "8")
     assert held_out_kwargs(config)["split"] == "test"
-    env, held_out = make_environments(config)
+    (env,), held_out = make_environments(config)
     assert (env.max_turns, held_out.max_turns) == (6, 8)
 
 
@@ -31,6 +31,44 @@ def test_a_named_split_is_taken(load):
 def test_one_split_for_both_is_refused(load, flags):
     with pytest.raises(ConfigError, match="training and evaluation both use split"):
         make_environments(load(*flags))
+
+
+def stages(*kwargs):
+    """Return the flag of a curriculum of stages of one step."""
+    tables = [f"{{ kwargs = {{ {own} }}, num_steps = 1 }}" for own in kwargs[:-1]]
+    return f"--env.curriculum=[{', '.join([*tables, f'{{ kwargs = {{ {kwargs[-1]} }} }}'])}]"
+
+
+def num_rows(env):
+    env.reset(seed=1)
+    env.render_mode = "ansi"
+    return len(env.render().splitlines())
+
+
+def test_every_stage_has_an_environment_and_the_held_out_one_is_of_none(load):
+    found = make_environments(load(stages("max_turns = 3", "size = 7", "max_turns = 9")))
+    assert [env.max_turns for env in found.training] == [3, 6, 9]
+    assert [num_rows(env) for env in found.training] == [5, 7, 5]
+    assert (found.held_out.max_turns, num_rows(found.held_out)) == (6, 5)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        (stages("size = 5", "size = 1"), "stage 2 of env.curriculum: invalid .*4 to 64"),
+        (stages('preset = "esy"', ""), 'stage 1 of env.curriculum: .*did you mean "easy"'),
+        (stages("size = 4", "size = 4, min_moves = 60"), "stage 2 of env.curriculum: .*min_moves"),
+        (
+            stages("", 'team = "single", prompts = {}'),
+            "stage 2 of env.curriculum has the agents planner_0, and stage 1 has tool_0, planner_0",
+        ),
+        (stages("", 'split = "test"'), "training and evaluation both use split = 'test'"),
+        (stages("", 'observation_mode = "delta"'), "observation_mode"),
+    ],
+)
+def test_every_stage_is_checked(load, flag, message):
+    with pytest.raises(ConfigError, match=message):
+        make_environments(load(flag))
 
 
 def test_observations_without_their_chat_are_refused(load):

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+import pettingllms
 from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.episode import LocalEpisodes
+from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.sampler import Sampler
 from pettingllms_trainers.stopping import StopRequest
@@ -54,7 +56,7 @@ def sampler(echo_env, scripted_pool, tmp_path):
             pool = replace(pool, policies=policies)
             episodes = LocalEpisodes(echo_env(max_turns=1))
             stop = stop or StopRequest()
-            return Sampler(episodes, pool, config, FailureLog(), runner, stop)
+            return Sampler([episodes], pool, config, FailureLog(), runner, stop)
 
         yield make
 
@@ -128,6 +130,46 @@ def test_steps_share_no_level_and_go_on_from_the_cursor(sampler):
     resumed.num_levels_used = steps[0].num_levels + steps[1].num_levels
     assert resumed.rollouts(2) == steps[2]
     assert resumed.rollouts(2) == steps[2], "a step that is given up takes no level"
+
+
+CURRICULUM = """
+[env]
+id = "plan_path_v0"
+kwargs = { team = "single", max_turns = 1 }
+[[env.curriculum]]
+kwargs = { preset = "easy" }
+num_steps = 2
+[[env.curriculum]]
+kwargs = { preset = "medium" }
+[policies.shared]
+model = "tiny"
+[roles]
+planner = "shared"
+[rollout]
+num_levels = 3
+"""
+
+
+def test_levels_are_those_of_the_stage(scripted_pool, tmp_path):
+    (tmp_path / "run.toml").write_text(CURRICULUM)
+    config = load_config(tmp_path / "run.toml")
+    pool, _ = scripted_pool(lambda *_: "wait")
+    pool = replace(pool, roles=config.roles)
+
+    def is_of(tree, preset):
+        env = pettingllms.make("plan_path_v0", preset=preset, team="single", max_turns=1)
+        env.reset(seed=tree.env_seed)
+        return env.unwrapped.state_hash() == tree.initial_state_hash
+
+    with asyncio.Runner() as runner:
+        episodes = local_episodes(config, make_environments(config)).training
+        sampler = Sampler(episodes, pool, config, FailureLog(), runner, StopRequest())
+        for step, stage in enumerate([0, 0, 1, 1]):
+            found = sampler.rollouts(step)
+            sampler.num_levels_used += found.num_levels
+            assert (found.stage, len(found.trees)) == (stage, 3)
+            assert all(is_of(tree, ["easy", "medium"][stage]) for tree in found.trees)
+            assert not any(is_of(tree, ["medium", "easy"][stage]) for tree in found.trees)
 
 
 def test_trajectories_of_refills_have_ids_of_their_own(sampler):

@@ -7,7 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import tomli_w
 
+from pettingllms.evaluation.rollouts import replay_rollout
+from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
@@ -103,6 +106,31 @@ def whole(config, tmp_path_factory):
     for policy in ("t", "p"):
         assert sum(f"loss/{policy}/loss" in line for line in found[1]) >= 3, "it has learnt"
     return found
+
+
+@pytest.mark.slow
+def test_a_run_that_is_resumed_inside_a_stage_plays_the_same_curriculum(config, tmp_path):
+    easy, hard = {"max_turns": 1}, {"max_turns": 2, "size": 5}
+    (tmp_path / "curriculum.toml").write_text(
+        tomli_w.dumps({"env": {"curriculum": [{"kwargs": easy, "num_steps": 3}, {"kwargs": hard}]}})
+    )
+    files = [str(config), str(tmp_path / "curriculum.toml")]
+    flags = ["--checkpoint.keep", "9", "--warm-start.num-steps", "5"]
+    out = tmp_path / "run"
+    assert main([*files, "--output-dir", str(out), *flags]) == 0
+    whole = results(out)
+    played = [line["rollout/curriculum_stage"] for line in whole[1][1:]]
+    assert played == [1, 1, 1, 2, 2]
+    trees = [json.loads(line) for line in whole[2][1].splitlines()]
+    assert [tree["env"]["max_turns"] for tree in trees] == [1, 1, 1, 2, 2]
+    for tree in trees:
+        replay_rollout(TrainingRun.open(out), tree["step"], tree["episode"])
+    for newest in (4, 1):  # the first step after it is inside stage 2, and inside stage 1
+        for step in range(newest + 1, 6):
+            shutil.rmtree(out / "checkpoints" / f"step-{step:08}")
+        (out / "eval.json").unlink()
+        assert main([*files, "--output-dir", str(out), *flags, "--resume"]) == 0
+        assert results(out) == whole
 
 
 @pytest.mark.slow

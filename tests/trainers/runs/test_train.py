@@ -98,7 +98,7 @@ def train(scripted_pool, echo_env, tmp_path):
         recorder = ListRecorder()
         with asyncio.Runner() as runner:
             stop, episodes = StopRequest(), LocalEpisodes(env)
-            sampler = WatchedSampler(episodes, pool, config, FailureLog(), runner, stop)
+            sampler = WatchedSampler([episodes], pool, config, FailureLog(), runner, stop)
             held_out = HeldOutSet(env, LocalEpisodes(env), config, FailureLog(), runner)
             report = Trainer(
                 config=config,

@@ -19,6 +19,7 @@ from pettingllms_trainers.config.run import (
     EnvConfig,
     EvaluationConfig,
     LoggingConfig,
+    StageConfig,
     WarmStartConfig,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "RayConfig",
     "RoleSamplingConfig",
     "RolloutConfig",
+    "StageConfig",
     "VLLMConfig",
     "VLLMServerConfig",
     "WarmStartConfig",

@@ -104,5 +104,8 @@ def _known_keys(location: Sequence[str]) -> list[str]:
         if get_origin(annotation) is dict:
             next(parts)
             annotation = get_args(annotation)[1]
+        elif get_origin(annotation) is tuple:
+            next(parts)
+            annotation = get_args(annotation)[0]
         model = annotation
     return list(model.model_fields)

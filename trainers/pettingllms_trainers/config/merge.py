@@ -128,6 +128,8 @@ def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def _has(table: Any, location: Sequence[str]) -> bool:
     for key in location:
+        if isinstance(table, list):
+            return True  # lists are not merged: a part comes from where the list does
         if not isinstance(table, dict) or key not in table:
             return False
         table = table[key]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pettingllms_trainers.config.section import Section
 
@@ -13,8 +15,21 @@ __all__ = [
     "EnvConfig",
     "EvaluationConfig",
     "LoggingConfig",
+    "StageConfig",
     "WarmStartConfig",
 ]
+
+
+class StageConfig(Section):
+    """A stage of training: arguments of the environment for some train steps.
+
+    The warm start plays the first stage; held-out evaluation does not follow the stages.
+    """
+
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment that differ from [env.kwargs] during the stage."""
+    num_steps: int | None = Field(default=None, ge=1)
+    """Train steps of the stage; the last stage has none and lasts to the end of the run."""
 
 
 class EnvConfig(Section):
@@ -24,6 +39,45 @@ class EnvConfig(Section):
     """Id of an installed environment, such as plan_path_v0."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
+    curriculum: tuple[StageConfig, ...] = ()
+    """Stages of training, in order; none: [env.kwargs] throughout. The warm start plays the first
+    stage; held-out evaluation plays [evaluation.kwargs] over [env.kwargs] at every stage."""
+
+    @model_validator(mode="after")
+    def _check_curriculum(self) -> EnvConfig:
+        for number, stage in enumerate(self.curriculum, 1):
+            is_last = number == len(self.curriculum)
+            if is_last and stage.num_steps is not None:
+                raise ValueError(
+                    f"stage {number} of env.curriculum has num_steps = {stage.num_steps}; the last "
+                    "stage lasts to the end of the run: remove its num_steps"
+                )
+            if not is_last and stage.num_steps is None:
+                raise ValueError(
+                    f"stage {number} of env.curriculum has no num_steps; only the last stage, "
+                    f"number {len(self.curriculum)}, lasts to the end of the run"
+                )
+        return self
+
+    @property
+    def stage_kwargs(self) -> tuple[dict[str, Any], ...]:
+        """Arguments of the training environment in every stage; one without a curriculum."""
+        if not self.curriculum:
+            return (self.kwargs,)
+        return tuple({**self.kwargs, **stage.kwargs} for stage in self.curriculum)
+
+    @property
+    def stage_starts(self) -> tuple[int, ...]:
+        """Train steps that come before every stage, from 0, strictly increasing."""
+        return (0, *accumulate(stage.num_steps or 0 for stage in self.curriculum[:-1]))
+
+    def stage_at(self, step: int) -> int:
+        """Return the index of the stage that a train step plays; it depends on nothing else.
+
+        Args:
+            step: Train steps that come before it, from 0.
+        """
+        return bisect_right(self.stage_starts, step) - 1
 
 
 class WarmStartConfig(Section):
@@ -48,7 +102,8 @@ class EvaluationConfig(Section):
     """Held-out evaluation: one sample per decision, no tree."""
 
     kwargs: dict[str, Any] = Field(default={})
-    """Arguments of the environment that differ from [env.kwargs]; split is "test" unless given."""
+    """Arguments of the environment that differ from [env.kwargs], whatever the stage of a
+    curriculum; split is "test" unless given."""
     num_episodes: int = Field(default=128, ge=1)
     """Levels of the held-out set; the same ones at every evaluation."""
     seed: int = Field(default=0, ge=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv
@@ -45,7 +46,7 @@ class Plan(NamedTuple):
 
 def make_plan(
     config: Config,
-    env: TextEnv[Any],
+    training: Sequence[TextEnv[Any]],
     *,
     num_gpus: int | None = None,
     gpu_gib: float | None = None,
@@ -54,7 +55,7 @@ def make_plan(
 
     Args:
         config: The run's configuration.
-        env: Training environment; it is not changed.
+        training: Environment of every stage of the curriculum; they are not changed.
         num_gpus: GPUs to plan for; None for what the run would use here.
         gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.
 
@@ -63,7 +64,7 @@ def make_plan(
     """
     devices = devices_of(config, num_gpus, gpu_gib)
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
-    prompts = first_prompts(config, env)
+    prompts = first_prompts(config, training)
     lengths = lengths_of(config, shapes, prompts)
     every = config.evaluation.every
     middle = sum(step % every == 0 for step in range(1, config.num_steps)) if every else 0
@@ -72,7 +73,7 @@ def make_plan(
         shapes=shapes,
         prompts=prompts,
         lengths=lengths,
-        step=plan_step(config, env, lengths),
+        step=plan_step(config, training, lengths),
         memory=plan_memory(
             config,
             shapes,

@@ -44,9 +44,9 @@ def show_plan(
         raise ConfigError(f"--gpus is {num_gpus} and --gpu-memory {gpu_gib}; both must be positive")
     transformers_logging.disable_progress_bar()
     check_trackers(config.logging)
-    env, _ = make_environments(config)
+    training, _ = make_environments(config)
     RunDirectory(Path(config.output_dir)).check(config, is_resumed=is_resumed)
-    plan = make_plan(config, env, num_gpus=num_gpus, gpu_gib=gpu_gib)
+    plan = make_plan(config, training, num_gpus=num_gpus, gpu_gib=gpu_gib)
     is_main = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
     Console(quiet=not is_main).print(plan_view(config, plan))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -51,16 +52,15 @@ class StepPlan(NamedTuple):
     """Of each policy that is trained."""
 
 
-def first_prompts(config: Config, env: TextEnv[Any]) -> dict[str, RolePrompt]:
+def first_prompts(config: Config, training: Sequence[TextEnv[Any]]) -> dict[str, RolePrompt]:
     """Return the longest first-turn prompt of every role that a model plays.
 
     Args:
         config: The run's configuration.
-        env: Training environment; it is not changed.
+        training: Environment of every stage of the curriculum; they are not changed.
     """
     longest: dict[str, RolePrompt] = {}
-    probe = env.fork()
-    for level in range(_NUM_LEVELS):
+    for probe, level in itertools.product([env.fork() for env in training], range(_NUM_LEVELS)):
         probe.reset(seed=derive_seed(config.seed, "planned level", level))
         for agent in probe.possible_agents:
             role = role_of(agent)
@@ -99,25 +99,28 @@ def lengths_of(
     return lengths
 
 
-def plan_step(config: Config, env: TextEnv[Any], lengths: Mapping[str, Lengths]) -> StepPlan:
+def plan_step(
+    config: Config, training: Sequence[TextEnv[Any]], lengths: Mapping[str, Lengths]
+) -> StepPlan:
     """Return the upper limits of a train step.
 
     Args:
         config: The run's configuration.
-        env: Training environment.
+        training: Environment of every stage of the curriculum.
         lengths: Longest sequences of every policy with a model.
     """
     rollout = config.rollout
-    agents = tuple(env.possible_agents)
+    agents = tuple(training[0].possible_agents)  # those of all stages
+    num_turns = max(env.max_turns for env in training)
     num_levels = rollout.num_levels * (1 + rollout.max_refills)
     num_episodes = num_levels * (1 if rollout.mode == "tree" else rollout.num_candidates)
     num_samples = num_candidates_per_decision(rollout)
-    per_agent = num_episodes * env.max_turns
+    per_agent = num_episodes * num_turns
     assigned = [config.roles[role_of(agent)] for agent in agents]
     asked = [lengths[name] for name in assigned if name in lengths]
     return StepPlan(
         num_levels=num_levels,
-        num_turns=env.max_turns,
+        num_turns=num_turns,
         agents=agents,
         num_decisions=per_agent * len(agents),
         num_samples=per_agent * num_samples * len(asked),

@@ -27,6 +27,8 @@ def plan_view(config: Config, plan: Plan) -> RenderableType:
         _memory(config, plan),
         _step(config, plan),
     ]
+    if config.env.curriculum:
+        parts.append(_curriculum(config))
     problems = list(warnings_of(config, plan))
     parts += [Text(f"warning: {problem}", style="yellow") for problem in problems]
     if not problems:
@@ -46,6 +48,12 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
         )
     if config.engine.kind == "vllm":
         yield from _engine_warnings(config, plan)
+    for number, start in enumerate(config.env.stage_starts, 1):
+        if config.num_steps <= start > 0:
+            yield (
+                f"stage {number} of env.curriculum begins after {start} train steps and is never "
+                f"played: raise num_steps (now {config.num_steps}), or shorten earlier stages"
+            )
     if config.ray.enabled and devices.num_gpus:
         wanted = config.ray.workers_per_policy * config.ray.gpus_per_worker * len(config.models)
         if wanted > devices.num_gpus:
@@ -153,6 +161,18 @@ def _step(config: Config, plan: Plan) -> Table:
     rows.append(("held-out episodes", plan.num_held_out, f"{arms}, {plan.num_evaluations} times"))
     for what, number, how in rows:
         table.add_row(what, f"{number:,}", how)
+    return table
+
+
+def _curriculum(config: Config) -> Table:
+    table = _table("Curriculum, over [env.kwargs]", "stage", "train steps", "env.curriculum.kwargs")
+    starts = config.env.stage_starts
+    ends = [*starts[1:], config.num_steps]
+    for number, stage in enumerate(config.env.curriculum, 1):
+        first, last = starts[number - 1] + 1, min(ends[number - 1], config.num_steps)
+        steps = f"{first} to {last}" if first <= last else "none"
+        arguments = ", ".join(f"{name} = {value!r}" for name, value in stage.kwargs.items())
+        table.add_row(str(number), steps, arguments)
     return table
 
 

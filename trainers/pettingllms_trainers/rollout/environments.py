@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pettingllms
 from pettingllms import TextEnv, role_of
-from pettingllms.errors import suggestion
+from pettingllms.errors import PettingLLMsError, suggestion
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["held_out_kwargs", "make_environments"]
+__all__ = ["Environments", "held_out_kwargs", "make_environments"]
+
+
+class Environments(NamedTuple):
+    """What a run plays."""
+
+    training: tuple[TextEnv[Any], ...]
+    """One per stage of the curriculum, in order; without a curriculum one."""
+    held_out: TextEnv[Any]
+    """For evaluation."""
 
 
 def held_out_kwargs(config: Config) -> dict[str, Any]:
@@ -26,16 +35,19 @@ def held_out_kwargs(config: Config) -> dict[str, Any]:
     return {**config.env.kwargs, **default, **config.evaluation.kwargs}
 
 
-def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
-    """Return the training and the held-out environment, both able to make a level.
+def make_environments(config: Config) -> Environments:
+    """Return the training and the held-out environments, all able to make a level.
 
     Raises:
         PettingLLMsError: There is no such environment, it refuses an argument or cannot make
-            levels of this kind, or the configuration names a role or scripted policy it lacks.
+            levels of this kind, stages have different agents, or the configuration names a role
+            or scripted policy that the environment lacks.
     """
-    env = pettingllms.make(config.env.id, checks=False, **config.env.kwargs)
+    training = tuple(_make_stage(config, index) for index in range(len(config.env.stage_kwargs)))
     held_out = pettingllms.make(config.env.id, checks=False, **held_out_kwargs(config))
-    _check_apart(config, env, held_out)
+    _check_apart(config, [*training, held_out])
+    _check_agents(config, training)
+    env = training[0]
     roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
     _check_roles(config, roles)
     known = env.scripted_policies
@@ -50,27 +62,50 @@ def make_environments(config: Config) -> tuple[TextEnv[Any], TextEnv[Any]]:
             )
         for role, names in demonstrators.items():
             _check_scripted(f"warm_start.demonstrators.{role}", list(names), known)
-    for one in (env, held_out):
-        one.reset(seed=0)
-    return env, held_out
+    held_out.reset(seed=0)
+    return Environments(training, held_out)
 
 
-def _check_apart(config: Config, env: TextEnv[Any], held_out: TextEnv[Any]) -> None:
+def _make_stage(config: Config, index: int) -> TextEnv[Any]:
+    """Return the environment of a stage, which has made a level."""
+    try:
+        env = pettingllms.make(config.env.id, checks=False, **config.env.stage_kwargs[index])
+        env.reset(seed=0)
+    except PettingLLMsError as error:
+        if not config.env.curriculum:
+            raise
+        raise ConfigError(f"stage {index + 1} of env.curriculum: {error}") from error
+    return env
+
+
+def _check_apart(config: Config, environments: Sequence[TextEnv[Any]]) -> None:
     """Refuse what would train on held-out levels or without what an agent must know."""
     factory = pettingllms.spec(config.env.id).load()
     parameter = inspect.signature(factory).parameters.get("split")
     if parameter is not None:
-        split = config.env.kwargs.get("split", parameter.default)
-        if split == held_out_kwargs(config)["split"]:
-            raise ConfigError(
-                f"training and evaluation both use split = {split!r}; name another one in "
-                "[env.kwargs] or [evaluation.kwargs]"
-            )
-    if {env.observation_mode, held_out.observation_mode} != {"full"}:
+        for kwargs in config.env.stage_kwargs:
+            split = kwargs.get("split", parameter.default)
+            if split == held_out_kwargs(config)["split"]:
+                raise ConfigError(
+                    f"training and evaluation both use split = {split!r}; name another one in "
+                    "[env.kwargs], [[env.curriculum]] or [evaluation.kwargs]"
+                )
+    if {env.observation_mode for env in environments} != {"full"}:
         raise ConfigError(
             'observation_mode = "delta" cannot be trained: every decision is one prompt, without '
             'the chat before it; use observation_mode = "full"'
         )
+
+
+def _check_agents(config: Config, training: Sequence[TextEnv[Any]]) -> None:
+    first = training[0].possible_agents
+    for number, env in enumerate(training, 1):
+        if env.possible_agents != first:
+            raise ConfigError(
+                f"stage {number} of env.curriculum has the agents "
+                f"{', '.join(env.possible_agents)}, and stage 1 has {', '.join(first)}; all stages "
+                f"of {config.env.id} must have the same team"
+            )
 
 
 def _check_roles(config: Config, roles: Sequence[str]) -> None:

@@ -17,12 +17,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.rollout.environments import Environments
 
 __all__ = [
     "Branch",
     "BranchingEpisode",
     "EpisodeState",
     "Episodes",
+    "EpisodesOfRun",
     "LocalEpisodes",
     "local_episodes",
 ]
@@ -237,10 +239,16 @@ class LocalEpisodes:
         return await loop.run_in_executor(self._threads, method, argument)
 
 
-def local_episodes(
-    config: Config, environments: tuple[TextEnv[Any], TextEnv[Any]]
-) -> tuple[Episodes, Episodes]:
+class EpisodesOfRun(NamedTuple):
+    """Where the environments of a run are played; see `Environments`."""
+
+    training: tuple[Episodes, ...]
+    """One per stage of the curriculum, in order."""
+    held_out: Episodes
+
+
+def local_episodes(config: Config, environments: Environments) -> EpisodesOfRun:
     """Return episodes that are played in this process."""
     num_threads = config.rollout.env_threads
-    training, held_out = environments
-    return LocalEpisodes(training, num_threads), LocalEpisodes(held_out, num_threads)
+    training = tuple(LocalEpisodes(env, num_threads) for env in environments.training)
+    return EpisodesOfRun(training, LocalEpisodes(environments.held_out, num_threads))

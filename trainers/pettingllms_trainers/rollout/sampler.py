@@ -27,13 +27,15 @@ class Sample(NamedTuple):
     """Levels that were played."""
     num_refills: int
     """Rounds of further levels among them."""
+    stage: int
+    """Index of the stage of the curriculum that was played."""
 
 
 class Sampler:
     """Samples training rollouts.
 
     Args:
-        episodes: Where the training environments live.
+        episodes: Where the training environments live, by stage of the curriculum.
         pool: Policies of the roles.
         config: The run's configuration.
         failures: Counts and logs what fails.
@@ -43,7 +45,7 @@ class Sampler:
 
     def __init__(
         self,
-        episodes: Episodes,
+        episodes: Sequence[Episodes],
         pool: PolicyPool,
         config: Config,
         failures: FailureLog,
@@ -80,7 +82,8 @@ class Sampler:
                 break
             num_refills += 1
             trees += self._round(step, num_refills)
-        return Sample(trees, (1 + num_refills) * self._config.rollout.num_levels, num_refills)
+        num_levels = (1 + num_refills) * self._config.rollout.num_levels
+        return Sample(trees, num_levels, num_refills, self._config.env.stage_at(step))
 
     def _round(self, step: int, index: int) -> list[RolloutTree]:
         config = self._config.rollout
@@ -98,8 +101,9 @@ class Sampler:
             branch_choice=config.branch_choice,
             branch_temperature=config.branch_temperature,
         )
+        episodes = self._episodes[self._config.env.stage_at(step)]
         return self._runner.run(
-            play_episodes(self._episodes, self._pool, specs, settings, self._failures)
+            play_episodes(episodes, self._pool, specs, settings, self._failures)
         )
 
     def _has_enough(self, trees: Sequence[RolloutTree]) -> bool:

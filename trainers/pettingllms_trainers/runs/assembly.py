@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.demonstrations import WarmStart
-from pettingllms_trainers.rollout.episode import Episodes
+from pettingllms_trainers.rollout.environments import Environments
+from pettingllms_trainers.rollout.episode import EpisodesOfRun
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.sampler import Sampler
 from pettingllms_trainers.runs.evaluate import HeldOutSet
@@ -23,12 +22,12 @@ __all__ = ["build_trainer"]
 
 def build_trainer(
     config: Config,
-    environments: tuple[TextEnv[Any], TextEnv[Any]],
+    environments: Environments,
     pool: PolicyPool,
     recorder: Recorder,
     files: RunDirectory,
     *,
-    episodes: tuple[Episodes, Episodes],
+    episodes: EpisodesOfRun,
     stop: StopRequest,
     runner: asyncio.Runner,
 ) -> Trainer:
@@ -36,7 +35,7 @@ def build_trainer(
 
     Args:
         config: The run's configuration.
-        environments: For training, and of the held-out split; see `environments.make_environments`.
+        environments: See `make_environments`.
         pool: See `build_pool`.
         recorder: Writes what happens.
         files: An opened run directory.
@@ -44,15 +43,13 @@ def build_trainer(
         stop: Tells when to stop early.
         runner: Runs rollouts; one event loop for the whole run.
     """
-    env, held_out_env = environments
-    training_episodes, held_out_episodes = episodes
     failures = FailureLog(config.rollout.max_failed_fraction)
     return Trainer(
         config=config,
         pool=pool,
-        warm_start=WarmStart(config, env, pool, stop),
-        sampler=Sampler(training_episodes, pool, config, failures, runner, stop),
-        held_out=HeldOutSet(held_out_env, held_out_episodes, config, failures, runner),
+        warm_start=WarmStart(config, environments.training[0], pool, stop),
+        sampler=Sampler(episodes.training, pool, config, failures, runner, stop),
+        held_out=HeldOutSet(environments.held_out, episodes.held_out, config, failures, runner),
         recorder=recorder,
         checkpoints=files.checkpoints,
         stop=stop,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.episode import Episodes, local_episodes
+from pettingllms_trainers.rollout.environments import Environments
+from pettingllms_trainers.rollout.episode import EpisodesOfRun, local_episodes
 
 __all__ = ["Machines", "open_machines"]
 
@@ -32,13 +32,11 @@ class Machines(Protocol):
         """
         ...
 
-    def build_episodes(
-        self, environments: tuple[TextEnv[Any], TextEnv[Any]]
-    ) -> tuple[Episodes, Episodes]:
+    def build_episodes(self, environments: Environments) -> EpisodesOfRun:
         """Return the places where episodes are played.
 
         Args:
-            environments: For training, and of the held-out split.
+            environments: See `make_environments`.
 
         Raises:
             PettingLLMsError: An environment cannot be made there.
@@ -73,9 +71,7 @@ class ThisProcess:
         policies = build_policies(self._config, self._ranks)
         return build_pool(self._config, policies, fixed_policies, self._ranks)
 
-    def build_episodes(
-        self, environments: tuple[TextEnv[Any], TextEnv[Any]]
-    ) -> tuple[Episodes, Episodes]:
+    def build_episodes(self, environments: Environments) -> EpisodesOfRun:
         """See `Machines.build_episodes`."""
         return local_episodes(self._config, environments)
 

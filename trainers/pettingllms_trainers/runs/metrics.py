@@ -97,6 +97,9 @@ _ROLLOUT = {
     "num_refills": Metric(
         "Rounds of further levels, played because a policy had too few groups whose rewards differ."
     ),
+    "curriculum_stage": Metric(
+        "Stage of `env.curriculum` that was played, from 1; 1 without a curriculum."
+    ),
 }
 _CANDIDATES = {
     "reward": Metric(

@@ -64,8 +64,11 @@ class Recorder:
         """Write some rollout trees of a train step, when the configuration wants them."""
         logging = self._config.logging
         if logging.rollouts_every and step % logging.rollouts_every == 0:
+            env = self._config.env
+            kwargs = env.stage_kwargs[env.stage_at(step - 1)]
             for tree in trees[: logging.num_rollouts]:
-                self._files.append(self._files.rollouts, step, tree_to_json(tree, scored.decisions))
+                line = {"env": kwargs, **tree_to_json(tree, scored.decisions)}
+                self._files.append(self._files.rollouts, step, line)
 
     def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
         """Write a held-out evaluation."""

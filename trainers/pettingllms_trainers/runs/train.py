@@ -100,6 +100,7 @@ class Trainer:
         self.sampler.num_levels_used += sample.num_levels
         return metrics | {
             "rollout/num_refills": sample.num_refills,
+            "rollout/curriculum_stage": 1 + sample.stage,
             "time/rollout_s": rollout_s,
             "time/step_s": time.perf_counter() - started,
         }

@@ -103,6 +103,23 @@ def test_a_run_is_that_of_one_process_and_policies_are_updated_at_once(
         assert (tmp_path / "run" / "policies" / name / "model.safetensors").is_file()
 
 
+def test_environment_workers_play_the_stages_of_a_curriculum(run, small_run_file, tmp_path):
+    stages = "{ kwargs = { max_turns = 1 }, num_steps = 1 }, { kwargs = { size = 5 } }"
+    flags = (f"--env.curriculum=[{stages}]", "--warm-start.num-steps=0")
+    one = tmp_path / "one"
+    assert main([str(small_run_file(NUM_STEPS)), "--output-dir", str(one), *flags]) == 0
+    code, _, err = run("--ray.num-env-workers=1", *flags)
+    assert code == 0, err
+    assert figures(tmp_path / "run") == pytest.approx(figures(one), rel=1e-3, abs=1e-5)
+    names = ("env", "env_seed", "initial_state_hash")
+    trees = [
+        [[tree[name] for name in names] for tree in read_lines(path / "rollouts.jsonl")]
+        for path in (one, tmp_path / "run")
+    ]
+    assert trees[0] == trees[1]
+    assert trees[0][0][0] != trees[0][1][0], "two stages"
+
+
 def test_a_lost_policy_ends_the_run_which_can_be_resumed(run, whole, tmp_path, monkeypatch):
     update, calls = RemotePolicy.update, []
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pettingllms import TextEnv
 from pettingllms.errors import EnvironmentNotLoadable, UnknownEnvironment
 from pettingllms_trainers.backends.ray.cluster import (
     Bundle,
@@ -26,13 +25,13 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
-from pettingllms_trainers.rollout.environments import held_out_kwargs
-from pettingllms_trainers.rollout.episode import Episodes, local_episodes
+from pettingllms_trainers.rollout.environments import Environments, held_out_kwargs
+from pettingllms_trainers.rollout.episode import EpisodesOfRun, local_episodes
 
 __all__ = ["RayMachines", "open_ray_machines"]
 
 _ENVIRONMENTS = "the environments"
-_TRAINING, _HELD_OUT = "training", "held-out"
+_HELD_OUT = "held-out"
 
 
 @contextlib.contextmanager
@@ -134,9 +133,7 @@ class RayMachines:
             for name, info in infos.items()
         }
 
-    def build_episodes(
-        self, environments: tuple[TextEnv[Any], TextEnv[Any]]
-    ) -> tuple[Episodes, Episodes]:
+    def build_episodes(self, environments: Environments) -> EpisodesOfRun:
         """See `Machines.build_episodes`."""
         workers = self._env_workers
         if workers is None:
@@ -149,15 +146,18 @@ class RayMachines:
                 f"an environment worker cannot make {self._config.env.id}: {error}. Install the "
                 "package of the environment on all machines"
             ) from error
-        training, held_out = environments
-        return (
-            RayEpisodes(_TRAINING, training, workers),
-            RayEpisodes(_HELD_OUT, held_out, workers),
+        return EpisodesOfRun(
+            tuple(
+                RayEpisodes(_training(index), env, workers)
+                for index, env in enumerate(environments.training)
+            ),
+            RayEpisodes(_HELD_OUT, environments.held_out, workers),
         )
 
     def _start_env_worker(self, index: int) -> Any:
         config = self._config
-        kinds = {_TRAINING: config.env.kwargs, _HELD_OUT: held_out_kwargs(config)}
+        kinds = {_training(index): own for index, own in enumerate(config.env.stage_kwargs)}
+        kinds[_HELD_OUT] = held_out_kwargs(config)
         return start_actor(
             self._ray, EnvWorker, self._groups[_ENVIRONMENTS], index,
             config.env.id, kinds, config.rollout.env_threads,
@@ -188,6 +188,11 @@ def _variables(config: Config) -> dict[str, str]:
     """Return what is set in the environment of policy workers; Ray shows them their own GPU."""
     hidden = {} if config.ray.gpus_per_worker else {"CUDA_VISIBLE_DEVICES": ""}
     return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **hidden}
+
+
+def _training(stage: int) -> str:
+    """Return what the workers call the training environment of a stage."""
+    return f"training stage {stage + 1}"
 
 
 def _team_name(names: Sequence[str]) -> str:
