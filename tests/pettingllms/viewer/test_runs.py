@@ -145,7 +145,7 @@ def test_a_training_run_without_rollouts(training, tmp_path):
     assert "logging.rollouts_every" in summary.notices[0]
 
 
-def compact(training, write, recorded, change=lambda steps: None):
+def compact(training, write, recorded, change=lambda steps: None, with_stage=False):
     """Return a training run of the recorded episodes with prompts that show no board."""
     trees = []
     for number, path in enumerate(sorted(recorded.iterdir())):
@@ -165,15 +165,18 @@ def compact(training, write, recorded, change=lambda steps: None):
             for step in steps
         ]
         tree = write.tree(1, number, nodes, success=True)
-        trees.append(tree | {"env_seed": first["seed"], "initial_state_hash": first["state_hash"]})
+        tree |= {"env_seed": first["seed"], "initial_state_hash": first["state_hash"]}
+        trees.append(tree | ({"env": ENV} if with_stage else {}))
     run = training(trees)
-    kwargs = "".join(f"{name} = {json.dumps(value)}\n" for name, value in ENV.items())
+    env = ENV | {"size": 7} if with_stage else ENV
+    kwargs = "".join(f"{name} = {json.dumps(value)}\n" for name, value in env.items())
     (run / "config.toml").write_text(f'[env]\nid = "plan_path_v0"\n[env.kwargs]\n{kwargs}')
     return run
 
 
-def test_boards_that_prompts_do_not_show_are_drawn(training, write, recorded, tmp_path):
-    run = compact(training, write, recorded)
+@pytest.mark.parametrize("with_stage", [False, True])
+def test_boards_that_prompts_do_not_show_are_drawn(training, write, recorded, tmp_path, with_stage):
+    run = compact(training, write, recorded, with_stage=with_stage)
     summary = write_view(run, tmp_path / "view.html")
     assert summary.notices == ()
     shown = write_view(recorded, tmp_path / "recorded.html")
