@@ -45,7 +45,7 @@ def train(config: Config, *, is_resumed: bool) -> int:
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
     from pettingllms_trainers.plan.prompts import check_prompts
 
-    check_prompts(config, environments[0])
+    check_prompts(config, environments.training)
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
         with (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from transformers import AutoConfig
@@ -17,12 +17,12 @@ from pettingllms_trainers.rollout.sampler import sampling_of
 __all__ = ["check_prompts", "prompt_problems"]
 
 
-def check_prompts(config: Config, env: TextEnv[Any]) -> None:
+def check_prompts(config: Config, training: Sequence[TextEnv[Any]]) -> None:
     """Raise before a run starts in which no prompt would fit.
 
     Args:
         config: The run's configuration.
-        env: Training environment; it is not changed.
+        training: Environment of every stage of the curriculum; they are not changed.
 
     Raises:
         ConfigError: The first prompts of a policy do not fit; it names the key to change.
@@ -32,7 +32,7 @@ def check_prompts(config: Config, env: TextEnv[Any]) -> None:
         for name, policy in config.models.items()
         if (length := _context_length(policy)) is not None
     }
-    for problem in prompt_problems(config, contexts, first_prompts(config, env)):
+    for problem in prompt_problems(config, contexts, first_prompts(config, training)):
         raise ConfigError(problem)
 
 

@@ -105,10 +105,10 @@ def test_a_run_is_that_of_one_process_and_policies_are_updated_at_once(
 
 def test_environment_workers_play_the_stages_of_a_curriculum(run, small_run_file, tmp_path):
     stages = "{ kwargs = { max_turns = 1 }, num_steps = 1 }, { kwargs = { size = 5 } }"
-    flags = (f"--env.curriculum=[{stages}]", "--warm-start.num-steps=0")
+    flag = f"--env.curriculum=[{stages}]"
     one = tmp_path / "one"
-    assert main([str(small_run_file(NUM_STEPS)), "--output-dir", str(one), *flags]) == 0
-    code, _, err = run("--ray.num-env-workers=1", *flags)
+    assert main([str(small_run_file(NUM_STEPS)), "--output-dir", str(one), flag]) == 0
+    code, _, err = run("--ray.num-env-workers=1", flag)
     assert code == 0, err
     assert figures(tmp_path / "run") == pytest.approx(figures(one), rel=1e-3, abs=1e-5)
     names = ("env", "env_seed", "initial_state_hash")
