@@ -233,18 +233,6 @@ def find_symbols(rows: Iterable[str], symbols: str) -> list[tuple[int, int]]:
     ]
 
 
-def labelled_rows(rows: Sequence[str]) -> str:
-    """Return a grid as prompts show it: with row and column numbers, symbols divided by spaces.
-
-    In the usual vocabularies (byte-level BPE) a space and the symbol behind it are one token, so
-    that every cell is a token of its own and columns are aligned; without spaces, symbols merge.
-    """
-    label = len(str(len(rows) - 1))
-    lines = [" ".join([" " * label, *map(str, range(len(rows[0])))])]
-    lines += [" ".join([f"{number:>{label}}", *row]) for number, row in enumerate(rows)]
-    return "\n".join(lines)
-
-
 def read_moves(text: str) -> str | ParseError:
     """Read the moves of an answer; see `pettingllms.parsing` for where the answer stands.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import PlanPathState
-from pettingllms_envs.plan_path.text import centred_rows, compact_drawing, labelled_drawing
+from pettingllms_envs.plan_path.text import centred_rows, compact_board, labelled_board
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
 
@@ -118,13 +118,13 @@ def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -
 def _board(state: PlanPathState, view: str) -> str:
     if view == "centred":
         return "\n".join(map(" ".join, centred_rows(state.level, state.position)))
-    return labelled_drawing(state.level).with_player(state.level, state.position)
+    return labelled_board(state.level, state.position)
 
 
 def _board_compact(state: PlanPathState, view: str) -> str:
     if view == "centred":
         return "\n".join(centred_rows(state.level, state.position))
-    return compact_drawing(state.level).with_player(state.level, state.position)
+    return compact_board(state.level, state.position)
 
 
 def fields(

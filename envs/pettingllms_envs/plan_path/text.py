@@ -6,16 +6,15 @@ Symbols: `P` player, `G` goal, `*` player on the goal, `#` wall, `.` free cell.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from pettingllms.errors import LevelFormatError
+from pettingllms_envs.drawing import Drawing, compact, labelled
 from pettingllms_envs.grid import (
     UNREACHABLE,
     bits_of,
     distances,
     find_symbols,
     first_line,
-    labelled_rows,
     parse_rows,
 )
 from pettingllms_envs.plan_path.generator import MAX_SIZE
@@ -25,43 +24,31 @@ PLAYER, GOAL, PLAYER_ON_GOAL = "P", "G", "*"
 _FORMAT = "one P, one G, # and . in rows of equal length"
 
 
-class Drawing(NamedTuple):
-    """A board without its player, and where in the text each cell's symbol stands."""
-
-    text: str
-    first: int
-    """Index of the symbol of row 0, column 0."""
-    row: int
-    """From a symbol to the one below it."""
-    col: int
-    """From a symbol to the one on its right."""
-
-    def with_player(self, level: Level, position: int) -> str:
-        """Return the text with the player on a cell."""
-        text = self.text
-        row, col = divmod(position, level.cols + 1)
-        at = self.first + row * self.row + col * self.col
-        symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
-        return text[:at] + symbol + text[at + 1 :]
-
-
 def _rows(level: Level) -> list[str]:
     cells, goal = level.cells, level.goal
     return (cells[:goal] + GOAL + cells[goal + 1 :]).split("\n")
 
 
 @lru_cache(maxsize=512)
-def compact_drawing(level: Level) -> Drawing:
-    """Return the board as rows of symbols without anything between or around them."""
-    return Drawing("\n".join(_rows(level)), 0, level.stride, 1)
+def _compact(level: Level) -> Drawing:
+    return compact(_rows(level))
 
 
 @lru_cache(maxsize=512)
-def labelled_drawing(level: Level) -> Drawing:
+def _labelled(level: Level) -> Drawing:
+    return labelled(_rows(level))
+
+
+def compact_board(level: Level, position: int) -> str:
+    """Return the board as rows of symbols without anything between or around them."""
+    symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
+    return _compact(level).with_symbol(*divmod(position, level.cols + 1), symbol)
+
+
+def labelled_board(level: Level, position: int) -> str:
     """Return the board with its row and column numbers, symbols divided by spaces."""
-    text = labelled_rows(_rows(level))
-    label = len(str(level.rows - 1))
-    return Drawing(text, text.index("\n") + label + 2, label + 2 * level.cols + 1, 2)
+    symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
+    return _labelled(level).with_symbol(*divmod(position, level.cols + 1), symbol)
 
 
 def centred_rows(level: Level, position: int) -> list[str]:
@@ -74,9 +61,7 @@ def centred_rows(level: Level, position: int) -> list[str]:
     height, width = level.rows + 1, level.cols + 1
     row, col = divmod(position, width)
     left = (col - width // 2) % width
-    lines = [
-        line + WALL for line in compact_drawing(level).with_player(level, position).split("\n")
-    ]
+    lines = [line + WALL for line in compact_board(level, position).split("\n")]
     lines.append(WALL * width)
     top = (row - height // 2) % height
     return [(line * 2)[left : left + width] for line in lines[top:] + lines[:top]]
@@ -84,7 +69,7 @@ def centred_rows(level: Level, position: int) -> list[str]:
 
 def level_text(level: Level, position: int | None = None) -> str:
     """Return a level in the format that `parse_level` reads."""
-    return compact_drawing(level).with_player(level, level.start if position is None else position)
+    return compact_board(level, level.start if position is None else position)
 
 
 def parse_levels(text: str) -> list[Level]:

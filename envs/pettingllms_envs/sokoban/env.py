@@ -23,21 +23,12 @@ from pettingllms_envs.sokoban.generator import (
     generate,
     request_of,
 )
-from pettingllms_envs.sokoban.image import draw_image
 from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import fields, templates
-from pettingllms_envs.sokoban.rules import Level
-from pettingllms_envs.sokoban.scenes import scenes_of
-from pettingllms_envs.sokoban.text import read_level, read_levels_of_file
-from pettingllms_envs.sokoban.tool_turns import use_tool
-from pettingllms_envs.sokoban.tools import read_calls
-from pettingllms_envs.sokoban.turns import (
-    SokobanState,
-    Terms,
-    initial_state,
-    move,
-    propose,
-)
+from pettingllms_envs.sokoban.rules import Level, SokobanState
+from pettingllms_envs.sokoban.text import board_text, draw_image, read_level, read_levels_of_file
+from pettingllms_envs.sokoban.tools import read_calls, use_tool
+from pettingllms_envs.sokoban.turns import Terms, move, propose
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS
 
 
@@ -267,10 +258,12 @@ class SokobanEnv(TextEnv[SokobanState]):
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SokobanState:
         if options.get("level") is not None:
-            return initial_state(self._fitting(read_level_option(options["level"], read_level)))
-        if self._levels is not None:
-            return initial_state(rng.choice(self._levels))
-        return initial_state(generate(rng, self._request))
+            level = self._fitting(read_level_option(options["level"], read_level))
+        elif self._levels is not None:
+            level = rng.choice(self._levels)
+        else:
+            level = generate(rng, self._request)
+        return SokobanState(level, level.player, level.boxes)
 
     def _fields(self, state: SokobanState, agent: str, turn: int) -> Mapping[str, object]:
         return PromptFields(self._prompt_fields, state, agent, turn)
@@ -291,7 +284,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         return canonical_form(state.level).decode()
 
     def _ansi(self, state: SokobanState) -> str:
-        return scenes_of(state.level).text(state.player, state.boxes)
+        return board_text(state.level, state.player, state.boxes)
 
     def _rgb_array(self, state: SokobanState) -> Any:
         return draw_image(state.level, state.player, state.boxes)

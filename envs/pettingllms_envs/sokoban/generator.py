@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from math import comb
 from typing import NamedTuple
 
 from pettingllms.arguments import check_number, check_whole
-from pettingllms.errors import UnreachableRequest
+from pettingllms.errors import LevelFormatError, UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.grid import (
     MOVES,
@@ -18,11 +19,14 @@ from pettingllms_envs.grid import (
     random_bits,
     random_cell,
 )
-from pettingllms_envs.sokoban.certificate import is_small
-from pettingllms_envs.sokoban.rules import Level
-from pettingllms_envs.sokoban.search import backward_layers, shortest_walk
+from pettingllms_envs.sokoban.rules import Level, guide_of
+from pettingllms_envs.sokoban.search import NODE_LIMIT, backward_layers, shortest_walk, solve
 
 MIN_SIZE, MAX_SIZE, MAX_BOXES = 5, 16, 6
+
+EXACT_PLACEMENTS = 8_000
+"""Levels with at most this many placements of boxes are always certified as optimal: all of up
+to 8x8 with 3 boxes, 16x16 with 1 box."""
 
 ATTEMPTS = 3_000
 """Rooms that are tried before a request is refused; bounds the time of `generate`."""
@@ -257,3 +261,26 @@ def canonical_form(level: Level) -> bytes:
         index = (level.goals & bit > 0) + 2 * (level.boxes & bit > 0) + 4 * (region & bit > 0)
         rows[row - top][col - left] = "abcdefgh"[index]
     return canonical(["".join(row) for row in rows]).encode()
+
+
+def is_small(num_cells: int, num_boxes: int) -> bool:
+    """Return whether levels of so many floor cells and boxes are always certified as optimal."""
+    return comb(num_cells, num_boxes) <= EXACT_PLACEMENTS
+
+
+def certify(level: Level, node_limit: int = NODE_LIMIT) -> Level:
+    """Return the level with the certificate `"optimal"` and its exact shortest length.
+
+    Args:
+        level: Any level.
+        node_limit: Maximum number of search nodes; the default decides every small level
+            (`is_small`) and most Boxoban levels.
+
+    Raises:
+        LevelFormatError: If the level has no solution.
+        UnreachableRequest: If the search did not end within the node limit.
+    """
+    solution = solve(level, level.player, level.boxes, guide_of(level).alive, node_limit)
+    if solution is None:
+        raise LevelFormatError("the level has no solution", allowed="levels that can be solved")
+    return level._replace(certificate="optimal", num_moves=len(solution))

@@ -10,10 +10,8 @@ import random
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import MOVES, cells_of, flood
-from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.rules import Level, deltas_of, run, step
+from pettingllms_envs.sokoban.rules import Level, SokobanState, deltas_of, guide_of, play, step
 from pettingllms_envs.sokoban.search import shortest_walk, solve
-from pettingllms_envs.sokoban.turns import SokobanState
 
 ORACLE_NODES = 40_000
 """Search nodes of the oracle where no reference solution leads on."""
@@ -36,8 +34,8 @@ def moves_of(state: SokobanState, policy: str, num_moves: int, rng: random.Rando
         policy = "greedy"
     if policy in ("never-push", "there-and-back"):
         return idle_walk(state, returns=policy == "there-and-back")[:num_moves]
-    play = greedy_moves if policy == "greedy" else random_moves
-    return play(state.level, state.player, state.boxes, num_moves, rng)
+    moves = greedy_moves if policy == "greedy" else random_moves
+    return moves(state.level, state.player, state.boxes, num_moves, rng)
 
 
 def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
@@ -91,7 +89,7 @@ def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: ran
         more = min(ways, key=len) if ways else random_moves(level, player, boxes, 1, rng)
         if not more:
             break
-        done = run(level, player, boxes, more)
+        done = play(level, player, boxes, more)
         player, boxes, moves = done.player, done.boxes, moves + more
     return moves[:num_moves]
 

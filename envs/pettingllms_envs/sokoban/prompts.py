@@ -6,9 +6,9 @@ from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
-from pettingllms_envs.sokoban.scenes import cell_list, scenes_of
+from pettingllms_envs.sokoban.rules import SokobanState
+from pettingllms_envs.sokoban.text import cell_list, labelled_text, places_text, shown_text
 from pettingllms_envs.sokoban.tools import DESCRIPTION, MAX_CALLS
-from pettingllms_envs.sokoban.turns import SokobanState
 
 _RULES = """\
 # is a wall, $ a box, . a goal, * a box on a goal, @ the player, + the player on a goal, _ \
@@ -91,10 +91,6 @@ def templates(
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 
-def _view(state: SokobanState) -> tuple[str, str]:
-    return scenes_of(state.level).layouts[state.boxes].views[state.player]
-
-
 def _player(state: SokobanState) -> str:
     row, col = divmod(state.player, state.level.stride)
     return f"({row}, {col})"
@@ -105,15 +101,15 @@ def fields(max_turns: int = 4, moves_per_turn: int = 20) -> dict[str, PromptFiel
     return {
         "board": PromptField(
             "the board with row and column numbers, symbols divided by spaces",
-            lambda state, agent, turn: _view(state)[0],
+            lambda state, agent, turn: labelled_text(state.level, state.player, state.boxes),
         ),
         "board_compact": PromptField(
             "the board, one line per row, nothing between the symbols",
-            lambda state, agent, turn: scenes_of(state.level).shown(state.player, state.boxes),
+            lambda state, agent, turn: shown_text(state.level, state.player, state.boxes),
         ),
         "places": PromptField(
             "a sentence with the cells of player, boxes and goals",
-            lambda state, agent, turn: _view(state)[1],
+            lambda state, agent, turn: places_text(state.level, state.player, state.boxes),
         ),
         "history": PromptField(HISTORY, lambda state, agent, turn: history_text(state.unchanged)),
         "player": PromptField(

@@ -1,16 +1,19 @@
-"""The rules of Sokoban on bit-boards: a level, its tables, and what moves do. No reward, no prompt.
+"""Sokoban on bit-boards: levels, states, moves, and how far a placement of boxes is from solved.
 
 Cells are numbered as `pettingllms_envs.grid` says; a set of cells is an int.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
-from pettingllms_envs.grid import deltas
+from pettingllms_envs.grid import board_mask, cells_of, deltas, layers
 
 WALL, FLOOR, GOAL, BOX, BOX_ON_GOAL, PLAYER, PLAYER_ON_GOAL = "# .$*@+"
+
+MAX_PLACEMENTS = 4096
+"""Placements of boxes that the guide of one level remembers."""
 
 
 class Level(NamedTuple):
@@ -36,6 +39,28 @@ class Level(NamedTuple):
     def stride(self) -> int:
         """The difference between the numbers of a cell and the cell below it."""
         return self.cols + 1
+
+
+class SokobanState(NamedTuple):
+    """The state of an episode."""
+
+    level: Level
+    player: int
+    """Number of the player's cell."""
+    boxes: int
+    """The cells with boxes."""
+    moves_used: int = 0
+    """Moves executed so far; illegal moves do not count."""
+    potential: float = 0.0
+    """The potential of the state; after a proposal, of the state that it promises."""
+    call: str = ""
+    """What the tool agent asked for or wrote this turn."""
+    result: str = ""
+    """The result, for the planner."""
+    proposal: str = ""
+    """The moves proposed this turn, as letters."""
+    unchanged: str = ""
+    """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
 
 
 class Walk(NamedTuple):
@@ -72,12 +97,7 @@ def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
     return (target, boxes) if bit & floor else (player, boxes)
 
 
-def run(level: Level, player: int, boxes: int, moves: str) -> Walk:
-    """Execute moves in order until all boxes are on goals; see `play`."""
-    return Walk._make(play(level, player, boxes, moves))
-
-
-def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, str, int, int]:
+def play(level: Level, player: int, boxes: int, moves: str) -> Walk:
     """Execute moves in order until all boxes are on goals.
 
     Args:
@@ -85,9 +105,6 @@ def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, s
         player: Number of the player's cell.
         boxes: The cells with boxes.
         moves: Letters of U D L R; an illegal move changes nothing.
-
-    Returns:
-        The values of a `Walk`, which itself would cost as much as a move.
     """
     floor, goals, delta = level.floor, level.goals, deltas_of(level.cols + 1)
     executed, num_illegal, num_pushes = "", 0, 0
@@ -109,4 +126,136 @@ def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, s
             continue
         player = target
         executed += move
-    return player, boxes, executed, num_illegal, num_pushes
+    return Walk(player, boxes, executed, num_illegal, num_pushes)
+
+
+class Guide:
+    """Distances of the states of one level from solved; derived from the level alone.
+
+    Attributes:
+        alive: The cells from which a single box can be pushed to some goal.
+    """
+
+    __slots__ = ("_distances", "_level", "_pushes", "_solid", "_walks", "alive", "start")
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+        self._solid = board_mask(level.rows, level.cols) & ~level.floor
+        goals = cells_of(level.goals)
+        self._distances = [push_distances(level.floor, goal, level.stride) for goal in goals]
+        self.alive = sum(1 << cell for cell in set().union(*self._distances))
+        self._pushes: dict[int, int] = {}
+        self._walks: dict[int, tuple[int, ...]] = {}
+        self.start = self.distance(level.player, level.boxes)
+        """The distance of the level's first state."""
+
+    def distance(self, player: int, boxes: int) -> float:
+        """Return pushes left (a lower bound) plus the way to the next useful push, below 1.
+
+        The way is measured in steps around the boxes, divided by the number of floor cells + 1;
+        so a push that lowers the bound always counts more than any walk. 0 if solved, -1 if lost.
+        """
+        pushes = self.pushes_left(boxes)
+        if pushes <= 0:
+            return pushes
+        walks = self._walks.get(boxes)
+        if walks is None:
+            walks = self._find_walks(boxes)
+        # A walk has fewer steps than there are floor cells, so the fraction is always below 1.
+        longest = self._level.floor.bit_count()
+        bit = 1 << player
+        for steps, cells in enumerate(walks):
+            if cells & bit:
+                return pushes + steps / (longest + 1)
+        # No useful push can be reached: the way counts as the longest, still less than one push.
+        return pushes + longest / (longest + 1)
+
+    def pushes_left(self, boxes: int) -> int:
+        """Return a lower bound of the pushes left, or -1 if the placement is certainly lost.
+
+        Lost are: a box on a cell from which it can reach no goal, boxes that cannot be assigned to
+        different goals, and a 2x2 square of boxes and walls that holds a box beside its goal.
+        """
+        known = self._pushes.get(boxes)
+        if known is None:
+            # Clearing everything bounds the memory without the bookkeeping of an LRU cache.
+            if len(self._pushes) >= MAX_PLACEMENTS:
+                self._pushes.clear()
+            lost = boxes & ~self.alive or self._is_frozen(boxes)
+            known = self._pushes[boxes] = -1 if lost else self._assignment(boxes)
+        return known
+
+    def _find_walks(self, boxes: int) -> tuple[int, ...]:
+        """Return the cells from which a push that lowers the bound is 0, 1, 2, ... steps away."""
+        level, now, starts = self._level, self.pushes_left(boxes), 0
+        free = level.floor & ~boxes
+        # A push needs the cell ahead of the box and the one behind it (the player's) to be free;
+        # only pushes that lower the bound without losing the level are useful.
+        for cell in cells_of(boxes):
+            for delta in deltas_of(level.stride).values():
+                if free >> cell + delta & 1 and free >> cell - delta & 1:
+                    after = boxes ^ 1 << cell ^ 1 << cell + delta
+                    if 0 <= self.pushes_left(after) < now:
+                        starts |= 1 << cell - delta
+        if len(self._walks) >= MAX_PLACEMENTS:
+            self._walks.clear()
+        # One flood from all cells of the player gives the walk from any cell to the nearest push.
+        walks = self._walks[boxes] = tuple(layers(free, starts, level.stride))
+        return walks
+
+    def _is_frozen(self, boxes: int) -> bool:
+        stride, blocked = self._level.stride, self._solid | boxes
+        # Bit c of `corner` is set if c and its right, lower and lower right neighbours are blocked;
+        # the shifts back mark all four cells of each such square. No box in it can ever move.
+        corner = blocked & blocked >> 1 & blocked >> stride & blocked >> stride + 1
+        square = corner | corner << 1 | corner << stride | corner << stride + 1
+        return bool(square & boxes & ~self._level.goals)
+
+    def _assignment(self, boxes: int) -> int:
+        """Return the minimum sum of push distances over all assignments, -1 if there is none."""
+        # Dynamic programming over subsets: `best` maps a bit mask of taken goals to the lowest cost
+        # of the boxes so far. With at most 6 boxes that is 64 subsets, so no Hungarian method.
+        best = {0: 0}
+        for box in cells_of(boxes):
+            following: dict[int, int] = {}
+            for taken, cost in best.items():
+                for index, table in enumerate(self._distances):
+                    if not taken >> index & 1 and box in table:
+                        key, total = taken | 1 << index, cost + table[box]
+                        if total < following.get(key, 1 << 30):
+                            following[key] = total
+            best = following
+        return min(best.values(), default=-1)
+
+
+# The state itself holds nothing that is computed from the level: branches share the state, and what
+# they could change in it would show in all of them.
+@lru_cache(maxsize=512)
+def guide_of(level: Level) -> Guide:
+    """Return the guide of a level."""
+    return Guide(level)
+
+
+def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:
+    """Return cell -> minimum number of pushes that bring a single box from there to a goal.
+
+    Other boxes and the way of the player are ignored, so it is a lower bound; a cell that is
+    missing is dead for this goal.
+    """
+    table = {goal: 0}
+    frontier, distance = 1 << goal, 0
+    seen = frontier
+    while frontier:
+        distance += 1
+        pulled = 0
+        for shift in (1, stride):
+            # The box goes to a neighbouring cell, the player to the one behind it.
+            # `frontier << shift` is the box after the pull; `floor >> shift` says that the cell one
+            # further is floor for the player.
+            pulled |= frontier << shift & floor & floor >> shift
+            pulled |= frontier >> shift & floor & floor << shift
+        frontier = pulled & ~seen
+        seen |= frontier
+        for cell in cells_of(frontier):
+            table[cell] = distance
+    return table

@@ -7,10 +7,8 @@ All lengths count moves (steps and pushes alike).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pettingllms.errors import UnreachableRequest
-from pettingllms_envs.grid import cells_of, deltas
+from pettingllms_envs.grid import deltas
 from pettingllms_envs.grid import layers as rings
 from pettingllms_envs.sokoban.rules import Level
 
@@ -175,36 +173,6 @@ def _retreat(layer: Layer, seen: Layer, boxes: int, players: int, free: int, str
                     layer[before] = layer.get(before, 0) | behind
 
 
-def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:
-    """Return cell -> fewest pushes that bring a single box from there to a goal.
-
-    Other boxes and the way of the player are ignored, so it is a lower bound; a cell that is
-    missing is dead for this goal.
-
-    Args:
-        floor: The cells that are no walls.
-        goal: Number of the goal's cell.
-        stride: Difference between the numbers of a cell and the cell below it.
-    """
-    table = {goal: 0}
-    frontier, distance = 1 << goal, 0
-    seen = frontier
-    while frontier:
-        distance += 1
-        pulled = 0
-        for shift in (1, stride):
-            # The box goes to a neighbouring cell, the player to the one behind it.
-            # `frontier << shift` is the box after the pull; `floor >> shift` says that the cell one
-            # further is floor for the player.
-            pulled |= frontier << shift & floor & floor >> shift
-            pulled |= frontier >> shift & floor & floor << shift
-        frontier = pulled & ~seen
-        seen |= frontier
-        for cell in cells_of(frontier):
-            table[cell] = distance
-    return table
-
-
 def shortest_walk(free: int, source: int, target: int, stride: int) -> str | None:
     """Return the moves of a shortest walk, or None if there is none.
 
@@ -216,8 +184,12 @@ def shortest_walk(free: int, source: int, target: int, stride: int) -> str | Non
     """
     # Searched from the target, so that following shrinking distances from the source gives the
     # moves in order.
-    ways = list(layers_until(free, 1 << target, 1 << source, stride))
-    if not ways[-1] >> source & 1:
+    ways: list[int] = []
+    for ring in rings(free, 1 << target, stride):
+        ways.append(ring)
+        if ring >> source & 1:
+            break
+    else:
         return None
     moves, cell = "", source
     for layer in ways[-2::-1]:
@@ -227,11 +199,3 @@ def shortest_walk(free: int, source: int, target: int, stride: int) -> str | Non
                 cell += change
                 break
     return moves
-
-
-def layers_until(free: int, source: int, target: int, stride: int) -> Iterator[int]:
-    """Yield the cells at distance 0, 1, 2, ... from `source` until they touch `target`."""
-    for layer in rings(free, source, stride):
-        yield layer
-        if layer & target:
-            return

@@ -1,13 +1,15 @@
-"""Levels as text: XSB boards, and files of them such as Boxoban's."""
+"""Boards as text and pictures; levels from XSB boards, and files of them such as Boxoban's."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
-from pettingllms.errors import LevelFormatError
-from pettingllms_envs.grid import bits_of, find_symbols, flood, parse_rows
-from pettingllms_envs.sokoban.certificate import certify, is_small
-from pettingllms_envs.sokoban.guide import guide_of
+from pettingllms.errors import LevelFormatError, MissingDependency
+from pettingllms_envs.drawing import Drawing, compact, labelled
+from pettingllms_envs.grid import bits_of, cells_of, find_symbols, flood, parse_rows
+from pettingllms_envs.sokoban.generator import certify, is_small
 from pettingllms_envs.sokoban.rules import (
     BOX,
     BOX_ON_GOAL,
@@ -17,10 +19,17 @@ from pettingllms_envs.sokoban.rules import (
     PLAYER_ON_GOAL,
     WALL,
     Level,
+    guide_of,
 )
-from pettingllms_envs.sokoban.scenes import scenes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SYMBOLS = WALL + FLOOR + GOAL + BOX + BOX_ON_GOAL + PLAYER + PLAYER_ON_GOAL
+
+SHOWN_FLOOR = "_"
+"""Free floor where agents read it, as in some XSB files: a space would be no symbol of its own."""
 
 MAX_ROWS = 64
 MAX_BOXES = 10
@@ -31,7 +40,69 @@ _REMARK = re.compile(r";|[A-Za-z][A-Za-z -]*:")
 
 def level_text(level: Level) -> str:
     """Return a level as an XSB board."""
-    return scenes_of(level).text(level.player, level.boxes)
+    return board_text(level, level.player, level.boxes)
+
+
+def board_text(level: Level, player: int, boxes: int) -> str:
+    """Return the board in XSB symbols, one line per row."""
+    return _with_player(_drawings(level, boxes).plain, level, player)
+
+
+def shown_text(level: Level, player: int, boxes: int) -> str:
+    """Return the board as agents and their programs read it: free floor is `_`."""
+    return board_text(level, player, boxes).replace(FLOOR, SHOWN_FLOOR)
+
+
+@lru_cache(maxsize=4096)
+def labelled_text(level: Level, player: int, boxes: int) -> str:
+    """Return the board as prompts show it: with row and column numbers, divided by spaces."""
+    return _with_player(_drawings(level, boxes).labelled, level, player)
+
+
+@lru_cache(maxsize=4096)
+def places_text(level: Level, player: int, boxes: int) -> str:
+    """Return a sentence with the cells of player, boxes and goals."""
+    row, col = divmod(player, level.stride)
+    return f"Player at (row, column) ({row}, {col}). {_drawings(level, boxes).places}"
+
+
+def cell_list(bits: int, stride: int) -> str:
+    """Return the cells of a bit-board as `(row, column)`, divided by commas."""
+    return ", ".join(f"({cell // stride}, {cell % stride})" for cell in cells_of(bits)) or "none"
+
+
+class Drawings(NamedTuple):
+    """A level with its boxes in some place, without the player."""
+
+    plain: Drawing
+    labelled: Drawing
+    places: str
+    """Where boxes and goals are."""
+
+
+# Most moves push no box, so what the agents of a turn read differs in the player's place only.
+@lru_cache(maxsize=1024)
+def _drawings(level: Level, boxes: int) -> Drawings:
+    goals, stride = level.goals, level.stride
+    cells = [WALL] * (level.rows * stride - 1)
+    cells[level.cols :: stride] = "\n" * (level.rows - 1)
+    for cell in cells_of(level.floor):
+        cells[cell] = GOAL if goals >> cell & 1 else FLOOR
+    for cell in cells_of(boxes):
+        cells[cell] = BOX_ON_GOAL if goals >> cell & 1 else BOX
+    rows = "".join(cells).split("\n")
+    places = (
+        f"Boxes not on goals: {cell_list(boxes & ~goals, stride)}. "
+        f"Goals without a box: {cell_list(goals & ~boxes, stride)}."
+    )
+    return Drawings(
+        compact(rows), labelled([row.replace(FLOOR, SHOWN_FLOOR) for row in rows]), places
+    )
+
+
+def _with_player(drawing: Drawing, level: Level, player: int) -> str:
+    symbol = PLAYER_ON_GOAL if level.goals >> player & 1 else PLAYER
+    return drawing.with_symbol(*divmod(player, level.cols + 1), symbol)
 
 
 def read_level(text: str, first_line: int = 1) -> Level:
@@ -141,3 +212,50 @@ def _check_boxes(level: Level, first_line: int) -> None:
 
 def _place(cell: tuple[int, int], first_line: int) -> tuple[int, int]:
     return cell[0] + first_line, cell[1] + 1
+
+
+CELL_PIXELS = 24
+_PAPER, _LINE, _STONE = (250, 250, 247), (216, 216, 210), (66, 72, 82)
+_RING, _SHIRT = (58, 156, 92), (40, 104, 196)
+_WOOD, _WOOD_HOME, _EDGE = (206, 150, 82), (120, 178, 98), (120, 82, 36)
+
+
+def draw_image(level: Level, player: int, boxes: int) -> npt.NDArray[np.uint8]:
+    """Return a picture: dark walls, green rings for goals, boxes (green at home), a blue player.
+
+    Args:
+        level: The level.
+        player: Number of the player's cell.
+        boxes: The cells with boxes.
+
+    Returns:
+        uint8 of shape [rows * 24 + 1, cols * 24 + 1, 3].
+
+    Raises:
+        MissingDependency: If Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError as error:
+        raise MissingDependency('render_mode="rgb_array"', "pillow", "render") from error
+    import numpy as np
+
+    size = CELL_PIXELS
+    image = Image.new("RGB", (level.cols * size + 1, level.rows * size + 1), _PAPER)
+    pen = ImageDraw.Draw(image)
+    for cell in range(level.rows * level.stride):
+        row, col = divmod(cell, level.stride)
+        if col == level.cols:
+            continue
+        left, top = col * size, row * size
+        is_floor, is_goal = level.floor >> cell & 1, level.goals >> cell & 1
+        fill = _PAPER if is_floor else _STONE
+        pen.rectangle((left, top, left + size, top + size), fill=fill, outline=_LINE)
+        if is_goal:
+            pen.ellipse((left + 7, top + 7, left + 17, top + 17), outline=_RING, width=3)
+        if boxes >> cell & 1:
+            fill = _WOOD_HOME if is_goal else _WOOD
+            pen.rectangle((left + 4, top + 4, left + 20, top + 20), fill=fill, outline=_EDGE)
+        if cell == player:
+            pen.ellipse((left + 5, top + 5, left + 19, top + 19), fill=_SHIRT)
+    return np.asarray(image)

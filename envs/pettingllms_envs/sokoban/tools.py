@@ -1,17 +1,22 @@
-"""`tool="call"`: the tool agent's helper calls. They are parsed and answered, never executed."""
+"""The turn of the tool agent: a program for the sandbox, or helper calls.
+
+Calls are parsed and answered, never executed.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pettingllms.parsing import Item, answer_part
 from pettingllms.parsing import read_calls as grammar_calls
-from pettingllms.transition import ParseError
-from pettingllms_envs.grid import moves_json, moves_of_items
-from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.rules import Level, deltas_of, run
+from pettingllms.transition import ParseError, Transition
+from pettingllms_envs.grid import moves_json, moves_of_items, read_printed_moves
+from pettingllms_envs.python_tool import run_program, show_program
+from pettingllms_envs.sokoban.rules import Level, SokobanState, deltas_of, guide_of, play
 from pettingllms_envs.sokoban.search import shortest_walk
+from pettingllms_envs.sokoban.text import shown_text
+from pettingllms_envs.sokoban.turns import Terms, propose
 
 MAX_CALLS = 8
 """Calls that are answered in one turn; further ones are not."""
@@ -49,6 +54,37 @@ class _World(NamedTuple):
     level: Level
     player: int
     boxes: int
+
+
+def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Transition:
+    """Run what the tool agent asks for and show it to the planner.
+
+    Args:
+        state: The state at the start of the turn.
+        action: A program, calls, or a `ParseError`.
+        tool: `"python"` or `"call"`.
+        terms: The conditions.
+
+    Raises:
+        SandboxError: If the sandbox failed, so that nothing is known about the program.
+    """
+    if isinstance(action, ParseError):
+        return _reported(propose(state, action, terms, "", f"none: {action.reason}"))
+    if tool == "call":
+        done = run_calls(state.level, state.player, state.boxes, action, terms.moves_per_turn)
+        return _reported(propose(state, done.moves, terms, done.calls, done.results), done.num_cut)
+    board = shown_text(state.level, state.player, state.boxes)
+    ran = run_program(action, board + "\n")
+    moves = read_printed_moves(ran.stdout) if ran.is_ok else ParseError("the program failed")
+    return _reported(propose(state, moves, terms, show_program(action), ran.report))
+
+
+def _reported(done: Transition, num_cut: int = 0) -> Transition:
+    """Return a transition whose info tells the planner's reading too."""
+    state: SokobanState = done.state
+    num_cut += done.info["cut_moves"]
+    facts = {"cut_moves": num_cut, "call": state.call, "result": state.result}
+    return done._replace(info={**done.info, **facts})
 
 
 def read_calls(text: str) -> tuple[tuple[str, ...], ...] | ParseError:
@@ -112,7 +148,7 @@ def run_calls(
         if name == "move":
             num_cut += max(0, len(answer) - max_moves)
             answer = answer[:max_moves]
-        done = run(level, world.player, world.boxes, answer)
+        done = play(level, world.player, world.boxes, answer)
         world, moves = _World(level, done.player, done.boxes), moves + answer
         end = _end(world, done.num_illegal)
         lines.append(f"{shown} = {_cut(moves_json(answer), MOVES_CHARS)}, {end}")

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from pettingllms.transition import ParseError, Transition
-from pettingllms_envs.reward import SUCCESS, Costs, unchanged_answer
-from pettingllms_envs.sokoban.rules import Level, play
-from pettingllms_envs.sokoban.scenes import scenes_of
-
-
-class SokobanState(NamedTuple):
-    """The state of an episode."""
-
-    level: Level
-    player: int
-    """Number of the player's cell."""
-    boxes: int
-    """The cells with boxes."""
-    moves_used: int = 0
-    """Moves executed so far; illegal moves do not count."""
-    potential: float = 0.0
-    """The potential of the state; after a proposal, of the state that it promises."""
-    call: str = ""
-    """What the tool agent asked for or wrote this turn."""
-    result: str = ""
-    """The result, for the planner."""
-    proposal: str = ""
-    """The moves proposed this turn, as letters."""
-    unchanged: str = ""
-    """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
+from pettingllms_envs.reward import SUCCESS, Costs, shaped, unchanged_answer
+from pettingllms_envs.sokoban.rules import Level, SokobanState, guide_of, play
 
 
 class Terms(NamedTuple):
@@ -43,9 +21,21 @@ class Terms(NamedTuple):
     """Whether the episode ends when the level can no longer be solved."""
 
 
-def initial_state(level: Level) -> SokobanState:
-    """Return the state at the start of an episode."""
-    return SokobanState(level, level.player, level.boxes)
+class Outlook(NamedTuple):
+    """How far a state is from solved."""
+
+    potential: float
+    """In [-0.01, 0.1]; see `shaped` and `Guide.distance`."""
+    pushes_left: int
+    """Lower bound of the pushes left, -1 if the level is certainly lost."""
+
+
+@lru_cache(maxsize=4096)
+def outlook_of(level: Level, player: int, boxes: int) -> Outlook:
+    """Return the outlook of a state."""
+    guide = guide_of(level)
+    potential = shaped(guide.distance(player, boxes), guide.start)
+    return Outlook(potential, guide.pushes_left(boxes))
 
 
 def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
@@ -53,69 +43,44 @@ def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transit
     level, before = state.level, state.potential
     moves, num_cut = _counted(action, terms.moves_per_turn)
     player, boxes, executed, num_illegal, num_pushes = play(level, state.player, state.boxes, moves)
-    layout = scenes_of(level).layouts[boxes]
-    reached = layout.potentials[player]
     solved = boxes == level.goals
-    ended = solved or (layout.pushes_left < 0 and terms.stop_when_lost)
-    moves_used = state.moves_used + len(executed)
-    info = layout.decided.copy()
-    info["moves_used"] = moves_used
-    info["executed"] = tuple(executed)
-    info["num_pushes"] = num_pushes
-    if num_cut:
-        info["cut_moves"] = num_cut
-    if num_illegal:
-        info["illegal_moves"] = num_illegal
-    local = num_illegal * terms.costs.illegal if num_illegal else 0.0
-    unchanged = ""
+    reached, pushes_left = outlook_of(level, player, boxes)
+    local, unchanged = (num_illegal * terms.costs.illegal if num_illegal else 0.0), ""
     if player == state.player and boxes == state.boxes:
         local, unchanged = unchanged_answer(action, executed, terms.costs)
-    team = reached - before + SUCCESS if solved else reached - before
-    after = SokobanState(level, player, boxes, moves_used, reached, unchanged=unchanged)
-    return Transition(after, team, local, ended, solved, info)
+    moves_used = state.moves_used + len(executed)
+    after = SokobanState(level, player, boxes, moves_used, reached, "", "", "", unchanged)
+    info = _facts(after, pushes_left, num_illegal, num_cut)
+    info["executed"] = tuple(executed)
+    info["num_pushes"] = num_pushes
+    ended = solved or (pushes_left < 0 and terms.stop_when_lost)
+    return Transition(after, reached - before + SUCCESS * solved, local, ended, solved, info)
 
 
 def propose(
-    state: SokobanState,
-    action: str | ParseError,
-    terms: Terms,
-    call: str = "",
-    result: str = "",
+    state: SokobanState, action: str | ParseError, terms: Terms, call: str = "", result: str = ""
 ) -> Transition:
-    """Play the proposer's or the tool agent's action: moves are tried out and shown, not executed.
+    """Play the proposer's or tool agent's action: moves are tried and shown, not executed.
 
     Args:
         state: The state at the start of the turn.
         action: The moves.
         terms: The conditions.
         call: What a tool agent asked for or wrote, bounded.
-        result: The result, bounded.
+        result: Its result, bounded.
     """
     level, player, boxes, moves_used, before, _, _, _, unchanged = state
     moves, num_cut = _counted(action, terms.moves_per_turn)
     player_there, boxes_there, executed, num_illegal, _ = play(level, player, boxes, moves)
-    layouts = scenes_of(level).layouts
-    promised = layouts[boxes_there].potentials[player_there]
-    info = layouts[boxes].proposed.copy()
-    info["moves_used"] = moves_used
-    info["proposed"] = tuple(moves)
-    if num_cut:
-        info["cut_moves"] = num_cut
-    if num_illegal:
-        info["illegal_moves"] = num_illegal
+    promised = outlook_of(level, player_there, boxes_there).potential
     local = num_illegal * terms.costs.illegal if num_illegal else 0.0
     if player == player_there and boxes == boxes_there:
         local, _ = unchanged_answer(action, executed, terms.costs)
     after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves, unchanged)
-    return Transition(after, promised - before, local, info=info)
-
-
-def report(
-    state: SokobanState, action: str | ParseError, terms: Terms, call: str, result: str
-) -> Transition:
-    """Play the tool agent's action: as `propose`, and the planner will read call and result."""
-    done = propose(state, action, terms, call, result)
-    return done._replace(info={**done.info, "call": call, "result": result})
+    pushes_left = outlook_of(level, player, boxes).pushes_left
+    info = _facts(after, pushes_left, num_illegal, num_cut)
+    info["proposed"] = tuple(moves)
+    return Transition(after, promised - before, local, False, False, info)
 
 
 def _counted(action: str | ParseError, limit: int) -> tuple[str, int]:
@@ -123,3 +88,17 @@ def _counted(action: str | ParseError, limit: int) -> tuple[str, int]:
     if isinstance(action, ParseError):
         return "", 0
     return (action, 0) if len(action) <= limit else (action[:limit], len(action) - limit)
+
+
+def _facts(state: SokobanState, pushes_left: int, num_illegal: int, num_cut: int) -> dict[str, Any]:
+    level = state.level
+    return {
+        "illegal_moves": num_illegal,
+        "cut_moves": num_cut,
+        "boxes_home": (state.boxes & level.goals).bit_count(),
+        "pushes_left": pushes_left,
+        "lost": pushes_left < 0,
+        "certificate": level.certificate,
+        "level_moves": level.num_moves,
+        "moves_used": state.moves_used,
+    }

@@ -160,7 +160,7 @@ def test_drawings_show_every_cell_where_it_is(level_texts, data):
     level = text.parse_level(board)
     for position in (level.start, level.goal):
         expected = text.level_text(level, position).split("\n")
-        lines = text.labelled_drawing(level).with_player(level, position).split("\n")
+        lines = text.labelled_board(level, position).split("\n")
         assert [int(label) for label in lines[0].split()] == list(range(level.cols))
         assert [line.split() for line in lines[1:]] == [
             [str(row), *symbols] for row, symbols in enumerate(expected)

@@ -17,8 +17,8 @@ from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, p
 from pettingllms.testing.play import mixed_player, scripted_player, transcript_of
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.reward import potential
 from pettingllms_envs.sokoban.text import level_text
+from pettingllms_envs.sokoban.turns import outlook_of
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 
 VARIANTS = [
@@ -71,7 +71,7 @@ def test_team_parts_add_up_to_the_real_progress(kwargs):
             state = env.state()
             if env.turn > turn:
                 success = env.infos[agent]["success"]
-                reached = potential(state.level, state.player, state.boxes)
+                reached = outlook_of(state.level, state.player, state.boxes).potential
                 assert total == pytest.approx(reached + success)
                 assert success == (state.boxes == state.level.goals)
             else:
@@ -116,7 +116,7 @@ def test_no_loop_pays():
         env.step(f"#### {list(moves)}")
         total += env.infos["planner_0"]["reward_parts"]["team"]
         state = env.state()
-        assert total == pytest.approx(potential(state.level, state.player, state.boxes))
+        assert total == pytest.approx(outlook_of(state.level, state.player, state.boxes).potential)
         if (state.player, state.boxes) == (start.player, start.boxes):
             closed += 1
             assert total == pytest.approx(0)
@@ -129,10 +129,10 @@ def test_potential_is_bounded_and_rises_along_useful_pushes():
     for seed in range(20):
         env.reset(seed=seed)
         level = env.state().level
-        assert potential(level, level.player, level.boxes) == 0
+        assert outlook_of(level, level.player, level.boxes).potential == 0
         play(env, lambda e, a: e.scripted_action(a, "random", rng))
         state = env.state()
-        value = potential(level, state.player, state.boxes)
+        value = outlook_of(level, state.player, state.boxes).potential
         assert -0.01 <= value <= 0.1
         assert (value == 0.1) == (state.boxes == level.goals)
 

@@ -10,8 +10,7 @@ from pettingllms.splits import SPLITS, split_of
 from pettingllms_envs.grid import cells_of, flood
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.generator import Request, canonical_form, default_lengths, generate
-from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.rules import run
+from pettingllms_envs.sokoban.rules import guide_of, play
 from pettingllms_envs.sokoban.search import solve
 from pettingllms_envs.sokoban.text import level_text, read_level
 
@@ -43,7 +42,7 @@ def test_large_levels_carry_a_solution(size, boxes):
         level = generate(random.Random(seed), wanted)
         assert level.certificate == "reference"
         assert len(level.solution) == level.num_moves <= wanted.max_moves
-        done = run(level, level.player, level.boxes, level.solution)
+        done = play(level, level.player, level.boxes, level.solution)
         assert done.boxes == level.goals
         assert done.num_illegal == 0
         assert done.executed == level.solution

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import cells_of
-from pettingllms_envs.sokoban.guide import Guide, guide_of
-from pettingllms_envs.sokoban.rules import Level, deltas_of, run, step
-from pettingllms_envs.sokoban.scenes import Table, scenes_of
+from pettingllms_envs.sokoban.rules import Level, deltas_of, guide_of, play, step
 from pettingllms_envs.sokoban.search import backward_layers, shortest_walk, solve
-from pettingllms_envs.sokoban.text import level_text, read_level
+from pettingllms_envs.sokoban.text import board_text, level_text, read_level
 
 WAYS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 
@@ -130,10 +128,10 @@ def test_moves_follow_the_rules(text, moves):
         player, boxes = step(level.floor, player, boxes, deltas_of(stride)[move])
         assert divmod(player, stride) == state[0]
         assert {divmod(cell, stride) for cell in cells_of(boxes)} == state[1]
-    done = run(level, level.player, level.boxes, moves)
+    done = play(level, level.player, level.boxes, moves)
     assert (done.player, done.boxes, done.executed) == (player, boxes, executed)
     assert level.boxes.bit_count() == boxes.bit_count()
-    shown = scenes_of(level).text(player, boxes)
+    shown = board_text(level, player, boxes)
     again = Board(shown)
     assert again.start == state
     assert again.goals == board.goals
@@ -149,7 +147,7 @@ def test_solve_is_exact(text):
         assert solution is None
     else:
         assert len(solution) == shortest
-        done = run(level, level.player, level.boxes, solution)
+        done = play(level, level.player, level.boxes, solution)
         assert done.boxes == level.goals
         assert done.executed == solution
 
@@ -183,7 +181,7 @@ def test_layers_backwards_are_exact(text):
     for depth in range(1, len(layers)):
         boxes, players = rng.choice(list(layers[depth].items()))
         player = rng.choice(cells_of(players))
-        text_here = scenes_of(level).text(player, boxes)
+        text_here = board_text(level, player, boxes)
         assert Board(text_here).shortest() == depth
 
 
@@ -236,12 +234,4 @@ def test_search_is_bounded_and_says_so():
     text = "########\n#      #\n# $$$  #\n#  @   #\n# ...  #\n#      #\n########"
     level = read_level(text)
     with pytest.raises(UnreachableRequest, match="within 5 search nodes"):
-        solve(level, level.player, level.boxes, Guide(level).alive, node_limit=5)
-
-
-def test_tables_compute_what_is_missing_and_are_bounded():
-    computed = []
-    table = Table(lambda key: computed.append(key) or -key, 3)
-    assert [table[key] for key in (1, 2, 1, 3, 4, 1)] == [-1, -2, -1, -3, -4, -1]
-    assert computed == [1, 2, 3, 4, 1]
-    assert len(table) == 2
+        solve(level, level.player, level.boxes, guide_of(level).alive, node_limit=5)

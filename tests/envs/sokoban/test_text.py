@@ -3,9 +3,8 @@
 import pytest
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.sokoban.certificate import certify
-from pettingllms_envs.sokoban.guide import guide_of
-from pettingllms_envs.sokoban.rules import run
+from pettingllms_envs.sokoban.generator import certify
+from pettingllms_envs.sokoban.rules import guide_of, play
 from pettingllms_envs.sokoban.search import solve
 from pettingllms_envs.sokoban.text import level_text, read_level, read_levels_of_file
 
@@ -69,7 +68,7 @@ def test_shorter_rows_are_filled_up():
     assert level == read_level(filled)
     assert level_text(level) == filled
     solution = solve(level, level.player, level.boxes, guide_of(level).alive)
-    assert run(level, level.player, level.boxes, solution).boxes == level.goals
+    assert play(level, level.player, level.boxes, solution).boxes == level.goals
 
 
 def test_collections_with_titles_and_remarks_load():
@@ -100,6 +99,6 @@ def test_boxoban_levels_load_and_are_certified(shared_data, name):
         assert level.certificate in ("none", "optimal")
         solution = solve(level, level.player, level.boxes, guide_of(level).alive)
         assert certify(level) == level._replace(certificate="optimal", num_moves=len(solution))
-        done = run(level, level.player, level.boxes, solution)
+        done = play(level, level.player, level.boxes, solution)
         assert done.boxes == level.goals
         assert done.executed == solution

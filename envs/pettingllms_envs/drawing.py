@@ -1,0 +1,41 @@
+"""Boards as text: drawn once without what moves, which is then put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Drawing(NamedTuple):
+    """A board as text, and where in the text the symbol of each cell is."""
+
+    text: str
+    first: int
+    """Index of the symbol of row 0, column 0."""
+    row: int
+    """From a symbol to the one below it."""
+    col: int
+    """From a symbol to the one on its right."""
+
+    def with_symbol(self, row: int, col: int, symbol: str) -> str:
+        """Return the text with another symbol in one cell."""
+        text, at = self.text, self.first + row * self.row + col * self.col
+        return text[:at] + symbol + text[at + 1 :]
+
+
+def compact(rows: Sequence[str]) -> Drawing:
+    """Return rows of symbols without anything between or around them."""
+    return Drawing("\n".join(rows), 0, len(rows[0]) + 1, 1)
+
+
+def labelled(rows: Sequence[str]) -> Drawing:
+    """Return a grid as prompts show it: with row and column numbers, symbols divided by spaces.
+
+    In the usual vocabularies (byte-level BPE) a space and the symbol behind it are one token, so
+    that every cell is a token of its own and columns are aligned; without spaces, symbols merge.
+    """
+    label, cols = len(str(len(rows) - 1)), len(rows[0])
+    head = " ".join([" " * label, *map(str, range(cols))])
+    lines = [" ".join([f"{number:>{label}}", *row]) for number, row in enumerate(rows)]
+    text = "\n".join([head, *lines])
+    return Drawing(text, len(head) + 1 + label + 1, label + 2 * cols + 1, 2)
