@@ -10,8 +10,7 @@ from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.generator import Request, request_of
 from pettingllms_envs.sokoban.generator import generate as generate_level
 from pettingllms_envs.sokoban.rules import deltas_of, step
-from pettingllms_envs.sokoban.scenes import scenes_of
-from pettingllms_envs.sokoban.text import level_text
+from pettingllms_envs.sokoban.text import board_text, level_text
 
 
 def request(num_boxes: int, split: str | None) -> Request:
@@ -36,13 +35,13 @@ def sokoban_core_steps(seed: int) -> Iterator[int]:
     """Single moves with the new board's text, without PettingZoo."""
     rng = random.Random(seed)
     level = generate_level(rng, request(1, None))
-    floor, text, delta = level.floor, scenes_of(level).text, deltas_of(level.stride)
+    floor, delta = level.floor, deltas_of(level.stride)
     player, boxes = level.player, level.boxes
     changes = [delta[move] for move in rng.choices("UDLR", k=5000)]
     while True:
         for change in changes:
             player, boxes = step(floor, player, boxes, change)
-            text(player, boxes)
+            board_text(level, player, boxes)
         yield len(changes)
 
 

@@ -32,7 +32,7 @@ import pettingllms
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.plan_path.generator import Request, generate
 from pettingllms_envs.plan_path.rules import canonical_form, maze_of
-from pettingllms_envs.plan_path.text import compact_drawing
+from pettingllms_envs.plan_path.text import compact_board
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULT = REPOSITORY / "benchmarks" / "results" / "plan_path.json"
@@ -70,7 +70,7 @@ def core_steps(seed: int) -> int:
     """Single moves with the new board's text, without PettingZoo."""
     rng = random.Random(seed)
     level = generate(rng, REQUEST)
-    step, draw, position = maze_of(level).step, compact_drawing(level).with_player, level.start
+    step, draw, position = maze_of(level).step, compact_board, level.start
     moves = rng.choices("UDLR", k=200_000)
     for move in moves:
         position = step(position, move)

@@ -15,7 +15,6 @@ from pettingllms.transition import Transition, role_of
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.plan_path.generator import MAX_SIZE, MIN_MOVES, MIN_SIZE, Request, generate
-from pettingllms_envs.plan_path.image import draw_image
 from pettingllms_envs.plan_path.policies import moves_of, program_of, target_cell
 from pettingllms_envs.plan_path.prompts import (
     VIEWS,
@@ -24,7 +23,7 @@ from pettingllms_envs.plan_path.prompts import (
     with_limits,
 )
 from pettingllms_envs.plan_path.rules import Level, PlanPathState, canonical_form, maze_of
-from pettingllms_envs.plan_path.text import level_text, parse_level, parse_levels
+from pettingllms_envs.plan_path.text import draw_image, level_text, parse_level, parse_levels
 from pettingllms_envs.plan_path.tools import TOOLS
 from pettingllms_envs.plan_path.turns import Terms, call, move, propose
 from pettingllms_envs.reward import costs
@@ -275,17 +274,14 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         return PromptFields(self._prompt_fields, state, agent, turn)
 
     def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:
-        if role_of(agent) == "tool":
-            return self._tool.read(text)
-        return read_moves(text)
+        return self._tool.read(text) if agent == "tool_0" else read_moves(text)
 
     def _act(self, state: PlanPathState, agent: str, action: Any) -> Transition:
-        role = role_of(agent)
-        if role == "tool":
-            return call(state, action, self._tool, self._terms)
-        if role == "proposer":
+        if agent == "planner_0":
+            return move(state, action, self._terms)
+        if agent == "proposer_0":
             return propose(state, action, self._terms)
-        return move(state, action, self._terms)
+        return call(state, action, self._tool, self._terms)
 
     def _level_json(self, state: PlanPathState) -> str:
         return canonical_form(state.level).decode()

@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 
 from pettingllms_envs.grid import cells_of, moves_json
-from pettingllms_envs.plan_path.rules import Level, Maze, walk
-from pettingllms_envs.plan_path.solver import legal_moves, shortest_path
+from pettingllms_envs.plan_path.rules import Level, Maze, legal_moves, shortest_path, walk
 
 SEARCH_PROGRAM = """\
 import json

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import PlanPathState
-from pettingllms_envs.plan_path.text import centred_rows, compact_board, labelled_board
+from pettingllms_envs.plan_path.text import (
+    centred_rows,
+    compact_board,
+    labelled_board,
+    places_text,
+)
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
 
@@ -67,9 +72,6 @@ prints a JSON list of moves, such as ["U","R","R"]; its answer is the last such 
 {INSTRUCTIONS}"""
 
 _TURN = "Turn {turn} of {max_turns}.{history}"
-_PLACES = (
-    "The player is at row {row}, column {col}. The goal is at row {goal_row}, column {goal_col}."
-)
 
 
 def _template(
@@ -77,8 +79,8 @@ def _template(
 ) -> PromptTemplate:
     rules = _BOARD if view == "board" else _CENTRED
     system = [task, rules, _MOVES, calls, answer]
-    user = [_TURN, "{board}", _PLACES, heard]
-    update = [_TURN, "" if view == "board" else "{board}", _PLACES, heard]
+    user = [_TURN, "{board}", "{places}", heard]
+    update = [_TURN, "" if view == "board" else "{board}", "{places}", heard]
     return PromptTemplate(*("\n".join(filter(None, part)) for part in (system, user, update)))
 
 
@@ -105,14 +107,19 @@ def templates(team: str, tool: str, view: str) -> dict[str, PromptTemplate]:
 
 
 def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -> PromptTemplate:
-    """Return a template whose system text holds the limits themselves, not their placeholders.
+    """Return a template that holds the limits themselves, not their placeholders.
 
-    A system text without placeholders need not be formatted for every observation.
+    What is the same in all observations need not be filled in for each.
     """
-    system = template.system.replace("{max_turns}", str(max_turns))
-    told = costs_text(costs(max_turns, moves_per_turn), "illegal move")
-    system = system.replace("{costs}", told)
-    return template._replace(system=system.replace("{moves_per_turn}", str(moves_per_turn)))
+    limits = {
+        "{max_turns}": str(max_turns),
+        "{moves_per_turn}": str(moves_per_turn),
+        "{costs}": costs_text(costs(max_turns, moves_per_turn), "illegal move"),
+    }
+    texts = list(template)
+    for name, value in limits.items():
+        texts = [text.replace(name, value) for text in texts]
+    return PromptTemplate(*texts)
 
 
 def _board(state: PlanPathState, view: str) -> str:
@@ -144,6 +151,10 @@ def fields(
         "board_flat": PromptField(
             "the map without line breaks",
             lambda state, agent, turn: _board_compact(state, view).replace("\n", ""),
+        ),
+        "places": PromptField(
+            "a sentence with the cells of player and goal",
+            lambda state, agent, turn: places_text(state.level, state.position),
         ),
         "rows": PromptField("number of rows", lambda state, agent, turn: state.level.rows),
         "cols": PromptField("number of columns", lambda state, agent, turn: state.level.cols),

@@ -1,4 +1,4 @@
-"""The rules: a level, the state of an episode, and what moves do. No text, no reward."""
+"""The rules: a level, the state of an episode, what moves do, shortest paths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from pettingllms_envs.grid import UNREACHABLE, bits_of, canonical, deltas, distances
+from pettingllms_envs.grid import (
+    MOVES,
+    UNREACHABLE,
+    bits_of,
+    canonical,
+    deltas,
+    distances,
+    layers,
+)
 
 WALL, FREE = "#", "."
 
@@ -108,6 +116,8 @@ class Walk(NamedTuple):
     """The number of moves that led into a wall or off the board."""
 
 
+# Tables are kept beside the level, not in it: branches share the state, and what they could change
+# in it would show in all of them.
 @lru_cache(maxsize=512)
 def maze_of(level: Level) -> Maze:
     """Return the tables of a level."""
@@ -135,6 +145,41 @@ def walk(maze: Maze, position: int, moves: Iterable[str]) -> Walk:
             position = target
             executed += move
     return Walk(position, executed, illegal)
+
+
+def shortest_path(maze: Maze, source: int, target: int) -> str | None:
+    """Return the moves of a shortest path, or None if there is no path.
+
+    Among several shortest paths it is the first in the order U, D, L, R of moves.
+
+    Args:
+        maze: The level's tables.
+        source: A free cell.
+        target: Any cell of the board.
+    """
+    if not maze.free >> target & 1:
+        return None
+    rings: list[int] = []
+    for ring in layers(maze.free, 1 << target, maze.level.stride):
+        if ring >> source & 1:
+            break
+        rings.append(ring)
+    else:
+        return None
+    moves = ""
+    for ring in reversed(rings):
+        for move in MOVES:
+            after = source + maze.delta[move]
+            if after >= 0 and ring >> after & 1:
+                moves += move
+                source = after
+                break
+    return moves
+
+
+def legal_moves(maze: Maze, position: int) -> str:
+    """Return the moves that are legal on a free cell."""
+    return "".join(move for move in MOVES if maze.is_open(position, move))
 
 
 def canonical_form(level: Level) -> bytes:

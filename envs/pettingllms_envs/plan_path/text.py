@@ -1,4 +1,4 @@
-"""Levels and positions as text: boards that agents read, and the level format.
+"""Levels and positions as text and pictures: boards that agents read, and the level format.
 
 Symbols: `P` player, `G` goal, `*` player on the goal, `#` wall, `.` free cell.
 """
@@ -6,8 +6,9 @@ Symbols: `P` player, `G` goal, `*` player on the goal, `#` wall, `.` free cell.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from pettingllms.errors import LevelFormatError
+from pettingllms.errors import LevelFormatError, MissingDependency
 from pettingllms_envs.drawing import Drawing, compact, labelled
 from pettingllms_envs.grid import (
     UNREACHABLE,
@@ -19,6 +20,10 @@ from pettingllms_envs.grid import (
 )
 from pettingllms_envs.plan_path.generator import MAX_SIZE
 from pettingllms_envs.plan_path.rules import FREE, WALL, Level
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 PLAYER, GOAL, PLAYER_ON_GOAL = "P", "G", "*"
 _FORMAT = "one P, one G, # and . in rows of equal length"
@@ -45,10 +50,23 @@ def compact_board(level: Level, position: int) -> str:
     return _compact(level).with_symbol(*divmod(position, level.cols + 1), symbol)
 
 
+# Agents of a turn, branches and later turns often see the player in the same place.
+@lru_cache(maxsize=4096)
 def labelled_board(level: Level, position: int) -> str:
     """Return the board with its row and column numbers, symbols divided by spaces."""
     symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
     return _labelled(level).with_symbol(*divmod(position, level.cols + 1), symbol)
+
+
+@lru_cache(maxsize=4096)
+def places_text(level: Level, position: int) -> str:
+    """Return sentences with the places of player and goal."""
+    row, col = divmod(position, level.stride)
+    goal_row, goal_col = divmod(level.goal, level.stride)
+    return (
+        f"The player is at row {row}, column {col}. "
+        f"The goal is at row {goal_row}, column {goal_col}."
+    )
 
 
 def centred_rows(level: Level, position: int) -> list[str]:
@@ -123,3 +141,42 @@ def parse_level(text: str) -> Level:
         raise LevelFormatError(problem, line + row, col + 1, "a goal that can be reached")
     cells = "\n".join(rows).replace(PLAYER, FREE).replace(GOAL, FREE)
     return Level(len(rows), len(rows[0]), cells, start, goal, table[start])
+
+
+CELL_PIXELS = 24
+_PAPER, _LINE, _STONE = (250, 250, 247), (216, 216, 210), (66, 72, 82)
+_FLAG, _SHIRT = (58, 156, 92), (40, 104, 196)
+
+
+def draw_image(level: Level, position: int) -> npt.NDArray[np.uint8]:
+    """Return a picture of the board: dark walls, a green goal, the player as a blue disc.
+
+    Args:
+        level: The level.
+        position: The player's cell.
+
+    Returns:
+        uint8 of shape [rows * 24 + 1, cols * 24 + 1, 3].
+
+    Raises:
+        MissingDependency: If Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError as error:
+        raise MissingDependency('render_mode="rgb_array"', "pillow", "render") from error
+    import numpy as np
+
+    size = CELL_PIXELS
+    image = Image.new("RGB", (level.cols * size + 1, level.rows * size + 1), _PAPER)
+    pen = ImageDraw.Draw(image)
+    for row, line in enumerate(level.cells.split("\n")):
+        for col, symbol in enumerate(line):
+            box = (col * size, row * size, (col + 1) * size, (row + 1) * size)
+            is_goal = level.cell(row, col) == level.goal
+            fill = _FLAG if is_goal else _STONE if symbol == WALL else _PAPER
+            pen.rectangle(box, fill=fill, outline=_LINE)
+    row, col = divmod(position, level.stride)
+    left, top = col * size + 5, row * size + 5
+    pen.ellipse((left, top, left + size - 10, top + size - 10), fill=_SHIRT)
+    return np.asarray(image)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from pettingllms.parsing import answer_part, bare_answer, read_calls
 from pettingllms.transition import ParseError
 from pettingllms_envs.grid import moves_json, read_printed_moves
-from pettingllms_envs.plan_path.rules import Maze
-from pettingllms_envs.plan_path.solver import legal_moves, shortest_path
+from pettingllms_envs.plan_path.rules import Maze, legal_moves, shortest_path
 from pettingllms_envs.plan_path.text import level_text
 from pettingllms_envs.python_tool import read_program, run_program, show_program
 

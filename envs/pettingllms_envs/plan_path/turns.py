@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pettingllms.transition import ParseError, Transition
-from pettingllms_envs.plan_path.reward import potential
-from pettingllms_envs.plan_path.rules import Maze, PlanPathState, Walk, maze_of, walk
+from pettingllms_envs.plan_path.rules import Maze, PlanPathState, maze_of, walk
 from pettingllms_envs.plan_path.tools import Fault, Tool, ToolResult
-from pettingllms_envs.reward import SUCCESS, Costs, unchanged_answer
+from pettingllms_envs.reward import SUCCESS, Costs, shaped, unchanged_answer
 
 
 class Terms(NamedTuple):
@@ -21,6 +19,14 @@ class Terms(NamedTuple):
     """The local costs of one action."""
 
 
+def potential(maze: Maze, position: int) -> float:
+    """Return the potential of a player's cell, in [-0.01, 0.1]; see `shaped`.
+
+    The distance is that of a breadth-first search, which knows the walls.
+    """
+    return shaped(maze.to_goal[position], maze.level.shortest)
+
+
 def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transition:
     """Play the tool agent's action.
 
@@ -30,87 +36,94 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
         tool: What answers the action.
         terms: The conditions.
     """
-    maze = maze_of(state.level)
+    maze, costs = maze_of(state.level), terms.costs
     if isinstance(action, ParseError):
-        result = ToolResult("", f"none: {action.reason}", "", Fault.MALFORMED)
+        told = ToolResult("", f"none: {action.reason}", "", Fault.MALFORMED)
     else:
-        result = tool.run(maze, state.position, action, terms.moves_per_turn)
-    done = walk(maze, state.position, result.moves)
-    costs = terms.costs
-    local = done.illegal * costs.illegal if done.illegal else 0.0
-    if result.fault is Fault.MALFORMED:
+        told = tool.run(maze, state.position, action, terms.moves_per_turn)
+    position, _, illegal = walk(maze, state.position, told.moves)
+    local = illegal * costs.illegal if illegal else 0.0
+    if told.fault is Fault.MALFORMED:
         local = costs.malformed
-    elif result.fault is Fault.EMPTY or (result.moves and done.position == state.position):
+    elif told.fault is Fault.EMPTY or (told.moves and position == state.position):
         local = costs.empty
-    after = PlanPathState(
-        state.level,
-        state.position,
-        state.moves_used,
-        done.position,
-        result.call,
-        result.text,
-        result.moves,
-        state.unchanged,
-    )
-    return _promise(maze, after, local, {"call": result.call, "result": result.text})
+    facts = {"call": told.call, "result": told.text}
+    return _promise(maze, state, position, told, local, facts)
 
 
 def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
     """Play the proposer's action: its moves are tried and shown to the planner, not executed."""
-    maze = maze_of(state.level)
-    moves, done, local, info, _ = _try_moves(maze, state.position, action, terms)
-    after = state._replace(promised=done.position, call="", result="", proposal=moves)
-    return _promise(maze, after, local, info)
+    maze, moves = maze_of(state.level), _counted(action, terms.moves_per_turn)
+    position, executed, illegal = walk(maze, state.position, moves)
+    local = illegal * terms.costs.illegal if illegal else 0.0
+    if position == state.position:
+        local, _ = unchanged_answer(action, executed, terms.costs)
+    facts = _counts(action, moves, executed, illegal)
+    return _promise(maze, state, position, ToolResult("", "", moves), local, facts)
 
 
 def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
     """Play the planner's action: its moves are executed and the turn's proposal is settled."""
-    maze, level = maze_of(state.level), state.level
-    _, done, local, info, unchanged = _try_moves(maze, state.position, action, terms)
-    moves_used = state.moves_used + len(done.executed)
-    after = PlanPathState(level, done.position, moves_used, unchanged=unchanged)
-    promised = state.promised if state.promised >= 0 else state.position
-    solved = done.position == level.goal
-    team = potential(maze, done.position) - potential(maze, promised)
-    info["executed"] = tuple(done.executed)
-    info.update(_facts(maze, after))
+    level, before, moves_used, promised, *_ = state
+    maze, moves = maze_of(level), _counted(action, terms.moves_per_turn)
+    position, executed, illegal = walk(maze, before, moves)
+    local, unchanged = (illegal * terms.costs.illegal if illegal else 0.0), ""
+    if position == before:
+        local, unchanged = unchanged_answer(action, executed, terms.costs)
+    moves_used += len(executed)
+    solved = position == level.goal
+    team = potential(maze, position) - potential(maze, promised if promised >= 0 else before)
+    info = {
+        **_counts(action, moves, executed, illegal),
+        "executed": tuple(executed),
+        **_facts(maze, position, moves_used),
+    }
+    after = PlanPathState(level, position, moves_used, -1, "", "", "", unchanged)
     return Transition(after, team + SUCCESS * solved, local, solved, solved, info)
 
 
-def _try_moves(
-    maze: Maze, position: int, action: str | ParseError, terms: Terms
-) -> tuple[str, Walk, float, dict[str, Any], str]:
-    moves, cut = "", 0
-    if not isinstance(action, ParseError):
-        moves = action[: terms.moves_per_turn]
-        cut = len(action) - len(moves)
-    done = walk(maze, position, moves)
-    local = done.illegal * terms.costs.illegal if done.illegal else 0.0
-    unchanged = ""
-    if done.position == position:
-        local, unchanged = unchanged_answer(action, done.executed, terms.costs)
+def _promise(
+    maze: Maze,
+    state: PlanPathState,
+    promised: int,
+    told: ToolResult,
+    local: float,
+    facts: dict[str, Any],
+) -> Transition:
+    """Return the transition to a state in which the planner reads what the team-mate proposes."""
+    level, position, moves_used, _, _, _, _, unchanged = state
+    team = potential(maze, promised) - potential(maze, position)
     info = {
-        "illegal_moves": done.illegal,
-        "cut_moves": cut,
-        "unused_moves": len(moves) - len(done.executed) - done.illegal,
+        **facts,
+        **_facts(maze, position, moves_used),
+        "proposed": tuple(told.moves),
+        "promised_distance": maze.to_goal[promised],
     }
-    return moves, done, local, info, unchanged
+    after = PlanPathState(
+        level, position, moves_used, promised, told.call, told.text, told.moves, unchanged
+    )
+    return Transition(after, team, local, False, False, info)
 
 
-def _promise(maze: Maze, after: PlanPathState, local: float, info: dict[str, Any]) -> Transition:
-    team = potential(maze, after.promised) - potential(maze, after.position)
-    info.update(_facts(maze, after), proposed=tuple(after.proposal))
-    info["promised_distance"] = maze.to_goal[after.promised]
-    return Transition(after, team, local, info=info)
+def _counted(action: str | ParseError, limit: int) -> str:
+    """Return the moves that count."""
+    return "" if isinstance(action, ParseError) else action[:limit]
 
 
-def _facts(maze: Maze, state: PlanPathState) -> Mapping[str, Any]:
-    level, position = state.level, state.position
-    solved = position == level.goal
+def _counts(action: str | ParseError, moves: str, executed: str, illegal: int) -> dict[str, Any]:
     return {
-        "position": divmod(position, level.stride),
+        "illegal_moves": illegal,
+        "cut_moves": 0 if isinstance(action, ParseError) else len(action) - len(moves),
+        "unused_moves": len(moves) - len(executed) - illegal,
+    }
+
+
+def _facts(maze: Maze, position: int, moves_used: int) -> dict[str, Any]:
+    level = maze.level
+    return {
+        "position": divmod(position, level.cols + 1),
         "distance": maze.to_goal[position],
         "shortest": level.shortest,
-        "moves_used": state.moves_used,
-        "optimality": level.shortest / state.moves_used if solved else 0.0,
+        "moves_used": moves_used,
+        "optimality": level.shortest / moves_used if position == level.goal else 0.0,
     }

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.plan_path import rules, solver, text
+from pettingllms_envs.plan_path import rules, text
 from pettingllms_envs.plan_path.policies import greedy_walk, moves_of, target_cell
 
 MOVES = st.text("UDLR", max_size=30)
@@ -52,7 +52,7 @@ def test_shortest_paths_are_legal_and_shortest(level_texts, reference, data):
     expected = reference.distances(board, start)
     for row in range(level.rows):
         for col in range(level.cols):
-            path = solver.shortest_path(maze, level.start, level.cell(row, col))
+            path = rules.shortest_path(maze, level.start, level.cell(row, col))
             assert (path is None) == ((row, col) not in expected)
             if path is not None:
                 assert len(path) == expected[row, col]
