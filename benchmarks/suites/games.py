@@ -40,7 +40,7 @@ from games_sokoban import (
 import pettingllms
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sudoku.generator import generate as generate_puzzle
-from pettingllms_envs.sudoku.rules import fill, start
+from pettingllms_envs.sudoku.rules import start, write
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULT = REPOSITORY / "benchmarks" / "results" / "games.json"
@@ -90,7 +90,7 @@ def sudoku_steps(size: int) -> Callable[[int], Iterator[int]]:
         grid = start(puzzle)
         while True:
             for row, col, value in fills:
-                grid, _ = fill(puzzle, grid, row, col, value)
+                grid, _ = write(puzzle, grid, [(row, col, value)])
                 str(grid.text)
             yield len(fills)
 

@@ -12,9 +12,9 @@ from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.prompts import PromptFields, PromptTemplate, meanings, resolve_prompts
 from pettingllms.splits import check_split, split_of
-from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms.transition import Transition, role_of
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.python_tool import read_program, run_program, show_program
+from pettingllms_envs.python_tool import read_program
 from pettingllms_envs.reward import costs
 from pettingllms_envs.sudoku.generator import DEFAULT_CLUES, Puzzle, check_num_clues, generate
 from pettingllms_envs.sudoku.image import draw_image
@@ -25,19 +25,11 @@ from pettingllms_envs.sudoku.symmetry import canonical
 from pettingllms_envs.sudoku.text import (
     fills_json,
     read_answer,
-    read_printed_answer,
     read_puzzle,
     read_puzzles,
 )
-from pettingllms_envs.sudoku.tools import read_calls, run_calls
-from pettingllms_envs.sudoku.turns import (
-    SudokuState,
-    cost,
-    decide,
-    propose,
-    report,
-    try_answer,
-)
+from pettingllms_envs.sudoku.tools import read_calls, use_tool
+from pettingllms_envs.sudoku.turns import SudokuState, decide, propose
 from pettingllms_envs.team_table import TEAMS, TOOLS
 
 SPLIT_ATTEMPTS = 300
@@ -264,19 +256,7 @@ class SudokuEnv(TextEnv[SudokuState]):
             return decide(state, action, self._costs)
         if agent == "proposer_0":
             return propose(state, action, self._costs)
-        malformed, empty, _ = self._costs
-        if isinstance(action, ParseError):
-            return report(state, "", f"none: {action.reason}", None, malformed)
-        if self.tool == "call":
-            done = run_calls(state.puzzle, state.grid, action)
-            local = 0.0 if done.is_useful else empty
-            return report(state, done.calls, done.results, done.answer, local)
-        run = run_program(action, state.grid.text + "\n")
-        call, answer = show_program(action), read_printed_answer(run.stdout, state.puzzle.size)
-        if isinstance(answer, ParseError) or not run.is_ok:
-            return report(state, call, run.report, None, malformed)
-        local = cost(try_answer(state.puzzle, state.grid, answer), self._costs)
-        return report(state, call, run.report, answer, local)
+        return use_tool(state, action, self.tool, self._costs)
 
     def _level_json(self, state: SudokuState) -> str:
         return canonical(state.puzzle.size, state.puzzle.clues).hex()

@@ -1,18 +1,29 @@
-"""`tool="call"`: the tool agent's helper calls. They are parsed and answered, never executed."""
+"""The turn of the tool agent: a program for the sandbox, or helper calls.
+
+Calls are parsed and answered, never executed.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pettingllms.parsing import Item, answer_part
 from pettingllms.parsing import read_calls as grammar_calls
-from pettingllms.transition import ParseError
+from pettingllms.transition import ParseError, Transition
+from pettingllms_envs.python_tool import run_program, show_program
+from pettingllms_envs.reward import Costs
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Grid, candidates
 from pettingllms_envs.sudoku.solver import geometry
-from pettingllms_envs.sudoku.text import FillAnswer, answer_json, answer_of_items, cut
-from pettingllms_envs.sudoku.turns import try_answer
+from pettingllms_envs.sudoku.text import (
+    FillAnswer,
+    answer_json,
+    answer_of_items,
+    cut,
+    read_printed_answer,
+)
+from pettingllms_envs.sudoku.turns import SudokuState, cost, report, try_answer
 
 MAX_CALLS = 8
 """Calls that are answered in one turn; further ones are not."""
@@ -62,6 +73,32 @@ class CallResults(NamedTuple):
     """The fills of the last `check`."""
     is_useful: bool
     """Whether any call was answered and not refused."""
+
+
+def use_tool(state: SudokuState, action: Any, tool: str, costs: Costs) -> Transition:
+    """Run what the tool agent asks for and show it to the planner.
+
+    Args:
+        state: The state at the start of the turn.
+        action: A program, calls, or a `ParseError`.
+        tool: `"python"` or `"call"`.
+        costs: The costs of one answer.
+
+    Raises:
+        SandboxError: If the sandbox failed, so that nothing is known about the program.
+    """
+    puzzle, grid = state.puzzle, state.grid
+    if isinstance(action, ParseError):
+        return report(state, "", f"none: {action.reason}", None, costs.malformed)
+    if tool == "call":
+        done = run_calls(puzzle, grid, action)
+        local = 0.0 if done.is_useful else costs.empty
+        return report(state, done.calls, done.results, done.answer, local)
+    run = run_program(action, grid.text + "\n")
+    call, answer = show_program(action), read_printed_answer(run.stdout, puzzle.size)
+    if isinstance(answer, ParseError) or not run.is_ok:
+        return report(state, call, run.report, None, costs.malformed)
+    return report(state, call, run.report, answer, cost(try_answer(puzzle, grid, answer), costs))
 
 
 def read_calls(text: str, size: int) -> Calls | ParseError:

@@ -7,9 +7,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pettingllms.transition import ParseError, Transition
-from pettingllms_envs.reward import SUCCESS, Costs
+from pettingllms_envs.reward import PROGRESS, SUCCESS, Costs
 from pettingllms_envs.sudoku.generator import Puzzle
-from pettingllms_envs.sudoku.reward import potential
 from pettingllms_envs.sudoku.rules import Fill, Grid, Refusal, is_solved, start, write
 from pettingllms_envs.sudoku.text import FillAnswer, fills_json
 
@@ -45,6 +44,19 @@ class Trial(NamedTuple):
     refused: Sequence[Refusal] = ()
     is_idle: bool = True
     """Whether the grid is the same afterwards as before."""
+
+
+def potential(grid: Grid) -> float:
+    """Return 0.1 * (right fills - wrong fills) / empty cells of the puzzle, in [-0.1, 0.1].
+
+    It is 0 at the start and 0.1 when solved. Differences of it are the team's reward, so that every
+    closed loop adds up to 0 and a wrong grid earns less than an empty one. Wrong fills count as
+    much as right ones, or guessing would pay.
+
+    Source: potential-based shaping (Ng, Harada, Russell 1999), without discounting.
+    """
+    _, _, num_empty, num_right, num_wrong = grid
+    return PROGRESS * (num_right - num_wrong) / (num_empty + num_right + num_wrong)
 
 
 def try_answer(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> Trial:

@@ -18,8 +18,8 @@ from pettingllms.testing.play import mixed_player, scripted_player, transcript_o
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.policies import fills_of
-from pettingllms_envs.sudoku.reward import potential
 from pettingllms_envs.sudoku.text import fills_json, puzzle_text
+from pettingllms_envs.sudoku.turns import potential
 
 _RNG = random.Random(0)
 LARGE = [puzzle_text(generate(_RNG, 16)) for _ in range(3)]
