@@ -136,7 +136,7 @@ class Guide:
         alive: The cells from which a single box can be pushed to some goal.
     """
 
-    __slots__ = ("_distances", "_level", "_pushes", "_solid", "_walks", "alive", "start")
+    __slots__ = ("_distances", "_level", "_pushes", "_solid", "_start", "_walks", "alive")
 
     def __init__(self, level: Level) -> None:
         self._level = level
@@ -146,8 +146,14 @@ class Guide:
         self.alive = sum(1 << cell for cell in set().union(*self._distances))
         self._pushes: dict[int, int] = {}
         self._walks: dict[int, tuple[int, ...]] = {}
-        self.start = self.distance(level.player, level.boxes)
+        self._start: float | None = None
+
+    @property
+    def start(self) -> float:
         """The distance of the level's first state."""
+        if self._start is None:  # not in the constructor: most levels of a file are never played
+            self._start = self.distance(self._level.player, self._level.boxes)
+        return self._start
 
     def distance(self, player: int, boxes: int) -> float:
         """Return pushes left (a lower bound) plus the way to the next useful push, below 1.

@@ -24,18 +24,24 @@ class Terms(NamedTuple):
 class Outlook(NamedTuple):
     """How far a state is from solved."""
 
-    potential: float
-    """In [-0.01, 0.1]; see `shaped` and `Guide.distance`."""
+    distance: float
+    """See `Guide.distance`."""
+    start: float
+    """The distance of the level's first state."""
     pushes_left: int
     """Lower bound of the pushes left, -1 if the level is certainly lost."""
+
+    @property
+    def potential(self) -> float:
+        """The potential of the state, in [-0.01, 0.1]; see `shaped`."""
+        return shaped(self.distance, self.start)
 
 
 @lru_cache(maxsize=4096)
 def outlook_of(level: Level, player: int, boxes: int) -> Outlook:
     """Return the outlook of a state."""
     guide = guide_of(level)
-    potential = shaped(guide.distance(player, boxes), guide.start)
-    return Outlook(potential, guide.pushes_left(boxes))
+    return Outlook(guide.distance(player, boxes), guide.start, guide.pushes_left(boxes))
 
 
 def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
@@ -44,7 +50,8 @@ def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transit
     moves, num_cut = _counted(action, terms.moves_per_turn)
     player, boxes, executed, num_illegal, num_pushes = play(level, state.player, state.boxes, moves)
     solved = boxes == level.goals
-    reached, pushes_left = outlook_of(level, player, boxes)
+    distance, start, pushes_left = outlook_of(level, player, boxes)
+    reached = shaped(distance, start)
     local, unchanged = (num_illegal * terms.costs.illegal if num_illegal else 0.0), ""
     if player == state.player and boxes == state.boxes:
         local, unchanged = unchanged_answer(action, executed, terms.costs)
