@@ -51,7 +51,8 @@ class Words(TextEnv[str]):
         self.vocab_size = vocab_size
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> str:
-        return " ".join(f"w{rng.randrange(self.vocab_size)}" for _ in range(PROMPT_LENGTH))
+        # w0 pads, and no text becomes a control token
+        return " ".join(f"w{rng.randrange(1, self.vocab_size)}" for _ in range(PROMPT_LENGTH))
 
     def _fields(self, state: str, agent: str, turn: int) -> Mapping[str, object]:
         return {"words": state}
