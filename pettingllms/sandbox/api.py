@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from pettingllms.sandbox.isolation import Tier
 from pettingllms.sandbox.lane import Finished
 from pettingllms.sandbox.library import packages_of
 from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
+from pettingllms.sandbox.processors import num_processors
 from pettingllms.sandbox.servers import Servers
 from pettingllms.sandbox.worker import Request
 
@@ -37,7 +37,8 @@ class Sandbox:
         isolation: "auto" takes the strongest tier that this machine offers; a tier's name demands
             it. "unsafe" is no jail and needs PETTINGLLMS_ALLOW_UNSAFE_SANDBOX=1 as well.
         flavour: "lean" has the standard library; "science" also numpy, mpmath and sympy.
-        workers: Programs that run at the same time, in [1, 1024]; None: one per processor.
+        workers: Programs that run at the same time, in [1, 1024]; None: one per processor,
+            within the quota of a container.
         limits: What a run may use, unless the call says otherwise.
 
     Raises:
@@ -68,7 +69,7 @@ class Sandbox:
         packages_of(flavour)
         self.flavour: Flavour = flavour
         self.limits = limits or Limits()
-        self.workers = workers or _num_processors()
+        self.workers = workers or num_processors()
         self._isolation: Isolation = isolation
         self._servers = Servers(isolation, flavour, self.workers)
 
@@ -234,12 +235,6 @@ class Sandbox:
             for future in under_way:
                 future.cancel()
         return finished
-
-
-def _num_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _encode(text: str | bytes) -> bytes:

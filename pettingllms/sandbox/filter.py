@@ -95,7 +95,7 @@ _OWN_LIMITS = (2, 3, 4, 7, 9)  # DATA, STACK, CORE, NOFILE, AS
 _PRCTL_NAME = (15, 16)
 
 
-def _rules() -> dict[str, _Action]:
+def _rules(*, has_fstat: bool) -> dict[str, _Action]:
     """The calls whose arguments decide."""
     denied = _error(errno.EPERM)
     absent = _error(errno.ENOENT)
@@ -103,17 +103,17 @@ def _rules() -> dict[str, _Action]:
     # No file can be opened: what is imported lies in memory. For a program that only tries to read,
     # files do not exist; one that tries to write gets a permission error.
     read_only = (0,), _OPEN_FOR_WRITING
-    # No path may be looked up. But the C library's fstat is a newfstatat with an empty path, and a
-    # filter sees the address of the path only, so a path that is not empty passes as well. Then the
-    # root, in which there is nothing, answers; where there is none such, README.md says so.
-    open_file_only = (_AT_EMPTY_PATH,), _AT_EMPTY_PATH
-    # clone is allowed for threads only: memory and thread group shared, none of the flags that make
-    # namespaces or a traced child.
+    # No path may be looked up. But fstat is a newfstatat with an empty path in some C libraries,
+    # and a filter sees the address of the path only, so a path that is not empty passes as well.
+    # Then the root, in which there is nothing, answers; README.md says where there is none such.
+    open_file_only = _Rule((_Test(3, (_AT_EMPTY_PATH,), _AT_EMPTY_PATH),), absent)
+    # clone is allowed for threads only: memory and thread group shared, none of the flags that
+    # make namespaces or a traced child.
     threads = (_CLONE_VM | _CLONE_THREAD,), _CLONE_VM | _CLONE_THREAD | _CLONE_FORBIDDEN
     return {
         "open": _Rule((_Test(1, *read_only),), denied, absent),
         "openat": _Rule((_Test(2, *read_only),), denied, absent),
-        "newfstatat": _Rule((_Test(3, *open_file_only),), absent),
+        "newfstatat": absent if has_fstat else open_file_only,
         **dict.fromkeys(("statx", "stat", "lstat", "access", "faccessat", "faccessat2"), absent),
         **dict.fromkeys(("readlink", "readlinkat"), absent),
         # Their arguments are in memory that a filter cannot read. ENOSYS makes the C library fall
@@ -132,11 +132,11 @@ def _rules() -> dict[str, _Action]:
     }
 
 
-def _actions() -> dict[int, _Action]:
+def _actions(*, has_fstat: bool) -> dict[int, _Action]:
     by_name: dict[str, _Action] = {
         **dict.fromkeys(_ALLOWED.split(), _ALLOW),
         **dict.fromkeys(_KILLED.split(), _KILL),
-        **_rules(),
+        **_rules(has_fstat=has_fstat),
     }
     numbers = syscall_numbers()
     return {numbers[name]: action for name, action in by_name.items() if name in numbers}
@@ -187,8 +187,12 @@ def _intervals(actions: dict[int, _Action], default: int) -> list[tuple[int, _Ac
     return [*intervals, (_X32_BIT, _KILL)]
 
 
-def build_filter() -> FilterProgram:
+def build_filter(*, has_fstat: bool) -> FilterProgram:
     """The filter of this machine's architecture, ready for `seccomp(2)`.
+
+    Args:
+        has_fstat: Whether the C library asks about an open file with fstat(2) and needs no other
+            call for it.
 
     Raises:
         SandboxError: There is no table of system calls for this machine type.
@@ -201,7 +205,7 @@ def build_filter() -> FilterProgram:
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, 0),
     ]
-    code += _tree(_intervals(_actions(), _error(errno.EPERM)))
+    code += _tree(_intervals(_actions(has_fstat=has_fstat), _error(errno.EPERM)))
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
     # Offset of the 32-bit constant within each 8-byte instruction (H B B I) that compares with the
     # placeholder; the child writes its own pid there.

@@ -113,7 +113,7 @@ def jail_uid(seed: int) -> int | None:
 
 def server_config(tier: Tier, flavour: str, slots: int, uid: int | None) -> dict[str, Any]:
     """The first message to a fork server (see `jail.server`)."""
-    program = build_filter()
+    programs = [build_filter(has_fstat=has_fstat) for has_fstat in (True, False)]
     numbers = syscall_numbers()
     return {
         "namespaces": tier is Tier.NAMESPACES,
@@ -121,8 +121,8 @@ def server_config(tier: Tier, flavour: str, slots: int, uid: int | None) -> dict
         "jail_uid": uid,
         "packages": FLAVOURS[flavour],
         "warm_up": flavour == "science",
-        "filter": base64.b64encode(program.code).decode(),
-        "pid_offsets": program.pid_offsets,
+        # The stricter one first; the server takes it if its C library can do with it.
+        "filters": [(base64.b64encode(code).decode(), pids) for code, pids in programs],
         "numbers": {name: numbers[name] for name in ("pivot_root", "capset", "seccomp", "exit")},
         "slots": slots,
     }

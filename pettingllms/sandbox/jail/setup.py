@@ -68,6 +68,34 @@ def _use_memory_files_as_standard_streams() -> None:
         os.close(file)
 
 
+def _has_fstat(strict: kernel.Filter) -> bool:
+    """Whether the C library can ask about an open file under a filter that allows fstat(2) only."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            strict.load()
+            os.fstat(0)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _prepare_interpreter(config: dict[str, Any], library: int) -> None:
+    """Import what programs import, and make the interpreter what they expect."""
+    _prefer_us_when_memory_runs_out()
+    finder = modules.install(library)
+    modules.preload(finder, config["packages"])
+    program.rehearse()
+    if config["warm_up"]:
+        warm.science()
+    _use_memory_files_as_standard_streams()
+    program.prepare()
+    pairs.install()
+    threading.stack_size(_THREAD_STACK_BYTES)
+    modules.settle(finder)
+
+
 def set_up(
     config: dict[str, Any], library: int, parent: socket.socket
 ) -> tuple[child.Locks, int, dict[str, Any]]:
@@ -86,17 +114,7 @@ def set_up(
         OSError: The machine does not offer what is needed.
         ImportError: A package of the flavour cannot be imported.
     """
-    _prefer_us_when_memory_runs_out()
-    finder = modules.install(library)
-    modules.preload(finder, config["packages"])
-    program.rehearse()
-    if config["warm_up"]:
-        warm.science()
-    _use_memory_files_as_standard_streams()
-    program.prepare()
-    pairs.install()
-    threading.stack_size(_THREAD_STACK_BYTES)
-    modules.settle(finder)
+    _prepare_interpreter(config, library)
     base_memory_bytes = _virtual_memory_bytes()
     own_pids = -1
     hides_files = True
@@ -110,15 +128,18 @@ def set_up(
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     _set_limits()
+    numbers = config["numbers"]
+    strict, usual = config["filters"]
+    has_fstat = _has_fstat(kernel.Filter(numbers["seccomp"], base64.b64decode(strict[0])))
+    code, pid_offsets = strict if has_fstat else usual
     facts = {
         "landlock": landlock.deny_files() if config["landlock"] else 0,
-        "hides_files": hides_files,
+        "hides_files": hides_files or has_fstat,
         "uid": os.getuid(),
     }
-    numbers = config["numbers"]
     locks = child.Locks(
-        kernel.Filter(numbers["seccomp"], base64.b64decode(config["filter"])),
-        tuple(config["pid_offsets"]),
+        kernel.Filter(numbers["seccomp"], base64.b64decode(code)),
+        tuple(pid_offsets),
         numbers["capset"],
         base_memory_bytes,
         tuple(_hard_limit(kind) for kind in child.LIMITED),

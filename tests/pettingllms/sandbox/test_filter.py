@@ -12,7 +12,8 @@ from pettingllms.sandbox.syscalls import audit_arch, syscall_numbers
 
 ALLOW, ASK, KILL = 0x7FFF0000, 0x7FC00000, 0x80000000
 NUMBERS = syscall_numbers()
-FILTER = seccomp.build_filter()
+FILTER = seccomp.build_filter(has_fstat=False)
+STRICT = seccomp.build_filter(has_fstat=True)
 
 
 def decide(program, number, arguments=(), arch=None, pid=4321):
@@ -107,3 +108,5 @@ def test_files_are_not_looked_up_by_path():
     assert call("newfstatat", 0, 0, 0, 0) == error(errno.ENOENT)
     assert call("newfstatat", 0, 0, 0, 0x1000) == ALLOW
     assert call("statx", 0, 0, 0x1000) == error(errno.ENOENT)
+    assert decide(STRICT, NUMBERS["newfstatat"], (0, 0, 0, 0x1000)) == error(errno.ENOENT)
+    assert decide(STRICT, NUMBERS["fstat"]) == ALLOW
