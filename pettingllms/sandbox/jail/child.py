@@ -73,6 +73,11 @@ def _place(files: Descriptors) -> None:
         os.dup2(files.result, program.RESULT)
 
 
+def _hand_over(channel: socket.socket, number: int, descriptor: int) -> None:
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(descriptor))
+    channel.sendmsg([NUMBER.pack(number)], [rights])
+
+
 def _lock(job: Job, locks: Locks, channel: socket.socket) -> None:
     os.setsid()
     if locks.server_pid:
@@ -91,10 +96,25 @@ def _lock(job: Job, locks: Locks, channel: socket.socket) -> None:
     _set_limit(resource.RLIMIT_FSIZE, job.output_bytes + 1, file_bytes)
     locks.filter.put_in(locks.pid_offsets, os.getpid())
     # The descriptor on which the filter asks about each thread goes to the server.
-    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(locks.filter.load_asking()))
-    channel.sendmsg([NUMBER.pack(job.number)], [rights])
+    _hand_over(channel, job.number, locks.filter.load_asking())
     kernel.close_from(program.RESULT + job.calls_function)
     _set_limit(resource.RLIMIT_NOFILE, job.open_files, open_files)
+
+
+def rehearse(locks: Locks) -> None:
+    """Call what only children call, with nothing to do (see `program.rehearse`)."""
+    channel, other_end = kernel.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for _ in range(program.REHEARSALS):
+        program.read_whole(0, 0)
+        for kind, hard in zip(LIMITED, locks.hard_limits, strict=True):
+            _set_limit(kind, hard, hard)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        locks.filter.put_in(locks.pid_offsets, os.getpid())
+        _hand_over(channel, 0, 0)
+        other_end.recv(NUMBER.size)
+        kernel.close_from(1 << 20)
+    channel.close()
+    other_end.close()
 
 
 def run(

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import socket
 import struct
 from collections.abc import Iterable
+
+socketpair = socket.socketpair
+"""The real one; programs find another under this name (`pairs.py`)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall

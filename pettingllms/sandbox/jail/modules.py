@@ -28,14 +28,12 @@ HEADER = struct.Struct("=Q")
 # What programs use most, and extension modules that others cannot do without. Each page of them
 # costs every run a little, so other modules are imported on demand.
 _PRELOADED = """
-array ast atexit base64 binascii bisect bz2 cmath codecs collections collections.abc contextlib copy
-ctypes dataclasses datetime decimal encodings.ascii encodings.latin_1 encodings.utf_16
-encodings.utf_8_sig enum errno fractions functools gc hashlib heapq inspect io itertools json
-keyword linecache locale lzma math numbers operator os pickle queue random re reprlib resource
-select selectors signal socket statistics string struct sys textwrap threading time tokenize
+array atexit binascii bisect bz2 cmath codecs collections collections.abc contextlib copy ctypes
+datetime decimal encodings.ascii encodings.latin_1 encodings.utf_16 encodings.utf_8_sig enum errno
+fractions functools gc hashlib heapq io itertools json keyword linecache locale lzma math numbers
+operator os random re reprlib resource select signal socket string struct sys threading time
 traceback types typing unicodedata warnings weakref zlib
-_contextvars _csv _elementtree _lsprof _multibytecodec _multiprocessing _opcode _posixsubprocess
-fcntl mmap pyexpat
+_contextvars _csv _lsprof _multiprocessing _opcode _pickle _posixsubprocess fcntl mmap pyexpat
 """
 _UNWANTED = ("test", "_simd")
 """Parts of names of extension modules of packages that no program needs."""

@@ -21,7 +21,7 @@ RESULT = 3
 
 NAME = "program.py"
 
-_REHEARSALS = 12  # more than it takes until the interpreter specialises a function
+REHEARSALS = 12  # more than it takes until the interpreter specialises a function
 _REHEARSED = b"""
 import sys, math
 from collections import Counter, defaultdict, deque
@@ -91,7 +91,7 @@ def rehearse() -> None:
     code is not written to any more.
     """
     streams = sys.stdin, sys.stdout
-    for _ in range(_REHEARSALS):
+    for _ in range(REHEARSALS):
         sys.stdin, sys.stdout = io.StringIO("3 4\n"), io.StringIO()
         main = _fresh_main()
         code = compile_source(_REHEARSED)

@@ -32,9 +32,6 @@ _COULD_NOT_FORK = -1
 _NUM_PROCESSORS = os.cpu_count() or 1
 
 
-_socketpair = socket.socketpair  # programs find another one under this name (`pairs.py`)
-
-
 class _Running:
     """One child that has not ended."""
 
@@ -101,7 +98,9 @@ class _Server:
         self._running: dict[int, _Running] = {}
         self._listeners: dict[int, int] = {}
         """Of the children's filters, with the handles of the children."""
-        self._channel, self._childs_channel = _socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, self._childs_channel = kernel.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET
+        )
         # One shared page for each concurrent run: the child reports its stage there without a
         # system call that its filter would have to allow. The pages are also the free slots.
         self._pages = [mmap(-1, resource.getpagesize()) for _ in range(config["slots"])]
@@ -144,8 +143,12 @@ class _Server:
                 running.attend(now)
 
     def _take_listener(self) -> None:
-        message, (listener,), _, _ = socket.recv_fds(self._channel, child.NUMBER.size, 1)
+        space = socket.CMSG_SPACE(_DESCRIPTOR_BYTES)
+        message, ancillary, _, _ = self._channel.recvmsg(
+            child.NUMBER.size, space, socket.MSG_CMSG_CLOEXEC
+        )
         (number,) = child.NUMBER.unpack(message)
+        (listener,) = child.DESCRIPTOR.unpack(ancillary[0][2])
         for handle, running in self._running.items():
             if running.job.number == number:
                 job = running.job

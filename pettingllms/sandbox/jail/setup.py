@@ -145,4 +145,5 @@ def set_up(
         tuple(_hard_limit(kind) for kind in child.LIMITED),
         0 if own_pids >= 0 else os.getpid(),
     )
+    child.rehearse(locks)
     return locks, own_pids, facts
