@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Self, cast
@@ -334,6 +336,22 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
             return text
         print(text)  # noqa: T201  rendering in human mode is printing
         return None
+
+    def __getstate__(self) -> bytes:
+        """Return the environment for another process; games may keep functions, also local ones."""
+        import cloudpickle  # not needed before an environment is sent
+
+        return cast(bytes, cloudpickle.dumps(vars(self)))
+
+    def __setstate__(self, state: bytes) -> None:
+        """Become the environment that `__getstate__` returned."""
+        vars(self).update(pickle.loads(state))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy that shares nothing that can be changed."""
+        twin = object.__new__(type(self))
+        vars(twin).update(copy.deepcopy(vars(self), memo))
+        return twin
 
     # Branching ----------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ def test_root_wheel_holds_every_module_and_data_file(root_wheel, folder):
     assert not missing
 
 
-def test_core_needs_three_packages_only(root_wheel):
+def test_core_needs_four_packages_only(root_wheel):
     with zipfile.ZipFile(root_wheel) as archive:
         (metadata,) = (n for n in archive.namelist() if n.endswith("METADATA"))
         text = archive.read(metadata).decode()
@@ -53,7 +53,12 @@ def test_core_needs_three_packages_only(root_wheel):
         for line in text.splitlines()
         if line.startswith("Requires-Dist:") and "extra ==" not in line
     ]
-    assert sorted(n.split(">")[0] for n in needed) == ["gymnasium", "numpy", "pettingzoo"]
+    assert sorted(n.split(">")[0] for n in needed) == [
+        "cloudpickle",  # Gymnasium needs it anyway
+        "gymnasium",
+        "numpy",
+        "pettingzoo",
+    ]
 
 
 def test_root_wheel_alone_makes_an_environment_without_torch(root_wheel, tmp_path):

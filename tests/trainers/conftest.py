@@ -1,6 +1,7 @@
 """A two-agent toy environment and a scripted engine: what stands in for a game and a model."""
 
 import asyncio
+import os
 from typing import ClassVar, NamedTuple
 
 import pytest
@@ -14,6 +15,18 @@ from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.tree import RolloutSettings, RolloutSpec, play_episodes
 from pettingllms_trainers.types import SamplingSettings, TokenCompletion
+
+
+@pytest.fixture(autouse=True)
+def own_gpu_variables():
+    """Undo what a rank of the test's own process does for good: it hides all GPUs but one."""
+    names = ("CUDA_VISIBLE_DEVICES", "LOCAL_RANK")
+    before = {name: os.environ.get(name) for name in names}
+    yield
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 class EchoState(NamedTuple):
