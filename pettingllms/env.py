@@ -341,7 +341,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         """Return the environment for another process; games may keep functions, also local ones."""
         import cloudpickle  # not needed before an environment is sent
 
-        return cast(bytes, cloudpickle.dumps(vars(self)))
+        return cloudpickle.dumps(vars(self))
 
     def __setstate__(self, state: bytes) -> None:
         """Become the environment that `__getstate__` returned."""
