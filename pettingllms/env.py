@@ -138,7 +138,6 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         self.observation_spaces = {agent: space for agent in order}
         self.action_spaces = {agent: space for agent in order}
         self._order = order
-        self._zeros = dict.fromkeys(order, 0.0)
         # Known once, so that `step` of ordinary games pays no call for it.
         self._selects = type(self)._next_agent is not GameHooks._next_agent
         self._opens_stage = (True,) * len(order) if self._selects else stage_openings(stages)
@@ -205,13 +204,12 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         if terminated:
             for other, known in infos.items():
                 infos[other] = {**known, "success": success}
-        self.rewards = rewards = self._zeros.copy()
+        self.rewards = rewards = dict.fromkeys(self._order, team)
         cumulative = self._cumulative_rewards
         if team:
-            for other in rewards:
-                rewards[other] = team
+            for other in cumulative:
                 cumulative[other] += team
-        # what the agent has earned since its last action is paid out: only this action counts
+        # `last` has paid out what the agent earned since its last action: only this one counts now.
         rewards[agent] = cumulative[agent] = team + local
         self._advance(state, terminated)
 

@@ -17,6 +17,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pettingllms
+from pettingllms_envs.plan_path.generator import Request
+from pettingllms_envs.plan_path.generator import generate as plan_path_level
+from pettingllms_envs.plan_path.rules import maze_of
+from pettingllms_envs.plan_path.text import compact_board
+from pettingllms_envs.sokoban.generator import generate as sokoban_level
+from pettingllms_envs.sokoban.generator import request_of
+from pettingllms_envs.sokoban.rules import deltas_of
+from pettingllms_envs.sokoban.rules import step as sokoban_step
+from pettingllms_envs.sokoban.text import board_text
+from pettingllms_envs.sudoku.generator import generate as sudoku_puzzle
+from pettingllms_envs.sudoku.rules import start, write
 
 Units = Iterator[tuple[int, float]]
 """Yields (units done, CPU seconds that they took)."""
@@ -87,6 +98,61 @@ def forks(seed: int) -> Units:
         yield 200, time.process_time() - begin
 
 
+def plan_path_core(seed: int) -> Units:
+    """Single moves with the new board's text, without an environment."""
+    rng = random.Random(seed)
+    level = plan_path_level(rng, Request(10, 10, 0.22, 4, 40, "train"))
+    move, position = maze_of(level).step, level.start
+    while True:
+        moves, begin = rng.choices("UDLR", k=2000), time.process_time()
+        for one in moves:
+            position = move(position, one)
+            compact_board(level, position)
+        yield len(moves), time.process_time() - begin
+
+
+def sokoban_core(seed: int) -> Units:
+    """Single moves with the new board's text, without an environment."""
+    rng = random.Random(seed)
+    level = sokoban_level(rng, request_of(6, 6, 1, 0.25, None, None, None, budget=80))
+    delta, player, boxes = deltas_of(level.stride), level.player, level.boxes
+    while True:
+        moves, begin = rng.choices("UDLR", k=2000), time.process_time()
+        for one in moves:
+            player, boxes = sokoban_step(level.floor, player, boxes, delta[one])
+            board_text(level, player, boxes)
+        yield len(moves), time.process_time() - begin
+
+
+def sokoban_core_levels(seed: int) -> Units:
+    """Levels with their exact shortest length, without an environment."""
+    rng = random.Random(seed)
+    wanted = request_of(6, 6, 1, 0.25, None, None, None, budget=80)
+    while True:
+        begin = time.process_time()
+        for _ in range(20):
+            sokoban_level(rng, wanted)
+        yield 20, time.process_time() - begin
+
+
+def sudoku_core(seed: int) -> Units:
+    """Single fills with the new grid's text, without an environment."""
+    puzzle = sudoku_puzzle(random.Random(seed), 9)
+    fills = [
+        (cell // 9 + 1, cell % 9 + 1, value)
+        for cell, clue in enumerate(puzzle.clues)
+        if not clue
+        for value in (puzzle.solution[cell], 0)
+    ]
+    grid = start(puzzle)
+    while True:
+        begin = time.process_time()
+        for fill in fills:
+            grid, _ = write(puzzle, grid, [fill])
+            str(grid.text)
+        yield len(fills), time.process_time() - begin
+
+
 WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_4x4_steps": steps("sudoku_v0", fills_of, size=4, max_turns=16),
     "sudoku_9x9_steps": steps("sudoku_v0", fills_of, size=9, max_turns=81),
@@ -101,6 +167,16 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_9x9_31_clues_levels": levels("sudoku_v0", size=9, clues=31),
     "plan_path_levels": levels("plan_path_v0"),
     "forks": forks,
+    "sudoku_4x4_delta_steps": steps(
+        "sudoku_v0", fills_of, size=4, max_turns=16, observation_mode="delta"
+    ),
+    "sudoku_9x9_delta_steps": steps(
+        "sudoku_v0", fills_of, size=9, max_turns=81, observation_mode="delta"
+    ),
+    "plan_path_core_steps": plan_path_core,
+    "sokoban_core_steps": sokoban_core,
+    "sokoban_core_levels": sokoban_core_levels,
+    "sudoku_9x9_core_steps": sudoku_core,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 
@@ -35,7 +36,15 @@ def labelled(rows: Sequence[str]) -> Drawing:
     that every cell is a token of its own and columns are aligned; without spaces, symbols merge.
     """
     label, cols = len(str(len(rows) - 1)), len(rows[0])
+    frame = _frame(len(rows), cols)
+    # One join over the whole board instead of one per row: every reset draws a new board.
+    text = frame % tuple(" ".join("\n".join(rows)).split(" \n "))
+    return Drawing(text, frame.index("\n") + 1 + label + 1, label + 2 * cols + 1, 2)
+
+
+@cache
+def _frame(num_rows: int, cols: int) -> str:
+    """Return the numbers around a board, with `%s` for each row."""
+    label = len(str(num_rows - 1))
     head = " ".join([" " * label, *map(str, range(cols))])
-    lines = [" ".join([f"{number:>{label}}", *row]) for number, row in enumerate(rows)]
-    text = "\n".join([head, *lines])
-    return Drawing(text, len(head) + 1 + label + 1, label + 2 * cols + 1, 2)
+    return "\n".join([head, *(f"{row:>{label}} %s" for row in range(num_rows))])

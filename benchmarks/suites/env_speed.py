@@ -1,0 +1,284 @@
+"""The games beside their peers, like for like: what a user calls here and what a user calls there.
+
+    python benchmarks/suites/env_speed.py --peers-python PYTHON --paper-code CHECKOUT
+
+`--peers-python` is the interpreter of a throw-away environment with `pip install gem-llm textarena
+reasoning-gym`; `--paper-code` is a checkout of the public code of the paper (arXiv 2510.11062),
+which is on no package index and needs numpy. What is missing is left out and reported as such.
+
+Both sides of a row run in processes of their own, one after the other, round by round; every ratio
+is formed within a round, from CPU seconds. Steps are timed without the resets between them, on a
+fresh level in every episode; both sides return or build the text that an agent reads at every step.
+Ours is a whole prompt with the rules each time, unless the row says delta; those of the peers are
+increments or the board alone. Rows marked `is_core` time a part of ours that no user calls alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from measuring import RESULTS, frame, spread, write
+
+HERE = Path(__file__).with_name("env_speed_here.py")
+THERE = Path(__file__).with_name("env_speed_there.py")
+PEERS = ("gem-llm", "reasoning-gym", "textarena")
+GEM_STEP, GEM_RESET = "`SudokuEnv.step(text)`", "`SokobanEnv.reset(seed=)`"
+STEP = "`env.step(text)`, `env.last()`, two agents"
+RESET = "`env.reset(seed=)`, `env.last()`"
+
+
+class Row(NamedTuple):
+    """A comparison."""
+
+    title: str
+    here: str
+    """What a user calls here."""
+    peer: str
+    there: str
+    """What a user calls there."""
+    ours: str
+    """Workload of env_speed_here.py."""
+    theirs: str
+    """Workload of env_speed_there.py."""
+    goal: float | None = None
+    is_core: bool = False
+
+
+def paper(name: str) -> str:
+    """Return the calls of a game of the paper's code."""
+    return f"`{name}.step([action])`, its `observation`"
+
+
+SUDOKU, SOKOBAN = paper("SudukuEnvState"), paper("SokobanGridEnvState")
+PLAN_PATH = "`PlanPathGridEnvState.step([action])`, `text_observation()`"
+GYM = "`create_dataset(...)[i]`"
+ROWS = (
+    Row("Sudoku 4x4, steps", STEP, "gem-llm", GEM_STEP, "sudoku_4x4_steps", "sudoku_4x4_steps", 2),
+    Row(
+        "Sudoku 4x4, steps, delta observations",
+        STEP,
+        "gem-llm",
+        GEM_STEP,
+        "sudoku_4x4_delta_steps",
+        "sudoku_4x4_steps",
+    ),
+    Row("Sudoku 9x9, steps", STEP, "gem-llm", GEM_STEP, "sudoku_9x9_steps", "sudoku_9x9_steps", 2),
+    Row(
+        "Sudoku 9x9, steps, delta observations",
+        STEP,
+        "gem-llm",
+        GEM_STEP,
+        "sudoku_9x9_delta_steps",
+        "sudoku_9x9_steps",
+    ),
+    Row(
+        "Sudoku 16x16, steps",
+        STEP,
+        "paper's code",
+        SUDOKU,
+        "sudoku_16x16_steps",
+        "sudoku_16x16_steps",
+        10,
+    ),
+    Row(
+        "Plan-Path 10x10, steps",
+        STEP,
+        "paper's code",
+        PLAN_PATH,
+        "plan_path_steps",
+        "plan_path_steps",
+        3,
+    ),
+    Row(
+        "Sokoban 6x6, 1 box, steps",
+        STEP,
+        "paper's code",
+        SOKOBAN,
+        "sokoban_steps",
+        "sokoban_steps",
+        3,
+    ),
+    Row(
+        "Sokoban 6x6, 1 box, steps",
+        STEP,
+        "gem-llm",
+        "`SokobanEnv.step(text)`",
+        "sokoban_steps",
+        "sokoban_steps",
+        3,
+    ),
+    *(
+        Row(
+            f"Sokoban 6x6, {count} {name}, shortest solution known, levels",
+            RESET,
+            peer,
+            there,
+            f"sokoban_{count}_{name}_levels",
+            f"sokoban_{count}_{name}_levels",
+            goal,
+        )
+        for count, name, peer, there, goal in (
+            (1, "box", "gem-llm", GEM_RESET, 10),
+            (2, "boxes", "reasoning-gym", GYM, None),
+            (3, "boxes", "reasoning-gym", GYM, None),
+        )
+    ),
+    Row(
+        "Sudoku 4x4, 6 clues, one solution, levels",
+        RESET,
+        "reasoning-gym",
+        GYM,
+        "sudoku_4x4_levels",
+        "sudoku_4x4_levels",
+    ),
+    Row(
+        "Sudoku 9x9, 40 clues, one solution, levels",
+        RESET,
+        "TextArena",
+        "`SudokuEnv.reset(num_players=1, seed=)`",
+        "sudoku_9x9_40_clues_levels",
+        "sudoku_9x9_40_clues_levels",
+        10,
+    ),
+    Row(
+        "Sudoku 9x9, 31 clues, one solution, levels",
+        RESET,
+        "gem-llm",
+        "`SudokuEnv.reset(seed=)`",
+        "sudoku_9x9_31_clues_levels",
+        "sudoku_9x9_31_clues_levels",
+        10,
+    ),
+    Row(
+        "Plan-Path 10x10, shortest path known, levels",
+        RESET,
+        "reasoning-gym",
+        GYM,
+        "plan_path_levels",
+        "plan_path_levels",
+        2,
+    ),
+    Row(
+        "a copy of an environment for two agents",
+        "`env.fork()`",
+        "gem-llm",
+        "`copy.deepcopy(env)`",
+        "forks",
+        "forks",
+    ),
+    Row(
+        "Plan-Path 10x10, one move and the board",
+        "`Maze.step`, `compact_board`",
+        "paper's code",
+        PLAN_PATH,
+        "plan_path_core_steps",
+        "plan_path_steps",
+        is_core=True,
+    ),
+    Row(
+        "Sokoban 6x6, one move and the board",
+        "`rules.step`, `board_text`",
+        "paper's code",
+        SOKOBAN,
+        "sokoban_core_steps",
+        "sokoban_steps",
+        is_core=True,
+    ),
+    Row(
+        "Sudoku 9x9, one fill and the grid",
+        "`rules.write`, `Grid.text`",
+        "gem-llm",
+        GEM_STEP,
+        "sudoku_9x9_core_steps",
+        "sudoku_9x9_steps",
+        is_core=True,
+    ),
+    Row(
+        "Sokoban 6x6, 1 box, shortest solution known, levels",
+        "`generator.generate`",
+        "gem-llm",
+        GEM_RESET,
+        "sokoban_core_levels",
+        "sokoban_1_box_levels",
+        is_core=True,
+    ),
+)
+
+
+def rate(command: list[str]) -> float | None:
+    """Return what a workload prints last, None if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        print(f"{' '.join(command[1:5])}: {reason}", file=sys.stderr)
+        return None
+    return float(done.stdout.strip().splitlines()[-1])
+
+
+def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -> dict[str, Any]:
+    """Time both sides of a row in turn."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for seed in range(rounds):
+        tail = [str(seed), str(seconds)]
+        here = rate([sys.executable, str(HERE), row.ours, *tail])
+        # isolated: the paper's package has the name of ours
+        there = rate([python, "-I", str(THERE), row.peer, row.theirs, *tail, checkout])
+        if here is not None and there is not None:
+            ours.append(here)
+            theirs.append(there)
+    result: dict[str, Any] = row._asdict()
+    if ours:
+        result["here_us"] = spread([1e6 / value for value in ours])
+        result["there_us"] = spread([1e6 / value for value in theirs])
+        result["ratio"] = spread([one / other for one, other in zip(ours, theirs, strict=True)])
+    return result
+
+
+def versions(python: str) -> dict[str, str]:
+    """Return the version of every peer."""
+    code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
+    found: dict[str, str] = {}
+    for name in PEERS:
+        done = subprocess.run([python, "-c", code, name], capture_output=True, text=True)
+        found[name] = done.stdout.strip() or "not installed"
+    return found
+
+
+def revision(checkout: str) -> str:
+    """Return the revision of the paper's code that was measured."""
+    command = ["git", "-C", checkout, "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
+def main() -> None:
+    """Measure and write the JSON result."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--peers-python", required=True, help="interpreter with the peers")
+    parser.add_argument("--paper-code", default="", help="checkout of the paper's public code")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5, help="CPU time of a measurement")
+    parser.add_argument("--output", type=Path, default=RESULTS / "env_speed.json")
+    options = parser.parse_args()
+    result = frame("env_speed", range(options.rounds))
+    result["command"] = (
+        "python benchmarks/suites/env_speed.py --peers-python PATH --paper-code PATH"
+    )
+    result["versions"] |= versions(options.peers_python)
+    result["versions"]["paper's code"] = revision(options.paper_code)
+    result["rows"] = []
+    for row in ROWS:
+        found = measure(
+            row, options.rounds, options.seconds, options.peers_python, options.paper_code
+        )
+        print(row.title, row.peer, found.get("ratio"), flush=True)
+        result["rows"].append(found)
+    write(result, options.output)
+
+
+if __name__ == "__main__":
+    main()
