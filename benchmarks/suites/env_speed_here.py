@@ -158,7 +158,8 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_9x9_steps": steps("sudoku_v0", fills_of, size=9, max_turns=81),
     "sudoku_16x16_steps": steps("sudoku_v0", fills_of, size=16, max_turns=256),
     "plan_path_steps": steps("plan_path_v0", moves_of, max_turns=25),
-    "sokoban_steps": steps("sokoban_v0", moves_of, max_turns=25),
+    # peers do not end lost levels
+    "sokoban_steps": steps("sokoban_v0", moves_of, max_turns=25, stop_when_lost=False),
     "sokoban_1_box_levels": levels("sokoban_v0", boxes=1),
     "sokoban_2_boxes_levels": levels("sokoban_v0", boxes=2),
     "sokoban_3_boxes_levels": levels("sokoban_v0", boxes=3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pettingllms.errors import LevelFormatError, MissingDependency
 from pettingllms_envs.drawing import Drawing, compact, labelled
@@ -45,7 +45,7 @@ def level_text(level: Level) -> str:
 
 def board_text(level: Level, player: int, boxes: int) -> str:
     """Return the board in XSB symbols, one line per row."""
-    return _with_player(_drawings(level, boxes).plain, level, player)
+    return _with_player(_with_boxes(_empty_boards(level)[0], level, boxes), level, player)
 
 
 def shown_text(level: Level, player: int, boxes: int) -> str:
@@ -53,17 +53,22 @@ def shown_text(level: Level, player: int, boxes: int) -> str:
     return board_text(level, player, boxes).replace(FLOOR, SHOWN_FLOOR)
 
 
+# Agents of a turn, branches and later turns often see the same board.
 @lru_cache(maxsize=4096)
 def labelled_text(level: Level, player: int, boxes: int) -> str:
     """Return the board as prompts show it: with row and column numbers, divided by spaces."""
-    return _with_player(_drawings(level, boxes).labelled, level, player)
+    return _with_player(_labelled(level, boxes), level, player)
 
 
 @lru_cache(maxsize=4096)
 def places_text(level: Level, player: int, boxes: int) -> str:
     """Return a sentence with the cells of player, boxes and goals."""
     row, col = divmod(player, level.stride)
-    return f"Player at (row, column) ({row}, {col}). {_drawings(level, boxes).places}"
+    return (
+        f"Player at (row, column) ({row}, {col}). "
+        f"Boxes not on goals: {cell_list(boxes & ~level.goals, level.stride)}. "
+        f"Goals without a box: {cell_list(level.goals & ~boxes, level.stride)}."
+    )
 
 
 def cell_list(bits: int, stride: int) -> str:
@@ -71,33 +76,29 @@ def cell_list(bits: int, stride: int) -> str:
     return ", ".join(f"({cell // stride}, {cell % stride})" for cell in cells_of(bits)) or "none"
 
 
-class Drawings(NamedTuple):
-    """A level with its boxes in some place, without the player."""
-
-    plain: Drawing
-    labelled: Drawing
-    places: str
-    """Where boxes and goals are."""
-
-
-# Most moves push no box, so what the agents of a turn read differs in the player's place only.
-@lru_cache(maxsize=1024)
-def _drawings(level: Level, boxes: int) -> Drawings:
-    goals, stride = level.goals, level.stride
-    cells = [WALL] * (level.rows * stride - 1)
-    cells[level.cols :: stride] = "\n" * (level.rows - 1)
+@lru_cache(maxsize=512)
+def _empty_boards(level: Level) -> tuple[Drawing, Drawing]:
+    """Return the board without boxes and player, in XSB symbols and as prompts show it."""
+    cells = [WALL] * (level.rows * level.stride - 1)
+    cells[level.cols :: level.stride] = "\n" * (level.rows - 1)
     for cell in cells_of(level.floor):
-        cells[cell] = GOAL if goals >> cell & 1 else FLOOR
+        cells[cell] = GOAL if level.goals >> cell & 1 else FLOOR
+    text = "".join(cells)
+    return compact(text.split("\n")), labelled(text.replace(FLOOR, SHOWN_FLOOR).split("\n"))
+
+
+# Most moves push no box: only the player has another place.
+@lru_cache(maxsize=1024)
+def _labelled(level: Level, boxes: int) -> Drawing:
+    return _with_boxes(_empty_boards(level)[1], level, boxes)
+
+
+def _with_boxes(drawing: Drawing, level: Level, boxes: int) -> Drawing:
     for cell in cells_of(boxes):
-        cells[cell] = BOX_ON_GOAL if goals >> cell & 1 else BOX
-    rows = "".join(cells).split("\n")
-    places = (
-        f"Boxes not on goals: {cell_list(boxes & ~goals, stride)}. "
-        f"Goals without a box: {cell_list(goals & ~boxes, stride)}."
-    )
-    return Drawings(
-        compact(rows), labelled([row.replace(FLOOR, SHOWN_FLOOR) for row in rows]), places
-    )
+        symbol = BOX_ON_GOAL if level.goals >> cell & 1 else BOX
+        text = drawing.with_symbol(*divmod(cell, level.cols + 1), symbol)
+        drawing = drawing._replace(text=text)
+    return drawing
 
 
 def _with_player(drawing: Drawing, level: Level, player: int) -> str:
