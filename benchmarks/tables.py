@@ -86,18 +86,50 @@ def share(figures: dict[str, float]) -> str:
 
 
 def speed() -> str:
-    """Return the measured ratios next to their goals, missed ones included."""
-    rows: list[list[str]] = []
-    for workload, peer, goal, source in SPEED:
+    """Return what a user calls here against what a user calls there, missed goals included."""
+    data = result("env_speed")
+    rows = [games_row(row) for row in data["rows"] if not row["is_core"] and "ratio" in row]
+    for workload, here, there, goal, source in SPEED:
         name, *keys = source.split("/")
         entry: Any = result(name)
         for key in keys:
             entry = entry[key]
-        verdict = (
-            "" if goal is None else f"{goal}x" + ("" if entry["median"] >= goal else ", missed")
-        )
-        rows.append([workload, peer, ratio(entry), verdict])
-    return markdown(["workload", "compared with", "ratio (range)", "goal"], rows)
+        rows.append([workload, here, there, ratio(entry), verdict(goal, entry)])
+    return markdown(["workload", "here", "there", "ratio (range)", "goal"], rows) + _peers(data)
+
+
+def core_speed() -> str:
+    """Return how fast parts of the games are that no user calls alone."""
+    data = result("env_speed")
+    rows = [games_row(row)[:4] for row in data["rows"] if row["is_core"] and "ratio" in row]
+    header = ["workload", "core, called alone", "there, the whole call", "ratio (range)"]
+    return markdown(header, rows) + _peers(data)
+
+
+def games_row(row: dict[str, Any]) -> list[str]:
+    """Return a row of the suite env_speed."""
+    there = f"{row['peer']}: {row['there']}"
+    return [
+        row["title"],
+        row["here"],
+        there,
+        ratio(row["ratio"]),
+        verdict(row["goal"], row["ratio"]),
+    ]
+
+
+def verdict(goal: float | None, entry: dict[str, Any]) -> str:
+    """Return a goal, and whether it was missed."""
+    if goal is None:
+        return ""
+    return f"{goal:g}x" + ("" if entry["median"] >= goal else ", missed")
+
+
+def _peers(data: dict[str, Any]) -> str:
+    names = ("gem-llm", "reasoning-gym", "textarena", "paper's code")
+    versions = ", ".join(f"{name} {data['versions'][name]}" for name in names)
+    load = f"load {data['load_average_before']:g} to {data['load_average_after']:g}"
+    return f"\nGames: {versions}. {_caption(data).strip()[:-1]}, {load}.\n"
 
 
 SWEPT = {
@@ -260,6 +292,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder,
     "learning": learning,
     "speed": speed,
+    "core_speed": core_speed,
     "growth": growth,
     "phases": phases,
     "code_rewards": code_rewards,

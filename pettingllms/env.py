@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Self, cast
-
-from pettingzoo import AECEnv
+from typing import Any, Generic, cast
 
 from pettingllms.arguments import check_choice, check_kind, check_number, check_whole
+from pettingllms.branching import BranchingEnv
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.hooks import GameHooks, StateT
 from pettingllms.prompts import PreparedTemplate, resolve_prompts
@@ -18,7 +15,6 @@ from pettingllms.seeding import checked_seed, next_seed
 from pettingllms.spaces import Observation, TextSpace
 from pettingllms.spec import EnvSpec
 from pettingllms.stages import order_of, stage_openings
-from pettingllms.state import Snapshot, digest
 from pettingllms.transition import NOTHING, ParseError, role_of
 
 OBSERVATION_MODES = ("full", "delta")
@@ -27,24 +23,8 @@ MAX_TEXT_LENGTH = 1_000_000
 MAX_TURNS = 1_000_000
 """Maximum of `max_turns`."""
 
-# All that changes during an episode: what a snapshot holds. The order is that of `Snapshot.values`.
-_DYNAMIC = (
-    "agents",
-    "agent_selection",
-    "rewards",
-    "terminations",
-    "truncations",
-    "infos",
-    "_cumulative_rewards",
-    "_state",
-    "_stage_state",
-    "_num_acted",
-    "turn",
-    "episode_seed",
-)
 
-
-class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
+class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     """A turn-based text game of a team of agents, in the PettingZoo AEC API.
 
     A subclass keeps its rules in pure functions over one immutable state value and supplies hooks,
@@ -84,25 +64,10 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         InvalidArgument: If an argument is out of its range.
     """
 
-    # Branching relies on two rules. The state is one immutable value, so branches share it. `step`
-    # replaces what callers can get hold of and changes none of it in place, so a dictionary that
-    # `last` returned stays as it was, and a fork copies only what callers themselves might change.
-
     metadata: dict[str, Any] = {"name": "text_env", "render_modes": ["ansi", "human"]}  # noqa: RUF012
-
-    board: str = ""
-    """What of the arguments decides which states fit, such as `"6x6"`; a snapshot of another board
-    is refused."""
 
     spec: EnvSpec | None = None
     """How `pettingllms.make` made this environment; None when it was constructed directly."""
-
-    _state: StateT
-    """The state now: what hooks are given, except for what agents read."""
-    _stage_state: StateT
-    """The state at the start of the running stage: what observations show."""
-    _num_acted: int
-    """Actions in the present turn."""
 
     def __init__(
         self,
@@ -141,7 +106,7 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         # Known once, so that `step` of ordinary games pays no call for it.
         self._selects = type(self)._next_agent is not GameHooks._next_agent
         self._opens_stage = (True,) * len(order) if self._selects else stage_openings(stages)
-        self.episode_seed: int | None = None
+        self.episode_seed = None
 
     # The AEC interface --------------------------------------------------------------------------
 
@@ -335,86 +300,6 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
         print(text)  # noqa: T201  rendering in human mode is printing
         return None
 
-    def __getstate__(self) -> bytes:
-        """Return the environment for another process; games may keep functions, also local ones."""
-        import cloudpickle  # not needed before an environment is sent
-
-        return cloudpickle.dumps(vars(self))
-
-    def __setstate__(self, state: bytes) -> None:
-        """Become the environment that `__getstate__` returned."""
-        vars(self).update(pickle.loads(state))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy that shares nothing that can be changed."""
-        twin = object.__new__(type(self))
-        vars(twin).update(copy.deepcopy(vars(self), memo))
-        return twin
-
-    # Branching ----------------------------------------------------------------------------------
-
-    def fork(self) -> Self:
-        """Return an independent environment in the same state; costs microseconds."""
-        # Not `copy.copy`: it goes through `__reduce_ex__`, and this is called K times per turn.
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
-        if self.episode_seed is not None:
-            twin._unshare()
-        return twin
-
-    def _unshare(self) -> None:
-        """Copy what callers get hold of and might change, so that no other branch sees it."""
-        self.agents = self.agents.copy()
-        self.rewards = self.rewards.copy()
-        self.terminations = self.terminations.copy()
-        self.truncations = self.truncations.copy()
-        self._cumulative_rewards = self._cumulative_rewards.copy()
-        # the facts of games hold nothing that can be changed, so one level below them is enough
-        self.infos = {
-            agent: {**info, "reward_parts": {**info["reward_parts"]}}
-            for agent, info in self.infos.items()
-        }
-
-    def snapshot(self) -> Snapshot:
-        """Return the whole dynamic state, for `restore`."""
-        self._require_reset("snapshot")
-        twin = self.fork()
-        return Snapshot(self._owner(), tuple(getattr(twin, name) for name in _DYNAMIC))
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Return to the moment at which a snapshot was taken, in this or an equal environment.
-
-        Raises:
-            InvalidArgument: If the snapshot was taken from another kind of environment.
-        """
-        check_kind("snapshot", snapshot, Snapshot, "what `snapshot` returned")
-        if snapshot.owner != self._owner():
-            raise InvalidArgument(
-                "snapshot",
-                snapshot.owner,
-                f"a snapshot of {self._owner()} (class, agents, turns, board)",
-                "Restore it in an environment made with the same arguments.",
-            )
-        vars(self).update(zip(_DYNAMIC, snapshot.values, strict=True))
-        self._unshare()
-
-    def state_hash(self) -> str:
-        """Return 32 hexadecimal digits that identify the state and the moment within the turn."""
-        self._require_reset("state_hash")
-        # Agents of one stage see `_stage_state`, so two moments are the same only if that is, too.
-        moment = [self._state_json(self._state), self.turn, self._num_acted]
-        if self._stage_state is not self._state:
-            moment.append(self._state_json(self._stage_state))
-        return digest(moment)
-
-    def level_hash(self) -> str:
-        """Return 32 hexadecimal digits that are equal for levels that are equal up to symmetry.
-
-        Call it right after `reset`; what it returns later is up to the game.
-        """
-        self._require_reset("level_hash")
-        return digest(self._level_json(self._state))
-
     def scripted_action(self, agent: str, policy: str, rng: random.Random) -> str:
         """Return the text that a scripted policy answers for an agent now.
 
@@ -434,13 +319,6 @@ class TextEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[StateT]):
             raise InvalidArgument("agent", agent, ", ".join(self._order))
         self._require_reset("scripted_action")
         return self._scripted(self._stage_state, agent, policy, rng)
-
-    def _owner(self) -> tuple[str, tuple[str, ...], int, str]:
-        return (type(self).__qualname__, self._order, self.max_turns, self.board)
-
-    def _require_reset(self, method: str) -> None:
-        if self.episode_seed is None:
-            raise OrderError(f"{method} was called before reset; call reset(seed=...) first")
 
 
 def _first_info() -> dict[str, Any]:

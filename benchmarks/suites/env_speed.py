@@ -277,6 +277,11 @@ def main() -> None:
         )
         print(row.title, row.peer, found.get("ratio"), flush=True)
         result["rows"].append(found)
+    result["ratios"] = {
+        f"{row['ours']}_over_{row['peer']}": row["ratio"]
+        for row in result["rows"]
+        if "ratio" in row
+    }
     write(result, options.output)
 
 

@@ -1,251 +1,111 @@
-"""sokoban_v0 and sudoku_v0: speed compared with peers, splits, scripted policies, prompt sizes.
+"""The levels of the games: separation of the splits, success of the scripted policies.
 
-    python benchmarks/suites/games.py --peers-python /tmp/peers/bin/python
+    python benchmarks/suites/games.py
 
-`--peers-python` is the interpreter of a throw-away environment with any of `pip install gem-llm
-textarena reasoning-gym gym-sokoban`; what is missing there, or fails, is reported as such. Every
-round times every workload once, in CPU seconds of one process; ratios are formed within a round.
-Written is the median over the rounds with the minimum and maximum value.
-
-The public code of the paper is on no package index. It was measured at 97,600 Sokoban steps with
-text per second, and 1,814 of 16x16 Sudoku, on a machine on which gem-llm made 905 Sokoban levels/s;
-ratios to `paper_code_estimate` scale that by the speed of gem-llm in the same round.
+Speed: see env_speed.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-import json
-import platform
 import random
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from importlib.metadata import version
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from games_content import scripted_success, split_overlap
-from games_sokoban import (
-    sokoban_aec_steps,
-    sokoban_aec_steps_on_one_level,
-    sokoban_core_steps,
-    sokoban_levels,
-)
+from measuring import RESULTS, frame, write
 
 import pettingllms
-from pettingllms_envs.sokoban import SokobanEnv
+from pettingllms.splits import split_of
+from pettingllms_envs.plan_path.generator import Request
+from pettingllms_envs.plan_path.generator import generate as plan_path_level
+from pettingllms_envs.plan_path.rules import canonical_form as plan_path_form
+from pettingllms_envs.sokoban.generator import canonical_form, generate, request_of
 from pettingllms_envs.sudoku.generator import generate as generate_puzzle
-from pettingllms_envs.sudoku.rules import start, write
+from pettingllms_envs.sudoku.symmetry import canonical
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-RESULT = REPOSITORY / "benchmarks" / "results" / "games.json"
-PEERS = Path(__file__).with_name("games_peers.py")
-PAPER_STEPS_PER_GEM_LEVEL = {"sokoban_core_steps": 97_600 / 905, "sudoku_16x16_steps": 1_814 / 905}
-BEATEN = {
-    "sokoban_6x6_1_box_levels": ("gem-llm", "gym-sokoban", "reasoning-gym", "textarena"),
-    "sokoban_6x6_2_boxes_levels": ("reasoning-gym", "gem-llm"),
-    "sokoban_6x6_3_boxes_levels": ("reasoning-gym", "gem-llm"),
-    "sokoban_core_steps": ("gem-llm", "paper_code_estimate"),
-    "sokoban_aec_steps": ("gem-llm", "paper_code_estimate"),
-    "sokoban_aec_steps_on_one_level": ("gem-llm", "paper_code_estimate"),
-    "sudoku_4x4_6_clues_levels": ("reasoning-gym", "gem-llm"),
-    "sudoku_9x9_40_clues_levels": ("textarena", "reasoning-gym", "gem-llm"),
-    "sudoku_9x9_31_clues_levels": ("gem-llm", "reasoning-gym"),
-    "sudoku_4x4_steps": ("gem-llm",),
-    "sudoku_9x9_steps": ("gem-llm",),
-    "sudoku_16x16_steps": ("paper_code_estimate",),
-    "forks": ("gem-llm", "copy.deepcopy"),
-}
-"""Our workload -> the peers that are measured on it, the fastest known first."""
-
-
-def sudoku_levels(size: int, clues: int) -> Callable[[int], Iterator[int]]:
-    """Puzzles with exactly one solution."""
-
-    def work(seed: int) -> Iterator[int]:
-        rng = random.Random(seed)
-        while True:
-            generate_puzzle(rng, size, clues)
-            yield 1
-
-    return work
-
-
-def sudoku_steps(size: int) -> Callable[[int], Iterator[int]]:
-    """Single fills with the new grid's text."""
-
-    def work(seed: int) -> Iterator[int]:
-        puzzle = generate_puzzle(random.Random(seed), size)
-        cells = [cell for cell, clue in enumerate(puzzle.clues) if not clue]
-        fills = [
-            (cell // size + 1, cell % size + 1, value)
-            for cell in cells
-            for value in (puzzle.solution[cell], 0)
-        ]
-        grid = start(puzzle)
-        while True:
-            for row, col, value in fills:
-                grid, _ = write(puzzle, grid, [(row, col, value)])
-                str(grid.text)
-            yield len(fills)
-
-    return work
-
-
-def copies(copy_env: Callable[[SokobanEnv], object], count: int) -> Callable[[int], Iterator[int]]:
-    """Copies of the whole two-agent environment."""
-
-    def work(seed: int) -> Iterator[int]:
-        env = SokobanEnv()
-        env.reset(seed=seed)
-        while True:
-            for _ in range(count):
-                copy_env(env)
-            yield count
-
-    return work
-
-
-WORKLOADS: dict[str, Callable[[int], Iterator[int]]] = {
-    "sokoban_6x6_1_box_levels": sokoban_levels(1),
-    "sokoban_6x6_2_boxes_levels": sokoban_levels(2),
-    "sokoban_6x6_3_boxes_levels": sokoban_levels(3),
-    "sokoban_6x6_1_box_levels_of_split_train": sokoban_levels(1, "train"),
-    "sokoban_core_steps": sokoban_core_steps,
-    "sokoban_aec_steps": sokoban_aec_steps,
-    "sokoban_aec_steps_on_one_level": sokoban_aec_steps_on_one_level,
-    "sudoku_4x4_6_clues_levels": sudoku_levels(4, 6),
-    "sudoku_9x9_40_clues_levels": sudoku_levels(9, 40),
-    "sudoku_9x9_31_clues_levels": sudoku_levels(9, 31),
-    "sudoku_16x16_150_clues_levels": sudoku_levels(16, 150),
-    "sudoku_4x4_steps": sudoku_steps(4),
-    "sudoku_9x9_steps": sudoku_steps(9),
-    "sudoku_16x16_steps": sudoku_steps(16),
-    "forks": copies(SokobanEnv.fork, 1000),
-    "copy.deepcopy of forks": copies(copy.deepcopy, 10),
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plan_path 10x10": ("plan_path_v0", {}),
+    "plan_path 10x10, 30 % walls": ("plan_path_v0", {"obstacle_ratio": 0.3}),
+    "plan_path 5x5, 30 % walls, 6 turns of 2 moves": (
+        "plan_path_v0",
+        {"size": 5, "obstacle_ratio": 0.3, "min_moves": 3, "max_turns": 6, "moves_per_turn": 2},
+    ),
+    "sokoban 6x6, 1 box": ("sokoban_v0", {}),
+    "sokoban 6x6, 2 boxes": ("sokoban_v0", {"boxes": 2}),
+    "sokoban 8x8, 3 boxes": ("sokoban_v0", {"boxes": 3, "size": 8}),
+    "sudoku 4x4": ("sudoku_v0", {}),
+    "sudoku 9x9": ("sudoku_v0", {"size": 9}),
 }
 
 
-def rate(units: Iterator[int], seconds: float) -> float:
-    """Return units per CPU second."""
-    next(units)
-    done, begin = 0, time.process_time()
-    while (spent := time.process_time() - begin) < seconds:
-        done += next(units)
-    return done / spent
+def sokoban_form(rng: random.Random, split: str) -> bytes:
+    """Return the content of a level."""
+    return canonical_form(generate(rng, request_of(6, 6, 1, 0.25, None, None, split, budget=80)))
 
 
-def peer_rates(python: str, seed: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Return peer -> workload -> units per second; a failed workload is reported and left out."""
+def sudoku_form(rng: random.Random, split: str) -> bytes:
+    """Return the content of a puzzle."""
+    while True:
+        form = canonical(4, generate_puzzle(rng, 4).clues)
+        if split_of(form) == split:
+            return form
+
+
+def maze_form(rng: random.Random, split: str) -> bytes:
+    """Return the content of a level."""
+    return plan_path_form(plan_path_level(rng, Request(10, 10, 0.22, 4, 40, split)))
+
+
+FORMS: dict[str, Callable[[random.Random, str], bytes]] = {
+    "plan_path 10x10": maze_form,
+    "sokoban 6x6": sokoban_form,
+    "sudoku 4x4": sudoku_form,
+}
+
+
+def split_overlap(num_train: int, num_test: int) -> dict[str, Any]:
+    """Return the contents, up to symmetry, that train and test levels of equal seeds share."""
+    found: dict[str, Any] = {"train_levels": num_train, "test_levels": num_test}
+    for name, form in FORMS.items():
+        train_rng, test_rng = random.Random(0), random.Random(0)
+        train = {form(train_rng, "train") for _ in range(num_train)}
+        test = {form(test_rng, "test") for _ in range(num_test)}
+        found[name] = {
+            "different_train": len(train),
+            "different_test": len(test),
+            "common": len(train & test),
+        }
+    return found
+
+
+def scripted_success(num_levels: int) -> dict[str, dict[str, float]]:
+    """Return the share of test levels that the scripted policies of a single agent solve."""
     found: dict[str, dict[str, float]] = {}
-    for workload, peers in BEATEN.items():
-        for peer in peers:
-            if peer in ("paper_code_estimate", "copy.deepcopy"):
-                continue
-            command = [python, str(PEERS), peer, workload, str(seed), str(seconds)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            last = (done.stdout.strip().splitlines() or ["no output"])[-1]
-            if done.returncode == 0:
-                found.setdefault(peer, {})[workload] = float(last)
-            elif seed == 0:
-                reason = (done.stderr.strip().splitlines() or [last])[-1]
-                print(f"{peer} {workload}: {reason}", file=sys.stderr)
+    for name, (env_id, arguments) in SETTINGS.items():
+        env = pettingllms.make(env_id, checks=False, team="single", split="test", **arguments)
+        found[name] = {}
+        for policy in env.scripted_policies:
+            rng, solved = random.Random(0), 0
+            for seed in range(num_levels):
+                env.reset(seed=seed)
+                while env.acting():
+                    env.step(env.scripted_action("planner_0", policy, rng))
+                solved += env.infos["planner_0"]["success"]
+            found[name][policy] = solved / num_levels
     return found
-
-
-def peer_versions(python: str | None) -> dict[str, str]:
-    """Return the version of every peer, or why there is none."""
-    names = ("gem-llm", "reasoning-gym", "textarena", "gym-sokoban")
-    if python is None:
-        return dict.fromkeys(names, "not measured: no --peers-python")
-    code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
-    found: dict[str, str] = {}
-    for name in names:
-        command = [python, "-c", code, name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found[name] = done.stdout.strip() or "not installed"
-    return found
-
-
-def measure(num_rounds: int, seconds: float, python: str | None) -> dict[str, Any]:
-    """Time all workloads in interleaved rounds."""
-    rates: dict[str, list[float]] = {}
-    ratios: dict[str, list[float]] = {}
-    for seed in range(num_rounds):
-        ours = {name: rate(work(seed), seconds) for name, work in WORKLOADS.items()}
-        theirs = peer_rates(python, seed, seconds) if python else {}
-        gem = theirs.get("gem-llm", {}).get("sokoban_6x6_1_box_levels")
-        if gem:
-            estimate = {name: x * gem for name, x in PAPER_STEPS_PER_GEM_LEVEL.items()}
-            for name in ("sokoban_aec_steps", "sokoban_aec_steps_on_one_level"):
-                estimate[name] = estimate["sokoban_core_steps"]
-            theirs["paper_code_estimate"] = estimate
-        theirs["copy.deepcopy"] = {"forks": ours["copy.deepcopy of forks"]}
-        for name, value in ours.items():
-            rates.setdefault(f"{name}_per_s", []).append(value)
-        for workload, peers in BEATEN.items():
-            for peer in peers:
-                value = theirs.get(peer, {}).get(workload)
-                if value:
-                    rates.setdefault(f"{peer} {workload}_per_s", []).append(value)
-                    ratio = ours[workload] / value
-                    ratios.setdefault(f"{workload}_over_{peer}", []).append(ratio)
-    return {
-        "metrics": {name: summary(values) for name, values in rates.items()},
-        "ratios": {name: summary(values) for name, values in ratios.items()},
-    }
-
-
-def summary(values: list[float]) -> dict[str, float | int]:
-    """Return median, minimum and maximum value to four digits."""
-    low, middle, high = (
-        float(f"{value:.4g}") for value in (min(values), statistics.median(values), max(values))
-    )
-    return {"median": middle, "min": low, "max": high, "n": len(values)}
-
-
-def git(*arguments: str) -> str:
-    """Return what git prints."""
-    command = ["git", "-C", str(REPOSITORY), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:
-    """Measure, write the JSON result, print it."""
+    """Measure and write the JSON result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--peers-python", help="interpreter with the peers installed")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of a measurement")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--levels", type=int, default=200, help="test levels per policy")
+    parser.add_argument("--output", type=Path, default=RESULTS / "games.json")
     options = parser.parse_args()
-    result = {
-        "suite": "games",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "python benchmarks/suites/games.py --peers-python PYTHON",
-        "git": {
-            "commit": git("rev-parse", "HEAD"),
-            "is_dirty": bool(git("status", "--porcelain", "--", "pettingllms", "envs")),
-        },
-        "hardware": f"{platform.system()} {platform.machine()}, one process, CPU time",
-        "seeds": list(range(options.rounds)),
-        "versions": {
-            "python": platform.python_version(),
-            "pettingllms": pettingllms.__version__,
-            "pettingzoo": version("pettingzoo"),
-            **peer_versions(options.peers_python),
-        },
-        "seconds_per_measurement": options.seconds,
-        **measure(options.rounds, options.seconds, options.peers_python),
-        "split_overlap": split_overlap(),
-        "scripted_success": scripted_success(),
-    }
-    options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(result, indent=2))
+    result = frame("games", [0])
+    result["split_overlap"] = split_overlap(20_000, 2_000)
+    result["scripted_success"] = scripted_success(options.levels)
+    write(result, options.output)
 
 
 if __name__ == "__main__":
