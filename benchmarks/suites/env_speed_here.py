@@ -90,7 +90,7 @@ def forks(seed: int) -> Units:
     env = pettingllms.make("sokoban_v0", checks=False, team="proposer-planner")
     env.reset(seed=seed)
     for _ in range(3):
-        env.step('#### ["U"]')
+        env.step("no list")
     while True:
         begin = time.process_time()
         for _ in range(200):

@@ -45,7 +45,7 @@ def level_text(level: Level) -> str:
 
 def board_text(level: Level, player: int, boxes: int) -> str:
     """Return the board in XSB symbols, one line per row."""
-    return _with_player(_with_boxes(_empty_boards(level)[0], level, boxes), level, player)
+    return _with_player(_plain(level, boxes), level, player)
 
 
 def shown_text(level: Level, player: int, boxes: int) -> str:
@@ -88,6 +88,11 @@ def _empty_boards(level: Level) -> tuple[Drawing, Drawing]:
 
 
 # Most moves push no box: only the player has another place.
+@lru_cache(maxsize=1024)
+def _plain(level: Level, boxes: int) -> Drawing:
+    return _with_boxes(_empty_boards(level)[0], level, boxes)
+
+
 @lru_cache(maxsize=1024)
 def _labelled(level: Level, boxes: int) -> Drawing:
     return _with_boxes(_empty_boards(level)[1], level, boxes)
