@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Generic, Self
+import copy
+import pickle
+from typing import Any, Generic, Self
 
 from pettingzoo import AECEnv
 
@@ -75,6 +77,22 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
             agent: {**info, "reward_parts": {**info["reward_parts"]}}
             for agent, info in self.infos.items()
         }
+
+    def __getstate__(self) -> bytes:
+        """Return the environment for another process; games may keep functions, also local ones."""
+        import cloudpickle  # not needed before an environment is sent
+
+        return cloudpickle.dumps(vars(self))
+
+    def __setstate__(self, state: bytes) -> None:
+        """Become the environment that `__getstate__` returned."""
+        vars(self).update(pickle.loads(state))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy that shares nothing that can be changed."""
+        twin = object.__new__(type(self))
+        vars(twin).update(copy.deepcopy(vars(self), memo))
+        return twin
 
     def snapshot(self) -> Snapshot:
         """Return the whole dynamic state, for `restore`."""

@@ -207,7 +207,6 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             role: with_limits(template, max_turns, moves_per_turn)
             for role, template in templates(team, tool, view).items()
         }
-        self._prompt_fields = fields(view, max_turns, moves_per_turn)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
@@ -271,7 +270,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         return PlanPathState(level, level.start)
 
     def _fields(self, state: PlanPathState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._prompt_fields, state, agent, turn)
+        placeholders = fields(self.view, self.max_turns, self.moves_per_turn)
+        return PromptFields(placeholders, state, agent, turn)
 
     def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:
         return self._tool.read(text) if agent == "tool_0" else read_moves(text)

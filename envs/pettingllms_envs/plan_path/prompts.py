@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import PlanPathState
@@ -134,6 +136,7 @@ def _board_compact(state: PlanPathState, view: str) -> str:
     return compact_board(state.level, state.position)
 
 
+@lru_cache(maxsize=64)
 def fields(
     view: str = "board", max_turns: int = 4, moves_per_turn: int = 10
 ) -> dict[str, PromptField[PlanPathState]]:

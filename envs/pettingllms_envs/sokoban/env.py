@@ -215,7 +215,6 @@ class SokobanEnv(TextEnv[SokobanState]):
         moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         stop_when_lost = check_flag("stop_when_lost", stop_when_lost)
         own = templates(team, tool, max_turns, moves_per_turn, stop_when_lost)
-        self._prompt_fields = fields(max_turns, moves_per_turn)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
@@ -266,7 +265,8 @@ class SokobanEnv(TextEnv[SokobanState]):
         return SokobanState(level, level.player, level.boxes)
 
     def _fields(self, state: SokobanState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._prompt_fields, state, agent, turn)
+        placeholders = fields(self.max_turns, self.moves_per_turn)
+        return PromptFields(placeholders, state, agent, turn)
 
     def _parse(self, state: SokobanState, agent: str, text: str) -> Any:
         if agent == "tool_0":

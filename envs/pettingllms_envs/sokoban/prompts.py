@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
@@ -96,6 +98,7 @@ def _player(state: SokobanState) -> str:
     return f"({row}, {col})"
 
 
+@lru_cache(maxsize=64)
 def fields(max_turns: int = 4, moves_per_turn: int = 20) -> dict[str, PromptField[SokobanState]]:
     """Return the placeholders of an environment with these arguments."""
     return {

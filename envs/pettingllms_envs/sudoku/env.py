@@ -201,7 +201,6 @@ class SudokuEnv(TextEnv[SudokuState]):
         self.tool = tool
         self._costs = costs(max_turns, size * size)
         own = templates(team, tool, size, max_turns)
-        self._prompt_fields = fields(max_turns)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
@@ -244,7 +243,8 @@ class SudokuEnv(TextEnv[SudokuState]):
         )
 
     def _fields(self, state: SudokuState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._prompt_fields, state, agent, turn)
+        placeholders = fields(self.max_turns)
+        return PromptFields(placeholders, state, agent, turn)
 
     def _parse(self, state: SudokuState, agent: str, text: str) -> Any:
         if agent != "tool_0":

@@ -128,6 +128,7 @@ def _history(state: SudokuState, turn: int) -> str:
     return lines + history_text(state.unchanged)
 
 
+@lru_cache(maxsize=64)
 def fields(max_turns: int = 4) -> dict[str, PromptField[SudokuState]]:
     """Return the placeholders of an environment with these arguments."""
     return {
