@@ -19,9 +19,10 @@ class Waiting:
     """The queue of a pool. Not thread-safe: the pool holds its lock.
 
     A run that ran out of time on the clock although it hardly got a processor says nothing about
-    its program, so it is repeated alone. Runs of that kind take at most half of
-    the time while others wait, and a program that was too slow on its own once is not repeated
-    again: whoever sleeps or spins delays others by one time limit per program, not per run.
+    its program, so it is repeated alone, once what runs has come to its end. Runs of that kind take
+    at most half of the time while others wait, and a program that was too slow alone is not
+    repeated again: whoever sleeps or spins delays others by one time limit per program, not per
+    run.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,8 @@ class Waiting:
         self._running_alone: Run | None = None
         self._alone_since_s = 0.0
         self._next_alone_s = 0.0
-        self._known_slow: OrderedDict[bytes, None] = OrderedDict()
+        self._known_slow: OrderedDict[int, None] = OrderedDict()
+        """Hashes of programs: a program may be large."""
 
     def add(self, run: Run) -> None:
         """Put a run at the end of the queue."""
@@ -42,13 +44,14 @@ class Waiting:
 
     def repeats_alone(self, run: Run, result: ExecutionResult) -> bool:
         """Take a run that ended back if it has to be repeated alone. Returns whether it has."""
+        program = hash(run.request.code)
         if run.is_alone:
             if result.status in (Status.TIMEOUT, Status.CPU_LIMIT):
-                self._known_slow[run.request.code] = None
+                self._known_slow[program] = None
                 if len(self._known_slow) > _MAX_KNOWN_SLOW:
                     self._known_slow.popitem(last=False)
             return False
-        if not result.starved or run.request.code in self._known_slow:
+        if not result.starved or program in self._known_slow:
             return False
         run.is_alone = True
         self._alone.append(run)

@@ -1,9 +1,9 @@
 """The threads of one run: how many there may be, and what they are worth to the scheduler.
 
 The kernel's own limit (RLIMIT_NPROC) counts per user, so that one run could use up the threads of
-all others. Here a filter stops each call that makes or ends a thread and asks the server, which
-counts. The answer lets the call continue; its arguments are judged by the other filter, which no
-answer of ours overrules.
+all others. Here the filter stops each call that makes or ends a thread and asks the server, which
+counts. It asks only about calls whose arguments it allows, and those are in registers, which nobody
+can change while the server thinks; so the server need not look at them.
 
 The scheduler divides a processor among threads, so a run with 33 busy threads would get 33 times
 as much of it as its neighbour with one. Each further thread makes all threads of its run nicer, so
