@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from enum import Enum
 from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+ValueT = TypeVar("ValueT")
 
 
 class Snapshot(NamedTuple):
@@ -46,13 +49,30 @@ def to_jsonable(value: Any) -> Any:
     )
 
 
+class Sealed(Generic[ValueT]):
+    """A mutable object of another library inside an immutable state: only copies come out.
+
+    Args:
+        value: The object; nobody else may keep a reference to it.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: ValueT) -> None:
+        self._value = value
+
+    def opened(self) -> ValueT:
+        """Return a copy of the object."""
+        return copy.deepcopy(self._value)
+
+
 def mutable_parts(value: object, path: str) -> Iterator[str]:
     """Yield where a value holds something that can be changed, as `path[2].name: list`.
 
     Branches share states and the facts in infos, so neither may hold such a thing: the change of
     one branch would show in all others.
     """
-    if value is None or isinstance(value, bool | int | float | str | bytes | Enum):
+    if value is None or isinstance(value, bool | int | float | str | bytes | Enum | Sealed):
         return
     if isinstance(value, tuple | frozenset):
         items = cast("tuple[object, ...]", value)

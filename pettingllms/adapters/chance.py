@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,8 +15,22 @@ import numpy as np
 class Chance:
     """A state of Python's and numpy's global generators."""
 
-    python: Any
-    numpy: Any
+    python: tuple[Any, ...]
+    """What `random.getstate` returns."""
+    numpy: tuple[Any, ...]
+    """What `numpy.random.get_state` returns, its keys as bytes."""
+
+    @classmethod
+    def now(cls) -> Chance:
+        """Return the present state."""
+        kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())
+        return cls(random.getstate(), (kind, keys.tobytes(), *rest))
+
+    def restore(self) -> None:
+        """Put the generators into this state."""
+        kind, keys, *rest = self.numpy
+        random.setstate(self.python)
+        np.random.set_state((kind, np.frombuffer(keys, np.uint32), *rest))
 
 
 @contextmanager
@@ -31,15 +45,13 @@ def lent_chance(start: Chance | int) -> Generator[Callable[[], Chance]]:
     Returns:
         A context that yields a function, which returns the generators' current state.
     """
-    python, numpy = random.getstate(), np.random.get_state()
+    before = Chance.now()
     if isinstance(start, int):
         random.seed(start)
         np.random.seed(start)
     else:
-        random.setstate(start.python)
-        np.random.set_state(start.numpy)
+        start.restore()
     try:
-        yield lambda: Chance(random.getstate(), np.random.get_state())
+        yield Chance.now
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
+        before.restore()

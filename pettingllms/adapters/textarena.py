@@ -22,6 +22,7 @@ from pettingllms.arguments import check_kind, check_texts, check_whole
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.prompts import PromptTemplate
+from pettingllms.state import Sealed
 from pettingllms.transition import Transition
 
 PROMPT = PromptTemplate(
@@ -59,8 +60,10 @@ class TextArenaState:
     """Per player: all messages it received."""
     num_read: tuple[int, ...]
     """Per player: how many messages it had when it last moved."""
-    game: Any = field(compare=False, repr=False)
-    """The game object; it is copied before it is played on, never changed."""
+    names: tuple[str, ...]
+    """Per player: its name in the game."""
+    game: Sealed[Any] = field(compare=False, repr=False)
+    """The game object."""
     chance: Chance = field(compare=False, repr=False)
     """State of the game's random generators."""
 
@@ -187,7 +190,8 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             game.state.current_player_id,
             _with_news(empty, game, self._rule_kind),
             (0,) * self.num_players,
-            game,
+            self._names(game),
+            Sealed(game),
             chance,
         )
 
@@ -195,7 +199,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         return text
 
     def _act(self, state: TextArenaState, agent: str, action: str) -> Transition:
-        game, player = copy.deepcopy(state.game), state.player
+        game, player = state.game.opened(), state.player
         errors = game.state.error_count
         with lent_chance(state.chance) as chance:
             is_over, _ = game.step(action=action)
@@ -208,7 +212,8 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             game.state.current_player_id,
             _with_news(state.messages, game, self._rule_kind),
             tuple(read),
-            game,
+            state.names,
+            Sealed(game),
             after,
         )
         facts = game.state.game_info[player]
@@ -230,13 +235,15 @@ class TextArenaEnv(TextEnv[TextArenaState]):
             "rules": "\n".join(message.text for message in messages if message.is_rule),
             "transcript": _joined(messages),
             "news": _joined(messages[num_read:], with_rules=not num_read),
-            "player": _name(state.game, player),
+            "player": state.names[player],
         }
 
     def _ansi(self, state: TextArenaState) -> str:
-        return "\n".join(
-            f"[{_name(state.game, sender)}] {text}" for sender, text in state.game.state.logs
-        )
+        game = state.game.opened()
+        return "\n".join(f"[{_name(game, sender)}] {text}" for sender, text in game.state.logs)
+
+    def _names(self, game: Any) -> tuple[str, ...]:
+        return tuple(_name(game, player) for player in range(self.num_players))
 
     def _state_json(self, state: TextArenaState) -> Any:
         return [self.game, state.seed, state.moves]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 import pettingllms
-from pettingllms.state import mutable_parts
+from pettingllms.state import Sealed, mutable_parts
 from pettingllms.testing.play import mixed_player
 
 IDS = pettingllms.registered_ids()
@@ -85,3 +85,10 @@ def test_changeable_parts_of_states_are_found():
     assert list(mutable_parts(state, "state")) == []
     state.table = {}
     assert list(mutable_parts((state, [1]), "state")) == ["state[0].table: dict", "state[1]: list"]
+
+
+def test_a_sealed_object_gives_copies_only():
+    sealed = Sealed([1])
+    sealed.opened().append(2)
+    assert sealed.opened() == [1]
+    assert list(mutable_parts((sealed,), "state")) == []

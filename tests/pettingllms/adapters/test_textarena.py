@@ -71,7 +71,7 @@ def test_success_of_a_game_for_one(make_game):
     env.reset(seed=5)
     assert env.possible_agents == ["player_0"]
     wrong = env.fork()
-    secret = env.state().game.state.game_state["game_number"]
+    secret = env.state().game.opened().state.game_state["game_number"]
     env.step(f"[{secret}]")
     assert env.terminations["player_0"]
     assert env.infos["player_0"]["success"]
