@@ -18,6 +18,7 @@ from pettingllms.stages import order_of, stage_openings
 from pettingllms.transition import NOTHING, ParseError, role_of
 
 OBSERVATION_MODES = ("full", "delta")
+REWARDS = ("shaped", "outcome")
 MAX_TEXT_LENGTH = 1_000_000
 """Maximum length of observations and actions, in characters."""
 MAX_TURNS = 1_000_000
@@ -55,6 +56,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             Names have the form `<role>_<number>` with a role of letters.
         max_turns: Turns until truncation, 1 to 1,000,000.
         alpha: Weight of the team reward, at least 0 (the paper's alpha; 1 by default).
+        reward: `"shaped"`: what `_act` returns; `"outcome"`: the team part is 1 for the action that
+            solves the task and 0 for all others, and there is no local part.
         observation_mode: `"full"`: every observation is a self-contained prompt; `"delta"`: from
             the second turn on only what is new, for consumers that keep the chat history.
         prompts: Role -> replacement of the role's prompt; see `pettingllms.prompts`.
@@ -75,6 +78,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         stages: Sequence[Sequence[str]],
         max_turns: int,
         alpha: float = 1.0,
+        reward: str = "shaped",
         observation_mode: str = "full",
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
@@ -83,11 +87,14 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         order = order_of(stages)
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         alpha = check_number("alpha", alpha, 0)
+        check_choice("reward", reward, REWARDS)
         check_choice("observation_mode", observation_mode, OBSERVATION_MODES)
         check_choice("render_mode", render_mode, self.metadata["render_modes"], none="no rendering")
         self.possible_agents = list(order)
         self.max_turns = max_turns
         self.alpha = float(alpha)
+        self.reward = reward
+        self._pays_outcome = reward == "outcome"
         self.observation_mode = observation_mode
         self._is_delta = observation_mode == "delta"
         self.render_mode = render_mode
@@ -156,6 +163,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             raise InvalidAction(f"{agent} is live and needs a text; got {action!r}")
         parsed = self._parse(self._state, agent, action)
         state, team, local, terminated, success, facts = self._act(self._state, agent, parsed)
+        if self._pays_outcome:
+            team, local = float(success), 0.0
         team *= self.alpha
         info = {
             **facts,

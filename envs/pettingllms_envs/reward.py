@@ -93,13 +93,16 @@ def unchanged_answer(action: str | ParseError, executed: str, costs: Costs) -> t
     return costs.empty, "the moves led back" if executed else "all moves were illegal"
 
 
-def costs_text(costs: Costs, illegal: str) -> str:
+def costs_text(costs: Costs, illegal: str, reward: str) -> str:
     """Return the sentence that prompts say about costs.
 
     Args:
         costs: The costs of one answer.
         illegal: What `costs.illegal` is the cost of: `"illegal move"`.
+        reward: `"shaped"`, or `"outcome"`: then nothing costs anything.
     """
+    if reward == "outcome":
+        return "Only a solved task is rewarded."
     malformed, empty, each = (f"{-cost:.3g}" for cost in costs)
     return (
         f"Costs: an answer that cannot be read {malformed}; one that is empty or changes nothing "

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pettingllms.errors import ConformanceError
+from pettingllms.testing.alignment import check_alignment
 from pettingllms.testing.branches import check_fork, check_snapshot, check_state_value
 from pettingllms.testing.documentation import check_page
 from pettingllms.testing.endings import check_ending, check_success_ends, check_timeouts
@@ -36,7 +37,12 @@ from pettingllms.testing.report import (
     NotPromised,
     SkippedCheck,
 )
-from pettingllms.testing.rewards import check_bounds, check_parse_errors, check_rewards
+from pettingllms.testing.rewards import (
+    check_bounds,
+    check_outcome,
+    check_parse_errors,
+    check_rewards,
+)
 from pettingllms.testing.seeds import check_determinism, check_global_rngs
 from pettingllms.testing.subject import Subject
 
@@ -62,6 +68,7 @@ CHECKS: tuple[Check, ...] = (
     check_state_value,
     check_rewards,
     check_bounds,
+    check_outcome,
     check_parse_errors,
     check_ending,
     check_success_ends,
@@ -71,6 +78,7 @@ CHECKS: tuple[Check, ...] = (
     check_detours,
     check_other_answers,
     check_length,
+    check_alignment,
     check_page,
 )
 """All checks, in the order in which `check_env` runs them."""

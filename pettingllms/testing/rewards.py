@@ -32,6 +32,24 @@ def check_rewards(subject: Subject) -> None:
                 )
 
 
+def check_outcome(subject: Subject) -> None:
+    """With reward="outcome" solving the task pays the team alpha, and nothing else pays."""
+    subject.require_argument("reward")
+    env = subject(reward="outcome")
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        players = [scripted_player(policy, rng) for policy in env.scripted_policies]
+        for player in (mixed_player(rng), *players):
+            env.reset(seed=seed)
+            for step in play(env, player):
+                expected = {"team": env.alpha * step["info"]["success"], "local": 0.0}
+                require(
+                    step["info"]["reward_parts"] == expected,
+                    f"Seed {seed}: {step['agent']} is paid {step['info']['reward_parts']} with "
+                    f'reward="outcome", not {expected}.',
+                )
+
+
 def check_bounds(subject: Subject) -> None:
     """Reward parts stay within the bounds that the docstring states.
 

@@ -56,7 +56,7 @@ def test_costs_of_an_episode_stay_below_progress(max_turns, max_illegal):
     assert terms.illegal * max_illegal == pytest.approx(terms.empty)
     assert -max_turns * terms.malformed == pytest.approx(0.05)
     assert -max_turns * terms.malformed < PROGRESS < SUCCESS
-    told = costs_text(terms, "illegal move")
+    told = costs_text(terms, "illegal move", "shaped")
     assert f"changes nothing {EMPTY / max_turns:.3g};" in told
 
 
@@ -93,3 +93,16 @@ def test_prompts_of_sokoban_say_that_a_stuck_box_ends_the_episode():
         env.reset(seed=0)
         for agent in env.possible_agents:
             assert "loses the level and ends the episode" in env.observe(agent)
+
+
+@pytest.mark.parametrize("env_id", LEVELS)
+def test_prompts_say_what_is_paid(env_id):
+    def prompt(**kwargs):
+        env = pettingllms.make(env_id, checks=False, **kwargs)
+        env.reset(seed=0)
+        return env.messages(env.agent_selection)[0]["content"]
+
+    assert "Costs: an answer" in prompt()
+    assert "Only a solved" not in prompt()
+    assert "Only a solved task is rewarded." in prompt(reward="outcome")
+    assert "Costs:" not in prompt(reward="outcome")

@@ -63,6 +63,16 @@ def test_simultaneous_agents_see_the_start_of_the_stage(guess_env):
     assert "Hint: 41. Last answer: 7." in env.observe("guesser_0")
 
 
+def test_only_the_outcome_is_paid_when_it_is_asked_for(guess_env):
+    env = started(guess_env, alpha=2.0, reward="outcome")
+    secret = str(env.state().secret)
+    env.step(secret)
+    assert env.rewards == {"teller_0": 0.0, "guesser_0": 0.0}
+    env.step(secret)
+    assert env.rewards == {"teller_0": 2.0, "guesser_0": 2.0}
+    assert env.infos["guesser_0"]["reward_parts"] == {"team": 2.0, "local": 0.0}
+
+
 def test_rewards_mix_team_and_local(guess_env):
     env = started(guess_env, alpha=2.0)
     secret = str(env.state().secret)
@@ -265,6 +275,7 @@ def test_seeds(guess_env):
         ({"max_turns": 0}, "max_turns"),
         ({"max_turns": True}, "max_turns"),
         ({"alpha": -1}, "alpha"),
+        ({"reward": "sparse"}, "reward"),
         ({"alpha": float("nan")}, "alpha"),
         ({"observation_mode": "short"}, "observation_mode"),
         ({"render_mode": "film"}, "render_mode"),

@@ -133,6 +133,8 @@ class CodeEnv(TextEnv[CodeState]):
     - `history`: number of mismatches that prompts show, at least 1.
     - `sandbox`: runs programs; None: the one that all environments share.
     - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt.
     - `render_mode`: `"ansi"` or `"human"`; shows the golden verdict.
@@ -186,6 +188,7 @@ class CodeEnv(TextEnv[CodeState]):
         history: int = 4,
         sandbox: Sandbox | None = None,
         alpha: float = 1.0,
+        reward: str = "shaped",
         observation_mode: str = "full",
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
@@ -202,6 +205,7 @@ class CodeEnv(TextEnv[CodeState]):
             stages=stages,
             max_turns=max_turns,
             alpha=alpha,
+            reward=reward,
             observation_mode=observation_mode,
             prompts=resolve_prompts(roles, prompts, FIELDS),
             render_mode=render_mode,

@@ -53,6 +53,7 @@ class AnswerEnv(TextEnv[MathState]):
         sandbox: Runs the tools' programs; None: the shared one.
         verifier: Compares answers; None: the shared one.
         alpha: As in `TextEnv`.
+        reward: As in `TextEnv`.
         observation_mode: As in `TextEnv`.
         prompts: As in `TextEnv`.
         render_mode: As in `TextEnv`.
@@ -78,6 +79,7 @@ class AnswerEnv(TextEnv[MathState]):
         sandbox: Sandbox | None,
         verifier: Verifier | None,
         alpha: float,
+        reward: str,
         observation_mode: str,
         prompts: Mapping[str, Any] | None,
         render_mode: str | None,
@@ -89,6 +91,7 @@ class AnswerEnv(TextEnv[MathState]):
             stages=stages,
             max_turns=max_turns,
             alpha=alpha,
+            reward=reward,
             observation_mode=observation_mode,
             prompts=prompts,
             render_mode=render_mode,

@@ -112,6 +112,8 @@ class MathEnv(AnswerEnv):
     - `sandbox`: runs programs; None: the one that all environments share.
     - `verifier`: compares answers; None: the one that all environments share.
     - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt.
     - `render_mode`: `"ansi"` or `"human"`; shows the reference answer.
@@ -162,6 +164,7 @@ class MathEnv(AnswerEnv):
         sandbox: Sandbox | None = None,
         verifier: Verifier | None = None,
         alpha: float = 1.0,
+        reward: str = "shaped",
         observation_mode: str = "full",
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
@@ -184,6 +187,7 @@ class MathEnv(AnswerEnv):
             sandbox=sandbox,
             verifier=verifier,
             alpha=alpha,
+            reward=reward,
             observation_mode=observation_mode,
             prompts=resolve_prompts({role: templates[role] for role in roles}, prompts, FIELDS),
             render_mode=render_mode,

@@ -128,6 +128,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
       `split` and the ranges do not apply to them. `reset(options={"level": text})` sets one
       episode's level.
     - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
       answer tersely (`UR`, `2,3`), which is all that a tiny model needs to write.
@@ -193,6 +195,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
         alpha: float = 1.0,
+        reward: str = "shaped",
         observation_mode: str = "full",
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
@@ -204,13 +207,14 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         size = check_whole("size", size, MIN_SIZE, MAX_SIZE)
         moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         defaults = {
-            role: with_limits(template, max_turns, moves_per_turn)
+            role: with_limits(template, max_turns, moves_per_turn, reward)
             for role, template in templates(team, tool, view).items()
         }
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
             alpha=alpha,
+            reward=reward,
             observation_mode=observation_mode,
             prompts=resolve_prompts(defaults, prompts, self.prompt_fields),
             render_mode=render_mode,
@@ -270,7 +274,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         return PlanPathState(level, level.start)
 
     def _fields(self, state: PlanPathState, agent: str, turn: int) -> Mapping[str, object]:
-        placeholders = fields(self.view, self.max_turns, self.moves_per_turn)
+        placeholders = fields(self.view, self.max_turns, self.moves_per_turn, self.reward)
         return PromptFields(placeholders, state, agent, turn)
 
     def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:

@@ -108,7 +108,9 @@ def templates(team: str, tool: str, view: str) -> dict[str, PromptTemplate]:
     return {"tool": _template(_TASKS[mate], _ANSWER_CALL, view, calls=calls), "planner": planner}
 
 
-def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -> PromptTemplate:
+def with_limits(
+    template: PromptTemplate, max_turns: int, moves_per_turn: int, reward: str
+) -> PromptTemplate:
     """Return a template that holds the limits themselves, not their placeholders.
 
     What is the same in all observations need not be filled in for each.
@@ -116,7 +118,7 @@ def with_limits(template: PromptTemplate, max_turns: int, moves_per_turn: int) -
     limits = {
         "{max_turns}": str(max_turns),
         "{moves_per_turn}": str(moves_per_turn),
-        "{costs}": costs_text(costs(max_turns, moves_per_turn), "illegal move"),
+        "{costs}": costs_text(costs(max_turns, moves_per_turn), "illegal move", reward),
     }
     texts = list(template)
     for name, value in limits.items():
@@ -138,10 +140,10 @@ def _board_compact(state: PlanPathState, view: str) -> str:
 
 @lru_cache(maxsize=64)
 def fields(
-    view: str = "board", max_turns: int = 4, moves_per_turn: int = 10
+    view: str = "board", max_turns: int = 4, moves_per_turn: int = 10, reward: str = "shaped"
 ) -> dict[str, PromptField[PlanPathState]]:
     """Return the placeholders of an environment with these arguments."""
-    costs_told = costs_text(costs(max_turns, moves_per_turn), "illegal move")
+    costs_told = costs_text(costs(max_turns, moves_per_turn), "illegal move", reward)
     return {
         "board": PromptField(
             "the map, symbols divided by spaces, as the argument view says",

@@ -133,6 +133,8 @@ class SokobanEnv(TextEnv[SokobanState]):
       files, or a list of XSB texts, at most 64x64 cells with 10 boxes, rows of any length;
       `split` does not apply to them. `reset(options={"level": text})` sets one episode's level.
     - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt.
     - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
@@ -204,6 +206,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
         alpha: float = 1.0,
+        reward: str = "shaped",
         observation_mode: str = "full",
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
@@ -214,11 +217,12 @@ class SokobanEnv(TextEnv[SokobanState]):
         size = check_whole("size", size, MIN_SIZE, MAX_SIZE)
         moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         stop_when_lost = check_flag("stop_when_lost", stop_when_lost)
-        own = templates(team, tool, max_turns, moves_per_turn, stop_when_lost)
+        own = templates(team, tool, max_turns, moves_per_turn, stop_when_lost, reward)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
             alpha=alpha,
+            reward=reward,
             observation_mode=observation_mode,
             prompts=resolve_prompts(own, prompts, self.prompt_fields),
             render_mode=render_mode,

@@ -60,7 +60,12 @@ _USER = "Turn {turn} of {max_turns}.{history}\n{board}\n{places}"
 
 
 def templates(
-    team: str, tool: str, max_turns: int, moves_per_turn: int, stop_when_lost: bool = True
+    team: str,
+    tool: str,
+    max_turns: int,
+    moves_per_turn: int,
+    stop_when_lost: bool = True,
+    reward: str = "shaped",
 ) -> dict[str, PromptTemplate]:
     """Return role -> prompt template of a team; the system texts have no placeholders left.
 
@@ -70,12 +75,13 @@ def templates(
         max_turns: Turns of an episode.
         moves_per_turn: Maximum number of moves executed in a turn.
         stop_when_lost: Whether an episode ends when it is certainly lost.
+        reward: What is paid; see `TextEnv`.
     """
     rules = _RULES.format(
         max_turns=max_turns,
         moves_per_turn=moves_per_turn,
         lost=f"{_LOST} and ends the episode." if stop_when_lost else f"{_LOST}.",
-        costs=costs_text(costs(max_turns, moves_per_turn), "illegal move"),
+        costs=costs_text(costs(max_turns, moves_per_turn), "illegal move", reward),
     )
 
     def template(task: str, answer: str, heard: str = "") -> PromptTemplate:

@@ -124,6 +124,8 @@ class SudokuEnv(TextEnv[SudokuState]):
       cell); `split` does not apply to them. `reset(options={"level": text})` sets one episode's
       puzzle, of `size` too.
     - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
     - `prompts`: role -> replacement of its prompt.
     - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
@@ -183,6 +185,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         split: str | None = "train",
         levels: str | Path | Sequence[str] | None = None,
         alpha: float = 1.0,
+        reward: str = "shaped",
         observation_mode: str = "full",
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
@@ -200,11 +203,12 @@ class SudokuEnv(TextEnv[SudokuState]):
         self.split = split
         self.tool = tool
         self._costs = costs(max_turns, size * size)
-        own = templates(team, tool, size, max_turns)
+        own = templates(team, tool, size, max_turns, reward)
         super().__init__(
             stages=TEAMS[team],
             max_turns=max_turns,
             alpha=alpha,
+            reward=reward,
             observation_mode=observation_mode,
             prompts=resolve_prompts(own, prompts, self.prompt_fields),
             render_mode=render_mode,

@@ -59,7 +59,9 @@ list of fills, or a whole grid as a JSON list of rows; its answer is the last su
 _USER = "Turn {turn} of {max_turns}.\n{grid}{history}"
 
 
-def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, PromptTemplate]:
+def templates(
+    team: str, tool: str, size: int, max_turns: int, reward: str = "shaped"
+) -> dict[str, PromptTemplate]:
     """Return role -> prompt template of a team; the system texts have no placeholders left.
 
     Args:
@@ -67,6 +69,7 @@ def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, Prom
         tool: `"python"` or `"call"`; only the team with a tool agent uses it.
         size: n.
         max_turns: Turns of an episode.
+        reward: What is paid; see `TextEnv`.
     """
     box_rows, box_cols = BOX_SHAPES[size]
     limits = {
@@ -74,7 +77,7 @@ def templates(team: str, tool: str, size: int, max_turns: int) -> dict[str, Prom
         "box_rows": box_rows,
         "box_cols": box_cols,
         "max_turns": max_turns,
-        "costs": costs_text(costs(max_turns, size * size), "refused fill"),
+        "costs": costs_text(costs(max_turns, size * size), "refused fill", reward),
     }
 
     def template(task: str, answer: str, heard: str = "") -> PromptTemplate:

@@ -69,6 +69,7 @@ class CorridorEnv(TextEnv):
     - `split`: by content.
     - `max_turns`: turns of an episode.
     - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"` or `"outcome"`.
 
     ## Example
 
@@ -91,11 +92,12 @@ class CorridorEnv(TextEnv):
         "walker": PromptTemplate("Walk.", "Turn {turn}. {where} The scout says: {advice}"),
     }
 
-    def __init__(self, *, longest=24, split=None, max_turns=4, alpha=1.0):
+    def __init__(self, *, longest=24, split=None, max_turns=4, alpha=1.0, reward="shaped"):
         check_whole("longest", longest, 4)
         check_split(split)
         self.longest, self.split = longest, split
-        super().__init__(stages=(("scout_0",), ("walker_0",)), max_turns=max_turns, alpha=alpha)
+        stages = (("scout_0",), ("walker_0",))
+        super().__init__(stages=stages, max_turns=max_turns, alpha=alpha, reward=reward)
 
     def _generate(self, rng, options):
         while True:

@@ -17,7 +17,9 @@ from pettingllms.testing import (
     promise_of,
     transcript_of,
 )
+from pettingllms.testing.alignment import check_alignment
 from pettingllms.testing.play import scripted_player
+from pettingllms.testing.subject import Subject
 
 
 def statuses(report):
@@ -99,7 +101,7 @@ def skipped(env, **kwargs):
 
 def test_a_function_without_arguments_skips_what_needs_them_and_says_so(corridor_env):
     reasons = skipped(lambda: corridor_env(split="test"))
-    assert set(reasons) == {"splits", "long_episodes"}
+    assert set(reasons) == {"splits", "long_episodes", "outcome"}
     assert all("pass the class and its arguments instead" in text for text in reasons.values())
 
 
@@ -133,9 +135,9 @@ def test_a_split_without_levels_is_skipped_and_it_says_so(corridor_env):
 def test_what_cannot_be_sent_to_another_process_is_skipped_and_it_says_so(corridor_env):
     lock = threading.Lock()
 
-    def make(split=None, max_turns=4):
+    def make(split=None, max_turns=4, reward="shaped"):
         with lock:
-            return corridor_env(split=split, max_turns=max_turns)
+            return corridor_env(split=split, max_turns=max_turns, reward=reward)
 
     reasons = skipped(make)
     assert set(reasons) == {"other_process"}
@@ -198,3 +200,14 @@ def test_examining_raises_nothing_of_what_it_finds(corridor_env):
     report = examine_env(Faulty)
     assert report.of(CheckStatus.BROKEN)
     assert "RuntimeError: no reader today" in str(report)
+
+
+def test_outcome_alignment_tells_a_shaped_reward_from_a_sparse_one(corridor_env):
+    def figures(**kwargs):
+        return check_alignment(Subject(corridor_env, kwargs))
+
+    assert (
+        figures()["outcome alignment of these"]
+        > figures(reward="outcome")["outcome alignment of these"]
+    )
+    assert 0 < figures()["decisions whose answer decides the outcome"] <= 1

@@ -427,6 +427,14 @@ def bounds_in_words(base):
     return Mutant
 
 
+def shaped_in_any_case(base):
+    class Mutant(base):
+        def __init__(self, *, reward="shaped", **kwargs):
+            super().__init__(**kwargs)
+
+    return Mutant
+
+
 CLASSES = [
     (pay_by_length, "Length is not paid"),
     (split_is_ignored, "the split is ignored or leaks"),
@@ -447,6 +455,7 @@ CLASSES = [
     (oracle_that_is_wrong, "The oracle did not solve the episode"),
     (undocumented_argument, r"only real \['secret'\]"),
     (bounds_in_words, "bound 'low' is neither a number"),
+    (shaped_in_any_case, r'with reward="outcome", not'),
 ]
 
 
