@@ -32,7 +32,9 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int) -> Transcri
         ReplayDivergence: If the game does not come out as recorded.
     """
     path = run.path / "rollouts.jsonl"
-    lines = {(line["step"], line["episode"]): line for line in read_lines(path)}
+    # Older runs have no "set": their trees are of train steps.
+    trees = (line for line in read_lines(path) if line.get("set", "training") == "training")
+    lines = {(line["step"], line["episode"]): line for line in trees}
     wanted = (min(lines)[0] if lines and step is None else step, episode)
     if wanted not in lines:
         known = ", ".join(f"{a}:{b}" for a, b in lines) or "none (logging.rollouts_every)"

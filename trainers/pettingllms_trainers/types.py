@@ -95,6 +95,9 @@ class TokenCompletion:
     """Decoded ``token_ids`` without special tokens, cut before a stop text."""
     finish_reason: FinishReason
     """``stop``: an end token or stop text was sampled; ``length``: the limit was reached."""
+    entropies: tuple[float, ...] = ()
+    """Entropy of the distribution that each token was drawn from, in nats; none of an engine that
+    does not return whole distributions, such as vLLM."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

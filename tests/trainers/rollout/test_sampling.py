@@ -72,14 +72,18 @@ def test_rows_of_one_batch_have_their_own_settings():
     sampled = together.sample(LOGITS.expand(4, -1), draws)
     for row, setting in enumerate(settings):
         alone = RowSampling([setting], torch.device("cpu"))
-        token, logprob = alone.sample(LOGITS[None], draws[row : row + 1])
+        token, logprob, entropy = alone.sample(LOGITS[None], draws[row : row + 1])
         assert (token.item(), logprob.item()) == (
             sampled.token_ids[row].item(),
             pytest.approx(sampled.logprobs[row].item(), abs=1e-6),
         )
+        assert entropy.item() == pytest.approx(sampled.entropies[row].item(), abs=1e-6)
     assert sampled.token_ids[:2].tolist() == [0, 0]
     assert sampled.logprobs[1] == 0
     torch.testing.assert_close(sampled.logprobs[0], LOGITS.log_softmax(-1)[0])
+    assert sampled.entropies[1] == 0
+    warm = torch.distributions.Categorical(logits=LOGITS / 0.7)
+    torch.testing.assert_close(sampled.entropies[2], warm.entropy())
 
 
 @given(seed=st.integers(-(2**70), 2**70), length=st.integers(1, 9), count=st.integers(1, 5))

@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
 
 
@@ -25,7 +27,8 @@ class Writer:
 
 def recorder_and_pool(directory, writer, kind=Recorder):
     pool = SimpleNamespace(updaters=lambda: {"p": writer})
-    return kind(RunDirectory(directory), None, None, None), pool
+    config = Config(env={"id": "toy_echo_v0"}, policies={"p": {"model": "tiny"}}, roles={"a": "p"})
+    return kind(RunDirectory(directory), config, ProgressView(), None), pool
 
 
 def test_a_policy_is_written_beside_its_place(tmp_path):

@@ -69,7 +69,7 @@ class ListRecorder:
     def _ignore(self, *arguments):
         pass
 
-    start_at = note = rollouts = evaluation = close = _ignore
+    start_at = note = rollouts = held_out = evaluation = close = _ignore
 
 
 class WatchedSampler(Sampler):

@@ -144,8 +144,15 @@ def test_every_documented_metric_is_logged_and_no_other(copy_run):
 
 
 def test_rollouts_show_what_was_compared(copy_run):
-    trees = read_lines(copy_run / "rollouts.jsonl")
-    assert [tree["step"] for tree in trees] == [10, 10, 20, 20, 30, 30]
+    lines = read_lines(copy_run / "rollouts.jsonl")
+    trees = [line for line in lines if line["set"] == "training"]
+    held_out = [line for line in lines if line["set"] == "held_out"]
+    assert [tree["step"] for tree in trees] == [1] * 4 + [10] * 4 + [20] * 4 + [30] * 4
+    assert [tree["step"] for tree in held_out] == [0] * 4 + [30] * 4
+    assert {tree["env_seed"] for tree in held_out[:4]} == {t["env_seed"] for t in held_out[4:]}
+    for candidate in (c for line in lines for d in line["decisions"] for c in d["candidates"]):
+        assert {len(column) for column in candidate["tokens"].values()} == {candidate["num_tokens"]}
+        assert set(candidate["tokens"]) == {"text", "logprob", "entropy"}
     for tree in trees:
         caller, echo = tree["decisions"]
         assert echo["observation"] in (caller["candidates"][caller["chosen"]]["text"], "")

@@ -234,6 +234,7 @@ def build_pool(
             name=name,
             encode=policy.chat.encode,
             encode_answer=policy.chat.encode_answer,
+            token_texts=policy.chat.token_texts,
             batcher=Batcher(engine, overlaps=config.rollout.env_threads > 0),
             updater=policy.updater,
             sync=sync,

@@ -144,6 +144,13 @@ class LoggingConfig(Section):
     """offline: kept below output_dir, to be sent with `wandb sync`; auto: as the environment
     variable WANDB_MODE says, else online."""
     rollouts_every: int = Field(default=10, ge=0)
-    """Train steps between rollout trees in rollouts.jsonl; 0: none."""
-    num_rollouts: int = Field(default=2, ge=1)
-    """Rollout trees that are written then."""
+    """Train steps between rollout trees in rollouts.jsonl, besides those of the first and the last
+    train step; 0: no trees at all."""
+    num_rollouts: int = Field(default=4, ge=1)
+    """Rollout trees that are written then: those first in most of whose decisions the candidates
+    earned different rewards."""
+    num_held_out: int = Field(default=4, ge=0)
+    """Held-out episodes, played greedily, that are written before and after training."""
+    max_rollouts_mb: float = Field(default=64.0, gt=0)
+    """Size of rollouts.jsonl, at most, in MB. Where it would grow beyond, rollouts_every is doubled
+    for what is there and what will come; first, last and held-out trees stay."""

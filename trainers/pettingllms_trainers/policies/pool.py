@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import FixedPolicy
-from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, Update
+from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, TokenTexts, Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingGroup, UpdateStats
 
@@ -35,6 +35,8 @@ class ModelPolicy:
     """None for a frozen policy."""
     sync: Sync | None = None
     """None when the engine generates with the updater's own weights."""
+    token_texts: TokenTexts | None = None
+    """The same tokenizer, for people who look at tokens; None: they see none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ from pettingllms_trainers.types import (
     UpdateStats,
 )
 
-__all__ = ["Encode", "EncodeAnswer", "Generate", "Sync", "Update"]
+__all__ = ["Encode", "EncodeAnswer", "Generate", "Sync", "TokenTexts", "Update"]
 
 Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
 """Chat messages to prompt token ids, the generation prompt included."""
@@ -25,6 +25,10 @@ Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
 
 EncodeAnswer = Callable[[str], tuple[int, ...]]
 """The text of an answer to completion token ids, the end token included."""
+
+
+TokenTexts = Callable[[Sequence[int]], list[str]]
+"""Token ids to the text of each, for people; one that is part of a character has a mark."""
 
 
 class Generate(Protocol):

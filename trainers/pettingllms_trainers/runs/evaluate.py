@@ -67,6 +67,8 @@ class HeldOutSet:
     ) -> None:
         self._env, self._episodes = env, episodes
         self._config, self._failures, self._runner = config, failures, runner
+        self.examples: Sequence[RolloutTree] = ()
+        """First episodes of the latest greedy play, for people to look at."""
         self._roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
         seed = config.evaluation.seed
         self._specs = [
@@ -80,8 +82,10 @@ class HeldOutSet:
         Raises:
             RolloutError: More rollouts failed than allowed.
         """
-        temperatures = {"greedy": 0.0, "sampled": self._config.evaluation.temperature}
-        return {name: self._play(pool, value) for name, value in temperatures.items()}
+        greedy = self._trees(pool, 0.0)
+        self.examples = greedy[: self._config.logging.num_held_out]
+        sampled = self._trees(pool, self._config.evaluation.temperature)
+        return {"greedy": self._of_trees(greedy), "sampled": self._of_trees(sampled)}
 
     def play_scripted(self) -> dict[str, Figures]:
         """Return the figures of the scripted policies of the configuration, each in all roles."""
@@ -95,7 +99,7 @@ class HeldOutSet:
     def play_swapped(self, pool: PolicyPool) -> dict[str, Figures]:
         """Return the figures of greedy play in each other's roles; none for a shared policy."""
         swapped = pool.swapped() if self._config.evaluation.swap_roles else None
-        return {} if swapped is None else {"swapped": self._play(swapped, 0.0)}
+        return {} if swapped is None else {"swapped": self._of_trees(self._trees(swapped, 0.0))}
 
     def line(self, arms: Mapping[str, Figures]) -> dict[str, Any]:
         """Return a line of evaluations.jsonl."""
@@ -106,13 +110,15 @@ class HeldOutSet:
             "arms": dict(arms),
         }
 
-    def _play(self, pool: PolicyPool, temperature: float) -> Figures:
+    def _trees(self, pool: PolicyPool, temperature: float) -> list[RolloutTree]:
         rollout = self._config.rollout
         sampling = {role: sampling_of(rollout, role, temperature) for role in self._config.roles}
         settings = RolloutSettings(num_candidates=1, sampling=sampling)
-        trees = self._runner.run(
+        return self._runner.run(
             play_episodes(self._episodes, pool, self._specs, settings, self._failures)
         )
+
+    def _of_trees(self, trees: Sequence[RolloutTree]) -> Figures:
         results = [self._of_tree(spec, tree) for spec, tree in zip(self._specs, trees, strict=True)]
         return self._figures(results, sum(tree.status is not RolloutStatus.OK for tree in trees))
 

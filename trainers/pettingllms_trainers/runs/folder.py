@@ -5,7 +5,7 @@
     RUN/config.toml            the resolved configuration; loads back equal
     RUN/metrics.jsonl          one line per train step
     RUN/evaluations.jsonl      one line per held-out evaluation
-    RUN/rollouts.jsonl         some rollout trees, for people
+    RUN/rollouts.jsonl         some rollout trees and held-out episodes, for people
     RUN/checkpoints/step-N/    what `--resume` continues from
     RUN/policies/NAME/         trained policies as ordinary Hugging Face directories
     RUN/eval.json              before, after and reference lines

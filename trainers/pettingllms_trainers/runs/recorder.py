@@ -16,7 +16,7 @@ from pettingllms_trainers.runs.plots import plot_learning_curve
 from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.report import build_report
 from pettingllms_trainers.runs.trackers import Trackers
-from pettingllms_trainers.runs.tree_json import tree_to_json
+from pettingllms_trainers.runs.tree_file import TreeFile
 from pettingllms_trainers.types import RolloutTree
 
 __all__ = ["Recorder", "SilentRecorder"]
@@ -39,6 +39,7 @@ class Recorder:
         self._config = config
         self._progress = progress
         self._trackers = trackers
+        self._trees = TreeFile(files, config, progress.note)
 
     def start_at(self, step: int) -> None:
         """Forget what was written after a step, -1 for everything."""
@@ -60,15 +61,15 @@ class Recorder:
         if step > 0:
             self._progress.step(step, metrics)
 
-    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions) -> None:
+    def rollouts(
+        self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions, pool: PolicyPool
+    ) -> None:
         """Write some rollout trees of a train step, when the configuration wants them."""
-        logging = self._config.logging
-        if logging.rollouts_every and step % logging.rollouts_every == 0:
-            env = self._config.env
-            kwargs = env.stage_kwargs[env.stage_at(step - 1)]
-            for tree in trees[: logging.num_rollouts]:
-                line = {"env": kwargs, **tree_to_json(tree, scored.decisions)}
-                self._files.append(self._files.rollouts, step, line)
+        self._trees.training(step, trees, scored, pool)
+
+    def held_out(self, step: int, trees: Sequence[RolloutTree], pool: PolicyPool) -> None:
+        """Write some held-out episodes, when the configuration wants rollout trees."""
+        self._trees.held_out(step, trees, pool)
 
     def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
         """Write a held-out evaluation."""
@@ -104,7 +105,12 @@ class SilentRecorder(Recorder):
         """Check the metrics; see `Recorder.metrics`."""
         checked(metrics)
 
-    def rollouts(self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions) -> None:
+    def rollouts(
+        self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions, pool: PolicyPool
+    ) -> None:
+        """Do nothing."""
+
+    def held_out(self, step: int, trees: Sequence[RolloutTree], pool: PolicyPool) -> None:
         """Do nothing."""
 
     def evaluation(self, step: int, line: Mapping[str, Any]) -> None:

@@ -108,7 +108,7 @@ class Trainer:
     def _learn(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
         """Update every policy on its groups."""
         scored = score_decisions(trees, self.config.advantage)
-        self.recorder.rollouts(step, trees, scored)
+        self.recorder.rollouts(step, trees, scored, self.pool)
         data = training_groups(scored.decisions)
         self.pool.release_engines()
         started = time.perf_counter()
@@ -132,6 +132,8 @@ class Trainer:
             arms |= self.held_out.play_scripted()
         self.pool.take_generate_s()
         self.recorder.evaluation(step, self.held_out.line(arms))
+        if step in (0, self.config.num_steps):
+            self.recorder.held_out(step, self.held_out.examples, self.pool)
         return {**evaluation_metrics(arms), "time/evaluate_s": time.perf_counter() - started}
 
     def _save(self, step: int) -> None:

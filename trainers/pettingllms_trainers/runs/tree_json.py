@@ -1,24 +1,36 @@
-"""Rollout trees as JSON that a person can read: texts, rewards and what was chosen."""
+"""Rollout trees as JSON that a person can read: texts, rewards, tokens and what was chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
-from pettingllms_trainers.types import Decision, RolloutTree
+from pettingllms_trainers.policies.protocols import TokenTexts
+from pettingllms_trainers.types import Candidate, Decision, RolloutTree, TokenCompletion
 
 __all__ = ["tree_to_json"]
 
+_DIGITS = 4
+"""Of log-probabilities and entropies: for people, and they are most of a tree's size."""
 
-def tree_to_json(tree: RolloutTree, scored: Iterable[Decision] = ()) -> dict[str, Any]:
-    """Return a rollout tree as JSON data; token ids are left out.
+
+def tree_to_json(
+    tree: RolloutTree,
+    scored: Iterable[Decision] = (),
+    token_texts: Mapping[str, TokenTexts | None] | None = None,
+) -> dict[str, Any]:
+    """Return a rollout tree as JSON data.
 
     Args:
         tree: The tree.
         scored: Groups with advantages; those of other trees are ignored.
+        token_texts: Policy to its tokenizer's texts of tokens; the completions of other policies
+            are written without tokens.
     """
     scored_ones = {decision.key: decision for decision in scored}
+    texts = token_texts or {}
+    decisions = [scored_ones.get(own.key, own) for own in tree.decisions]
     return {
         "episode": tree.episode,
         "env_seed": tree.env_seed,
@@ -26,29 +38,54 @@ def tree_to_json(tree: RolloutTree, scored: Iterable[Decision] = ()) -> dict[str
         "status": str(tree.status),
         "cause": tree.cause,
         "outcome": None if tree.outcome is None else asdict(tree.outcome),
-        "decisions": [_decision(scored_ones.get(own.key, own)) for own in tree.decisions],
+        "decisions": [_decision(one, texts.get(one.policy)) for one in decisions],
     }
 
 
-def _decision(decision: Decision) -> dict[str, Any]:
+def _decision(decision: Decision, token_texts: TokenTexts | None) -> dict[str, Any]:
     return {
+        **_figures(decision),
         "agent": decision.key.agent,
         "turn": decision.key.turn,
         "policy": decision.policy,
         "observation": decision.observation,
         "chosen": decision.chosen,
-        "candidates": [
-            {
-                "text": candidate.completion.text,
-                "num_tokens": len(candidate.completion.token_ids),
-                "finish_reason": candidate.completion.finish_reason,
-                "reward": candidate.reward,
-                "team": candidate.team,
-                "local": candidate.local,
-                "parse_error": candidate.parse_error,
-                "success": candidate.success,
-                "advantage": candidate.advantage,
-            }
-            for candidate in decision.candidates
-        ],
+        "candidates": [_candidate(one, token_texts) for one in decision.candidates],
     }
+
+
+def _candidate(candidate: Candidate, token_texts: TokenTexts | None) -> dict[str, Any]:
+    completion = candidate.completion
+    written = {
+        **_figures(candidate),
+        "text": completion.text,
+        "num_tokens": len(completion.token_ids),
+        "finish_reason": completion.finish_reason,
+        "parse_error": candidate.parse_error,
+        "success": candidate.success,
+        "advantage": candidate.advantage,
+    }
+    if token_texts is None or not completion.token_ids:
+        return written
+    return {**written, "tokens": _tokens(completion, token_texts)}
+
+
+def _figures(value: Decision | Candidate) -> dict[str, float]:
+    """Return all numbers of a value by name: the viewer shows those that it does not know, too."""
+    named = ((field.name, getattr(value, field.name)) for field in fields(value))
+    return {
+        name: number
+        for name, number in named
+        if isinstance(number, int | float) and not isinstance(number, bool)
+    }
+
+
+def _tokens(completion: TokenCompletion, token_texts: TokenTexts) -> dict[str, list[Any]]:
+    """Return columns with one entry per token."""
+    columns: dict[str, list[Any]] = {
+        "text": token_texts(completion.token_ids),
+        "logprob": [round(value, _DIGITS) for value in completion.logprobs],
+    }
+    if completion.entropies:
+        columns["entropy"] = [round(value, _DIGITS) for value in completion.entropies]
+    return columns

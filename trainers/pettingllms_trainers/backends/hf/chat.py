@@ -71,6 +71,10 @@ class Chat:
             )  # fmt: skip
         return (*self._plain.encode(text), end)
 
+    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """Return the text of each token, control tokens included."""
+        return self.tokenizer.batch_decode([[token] for token in token_ids])
+
     @cached_property
     def _plain(self) -> PlainText:
         return PlainText(self.tokenizer, str(self.tokenizer.chat_template))

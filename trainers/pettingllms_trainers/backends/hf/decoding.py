@@ -43,6 +43,7 @@ class _Row:
     stop: tuple[str, ...]
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
+    entropies: list[float] = field(default_factory=list[float])
     finish_reason: FinishReason | None = None
 
 
@@ -164,12 +165,14 @@ class _Batch:
         if first:
             settings = [self._requests[row.request].sampling for row in rows]
             sampling = RowSampling(settings, self._device)
-        tokens, logprobs = sampling.sample(logits, draws)
-        self._tokens = torch.cat([self._tokens[:first], tokens])
-        for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
+        sampled = sampling.sample(logits, draws)
+        self._tokens = torch.cat([self._tokens[:first], sampled.token_ids])
+        values = (column.tolist() for column in sampled)
+        for row, token, logprob, entropy in zip(rows, *values, strict=True):
             if row.finish_reason is None:
                 row.token_ids.append(token)
                 row.logprobs.append(logprob)
+                row.entropies.append(entropy)
                 row.finish_reason = self._finish_reason(row, token)
 
     def _finish_reason(self, row: _Row, token: int) -> FinishReason | None:
@@ -229,6 +232,7 @@ def _completions(
                 logprobs=tuple(row.logprobs),
                 text=text[: min(cuts)] if cuts else text,
                 finish_reason=row.finish_reason or "length",
+                entropies=tuple(row.entropies),
             )
         )
     return completions

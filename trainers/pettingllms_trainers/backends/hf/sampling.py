@@ -13,6 +13,9 @@ from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 __all__ = ["RowSampling", "Sampled", "uniforms"]
 
+_MIN_SHIFTED = -1e4
+"""In place of -inf; exp of it is 0."""
+
 
 class Sampled(NamedTuple):
     """One token for each row."""
@@ -21,6 +24,8 @@ class Sampled(NamedTuple):
     """``[N]``."""
     logprobs: Tensor
     """``[N]`` in the distribution that was sampled from."""
+    entropies: Tensor
+    """``[N]`` of that distribution, in nats."""
 
 
 def uniforms(request: GenerateRequest) -> Tensor:
@@ -65,7 +70,7 @@ class RowSampling:
     def sample(self, logits: Tensor, draws: Tensor) -> Sampled:
         """Return a token for each row.
 
-        Greedy rows take the most probable token, and its log-probability at temperature 1.
+        Greedy rows take the most probable token; log-probability and entropy are at temperature 1.
 
         Args:
             logits: ``[N, V]``, any floating dtype.
@@ -73,7 +78,12 @@ class RowSampling:
         """
         logits = self._processed(logits.float())
         top = logits.amax(-1, keepdim=True)
-        cumulative = (logits - top).exp_().cumsum_(-1)
+        shifted = logits - top  # [N, V], at most 0
+        weights = shifted.exp()
+        # H = log Z - sum(w * x) / Z; excluded tokens have w = 0 and x = -inf, and their product
+        # must be 0.
+        moment = (weights * shifted.clamp_(min=_MIN_SHIFTED)).sum(-1, keepdim=True)
+        cumulative = weights.cumsum_(-1)
         total = cumulative[:, -1:]
         # right=True finds the first entry above the target: a token of probability 0 adds nothing
         # to the sum, so it is never the first. The minimum is for a product rounded to the total.
@@ -87,8 +97,10 @@ class RowSampling:
         if self._is_greedy is not None:
             best = logits.argmax(-1, keepdim=True)
             tokens = torch.where(self._is_greedy[:, None], best, tokens)
-        logprobs = logits.gather(1, tokens) - top - total.log()
-        return Sampled(tokens.squeeze(1), logprobs.squeeze(1))
+        log_total = total.log()
+        logprobs = logits.gather(1, tokens) - top - log_total
+        entropies = log_total - moment / total
+        return Sampled(tokens.squeeze(1), logprobs.squeeze(1), entropies.squeeze(1))
 
     def _processed(self, logits: Tensor) -> Tensor:
         """Return logits after temperature, then top-k, then top-p; excluded tokens have -inf."""

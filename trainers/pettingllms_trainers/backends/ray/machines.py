@@ -126,6 +126,7 @@ class RayMachines:
                 name=name,
                 encode=info.encode,
                 encode_answer=info.encode_answer,
+                token_texts=info.token_texts,
                 batcher=Batcher(remotes[name]),
                 updater=remotes[name] if info.is_trainable else None,
                 sync=shared if info.has_copy else None,

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import pettingllms
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import ModelPolicy
-from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, Update
+from pettingllms_trainers.policies.protocols import (
+    Encode,
+    EncodeAnswer,
+    Sync,
+    TokenTexts,
+    Update,
+)
 from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes
 from pettingllms_trainers.types import (
@@ -38,6 +44,8 @@ class PolicyInfo(NamedTuple):
     """See `ModelPolicy.encode`; can be pickled."""
     encode_answer: EncodeAnswer
     """See `ModelPolicy.encode_answer`; can be pickled."""
+    token_texts: TokenTexts | None
+    """See `ModelPolicy.token_texts`; can be pickled."""
     limits: RequestLimits
     """See `Generate.limits`."""
     is_trainable: bool
@@ -174,6 +182,7 @@ def _info(policy: ModelPolicy) -> PolicyInfo:
     return PolicyInfo(
         policy.encode,
         policy.encode_answer,
+        policy.token_texts,
         policy.batcher.engine.limits,
         policy.updater is not None,
         policy.sync is not None,

@@ -1,0 +1,157 @@
+"""Which rollout trees of a run are recorded, with what, and within what size."""
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from pettingllms_trainers.algorithm.groups import score_decisions
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.algorithm import AdvantageConfig
+from pettingllms_trainers.files import read_lines
+from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.tree_file import TreeFile
+from pettingllms_trainers.types import (
+    Candidate,
+    Decision,
+    DecisionKey,
+    RolloutTree,
+    TokenCompletion,
+    TreeOutcome,
+)
+
+
+def tree(episode, rewards, text="ab"):
+    """Return a tree with one decision per row of rewards."""
+    completion = TokenCompletion(
+        token_ids=(97, 98),
+        logprobs=(-0.25, -0.123456),
+        text=text,
+        finish_reason="stop",
+        entropies=(1.5, 0.5),
+    )
+    decisions = [
+        Decision(
+            key=DecisionKey(episode, position, "echo_0", position),
+            role="echo",
+            policy="p",
+            prompt_ids=(1,),
+            observation="prompt",
+            candidates=tuple(
+                Candidate(completion=completion, reward=value, team=0.0, local=value)
+                for value in row
+            ),
+            chosen=0,
+        )
+        for position, row in enumerate(rewards)
+    ]
+    outcome = TreeOutcome(success=False, terminated=False, truncated=True, num_turns=1)
+    return RolloutTree(
+        episode=episode, env_seed=7, initial_state_hash="", decisions=tuple(decisions),
+        outcome=outcome,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tree_file(tmp_path):
+    """Return a function that makes a tree file: how to record a step, and what it has written."""
+    pool = SimpleNamespace(
+        policies={"p": SimpleNamespace(token_texts=lambda ids: [chr(token) for token in ids])}
+    )
+
+    def make(num_steps=10, **logging):
+        config = Config(
+            env={"id": "toy_echo_v0"},
+            policies={"p": {"model": "tiny"}},
+            roles={"echo": "p"},
+            num_steps=num_steps,
+            logging=logging,
+        )
+        files, notes = RunDirectory(tmp_path), []
+        written = TreeFile(files, config, notes.append)
+
+        def record(step, trees):
+            written.training(step, trees, score_decisions(trees, AdvantageConfig()), pool)
+
+        return SimpleNamespace(
+            record=record,
+            held_out=lambda step, trees: written.held_out(step, trees, pool),
+            lines=lambda: read_lines(files.rollouts),
+            size=lambda: files.rollouts.stat().st_size,
+            notes=notes,
+        )
+
+    return make
+
+
+def test_first_and_last_step_are_recorded_however_short_the_run(tree_file):
+    file = tree_file(num_steps=3, rollouts_every=10)
+    for step in (1, 2, 3):
+        file.record(step, [tree(0, [(0.0, 1.0)])])
+    assert [line["step"] for line in file.lines()] == [1, 3]
+
+
+def test_every_nth_step_between_is_recorded_and_0_records_none(tree_file):
+    file = tree_file(num_steps=10, rollouts_every=4)
+    for step in range(1, 11):
+        file.record(step, [tree(0, [(0.0, 1.0)])])
+    assert [line["step"] for line in file.lines()] == [1, 4, 8, 10]
+    off = tree_file(rollouts_every=0)
+    off.record(1, [tree(0, [(0.0, 1.0)])])
+    off.held_out(0, [tree(0, [(0.0,)])])
+    assert len(off.lines()) == 4
+
+
+def test_trees_with_mixed_rewards_come_first(tree_file):
+    even, one, two = [(1.0, 1.0)] * 2, [(1.0, 0.0), (1.0, 1.0)], [(1.0, 0.0)] * 2
+    file = tree_file(num_rollouts=3)
+    file.record(1, [tree(0, even), tree(1, one), tree(2, two), tree(3, one)])
+    assert [line["episode"] for line in file.lines()] == [2, 1, 3]
+
+
+def test_a_tree_has_its_tokens_and_all_its_figures(tree_file):
+    file = tree_file(num_rollouts=1)
+    file.record(1, [tree(0, [(0.0, 1.0)])])
+    (line,) = file.lines()
+    assert (line["set"], line["env"]) == ("training", {})
+    (decision,) = line["decisions"]
+    low, high = decision["candidates"]
+    expected = {"text": ["a", "b"], "logprob": [-0.25, -0.1235], "entropy": [1.5, 0.5]}
+    assert low["tokens"] == expected
+    assert low["advantage"] == -high["advantage"] != 0
+    assert decision["temperature"] == 1.0, "figures of a decision are written by their names"
+
+
+def test_held_out_episodes_are_of_a_set_of_their_own(tree_file):
+    file = tree_file()
+    file.held_out(0, [tree(0, [(0.5,)]), tree(1, [(0.5,)])])
+    assert [(line["set"], line["step"], line["episode"]) for line in file.lines()] == [
+        ("held_out", 0, 0), ("held_out", 0, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("num_steps", [40, 400])
+def test_the_file_stays_within_its_size(tree_file, num_steps):
+    wanted = {"num_rollouts": 1, "rollouts_every": 1, "max_rollouts_mb": 0.02}
+    file = tree_file(num_steps, **wanted)
+    file.held_out(0, [tree(0, [(0.5,)])])
+    for step in range(1, num_steps + 1):
+        file.record(step, [tree(0, [(0.0, 1.0)])])
+        assert file.size() <= 20_000
+    file.held_out(num_steps, [tree(0, [(0.5,)])])
+    steps = [line["step"] for line in file.lines() if line["set"] == "training"]
+    assert (steps[0], steps[-1]) == (1, num_steps)
+    gaps = {b - a for a, b in itertools.pairwise(steps[1:-1])}
+    assert len(gaps) == 1, "what is between lies evenly"
+    held_out = [line["step"] for line in file.lines() if line["set"] == "held_out"]
+    assert held_out == [0, num_steps]
+    assert file.notes == []
+
+
+def test_a_tree_that_is_larger_than_the_file_may_be_is_reported(tree_file):
+    file = tree_file(max_rollouts_mb=0.002)
+    file.record(1, [tree(0, [(0.0, 1.0)], text="x" * 3000)])
+    assert file.lines() == []
+    assert "logging.max_rollouts_mb" in file.notes[0]
+    assert json.dumps(file.notes)

@@ -1,0 +1,103 @@
+"""Which rollout trees of a run are kept for people, within a size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from pettingllms_trainers.algorithm.groups import ScoredDecisions
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.files import read_lines, write_atomically
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.environments import held_out_kwargs
+from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.tree_json import tree_to_json
+from pettingllms_trainers.types import Decision, RolloutTree
+
+__all__ = ["TreeFile", "num_mixed"]
+
+TreeSet = Literal["training", "held_out"]
+
+
+class TreeFile:
+    """Writes `rollouts.jsonl`.
+
+    Kept are trees of the first and the last train step, of every `logging.rollouts_every`-th
+    between them, and held-out episodes before and after training.
+
+    Args:
+        files: Where to.
+        config: The run's configuration.
+        note: Reports a tree that is left out.
+    """
+
+    def __init__(self, files: RunDirectory, config: Config, note: Callable[[str], None]) -> None:
+        self._files, self._config, self._note = files, config, note
+        self._every = config.logging.rollouts_every
+        self._max_bytes = int(config.logging.max_rollouts_mb * 1e6)
+
+    def training(
+        self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions, pool: PolicyPool
+    ) -> None:
+        """Write trees of a train step, if it is one of those that are kept."""
+        if not self._every or not self._is_kept(step):
+            return
+        env = self._config.env
+        kwargs = env.stage_kwargs[env.stage_at(step - 1)]
+        by_spread = sorted(trees, key=num_mixed, reverse=True)  # stable: then in play order
+        chosen = by_spread[: self._config.logging.num_rollouts]
+        self._write(step, "training", kwargs, chosen, scored.decisions, pool)
+
+    def held_out(self, step: int, trees: Sequence[RolloutTree], pool: PolicyPool) -> None:
+        """Write held-out episodes."""
+        if self._every:
+            self._write(step, "held_out", held_out_kwargs(self._config), trees, (), pool)
+
+    def _is_kept(self, step: int) -> bool:
+        return step in (1, self._config.num_steps) or step % self._every == 0
+
+    def _write(
+        self,
+        step: int,
+        tree_set: TreeSet,
+        env: Mapping[str, Any],
+        trees: Sequence[RolloutTree],
+        scored: Sequence[Decision],
+        pool: PolicyPool,
+    ) -> None:
+        texts = {name: policy.token_texts for name, policy in pool.policies.items()}
+        for tree in trees:
+            line = {"set": tree_set, "env": env, **tree_to_json(tree, scored, texts)}
+            num_bytes = len(json.dumps(line)) + 32  # the number of the step comes before it
+            has_room = self._makes_room(num_bytes)
+            if tree_set == "training" and not self._is_kept(step):
+                return  # its own step was dropped to make room
+            if has_room:
+                self._files.append(self._files.rollouts, step, line)
+            else:
+                self._note(
+                    f"a rollout tree of {num_bytes / 1e6:.1f} MB is not written: rollouts.jsonl "
+                    "would be larger than logging.max_rollouts_mb"
+                )
+
+    def _makes_room(self, num_bytes: int) -> bool:
+        """Drop train steps until so many bytes more fit; return whether they do."""
+        path = self._files.rollouts
+        while (path.stat().st_size if path.exists() else 0) + num_bytes > self._max_bytes:
+            lines = read_lines(path)
+            # Lines of older versions have no set: they are of train steps.
+            held_out = [line for line in lines if line.get("set") == "held_out"]
+            training = [line for line in lines if line.get("set") != "held_out"]
+            if {line["step"] for line in training} <= {1, self._config.num_steps}:
+                return False
+            self._every *= 2
+            kept = [line for line in training if self._is_kept(line["step"])]
+            kept = sorted(held_out + kept, key=lambda line: line["step"])
+            write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
+        return True
+
+
+def num_mixed(tree: RolloutTree) -> int:
+    """Return the number of decisions whose candidates earned different rewards."""
+    return sum(len({one.reward for one in group.candidates}) > 1 for group in tree.decisions)
