@@ -16,7 +16,7 @@ def main() -> None:
     plan = EvaluationPlan(
         env_id="plan_path_v0",
         env_kwargs={"team": "proposer-planner", "size": 6, "split": "test"},
-        arms={
+        variants={
             "main": {"proposer": "oracle", "planner": "oracle"},
             "random planner": {"proposer": "oracle", "planner": "random"},
         },
@@ -26,10 +26,10 @@ def main() -> None:
         folder = RunFolder.create(Path(parent) / "run", plan)
         asyncio.run(evaluate(folder))
         results = list(folder.results())
-    for name, arm in summarise(plan, results).arms.items():
-        low, high = arm.success.low, arm.success.high
-        print(f"{name}: {arm.success.value:.2f} (95 % interval {low:.2f} to {high:.2f})")
-    first, second = ([r for r in results if r.arm == arm] for arm in plan.arms)
+    for name, variant in summarise(plan, results).variants.items():
+        low, high = variant.success.low, variant.success.high
+        print(f"{name}: {variant.success.value:.2f} (95 % interval {low:.2f} to {high:.2f})")
+    first, second = ([r for r in results if r.variant == variant] for variant in plan.variants)
     change = compare(first, second).success.difference
     print(f"paired difference: {change.value:.2f} ({change.low:.2f} to {change.high:.2f})")
 

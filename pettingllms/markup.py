@@ -20,9 +20,9 @@ from pettingllms.parsing import after_thinking
 from pettingllms.transition import ParseError
 
 _FENCE = re.compile(r"(?<!`)(`{3,}+)[ \t]*([^`\n]*)$", re.MULTILINE)
-_MARKERS = re.compile(r"(?:[ \t]|[*+-](?=[ \t])|\d{1,3}[.)](?=[ \t]))*+")
+_MARKERS = re.compile(r"(?>(?:[ \t]|[*+-](?=[ \t])|\d{1,3}[.)](?=[ \t]))*)")
 _CLOSING = re.compile(r"\s*(?:<\|\w{1,20}\|>)?\s*")
-_INFO = re.compile(r"((?:\w[\w+#.-]*)?)[ \t]*(?:\{[^}]*\}|(?:[\w-]+=\S+[ \t]*)*+)(.*)")
+_INFO = re.compile(r"((?:\w[\w+#.-]*)?)[ \t]*(?:\{[^}]*\}|(?>(?:[\w-]+=\S+[ \t]*)*))(.*)")
 _BRACE = re.compile(r"\\boxed\s{0,9}\{|\\[{}\\]|[{}]")
 _ON_ONE_LINE = re.compile(r"```[ \t]*+py[\w.]*+[ \t]++[^`\n]*+```")
 _PYTHON = re.compile(r"py(?:thon)?[\d.]*")

@@ -52,13 +52,15 @@ _VALUE = r"""(?:
     | ([^\s,;\[\]()"'`\u201c\u201d\u2018\u2019]++)
 )"""
 _TOKEN = re.compile(rf"[\s,;]*+{_VALUE}", re.VERBOSE)
-_ARGUMENT = re.compile(rf"[\s,;]*+(?:[A-Za-z_]{{1,20}}+\s*+=\s*+)?+{_VALUE}", re.VERBOSE)
+_ARGUMENT = re.compile(rf"[\s,;]*+(?>(?:[A-Za-z_]{{1,20}}+\s*+=\s*+)?){_VALUE}", re.VERBOSE)
 _CLOSING = {"[": "]", "(": ")"}
 
 _QUOTES = r"`\"'\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _SIGN = rf"[\s*_~{_QUOTES}.,;:!)}}$>|\u3002\uff01]|\\[\])]|</?\w{{1,20}}>|<\|\w{{1,20}}\|>"
-_DECORATION = re.compile(rf"(?:{_SIGN})*+")
-_END_OF_LINE = re.compile(rf"(?:(?!\n)(?:{_SIGN}))*+(?:\n|\Z)")
+# Atomic groups instead of `(?:...)*+`: Python 3.11.0 to 3.11.4 lose characters after a possessive
+# quantifier of a group (CPython issue 106052).
+_DECORATION = re.compile(rf"(?>(?:{_SIGN})*)")
+_END_OF_LINE = re.compile(rf"(?>(?:(?!\n)(?:{_SIGN}))*)(?:\n|\Z)")
 _NOISE = re.compile(
     rf"```[\w+-]*|\d{{1,2}}[.)](?=\s)|</?\w{{1,20}}>|\\(?:boxed|text|left)?[{{(\[]?|[\s*_~{_QUOTES}${{(>|\u2022-]+"
 )
@@ -67,7 +69,7 @@ _LABEL = re.compile(rf"({_WORDS})([:=\uff1a])?")
 _NEXT_LIST = re.compile(r"(\s*+)([,;+]?)\s*+(?=\[)")
 _REPEAT = re.compile(r"[ \t]*(?:\*(?!\*)|[x\u00d7])[ \t]*\d")
 _BETWEEN_CALLS = re.compile(
-    r"(?:[\s,;.*\u2192\u2022|-]|(?<!`)`(?!`)|->|(?i:\b(?:then|and)\b)|\d{1,2}[.)](?=\s))*+"
+    r"(?>(?:[\s,;.*\u2192\u2022|-]|(?<!`)`(?!`)|->|(?i:\b(?:then|and)\b)|\d{1,2}[.)](?=\s))*)"
 )
 _ANY_CALL = re.compile(r"\w\(")
 

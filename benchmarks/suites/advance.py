@@ -24,7 +24,7 @@ from learning import CONFIG, RESULTS, train
 from measuring import frame, write
 
 WAYS = ("greedy", "random", "softmax")
-ARMS = ("greedy", "sampled")
+VARIANTS = ("greedy", "sampled")
 FLAG = "--rollout.branch_choice"
 
 
@@ -56,17 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def summary(runs: Sequence[Mapping[str, Any]], way: str) -> dict[str, Any]:
     """Return what a way achieved over all seeds, and how far it is from greedy on each."""
     found: dict[str, Any] = {}
-    for arm in ARMS:
-        own, greedy = (successes(runs, name, arm) for name in (way, "greedy"))
+    for variant in VARIANTS:
+        own, greedy = (successes(runs, name, variant) for name in (way, "greedy"))
         gains = [own[seed] - greedy[seed] for seed in own]
-        found[arm] = {"success": spread_of(own.values()), "over_greedy": spread_of(gains)}
+        found[variant] = {"success": spread_of(own.values()), "over_greedy": spread_of(gains)}
     found["cpu_s"] = spread_of(run["cpu_s"] for run in runs if run["advance"] == way)
     return found
 
 
-def successes(runs: Sequence[Mapping[str, Any]], way: str, arm: str) -> dict[int, float]:
+def successes(runs: Sequence[Mapping[str, Any]], way: str, variant: str) -> dict[int, float]:
     """Return held-out success after training by seed."""
-    return {run["seed"]: run["after"][arm]["success"] for run in runs if run["advance"] == way}
+    return {run["seed"]: run["after"][variant]["success"] for run in runs if run["advance"] == way}
 
 
 def spread_of(values: Iterable[float]) -> dict[str, float]:

@@ -2,15 +2,15 @@
 
     python benchmarks/suites/code_math.py [--rounds 5] [--problems 8]
 
-Both arms play the same scripted episodes of `code_v0` with the same environment code and the same
-number of programs at a time: turn one with a wrong program, turn two with the right one, each turn
-branched into four candidates per agent (two different ones, as sampling gives them), the first of
-which is followed. Arm `sandbox` is the environment as it is. Arm `fresh` runs every test in a fresh
-`python -I` and remembers no verdict, which is how the paper's public code works. The known-bad
-programs of each problem are found beforehand in both arms.
+Both variants play the same scripted episodes of `code_v0` with the same environment code and the
+same number of programs at a time: turn one with a wrong program, turn two with the right one, each
+turn branched into four candidates per agent (two different ones, as sampling gives them), the first
+of which is followed. Variant `sandbox` is the environment as it is. Variant `fresh` runs every test
+in a fresh `python -I` and remembers no verdict, which is how the paper's public code works. The
+known-bad programs of each problem are found beforehand in both variants.
 
-Every round plays every arm once, in turn; the ratio is formed within a round, since other things
-may run on the machine. Written are the median over the rounds, the minimum and maximum value.
+Every round plays every variant once, in turn; the ratio is formed within a round, since other
+things may run on the machine. Written are the median over the rounds, the minimum and the maximum.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status
 from pettingllms.testing import play
-from pettingllms.testing.play import scripted_player
+from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.code import EXERCISES, CodeEnv
 from pettingllms_envs.code.judge import Judge
 from pettingllms_envs.code.memory import Memory
@@ -109,7 +109,7 @@ def math_episodes_per_s(env: Any, count: int) -> float:
     start = time.perf_counter()
     for seed in range(count):
         env.reset(seed=seed)
-        play(env, scripted_player("oracle", random.Random(seed)))
+        play(env, scripted_actor("oracle", random.Random(seed)))
     return count / (time.perf_counter() - start)
 
 
@@ -124,7 +124,7 @@ def verdicts_per_s(count: int) -> float:
 
 
 def one_round(problem_ids: Sequence[str]) -> dict[str, float]:
-    """Measure every arm once."""
+    """Measure every variant once."""
     with Sandbox(workers=NUM_WORKERS) as sandbox:
         ours = code_episodes_per_s(Judge(sandbox), problem_ids)
         math = math_episodes_per_s(MathEnv(sandbox=sandbox), 20)

@@ -18,7 +18,7 @@ from measuring import RESULTS, frame, timed, write
 
 import pettingllms
 from pettingllms.testing import play
-from pettingllms.testing.play import scripted_player
+from pettingllms.testing.play import scripted_actor
 
 GAMES = ("plan_path_v0", "sokoban_v0", "sudoku_v0")
 LENGTHS = {"plan_path_v0": "shortest", "sokoban_v0": "level_moves"}
@@ -64,7 +64,7 @@ def measured(env_id: str, preset: str, num_draws: int, num_levels: int) -> dict[
         num_solved = 0
         for seed in range(num_levels):
             env.reset(seed=seed)
-            info = play(env, scripted_player(policy, random.Random(seed)))[-1]["info"]
+            info = play(env, scripted_actor(policy, random.Random(seed)))[-1]["info"]
             num_solved += bool(info["success"])
             if env_id in LENGTHS and policy == "greedy":
                 lengths.append(info[LENGTHS[env_id]])

@@ -83,16 +83,18 @@ def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         "cpu_s": round(cpu_s, 1),
         "wall_s": round(wall_s, 1),
         "manifest": report["manifest"],
-        "before": figures(report["before"]["arms"]),
-        "after": figures(report["after"]["arms"]),
+        "before": figures(report["before"]["variants"]),
+        "after": figures(report["after"]["variants"]),
         "scripted": figures(report["scripted"]),
-        "greedy_curve": [[line["step"], line["arms"]["greedy"]["success"]] for line in curve],
+        "greedy_curve": [[line["step"], line["variants"]["greedy"]["success"]] for line in curve],
     }
 
 
-def figures(arms: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the figures of each arm that are reported."""
-    return {name: {key: round(arm[key], 4) for key in FIGURES} for name, arm in arms.items()}
+def figures(variants: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the figures of each variant that are reported."""
+    return {
+        name: {key: round(variant[key], 4) for key in FIGURES} for name, variant in variants.items()
+    }
 
 
 def git_state() -> dict[str, Any]:

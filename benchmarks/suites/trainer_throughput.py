@@ -5,11 +5,11 @@
 Two workloads on random weights: `shared_prompts` (0.43 M parameters, 32 prompts of 128 tokens, 8
 completions of 64 tokens each) and `short_turns` (0.17 M parameters, 48 prompts of 40 to 80 tokens,
 8 completions of 12 tokens each: a train step of the embedded default is six of these and their
-update). No end token is sampled, so every arm writes the same number of tokens.
+update). No end token is sampled, so every variant writes the same number of tokens.
 
 The plain update computes what ours computes: clipped loss on the completion tokens, entropy bonus,
 gradient clipping, AdamW, 16 rows at a time, logits of completion tokens only. Every round runs
-every arm once, in CPU seconds of one thread; ratios are formed within a round. Written is the
+every variant once, in CPU seconds of one thread; ratios are formed within a round. Written is the
 median over the rounds with the minimum and maximum value.
 """
 
@@ -210,7 +210,7 @@ def as_groups(requests: list[GenerateRequest], completions: Any, seed: int) -> l
 
 
 def measure(load: Workload, num_rounds: int) -> dict[str, Any]:
-    """Time all arms of a workload in interleaved rounds; the first round is thrown away."""
+    """Time all variants of a workload in interleaved rounds; the first round is thrown away."""
     model = build_model(load)
     generations = {
         "generate_shared_prefix": our_generation(SharedPrefixDecoder, model),
@@ -284,8 +284,9 @@ def main() -> None:
     }
     measuring.write(result, arguments.output)
     for name, found in result["workloads"].items():
-        for arm, values in (found["ratios"] | found["seconds"]).items():
-            print(f"{name:15} {arm:45} {values['median']:6.3f}  {values['min']} .. {values['max']}")
+        for variant, values in (found["ratios"] | found["seconds"]).items():
+            spread = f"{values['min']} .. {values['max']}"
+            print(f"{name:15} {variant:45} {values['median']:6.3f}  {spread}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import pettingllms
 from pettingllms.prompts import PromptTemplate
 from pettingllms.testing import play
 from pettingllms.testing.documentation import sections_of
-from pettingllms.testing.play import scripted_player
+from pettingllms.testing.play import scripted_actor
 
 SEED = 7
 _MAX_STEPS = 6
@@ -62,7 +62,7 @@ def pictures(env_id: str) -> dict[str, bytes]:
     env.render_mode = "rgb_array"
     env.reset(seed=SEED)
     start = env.render()
-    play(env, scripted_player(_policy(env), random.Random(0)))
+    play(env, scripted_actor(_policy(env), random.Random(0)))
     moments = {f"{env_id}_start.png": start, f"{env_id}_end.png": env.render()}
     return {name: _png(image) for name, image in moments.items()}
 
@@ -115,7 +115,7 @@ def _episode(env: Any, images: list[str]) -> str:
     policy = _policy(env)
     env.reset(seed=SEED)
     start = env._ansi(env.state())
-    steps = play(env, scripted_player(policy, random.Random(0)))
+    steps = play(env, scripted_actor(policy, random.Random(0)))
     ending = "terminated" if steps[-1]["terminated"] else "truncated"
     lines = [
         f"Default arguments, `reset(seed={SEED})`, every role played by the scripted policy "

@@ -41,8 +41,8 @@ USUAL_CHARS = 120
 
 _WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
 _MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
-_USUAL = re.compile(rf'\["[{MOVES}]"(?:, ?"[{MOVES}]")*+\]')
-_BARE = re.compile(rf"""(?:["'`]?{_MOVE}["'`]?(?:[\s,;]++|$))++""")
+_USUAL = re.compile(rf'\["[{MOVES}]"(?>(?:, ?"[{MOVES}]")*)\]')
+_BARE = re.compile(rf"""(?>(?:["'`]?{_MOVE}["'`]?(?:[\s,;]++|$))+)""")
 _ONE_MOVE = re.compile(_MOVE)
 _NO_LETTER = re.compile(rf"[^{MOVES}]+")
 _MOVE_WORD = re.compile(r"[A-Za-z]+")

@@ -16,8 +16,8 @@ from pettingllms.evaluation.sides import Side, differences, open_side, unlike
 
 
 @click.command("compare")
-@click.argument("first", metavar="RUN[:ARM][@STEP]")
-@click.argument("second", metavar="RUN[:ARM][@STEP]")
+@click.argument("first", metavar="RUN[:VARIANT][@STEP]")
+@click.argument("second", metavar="RUN[:VARIANT][@STEP]")
 @click.option("--anyway", is_flag=True, help="Compare unlike tasks, or levels, too.")
 @click.option(
     "--format",
@@ -30,17 +30,17 @@ from pettingllms.evaluation.sides import Side, differences, open_side, unlike
 def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
     """Compare two runs: who played, which settings differ, and the second minus the first.
 
-    RUN is an evaluation, compared on the levels that both played; ARM is main if it is not named
-    (a run that was made with --swap has the arm swapped, too). Or it is a training run: ARM is
-    greedy, sampled, swapped or scripted:NAME of its evaluation after train step STEP (the last one
-    if it is not named). It keeps shares only, so that the comparison is not paired.
+    RUN is an evaluation, compared on the levels that both played; VARIANT is main if it is not
+    named (a run that was made with --swap has the variant swapped, too). Or it is a training run:
+    VARIANT is greedy, sampled, swapped or scripted:NAME of its evaluation after train step STEP
+    (the last one if it is not named). It keeps shares only, so that the comparison is not paired.
     """
     sides = open_side(first), open_side(second)
     comparison = _compared(*sides, anyway=anyway)
     differing = differences(*sides)
     if output == "json":
         found: dict[str, Any] = {
-            "players": [dict(side.players) for side in sides],
+            "policies": [dict(side.policies) for side in sides],
             "settings": {key: list(values) for key, values in differing.items()},
         }
         print_json({**found, **comparison.to_json()})

@@ -217,14 +217,14 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
             f"no policy for {', '.join(missing)}; name one for every role (--policy "
             f"{missing[0]}=oracle) or one for all (--policy oracle)"
         )
-    arms = {MAIN: line_up}
+    variants = {MAIN: line_up}
     if values["swap"]:
-        arms[SWAPPED] = swapped(line_up)
+        variants[SWAPPED] = swapped(line_up)
     defaults = trained.sampling(line_up) if trained else None
     numbers = trained.levels() if trained else {}
     plan = EvaluationPlan(
         env_id=env_id,
-        arms=arms,
+        variants=variants,
         env_kwargs=kwargs,
         options=read_pairs(values["option_values"], "--option"),
         sampling=read_sampling(values["sampling_values"], roles, defaults),
@@ -279,11 +279,11 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
             f"--resume takes the plan of the run from its folder; leave out {', '.join(given)}"
         )
     folder = RunFolder.open(values["resume"])
-    line_up = folder.plan.arms[MAIN]
+    line_up = folder.plan.variants[MAIN]
     moved = read_policies(values["policy_values"], tuple(line_up))
     plan = folder.plan.with_policies(moved) if moved else folder.plan
     if values["price_values"]:
-        prices = read_prices(values["price_values"], plan.arms[MAIN])
+        prices = read_prices(values["price_values"], plan.variants[MAIN])
         plan = replace(plan, prices={**plan.prices, **prices})
     if plan != folder.plan:
         folder.plan = plan
@@ -297,9 +297,11 @@ def _reported(folder: RunFolder, output: str) -> Report:
     data = report.to_json()
     text = report_markdown(report)
     both = None
-    if {MAIN, SWAPPED} <= set(report.arms):
+    if {MAIN, SWAPPED} <= set(report.variants):
         results = list(folder.results())
-        first, second = ([r for r in results if r.arm == arm] for arm in (MAIN, SWAPPED))
+        first, second = (
+            [r for r in results if r.variant == variant] for variant in (MAIN, SWAPPED)
+        )
         both = compare(first, second)
         data["comparison"] = both.to_json()
         text += f"\n## {MAIN} and {SWAPPED}\n\n{comparison_markdown(both, MAIN, SWAPPED)}"
@@ -308,7 +310,7 @@ def _reported(folder: RunFolder, output: str) -> Report:
         print_json(data)
     elif output == "markdown":
         sys.stdout.write(text)
-    elif report.arms:
+    elif report.variants:
         print_report(stdout(), report)
         if both is not None:
             stdout().print()
@@ -320,14 +322,14 @@ def _tell_incomplete(
     folder: RunFolder, report: Report, progress: Progress, reason: str | None
 ) -> None:
     console = stderr()
-    num_finished = sum(arm.num_episodes for arm in report.arms.values())
+    num_finished = sum(variant.num_episodes for variant in report.variants.values())
     lines = [f"incomplete: {num_finished} of {folder.plan.num_episodes} episodes are finished"]
     if reason:
         lines.append(f"stopped: {reason}")
     lines += [f"{count} failed: {cause}" for cause, count in progress.failures.most_common()]
     for line in lines:
         console.print(line, style="bold red", markup=False, highlight=False)
-    spent = sum((usage for arm in report.bill.values() for usage in arm.values()), Usage())
+    spent = sum((usage for variant in report.bill.values() for usage in variant.values()), Usage())
     if spent.num_requests:
         console.print(f"tokens spent so far: {tokens(spent)}", markup=False, highlight=False)
     console.print(

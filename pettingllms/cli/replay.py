@@ -27,11 +27,11 @@ from pettingllms.transcript import Transcript
     "--step", type=int, help="Of a training run: train step.  [default: the first recorded]"
 )
 @click.option("--sample", type=int, default=0, show_default=True, help="Of an evaluation: play.")
-@click.option("--arm", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
+@click.option("--variant", default=MAIN, show_default=True, help="Of an evaluation: line-up.")
 @click.option("--prompts", is_flag=True, help="Show what the agents read, too.")
 @click.option("--quiet", is_flag=True, help="Verify only.")
 def replay_command(
-    path: Path, level: int, step: int | None, sample: int, arm: str, prompts: bool, quiet: bool
+    path: Path, level: int, step: int | None, sample: int, variant: str, prompts: bool, quiet: bool
 ) -> int:
     """Play a recorded episode again, compare every state and reward, and show it.
 
@@ -42,7 +42,9 @@ def replay_command(
         transcript = replay_rollout(TrainingRun.open(path), step, level)
     else:
         is_folder = path.is_dir()
-        transcript = _episode(path, (arm, level, sample)) if is_folder else Transcript.load(path)
+        transcript = (
+            _episode(path, (variant, level, sample)) if is_folder else Transcript.load(path)
+        )
         transcript.replay()
     console = stdout()
     if not quiet:
@@ -62,9 +64,9 @@ def _episode(path: Path, key: tuple[str, int, int]) -> Transcript:
             return result.transcript(plan.env_id, plan.env_kwargs, plan.options)
     raise InvalidArgument(
         "episode",
-        f"arm {key[0]}, level {key[1]}, sample {key[2]}",
-        f"finished episodes: arms {', '.join(plan.arms)}, levels 0 to {plan.num_levels - 1}, "
-        f"samples 0 to {plan.num_samples - 1}",
+        f"variant {key[0]}, level {key[1]}, sample {key[2]}",
+        f"finished episodes: variants {', '.join(plan.variants)}, "
+        f"levels 0 to {plan.num_levels - 1}, samples 0 to {plan.num_samples - 1}",
     )
 
 

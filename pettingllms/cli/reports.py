@@ -12,15 +12,15 @@ from pettingllms.cli.console import plain_table, visible
 from pettingllms.evaluation.comparison import Comparison
 from pettingllms.evaluation.markdown import (
     ROLE_HEAD,
-    arm_rows,
     comparison_note,
     mean,
     number,
-    player_rows,
+    policy_rows,
     role_rows,
     setting_rows,
     share,
     share_difference,
+    variant_rows,
 )
 from pettingllms.evaluation.report import Report
 from pettingllms.evaluation.sides import Side
@@ -34,20 +34,20 @@ def print_report(console: Console, report: Report) -> None:
     plan = report.plan
     arguments = " ".join(f"{key}={value}" for key, value in plan.env_kwargs.items())
     console.print(visible(plan.env_id, "bold cyan"), visible(arguments), f"seed {plan.seed}")
-    for name, arm in report.arms.items():
+    for name, variant in report.variants.items():
         console.print()
-        if len(report.arms) > 1:
+        if len(report.variants) > 1:
             console.print(visible(name, "bold yellow"))
         figures = plain_table("", "")
         figures.show_header = False
-        for key, text in arm_rows(arm):
+        for key, text in variant_rows(variant):
             is_success = key == "success"
             figures.add_row(key, visible(text, "bold green" if is_success else ""))
         console.print(figures)
         console.print()
         roles = plain_table(*ROLE_HEAD)
         _align(roles, _NUM_TEXT_COLUMNS)
-        for row in role_rows(arm):
+        for row in role_rows(variant):
             roles.add_row(*map(visible, row))
         console.print(roles)
     console.print(
@@ -66,7 +66,7 @@ def print_sides(
         second: The other.
         differing: Key -> values of both.
     """
-    tables = {"who played": player_rows(first, second), "differs": setting_rows(differing)}
+    tables = {"who played": policy_rows(first, second), "differs": setting_rows(differing)}
     for head, rows in tables.items():
         if rows:
             shown = plain_table(head, first.name, second.name)
@@ -77,11 +77,11 @@ def print_sides(
 
 
 def print_comparison(console: Console, comparison: Comparison, first: str, second: str) -> None:
-    """Print two arms side by side.
+    """Print two variants side by side.
 
     Args:
         console: Where to.
-        comparison: Two arms.
+        comparison: Two variants.
         first: Name of the first.
         second: Name of the second.
     """

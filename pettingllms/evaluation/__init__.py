@@ -3,10 +3,11 @@
 ```python
 import asyncio
 
-plan = EvaluationPlan(env_id="plan_path_v0", arms={"main": {"tool": "oracle", "planner": "oracle"}})
+team = {"tool": "oracle", "planner": "oracle"}
+plan = EvaluationPlan(env_id="plan_path_v0", variants={"main": team})
 folder = RunFolder.create("runs/oracle", plan)
 asyncio.run(evaluate(folder))
-print(summarise(folder.plan, folder.results()).arms["main"].success)
+print(summarise(folder.plan, folder.results()).variants["main"].success)
 ```
 """
 
@@ -14,7 +15,13 @@ from pettingllms.evaluation.comparison import Comparison, compare
 from pettingllms.evaluation.episode import EpisodeResult, RoleResult
 from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, level_seed, manifest_of
 from pettingllms.evaluation.plan import EvaluationPlan
-from pettingllms.evaluation.report import ArmReport, Report, RoleReport, summarise, summarise_arm
+from pettingllms.evaluation.report import (
+    Report,
+    RoleReport,
+    VariantReport,
+    summarise,
+    summarise_variant,
+)
 from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
 from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
 from pettingllms.evaluation.statistics import (
@@ -29,7 +36,6 @@ from pettingllms.evaluation.statistics import (
 )
 
 __all__ = [
-    "ArmReport",
     "Comparison",
     "EpisodeResult",
     "EpisodeSpec",
@@ -42,6 +48,7 @@ __all__ = [
     "RoleResult",
     "RunFolder",
     "RunFolderError",
+    "VariantReport",
     "clustered_share",
     "compare",
     "correlation_of",
@@ -54,6 +61,6 @@ __all__ = [
     "pass_at_k",
     "sign_test",
     "summarise",
-    "summarise_arm",
+    "summarise_variant",
     "wilson_interval",
 ]

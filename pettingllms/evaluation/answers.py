@@ -12,17 +12,17 @@ from pettingllms.env import role_of
 from pettingllms.policies import Completion, Prompt, Usage
 
 Key = tuple[str, int, int]
-"""Arm, level and sample: what identifies an episode within its run."""
+"""Variant, level and sample: what identifies an episode within its run."""
 
 Bill = dict[str, dict[str, Usage]]
-"""Arm -> role -> what was spent on it."""
+"""Variant -> role -> what was spent on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerRecord:
     """One answer of a policy that counts requests, or a prompt that it could not answer."""
 
-    arm: str
+    variant: str
     level: int
     sample: int
     action: int
@@ -37,7 +37,7 @@ class AnswerRecord:
     @property
     def key(self) -> Key:
         """What identifies the episode within its run."""
-        return (self.arm, self.level, self.sample)
+        return (self.variant, self.level, self.sample)
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON data."""
@@ -64,7 +64,7 @@ class AnswerRecord:
         )
 
 
-_PLAIN = ("arm", "level", "sample", "action", "agent", "prompt")
+_PLAIN = ("variant", "level", "sample", "action", "agent", "prompt")
 
 
 class AnswerLog(Protocol):
@@ -101,7 +101,7 @@ def bill_of(
     recorded: set[Key] = set()
     for record in records:
         recorded.add(record.key)
-        _charge(bill, record.arm, role_of(record.agent), record.usage)
+        _charge(bill, record.variant, role_of(record.agent), record.usage)
     for key, roles in finished:
         if key not in recorded:
             for role, usage in roles.items():
@@ -109,6 +109,6 @@ def bill_of(
     return bill
 
 
-def _charge(bill: Bill, arm: str, role: str, usage: Usage) -> None:
-    roles = bill.setdefault(arm, {})
+def _charge(bill: Bill, variant: str, role: str, usage: Usage) -> None:
+    roles = bill.setdefault(variant, {})
     roles[role] = roles.get(role, Usage()) + usage

@@ -62,11 +62,11 @@ class Comparison:
 
 
 def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> Comparison:
-    """Compare two arms on the levels that both played; levels are known by their content.
+    """Compare two variants on the levels that both played; levels are known by their content.
 
     Args:
-        first: Episodes of one arm.
-        second: Episodes of another arm, of the same or another run.
+        first: Episodes of one variant.
+        second: Episodes of another variant, of the same or another run.
 
     Raises:
         InvalidArgument: If they have no level in common.

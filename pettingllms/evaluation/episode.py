@@ -66,7 +66,7 @@ class RoleResult:
 class EpisodeResult:
     """One finished episode."""
 
-    arm: str
+    variant: str
     level: int
     sample: int
     level_seed: int
@@ -99,7 +99,7 @@ class EpisodeResult:
     @property
     def key(self) -> tuple[str, int, int]:
         """What identifies the episode within its run."""
-        return (self.arm, self.level, self.sample)
+        return (self.variant, self.level, self.sample)
 
     def transcript(
         self, env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]

@@ -21,7 +21,7 @@ having no more levels. One that makes up 1 % of the draws is then missed with pr
 class EpisodeSpec(NamedTuple):
     """One episode: level and chance are fixed by it."""
 
-    arm: str
+    variant: str
     """Which line-up of policies plays."""
     level: int
     """Number of the level, from 0."""
@@ -38,10 +38,10 @@ def level_seed(seed: int, level: int) -> int:
     return derive_seed(seed, "held-out level", level)
 
 
-def episode_spec(seed: int, arm: str, level: int, sample: int) -> EpisodeSpec:
-    """Return an episode of an evaluation; arms differ in who plays, not in levels or chance."""
+def episode_spec(seed: int, variant: str, level: int, sample: int) -> EpisodeSpec:
+    """Return an episode of an evaluation; variants differ in who plays, not in levels or chance."""
     chance = derive_seed(seed, "held-out", level, sample)
-    return EpisodeSpec(arm, level, sample, level_seed(seed, level), chance)
+    return EpisodeSpec(variant, level, sample, level_seed(seed, level), chance)
 
 
 def distinct_levels(

@@ -9,7 +9,7 @@ from typing import Any
 
 from pettingllms.evaluation.comparison import Comparison
 from pettingllms.evaluation.plan import EvaluationPlan
-from pettingllms.evaluation.report import ArmReport, Report
+from pettingllms.evaluation.report import Report, VariantReport
 from pettingllms.evaluation.sides import Side
 from pettingllms.evaluation.statistics import Interval
 from pettingllms.policies import Usage
@@ -25,8 +25,8 @@ def report_markdown(report: Report) -> str:
         lines[-1] += f" {pool_note(plan)}"
     if not report.is_complete:
         lines += ["", "**Incomplete:** figures are of the finished episodes only."]
-    for name, arm in report.arms.items():
-        lines += ["", f"## {name}", "", *_arm_lines(arm)]
+    for name, variant in report.variants.items():
+        lines += ["", f"## {name}", "", *_variant_lines(variant)]
     return "\n".join(lines) + "\n"
 
 
@@ -34,7 +34,7 @@ def comparison_markdown(comparison: Comparison, first: str, second: str) -> str:
     """Return a comparison as Markdown.
 
     Args:
-        comparison: Two arms.
+        comparison: Two variants.
         first: Name of the first.
         second: Name of the second.
     """
@@ -63,15 +63,15 @@ def sides_markdown(first: Side, second: Side, differing: Mapping[str, tuple[Any,
         second: The other.
         differing: Key -> values of both.
     """
-    lines = table(["role", first.name, second.name], player_rows(first, second))
+    lines = table(["role", first.name, second.name], policy_rows(first, second))
     if differing:
         lines += ["", *table(["setting", first.name, second.name], setting_rows(differing))]
     return "\n".join(lines) + "\n\n"
 
 
-def player_rows(first: Side, second: Side) -> list[tuple[str, ...]]:
+def policy_rows(first: Side, second: Side) -> list[tuple[str, ...]]:
     """Return role, and who played it on both sides."""
-    sides = first.players, second.players
+    sides = first.policies, second.policies
     roles = dict.fromkeys([*sides[0], *sides[1]])
     return [(role, *(side.get(role, "-") for side in sides)) for role in roles]
 
@@ -113,25 +113,25 @@ def pool_note(plan: EvaluationPlan) -> str:
     )
 
 
-def arm_rows(arm: ArmReport) -> list[tuple[str, str]]:
-    """Return the figures of an arm as (name, text)."""
-    episodes = f"{arm.num_episodes} of {arm.num_expected}"
-    levels = f"{arm.num_levels} levels, {arm.num_distinct_levels} different"
+def variant_rows(variant: VariantReport) -> list[tuple[str, str]]:
+    """Return the figures of a variant as (name, text)."""
+    episodes = f"{variant.num_episodes} of {variant.num_expected}"
+    levels = f"{variant.num_levels} levels, {variant.num_distinct_levels} different"
     rows = [
-        ("success", share(arm.success) + f", {arm.num_success} solved"),
-        *[(f"pass@{k}", share(value)) for k, value in arm.pass_at_k.items() if k > 1],
+        ("success", share(variant.success) + f", {variant.num_success} solved"),
+        *[(f"pass@{k}", share(value)) for k, value in variant.pass_at_k.items() if k > 1],
         ("episodes", f"{episodes} ({levels})"),
-        ("out of turns", str(arm.num_truncated)),
-        ("turns", mean(arm.num_turns)),
-        *[(f"return of {agent}", mean(value)) for agent, value in arm.returns.items()],
-        ("manifest", arm.manifest),
+        ("out of turns", str(variant.num_truncated)),
+        ("turns", mean(variant.num_turns)),
+        *[(f"return of {agent}", mean(value)) for agent, value in variant.returns.items()],
+        ("manifest", variant.manifest),
     ]
-    return [*rows, *_bill_rows(arm)]
+    return [*rows, *_bill_rows(variant)]
 
 
-def _bill_rows(arm: ArmReport) -> list[tuple[str, str]]:
+def _bill_rows(variant: VariantReport) -> list[tuple[str, str]]:
     """Return what was spent, and how much of it went into finished episodes."""
-    roles = arm.roles.values()
+    roles = variant.roles.values()
     spent = sum((role.spent for role in roles), Usage())
     used = sum((role.usage for role in roles), Usage())
     if not spent.num_requests:
@@ -169,8 +169,8 @@ ROLE_HEAD = (
 """Column heads of `role_rows`."""
 
 
-def role_rows(arm: ArmReport) -> list[tuple[str, ...]]:
-    """Return one row per role of an arm, under `ROLE_HEAD`."""
+def role_rows(variant: VariantReport) -> list[tuple[str, ...]]:
+    """Return one row per role of a variant, under `ROLE_HEAD`."""
     return [
         (
             name,
@@ -181,7 +181,7 @@ def role_rows(arm: ArmReport) -> list[tuple[str, ...]]:
             f"{role.cut:.1%}",
             *_counts(role.usage),
         )
-        for name, role in arm.roles.items()
+        for name, role in variant.roles.items()
     ]
 
 
@@ -221,9 +221,9 @@ def number(value: float, sign: str = "") -> str:
     return text.rstrip("0").rstrip(".")
 
 
-def _arm_lines(arm: ArmReport) -> list[str]:
+def _variant_lines(variant: VariantReport) -> list[str]:
     return [
-        *table(["", "figure [95 % interval]"], arm_rows(arm)),
+        *table(["", "figure [95 % interval]"], variant_rows(variant)),
         "",
-        *table(ROLE_HEAD, role_rows(arm)),
+        *table(ROLE_HEAD, role_rows(variant)),
     ]

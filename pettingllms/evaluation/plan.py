@@ -15,9 +15,9 @@ from pettingllms.policies import Sampling
 from pettingllms.registry import make, spec
 
 MAIN = "main"
-"""Name of the arm in which every role is played by its own policy."""
+"""Name of the variant in which every role is played by its own policy."""
 SWAPPED = "swapped"
-"""Name of the arm in which every role is played by the next role's policy."""
+"""Name of the variant in which every role is played by the next role's policy."""
 
 _URL = re.compile(r"@https?://\S+$")
 
@@ -26,13 +26,13 @@ _URL = re.compile(r"@https?://\S+$")
 class EvaluationPlan:
     """An evaluation. Everything in it decides the result, except addresses of servers and prices.
 
-    Every arm plays the same levels with the same chance.
+    Every variant plays the same levels with the same chance.
     """
 
     env_id: str
     """Id of the environment."""
-    arms: Mapping[str, Mapping[str, str]]
-    """Arm -> role -> name of the policy (see `pettingllms.policies.load_policy`)."""
+    variants: Mapping[str, Mapping[str, str]]
+    """Variant -> role -> name of the policy (see `pettingllms.policies.load_policy`)."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of `pettingllms.make`, as JSON data."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -58,7 +58,7 @@ class EvaluationPlan:
         """Check the numbers.
 
         Raises:
-            InvalidArgument: If one is out of its range, or there is no arm.
+            InvalidArgument: If one is out of its range, or there is no variant.
         """
         for name in ("num_levels", "num_samples"):
             value = getattr(self, name)
@@ -70,37 +70,39 @@ class EvaluationPlan:
             raise InvalidArgument("level_numbers", numbers, allowed)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise InvalidArgument("seed", self.seed, "an integer")
-        if not self.arms:
-            raise InvalidArgument("arms", self.arms, "at least one arm")
+        if not self.variants:
+            raise InvalidArgument("variants", self.variants, "at least one variant")
 
     @property
     def num_episodes(self) -> int:
-        """Episodes of all arms together."""
-        return len(self.arms) * self.num_levels * self.num_samples
+        """Episodes of all variants together."""
+        return len(self.variants) * self.num_levels * self.num_samples
 
     def policies(self) -> tuple[str, ...]:
         """Return the names of all policies, each once."""
-        return tuple(dict.fromkeys(name for arm in self.arms.values() for name in arm.values()))
+        return tuple(
+            dict.fromkeys(name for variant in self.variants.values() for name in variant.values())
+        )
 
     def episodes(self) -> Iterator[EpisodeSpec]:
         """Yield all episodes: level by level, so that an interrupted run has whole levels."""
         for level in self.level_numbers or range(self.num_levels):
             for sample in range(self.num_samples):
-                for arm in self.arms:
-                    yield episode_spec(self.seed, arm, level, sample)
+                for variant in self.variants:
+                    yield episode_spec(self.seed, variant, level, sample)
 
     def make_env(self) -> TextEnv[Any]:
         """Return the environment, and make sure that it fits the plan.
 
         Raises:
             UnknownEnvironment: If it is not installed.
-            InvalidArgument: If it refuses an argument or option, or an arm does not name exactly
+            InvalidArgument: If it refuses an argument or option, or a variant does not name exactly
                 its roles.
         """
         env: TextEnv[Any] = make(self.env_id, checks=False, **self.env_kwargs)
         roles = roles_of(env)
-        for arm in self.arms.values():
-            check_roles(roles, arm, missing_is_error=True)
+        for variant in self.variants.values():
+            check_roles(roles, variant, missing_is_error=True)
         check_roles(roles, self.sampling, missing_is_error=False)
         env.reset(seed=episode_spec(self.seed, MAIN, 0, 0).level_seed, options=self.options)
         return env
@@ -131,7 +133,7 @@ class EvaluationPlan:
         """
         moved: dict[str, str] = {}
         for role, name in names.items():
-            known = self.arms[MAIN].get(role)
+            known = self.variants[MAIN].get(role)
             is_same = known is not None and _URL.sub("", known) == _URL.sub("", name)
             if known is None or not is_same or moved.get(known, name) != name:
                 raise InvalidArgument(
@@ -141,12 +143,12 @@ class EvaluationPlan:
                     "Evaluate another policy in a run of its own.",
                 )
             moved[known] = name
-        arms = {
-            arm: {role: moved.get(name, name) for role, name in line_up.items()}
-            for arm, line_up in self.arms.items()
+        variants = {
+            variant: {role: moved.get(name, name) for role, name in line_up.items()}
+            for variant, line_up in self.variants.items()
         }
         prices = {moved.get(name, name): price for name, price in self.prices.items()}
-        return replace(self, arms=arms, prices=prices)
+        return replace(self, variants=variants, prices=prices)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON data."""
@@ -160,7 +162,7 @@ class EvaluationPlan:
             InvalidArgument: If the data is not that of a plan.
         """
         known = {entry.name for entry in fields(cls)}
-        if not {"env_id", "arms"} <= set(data) <= known:
+        if not {"env_id", "variants"} <= set(data) <= known:
             raise InvalidArgument("plan", sorted(data), "the fields " + ", ".join(sorted(known)))
         given = dict(data)
         given["sampling"] = {

@@ -66,7 +66,7 @@ class RoleReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ArmReport:
+class VariantReport:
     """How one line-up of policies did."""
 
     num_episodes: int
@@ -99,24 +99,27 @@ class ArmReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """All arms of an evaluation."""
+    """All variants of an evaluation."""
 
     plan: EvaluationPlan
-    arms: Mapping[str, ArmReport]
+    variants: Mapping[str, VariantReport]
     bill: Bill
-    """Arm -> role -> what was spent, also on arms without a finished episode."""
+    """Variant -> role -> what was spent, also on variants without a finished episode."""
 
     @property
     def is_complete(self) -> bool:
         """Whether every episode of the plan is finished."""
-        return sum(arm.num_episodes for arm in self.arms.values()) == self.plan.num_episodes
+        return (
+            sum(variant.num_episodes for variant in self.variants.values())
+            == self.plan.num_episodes
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON data."""
         return {
             "is_complete": self.is_complete,
             "plan": self.plan.to_json(),
-            "arms": {name: arm.to_json() for name, arm in self.arms.items()},
+            "variants": {name: variant.to_json() for name, variant in self.variants.items()},
             "spent": figures_json(self.bill),
         }
 
@@ -126,41 +129,44 @@ def summarise(
 ) -> Report:
     """Return the figures of an evaluation, also of one that is not finished.
 
-    Arms without a finished episode are left out.
+    Variants without a finished episode are left out.
 
     Args:
         plan: What was to be played.
         results: Finished episodes, in any order.
         bill: What was spent (`RunFolder.bill`); None: what the finished episodes cost.
     """
-    by_arm: dict[str, list[EpisodeResult]] = {arm: [] for arm in plan.arms}
+    by_variant: dict[str, list[EpisodeResult]] = {variant: [] for variant in plan.variants}
     for result in results:
-        by_arm[result.arm].append(result)
+        by_variant[result.variant].append(result)
     num_expected = plan.num_levels * plan.num_samples
-    arms = {
-        arm: summarise_arm(
+    variants = {
+        variant: summarise_variant(
             found,
             num_expected=num_expected,
-            policies=plan.arms[arm],
+            policies=plan.variants[variant],
             prices=plan.prices,
-            spent=(bill or {}).get(arm),
+            spent=(bill or {}).get(variant),
         )
-        for arm, found in by_arm.items()
+        for variant, found in by_variant.items()
         if found
     }
-    used = {name: {r: part.spent for r, part in arm.roles.items()} for name, arm in arms.items()}
-    return Report(plan=plan, arms=arms, bill=used if bill is None else bill)
+    used = {
+        name: {r: part.spent for r, part in variant.roles.items()}
+        for name, variant in variants.items()
+    }
+    return Report(plan=plan, variants=variants, bill=used if bill is None else bill)
 
 
-def summarise_arm(
+def summarise_variant(
     results: Sequence[EpisodeResult],
     *,
     num_expected: int | None = None,
     policies: Mapping[str, str] | None = None,
     prices: Mapping[str, tuple[float, float]] | None = None,
     spent: Mapping[str, Usage] | None = None,
-) -> ArmReport:
-    """Return the figures of one arm.
+) -> VariantReport:
+    """Return the figures of one variant.
 
     Args:
         results: Its finished episodes, at least one, in any order.
@@ -179,7 +185,7 @@ def summarise_arm(
     hashes = {result.level: result.initial_state_hash for result in ordered}
     solved = [sum(play.success for play in plays) for plays in levels.values()]
     played = [len(plays) for plays in levels.values()]
-    return ArmReport(
+    return VariantReport(
         num_episodes=len(ordered),
         num_expected=len(ordered) if num_expected is None else num_expected,
         num_levels=len(hashes),

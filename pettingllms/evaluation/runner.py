@@ -155,9 +155,9 @@ class _Log:
         self, key: Key, action: int, prompt: Prompt, completion: Completion | None, usage: Usage
     ) -> None:
         """See `AnswerLog.add`."""
-        arm, level, sample = key
+        variant, level, sample = key
         record = AnswerRecord(
-            arm=arm,
+            variant=variant,
             level=level,
             sample=sample,
             action=action,
@@ -187,8 +187,8 @@ class _Play:
         self._env = env
         self._plan = plan
         self._line_ups = {
-            arm: {role: policies[name] for role, name in line_up.items()}
-            for arm, line_up in plan.arms.items()
+            variant: {role: policies[name] for role, name in line_up.items()}
+            for variant, line_up in plan.variants.items()
         }
         self._writer = writer
         self._log = log
@@ -218,7 +218,12 @@ class _Play:
         plan = self._plan
         try:
             result = await play_episode(
-                self._env, spec, self._line_ups[spec.arm], plan.sampling, plan.options, self._log
+                self._env,
+                spec,
+                self._line_ups[spec.variant],
+                plan.sampling,
+                plan.options,
+                self._log,
             )
         # Every other episode would fail the same way: stop instead of counting failures.
         except PolicyUnavailable:

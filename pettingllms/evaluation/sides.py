@@ -1,4 +1,4 @@
-"""What `pettingllms compare` compares: an arm of an evaluation, or of a training run's own one."""
+"""What `pettingllms compare` compares: a variant of an evaluation or of a training run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Side:
     """One side of a comparison."""
 
     name: str
-    players: Mapping[str, str]
+    policies: Mapping[str, str]
     """Role -> who played it."""
     task: Mapping[str, Any]
     """What was played, flat: environment, its arguments and options of reset."""
@@ -50,19 +50,19 @@ def open_side(name: str) -> Side:
     """Return the side that a text names.
 
     Args:
-        name: ``RUN[:ARM][@STEP]``: an evaluation (its arm, main unless named) or a training run
-            (greedy unless named; the last evaluation, or that after train step STEP).
+        name: ``RUN[:VARIANT][@STEP]``: an evaluation (its variant, main unless named) or a training
+            run (greedy unless named; the last evaluation, or that after train step STEP).
 
     Raises:
         RunFolderError: If it is no run, or is damaged.
-        InvalidArgument: If it has no such arm or step, or nothing was played.
+        InvalidArgument: If it has no such variant or step, or nothing was played.
     """
-    path, arm, step = _parts(name)
+    path, variant, step = _parts(name)
     if is_training_run(path):
-        return _of_training(name, TrainingRun.open(path), arm or _GREEDY, step)
+        return _of_training(name, TrainingRun.open(path), variant or _GREEDY, step)
     if step is not None:
         raise InvalidArgument("run", name, "@STEP after a training run only")
-    return _of_evaluation(name, RunFolder.open(path), arm or MAIN)
+    return _of_evaluation(name, RunFolder.open(path), variant or MAIN)
 
 
 def differences(first: Side, second: Side) -> dict[str, tuple[Any, Any]]:
@@ -90,7 +90,7 @@ def unlike(first: Side, second: Side) -> list[str]:
 
 
 def _parts(name: str) -> tuple[str, str, int | None]:
-    """Return path, arm (empty when none is named) and train step."""
+    """Return path, variant (empty when none is named) and train step."""
     if Path(name).exists():
         return name, "", None
     found = _STEP.search(name)
@@ -103,10 +103,10 @@ def _parts(name: str) -> tuple[str, str, int | None]:
     return path, rest[len(path) + 1 :], step
 
 
-def _of_evaluation(name: str, folder: RunFolder, arm: str) -> Side:
+def _of_evaluation(name: str, folder: RunFolder, variant: str) -> Side:
     plan = folder.plan
-    _check_arm(arm, plan.arms, folder.path)
-    results = [result for result in folder.results() if result.arm == arm]
+    _check_variant(variant, plan.variants, folder.path)
+    results = [result for result in folder.results() if result.variant == variant]
     if not results:
         raise InvalidArgument("run", name, "a run with finished episodes")
     levels = by_content(results).values()
@@ -119,7 +119,7 @@ def _of_evaluation(name: str, folder: RunFolder, arm: str) -> Side:
     }
     return Side(
         name=name,
-        players=plan.arms[arm],
+        policies=plan.variants[variant],
         task=_task(plan.env_id, plan.env_kwargs, plan.options),
         settings=settings,
         results=results,
@@ -131,7 +131,7 @@ def _of_evaluation(name: str, folder: RunFolder, arm: str) -> Side:
     )
 
 
-def _of_training(name: str, run: TrainingRun, arm: str, step: int | None) -> Side:
+def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) -> Side:
     lines = read_lines(run.path / "evaluations.jsonl")
     known = [line["step"] for line in lines]
     if not lines or (step is not None and step not in known):
@@ -139,16 +139,16 @@ def _of_training(name: str, run: TrainingRun, arm: str, step: int | None) -> Sid
         there = ", ".join(map(str, known)) or "none"
         raise InvalidArgument("run", name, f"a run with {wanted}; there are those after: {there}")
     line = lines[-1] if step is None else lines[known.index(step)]
-    arms = _arms(run, line, lines)
-    _check_arm(arm, arms, run.path)
-    found, seed = arms[arm], run.levels().get("seed", 0)
-    sampling = {} if arm.startswith(_SCRIPTED) else run.sampling(run.fixed_or_local())
-    if arm != "sampled":
+    variants = _variants(run, line, lines)
+    _check_variant(variant, variants, run.path)
+    found, seed = variants[variant], run.levels().get("seed", 0)
+    sampling = {} if variant.startswith(_SCRIPTED) else run.sampling(run.fixed_or_local())
+    if variant != "sampled":
         sampling = {role: replace(value, temperature=0.0) for role, value in sampling.items()}
     config = {key: part for key, part in run.config.items() if key not in _ELSEWHERE}
     return Side(
         name=name,
-        players=_players(run, arm, line["step"]),
+        policies=_policies(run, variant, line["step"]),
         task=_task(run.env_id, line.get("env", run.held_out_kwargs()), {}),
         settings={
             **_flat({role: asdict(value) for role, value in sampling.items()}, "sampling."),
@@ -160,41 +160,43 @@ def _of_training(name: str, run: TrainingRun, arm: str, step: int | None) -> Sid
     )
 
 
-def _arms(
+def _variants(
     run: TrainingRun, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return the figures of an evaluation by who played.
 
     Scripted policies play once, before training, and swapped ones once, after it.
     """
-    arms = {
+    variants = {
         name.replace("scripted:", _SCRIPTED): figures  # the name of older runs
         for one in lines
-        for name, figures in one["arms"].items()
+        for name, figures in one["variants"].items()
         if one is line or name.startswith((_SCRIPTED, "scripted:"))
     }
     report = run.path / "eval.json"
     if line is lines[-1] and report.is_file():
         after = json.loads(report.read_text(encoding="utf-8")).get("after") or {}
         if after.get("step") == line["step"]:
-            arms = {**after["arms"], **arms}
-    return arms
+            variants = {**after["variants"], **variants}
+    return variants
 
 
-def _players(run: TrainingRun, arm: str, step: int) -> dict[str, str]:
+def _policies(run: TrainingRun, variant: str, step: int) -> dict[str, str]:
     roles = cast(Mapping[str, str], run.config["roles"])
-    if arm.startswith(_SCRIPTED):
-        return dict.fromkeys(roles, arm.removeprefix(_SCRIPTED))
+    if variant.startswith(_SCRIPTED):
+        return dict.fromkeys(roles, variant.removeprefix(_SCRIPTED))
     line_up = {
         role: name if name != "hf:" else f"{roles[role]} of {run.path.name}, step {step}"
         for role, name in run.fixed_or_local().items()
     }
-    return swapped(line_up) if arm == SWAPPED else line_up
+    return swapped(line_up) if variant == SWAPPED else line_up
 
 
-def _check_arm(arm: str, arms: Mapping[str, Any], path: Path) -> None:
-    if arm not in arms:
-        raise InvalidArgument("arm", arm, f"{', '.join(arms)} of {path}" + suggestion(arm, arms))
+def _check_variant(variant: str, variants: Mapping[str, Any], path: Path) -> None:
+    if variant not in variants:
+        raise InvalidArgument(
+            "variant", variant, f"{', '.join(variants)} of {path}" + suggestion(variant, variants)
+        )
 
 
 def _task(env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

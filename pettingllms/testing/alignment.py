@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 from pettingllms.testing.degenerate import LEVEL_SEEDS
-from pettingllms.testing.play import AnyEnv, Player, has_ended, play
+from pettingllms.testing.play import Actor, AnyEnv, has_ended, play
 from pettingllms.testing.report import SkippedCheck
 from pettingllms.testing.subject import Subject
 
@@ -82,8 +82,8 @@ def _tried(env: AnyEnv, agent: str, text: str, seed: int) -> tuple[float, float]
     return first.rewards[agent], num_solved / CONTINUATIONS
 
 
-def _mixture(rng: random.Random) -> Player:
-    def player(env: AnyEnv, agent: str) -> str:
+def _mixture(rng: random.Random) -> Actor:
+    def actor(env: AnyEnv, agent: str) -> str:
         return env.scripted_action(agent, rng.choice(env.scripted_policies), rng)
 
-    return player
+    return actor

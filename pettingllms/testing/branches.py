@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from pettingllms.state import mutable_parts
-from pettingllms.testing.play import SEEDS, AnyEnv, has_ended, mixed_player, play, require
+from pettingllms.testing.play import SEEDS, AnyEnv, has_ended, mixed_actor, play, require
 from pettingllms.testing.subject import Subject
 
 MOMENTS = 6
@@ -20,21 +20,21 @@ def check_fork(subject: Subject) -> None:
     for seed in SEEDS:
         env = subject()
         env.reset(seed=seed)
-        player = mixed_player(random.Random(seed))
+        actor = mixed_actor(random.Random(seed))
         for _ in range(seed * len(env.possible_agents) // 2):
             if not has_ended(env):
-                env.step(player(env, env.agent_selection))
+                env.step(actor(env, env.agent_selection))
         twin, stray = env.fork(), env.fork()
         before = env.state_hash()
         for info in stray.infos.values():
             info["reward_parts"].clear()
             info.clear()
         stray = twin.fork()
-        play(stray, mixed_player(random.Random(99)))
+        play(stray, mixed_actor(random.Random(99)))
         require(all(env.infos.values()), "changing the infos of a fork changed the original's")
         require(env.state_hash() == before, "stepping a fork changed the original")
-        future = play(env, mixed_player(random.Random(7)))
-        require(future == play(twin, mixed_player(random.Random(7))), "a fork has another future")
+        future = play(env, mixed_actor(random.Random(7)))
+        require(future == play(twin, mixed_actor(random.Random(7))), "a fork has another future")
 
 
 def check_snapshot(subject: Subject) -> None:
@@ -42,11 +42,11 @@ def check_snapshot(subject: Subject) -> None:
     for seed in SEEDS:
         env = subject()
         env.reset(seed=seed)
-        player = mixed_player(random.Random(seed))
+        actor = mixed_actor(random.Random(seed))
         for _ in range(MOMENTS):
             if not has_ended(env):
                 _check_moment(subject, env, seed)
-                env.step(player(env, env.agent_selection))
+                env.step(actor(env, env.agent_selection))
 
 
 def _check_moment(subject: Subject, env: AnyEnv, seed: int) -> None:
@@ -54,18 +54,18 @@ def _check_moment(subject: Subject, env: AnyEnv, seed: int) -> None:
     snapshot = env.snapshot()
     copied = pickle.loads(pickle.dumps(snapshot))  # our own snapshot, made one line above
     moment = _moment(env)
-    future = play(env.fork(), mixed_player(random.Random(8)))
+    future = play(env.fork(), mixed_actor(random.Random(8)))
     for restored, used, lost in (
         (env.fork(), snapshot, "restore lost something"),
         (subject(), copied, "a pickled snapshot, restored in another environment, differs"),
     ):
         if restored.episode_seed is not None:
-            play(restored, mixed_player(random.Random(9)))
+            play(restored, mixed_actor(random.Random(9)))
         restored.restore(used)
         found = _moment(restored)
         wrong = [name for name, value in moment.items() if found[name] != value]
         require(not wrong, f"Seed {seed}, turn {env.turn}: {lost}: {', '.join(wrong)}.")
-        same = future == play(restored, mixed_player(random.Random(8)))
+        same = future == play(restored, mixed_actor(random.Random(8)))
         require(same, f"Seed {seed}, turn {env.turn}: {lost}: its future.")
 
 
@@ -83,7 +83,7 @@ def check_state_value(subject: Subject) -> None:
     env.reset(seed=6)
     state = env.state()
     hash(state)
-    play(stray := env.fork(), mixed_player(random.Random(6)))
+    play(stray := env.fork(), mixed_actor(random.Random(6)))
     shared = {"state": stray.state()}
     for agent, info in stray.infos.items():
         facts = {name: fact for name, fact in info.items() if name != "reward_parts"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from pettingllms.testing.answers import shorter, shuttles, singles
-from pettingllms.testing.play import AnyEnv, Player, has_ended, scripted_player
+from pettingllms.testing.play import Actor, AnyEnv, has_ended, scripted_actor
 from pettingllms.testing.report import SkippedCheck
 
 LEVEL_SEEDS = (0, 1, 2, 3, 4, 5)
@@ -21,8 +21,8 @@ LEVEL_SEEDS = (0, 1, 2, 3, 4, 5)
 SEARCHED_SEEDS = LEVEL_SEEDS[:3]
 """Those of them on which policies that search do: every candidate is a step of its own."""
 
-EpisodePlayer = Callable[[int], Player]
-"""Seed of an episode -> the player of that episode."""
+EpisodeActor = Callable[[int], Actor]
+"""Seed of an episode -> the actor of that episode."""
 
 
 class Episode(NamedTuple):
@@ -38,7 +38,7 @@ class Episode(NamedTuple):
     """(agent, text) of every action."""
 
 
-def episode_of(env: AnyEnv, seed: int, player: Player, max_steps: int = 10_000) -> Episode:
+def episode_of(env: AnyEnv, seed: int, actor: Actor, max_steps: int = 10_000) -> Episode:
     """Play the episode of a seed to its end."""
     env.reset(seed=seed)
     rewards: dict[str, list[float]] = {agent: [] for agent in env.possible_agents}
@@ -47,7 +47,7 @@ def episode_of(env: AnyEnv, seed: int, player: Player, max_steps: int = 10_000) 
         if len(texts) == max_steps:
             raise AssertionError(f"the episode did not end within {max_steps} steps")
         agent = env.agent_selection
-        text = player(env, agent)
+        text = actor(env, agent)
         texts.append((agent, text))
         env.step(text)
         for other, series in rewards.items():
@@ -69,56 +69,55 @@ def oracle_episodes(env: AnyEnv, seeds: Iterable[int] = LEVEL_SEEDS) -> dict[int
     if not env.alpha:
         raise SkippedCheck("alpha=0 pays for no success; check the environment with alpha=1.")
     return {
-        seed: episode_of(env, seed, scripted_player("oracle", random.Random(seed)))
-        for seed in seeds
+        seed: episode_of(env, seed, scripted_actor("oracle", random.Random(seed))) for seed in seeds
     }
 
 
-def idle_players() -> dict[str, EpisodePlayer]:
+def idle_actors() -> dict[str, EpisodeActor]:
     """Return the policies that do no work, by name."""
     constant = {"silence": "", "a constant": "0", "an empty list": "#### []"}
     constant["a long text"] = "so " * 5000
-    players: dict[str, EpisodePlayer] = {
+    actors: dict[str, EpisodeActor] = {
         name: lambda _seed, text=text: lambda _env, _agent: text for name, text in constant.items()
     }
-    players["echoing the prompt"] = lambda _seed: lambda env, agent: str(env.observe(agent))
-    return players
+    actors["echoing the prompt"] = lambda _seed: lambda env, agent: str(env.observe(agent))
+    return actors
 
 
-def answers_to_other_levels(oracle: Mapping[int, Episode]) -> EpisodePlayer:
+def answers_to_other_levels(oracle: Mapping[int, Episode]) -> EpisodeActor:
     """Return the policy that answers what the oracle answered to the level before."""
     seeds = list(oracle)
 
-    def of_episode(seed: int) -> Player:
+    def of_episode(seed: int) -> Actor:
         other = oracle[seeds[seeds.index(seed) - 1]]
         by_agent: dict[str, list[str]] = {}
         for agent, text in other.texts:
             by_agent.setdefault(agent, []).append(text)
 
-        def player(env: AnyEnv, agent: str) -> str:
+        def actor(env: AnyEnv, agent: str) -> str:
             texts = by_agent.get(agent, [""])
             return texts[env.turn % len(texts)]
 
-        return player
+        return actor
 
     return of_episode
 
 
-def random_player(seed: int) -> Player:
+def random_actor(seed: int) -> Actor:
     """Return the scripted policy `"random"`, or, without one, random texts of all policies."""
     rng = random.Random(seed)
 
-    def player(env: AnyEnv, agent: str) -> str:
+    def actor(env: AnyEnv, agent: str) -> str:
         names = [name for name in env.scripted_policies if name != "oracle"]
         if not names:
             return str(rng.randrange(100))
         name = "random" if "random" in names else rng.choice(names)
         return env.scripted_action(agent, name, rng)
 
-    return player
+    return actor
 
 
-def searching_players(env: AnyEnv) -> dict[str, EpisodePlayer]:
+def searching_actors(env: AnyEnv) -> dict[str, EpisodeActor]:
     """Return the policies that look for pay on forks, by name.
 
     Shuttle: the best of the answers that go there and back. Greedy with retreat: the best of all
@@ -140,13 +139,13 @@ def searching_players(env: AnyEnv) -> dict[str, EpisodePlayer]:
     return {"shuttle": _best_of(shuttle), "greedy with retreat": _best_of(greedy)}
 
 
-def _best_of(candidates: Callable[[AnyEnv, str, random.Random], list[str]]) -> EpisodePlayer:
+def _best_of(candidates: Callable[[AnyEnv, str, random.Random], list[str]]) -> EpisodeActor:
     """Return the policy that takes the candidate which pays its agent best and solves nothing."""
 
-    def of_episode(seed: int) -> Player:
+    def of_episode(seed: int) -> Actor:
         rng = random.Random(seed)
 
-        def player(env: AnyEnv, agent: str) -> str:
+        def actor(env: AnyEnv, agent: str) -> str:
             best, most = "", -math.inf
             for text in dict.fromkeys(candidates(env, agent, rng)):
                 fork = env.fork()
@@ -155,7 +154,7 @@ def _best_of(candidates: Callable[[AnyEnv, str, random.Random], list[str]]) -> E
                     best, most = text, fork.rewards[agent]
             return best
 
-        return player
+        return actor
 
     return of_episode
 
@@ -165,7 +164,7 @@ def _known_texts(env: AnyEnv) -> dict[str, list[str]]:
     texts: dict[str, list[str]] = {agent: [] for agent in env.possible_agents}
     for seed in LEVEL_SEEDS[:2]:
         for name in reversed(env.scripted_policies):
-            player = scripted_player(name, random.Random(seed))
-            for agent, text in episode_of(env, seed, player).texts:
+            actor = scripted_actor(name, random.Random(seed))
+            for agent, text in episode_of(env, seed, actor).texts:
                 texts[agent].append(text)
     return texts

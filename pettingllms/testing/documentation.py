@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from pettingllms.env import role_of
 from pettingllms.errors import ConformanceError
-from pettingllms.testing.play import AnyEnv, mixed_player, play, scripted_player
+from pettingllms.testing.play import AnyEnv, mixed_actor, play, scripted_actor
 from pettingllms.testing.report import ConformanceWarning, NotPromised
 from pettingllms.testing.subject import Subject
 
@@ -104,10 +104,10 @@ def _arguments(env: AnyEnv) -> set[str]:
 def _info_keys(env: AnyEnv) -> set[str]:
     keys: set[str] = set()
     rng = random.Random(0)
-    players = [mixed_player(rng), *(scripted_player(p, rng) for p in env.scripted_policies)]
-    for seed, player in enumerate(players):
+    actors = [mixed_actor(rng), *(scripted_actor(p, rng) for p in env.scripted_policies)]
+    for seed, actor in enumerate(actors):
         env.reset(seed=seed)
-        for step in play(env, player):
+        for step in play(env, actor):
             keys |= set(step["info"])
     return keys - _COMMON_INFO
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from pettingllms.testing.play import (
     SEEDS,
+    Actor,
     AnyEnv,
-    Player,
-    mixed_player,
+    mixed_actor,
     play,
     require,
-    scripted_player,
+    scripted_actor,
 )
 from pettingllms.testing.report import SkippedCheck
 from pettingllms.testing.subject import Subject
@@ -38,9 +38,9 @@ def check_success_ends(subject: Subject) -> None:
     """Success terminates the episode, and all agents are informed of it."""
     env = subject()
     for seed in SEEDS:
-        for player in _players(env, seed):
+        for actor in _actors(env, seed):
             env.reset(seed=seed)
-            steps = play(env, player)
+            steps = play(env, actor)
             require(
                 all(step["terminated"] for step in steps if step["info"]["success"]),
                 f"Seed {seed}: a success that does not terminate the episode.",
@@ -73,15 +73,15 @@ def check_timeouts(subject: Subject) -> dict[str, float]:
 
 
 def _played(subject: Subject) -> Iterator[tuple[AnyEnv, dict[str, Any]]]:
-    """Yield (environment at the end of an episode, last step) for several kinds of players."""
+    """Yield (environment at the end of an episode, last step) for several kinds of actors."""
     for seed in SEEDS:
-        for player in _players(subject(), seed):
+        for actor in _actors(subject(), seed):
             env = subject()
             env.reset(seed=seed)
-            yield env, play(env, player)[-1]
+            yield env, play(env, actor)[-1]
 
 
-def _players(env: AnyEnv, seed: int) -> list[Player]:
+def _actors(env: AnyEnv, seed: int) -> list[Actor]:
     rng = random.Random(seed)
-    references = [scripted_player(policy, rng) for policy in env.scripted_policies]
-    return [mixed_player(rng), lambda _env, _agent: "", *references]
+    references = [scripted_actor(policy, rng) for policy in env.scripted_policies]
+    return [mixed_actor(rng), lambda _env, _agent: "", *references]

@@ -10,15 +10,15 @@ from pettingllms.env import MAX_TURNS
 from pettingllms.testing.degenerate import (
     SEARCHED_SEEDS,
     Episode,
-    EpisodePlayer,
+    EpisodeActor,
     answers_to_other_levels,
     episode_of,
-    idle_players,
+    idle_actors,
     oracle_episodes,
-    random_player,
-    searching_players,
+    random_actor,
+    searching_actors,
 )
-from pettingllms.testing.play import AnyEnv, Player, require
+from pettingllms.testing.play import Actor, AnyEnv, require
 from pettingllms.testing.report import NotPromised, SkippedCheck
 from pettingllms.testing.subject import Subject
 
@@ -35,8 +35,8 @@ def check_unsolved(subject: Subject) -> Mapping[str, float]:
     for seed, episode in oracle.items():
         require(episode.solved, f"The oracle did not solve the episode of seed {seed}.")
     few = _searched(oracle)
-    rivals = {name: (player, oracle) for name, player in _degenerate(oracle).items()}
-    rivals |= {name: (player, few) for name, player in searching_players(env).items()}
+    rivals = {name: (actor, oracle) for name, actor in _degenerate(oracle).items()}
+    rivals |= {name: (actor, few) for name, actor in searching_actors(env).items()}
     highest = _compare(env, rivals)
     mean = sum(sum(e.returns.values()) for e in oracle.values()) / len(oracle)
     num_agents = len(env.possible_agents)
@@ -52,8 +52,8 @@ def check_long_episodes(subject: Subject) -> Mapping[str, float]:
     short = subject()
     long = subject(max_turns=min(LONG * short.max_turns, MAX_TURNS))
     oracle = oracle_episodes(long, SEARCHED_SEEDS)
-    rivals = {name: (player, oracle) for name, player in _degenerate(oracle).items()}
-    rivals["shuttle"] = (searching_players(short)["shuttle"], {0: oracle[0]})
+    rivals = {name: (actor, oracle) for name, actor in _degenerate(oracle).items()}
+    rivals["shuttle"] = (searching_actors(short)["shuttle"], {0: oracle[0]})
     return {f"the same with {LONG} times the turns": _compare(long, rivals)}
 
 
@@ -69,13 +69,13 @@ def check_detours(subject: Subject) -> Mapping[str, float]:
             raise NotPromised("The oracle needs every turn, so there are no detours.") from None
         env = subject(max_turns=slowest + 3)
         oracle = oracle_episodes(env)
-    players = {"silence": idle_players()["silence"], "random": random_player}
-    players |= searching_players(env)
+    actors = {"silence": idle_actors()["silence"], "random": random_actor}
+    actors |= searching_actors(env)
     num_solved, faults = 0, dict[str, str]()
-    for name, of_episode in players.items():
+    for name, of_episode in actors.items():
         for seed, direct in _searched(oracle).items():
-            player = _then_oracle(of_episode(seed), oracle, seed)
-            episode = episode_of(env, seed, player)
+            actor = _then_oracle(of_episode(seed), oracle, seed)
+            episode = episode_of(env, seed, actor)
             num_solved += episode.solved
             for agent, earned in episode.returns.items():
                 if episode.solved and earned > direct.returns[agent] + TOLERANCE:
@@ -121,20 +121,20 @@ def check_length(subject: Subject) -> None:
             env.step(text)
 
 
-def _fixed(oracle: Mapping[int, Episode]) -> dict[str, EpisodePlayer]:
-    return {**idle_players(), "answering other levels": answers_to_other_levels(oracle)}
+def _fixed(oracle: Mapping[int, Episode]) -> dict[str, EpisodeActor]:
+    return {**idle_actors(), "answering other levels": answers_to_other_levels(oracle)}
 
 
 def _searched(oracle: Mapping[int, Episode]) -> dict[int, Episode]:
     return {seed: oracle[seed] for seed in SEARCHED_SEEDS}
 
 
-def _degenerate(oracle: Mapping[int, Episode]) -> dict[str, EpisodePlayer]:
-    return {**_fixed(oracle), "random": random_player}
+def _degenerate(oracle: Mapping[int, Episode]) -> dict[str, EpisodeActor]:
+    return {**_fixed(oracle), "random": random_actor}
 
 
 def _compare(
-    env: AnyEnv, rivals: Mapping[str, tuple[EpisodePlayer, Mapping[int, Episode]]]
+    env: AnyEnv, rivals: Mapping[str, tuple[EpisodeActor, Mapping[int, Episode]]]
 ) -> float:
     """Compare unsolved episodes with the oracle's solved ones; return the highest return.
 
@@ -161,15 +161,15 @@ def _compare(
     return highest
 
 
-def _then_oracle(detour: Player, oracle: Mapping[int, Episode], seed: int) -> Player:
+def _then_oracle(detour: Actor, oracle: Mapping[int, Episode], seed: int) -> Actor:
     rng, turns = random.Random(seed), oracle[seed].turns
 
-    def player(env: AnyEnv, agent: str) -> str:
+    def actor(env: AnyEnv, agent: str) -> str:
         if env.turn < env.max_turns - turns:
             return detour(env, agent)
         return env.scripted_action(agent, "oracle", rng)
 
-    return player
+    return actor
 
 
 def _reward(env: AnyEnv, text: str) -> float:

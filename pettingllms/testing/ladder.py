@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 from pettingllms.errors import ConformanceError, InvalidArgument
 from pettingllms.registry import make
-from pettingllms.testing.play import AnyEnv, Player, play, scripted_player
+from pettingllms.testing.play import Actor, AnyEnv, play, scripted_actor
 
 ORACLE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Shares of the actions in which the mixed policies of a ladder follow the oracle."""
 
-PlayerOfEpisode = Callable[[random.Random], Player]
-"""Source of chance of one episode -> the player of that episode."""
+PlayerOfEpisode = Callable[[random.Random], Actor]
+"""Source of chance of one episode -> the actor of that episode."""
 
 
 class Rung(NamedTuple):
@@ -39,7 +39,7 @@ class Rung(NamedTuple):
     """Agent -> mean return of an episode."""
 
 
-def ladder_players(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisode]:
+def ladder_actors(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisode]:
     """Return the policies of a ladder by name.
 
     They are: silence; an empty list; one constant answer; every scripted policy but the oracle;
@@ -54,18 +54,18 @@ def ladder_players(scripted_policies: Sequence[str]) -> dict[str, PlayerOfEpisod
     """
     if "oracle" not in scripted_policies:
         raise InvalidArgument("scripted_policies", scripted_policies, 'an "oracle" among them')
-    players: dict[str, PlayerOfEpisode] = {
+    actors: dict[str, PlayerOfEpisode] = {
         "silent": lambda _: lambda _env, _agent: "",
         "empty list": lambda _: lambda _env, _agent: "#### []",
         "constant": lambda _: lambda _env, _agent: '#### ["R"]',
     }
     for name in scripted_policies:
         if name != "oracle":
-            players[name] = _scripted(name)
-    otherwise = players.get("random", players["constant"])
+            actors[name] = _scripted(name)
+    otherwise = actors.get("random", actors["constant"])
     for share in ORACLE_SHARES:
-        players[f"oracle in {share:.0%}"] = _mixed(share, otherwise)
-    return players
+        actors[f"oracle in {share:.0%}"] = _mixed(share, otherwise)
+    return actors
 
 
 def measure_ladder(env: AnyEnv, seeds: Iterable[int]) -> list[Rung]:
@@ -81,8 +81,7 @@ def measure_ladder(env: AnyEnv, seeds: Iterable[int]) -> list[Rung]:
         start.reset(seed=seed)
         starts.append((seed, start))
     return [
-        _rung(name, player, starts)
-        for name, player in ladder_players(env.scripted_policies).items()
+        _rung(name, actor, starts) for name, actor in ladder_actors(env.scripted_policies).items()
     ]
 
 
@@ -127,22 +126,22 @@ def check_ladder(env_id: str, num_levels: int = 60, gap: float = 0.05, **kwargs:
 
 
 def _scripted(name: str) -> PlayerOfEpisode:
-    return lambda rng: scripted_player(name, rng)
+    return lambda rng: scripted_actor(name, rng)
 
 
 def _mixed(share: float, otherwise: PlayerOfEpisode) -> PlayerOfEpisode:
-    def of_episode(rng: random.Random) -> Player:
-        oracle, other = scripted_player("oracle", rng), otherwise(rng)
+    def of_episode(rng: random.Random) -> Actor:
+        oracle, other = scripted_actor("oracle", rng), otherwise(rng)
         return lambda env, agent: (oracle if rng.random() < share else other)(env, agent)
 
     return of_episode
 
 
-def _rung(name: str, player: PlayerOfEpisode, starts: Sequence[tuple[int, AnyEnv]]) -> Rung:
+def _rung(name: str, actor: PlayerOfEpisode, starts: Sequence[tuple[int, AnyEnv]]) -> Rung:
     rewards: dict[str, list[float]] = {agent: [] for agent in starts[0][1].possible_agents}
     num_solved = 0
     for seed, start in starts:
-        steps = play(start.fork(), player(random.Random(seed)))
+        steps = play(start.fork(), actor(random.Random(seed)))
         num_solved += bool(steps[-1]["info"]["success"])
         for agent, series in rewards.items():
             series += [step["rewards"][agent] for step in steps]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import SPLITS
-from pettingllms.testing.play import AnyEnv, mixed_player, play, require
+from pettingllms.testing.play import AnyEnv, mixed_actor, play, require
 from pettingllms.testing.report import NotPromised, SkippedCheck
 from pettingllms.testing.subject import Subject
 
@@ -39,7 +39,7 @@ def check_variety(subject: Subject) -> None:
 
 def _replayed(env: AnyEnv, seed: int) -> list[dict[str, Any]]:
     env.reset(seed=seed)
-    return play(env, mixed_player(random.Random(0)))
+    return play(env, mixed_actor(random.Random(0)))
 
 
 def check_splits(subject: Subject) -> None:

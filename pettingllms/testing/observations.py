@@ -7,11 +7,11 @@ from typing import Any
 
 from pettingllms.testing.play import (
     SEEDS,
+    Actor,
     AnyEnv,
-    Player,
     episode,
     has_ended,
-    mixed_player,
+    mixed_actor,
     require,
 )
 from pettingllms.testing.report import NotPromised
@@ -22,7 +22,7 @@ def check_observe(subject: Subject) -> None:
     """`observe` and `messages` change nothing, agree, and work at any time."""
     env = subject()
     env.reset(seed=2)
-    player = mixed_player(random.Random(2))
+    actor = mixed_actor(random.Random(2))
     for _ in range(6 * len(env.possible_agents)):
         before, rewards = env.state_hash(), dict(env.rewards)
         for agent in env.possible_agents:
@@ -36,16 +36,16 @@ def check_observe(subject: Subject) -> None:
         require(rewards == env.rewards, "observe changed the rewards.")
         if has_ended(env):
             return
-        env.step(player(env, env.agent_selection))
+        env.step(actor(env, env.agent_selection))
 
 
 def check_watching(subject: Subject) -> None:
     """An episode is the same whether or not it is watched: looking has no side effects."""
     env = subject()
     for seed in SEEDS:
-        unwatched = _outcomes(env, seed, mixed_player(random.Random(seed)))
-        player = mixed_player(random.Random(seed))
-        watched = _outcomes(env, seed, lambda env, agent, player=player: _look(env, agent, player))
+        unwatched = _outcomes(env, seed, mixed_actor(random.Random(seed)))
+        actor = mixed_actor(random.Random(seed))
+        watched = _outcomes(env, seed, lambda env, agent, actor=actor: _look(env, agent, actor))
         require(
             unwatched == watched,
             f"Seed {seed}: the same actions had other results after observe, messages, last, "
@@ -84,26 +84,26 @@ def _compare_branches(subject: Subject) -> tuple[int, int]:
     for seed in SEEDS:
         env = subject()
         env.reset(seed=seed)
-        player = mixed_player(random.Random(seed))
+        actor = mixed_actor(random.Random(seed))
         while not has_ended(env):
             one, other = env.fork(), env.fork()
-            _pass_stage(one, mixed_player(random.Random(seed)))
+            _pass_stage(one, mixed_actor(random.Random(seed)))
             _pass_stage(other, lambda _env, _agent: "")
             readers = one.acting()
             if readers and readers == other.acting() and one.state_hash() != other.state_hash():
                 num_pairs += 1
                 num_different += any(one.observe(a) != other.observe(a) for a in readers)
-            env.step(player(env, env.agent_selection))
+            env.step(actor(env, env.agent_selection))
     return num_pairs, num_different
 
 
-def _pass_stage(env: AnyEnv, player: Player) -> None:
+def _pass_stage(env: AnyEnv, actor: Actor) -> None:
     for _ in env.acting():
         if not has_ended(env):
-            env.step(player(env, env.agent_selection))
+            env.step(actor(env, env.agent_selection))
 
 
-def _look(env: AnyEnv, agent: str, player: Player) -> str:
+def _look(env: AnyEnv, agent: str, actor: Actor) -> str:
     """Call everything that must change nothing, then answer."""
     for other in env.possible_agents:
         env.observe(other)
@@ -115,15 +115,15 @@ def _look(env: AnyEnv, agent: str, player: Player) -> str:
     env.state_hash()
     env.render_mode = "ansi"
     env.render()
-    return player(env, agent)
+    return actor(env, agent)
 
 
-def _outcomes(env: AnyEnv, seed: int, player: Player) -> list[dict[str, Any]]:
+def _outcomes(env: AnyEnv, seed: int, actor: Actor) -> list[dict[str, Any]]:
     """Return what the actions of an episode did, without a look at observations or hashes."""
     env.reset(seed=seed)
     outcomes: list[dict[str, Any]] = []
     while not has_ended(env) and len(outcomes) < 10_000:
         agent = env.agent_selection
-        env.step(player(env, agent))
+        env.step(actor(env, agent))
         outcomes.append({"agent": agent, "rewards": dict(env.rewards), "info": env.infos[agent]})
     return [*outcomes, {"final": env.state_hash()}]

@@ -10,7 +10,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import ConformanceError
 
 AnyEnv = TextEnv[Any]
-Player = Callable[[AnyEnv, str], str]
+Actor = Callable[[AnyEnv, str], str]
 """What an agent says: (environment, agent) -> text."""
 
 SEEDS = (0, 1, 2, 3)
@@ -48,30 +48,30 @@ HOSTILE_TEXTS: tuple[str, ...] = (
 """Texts that models (or attackers) might write; none of them may raise anything."""
 
 
-def mixed_player(rng: random.Random) -> Player:
-    """Return a player that mixes scripted policies, hostile and random texts."""
+def mixed_actor(rng: random.Random) -> Actor:
+    """Return a actor that mixes scripted policies, hostile and random texts."""
 
-    def player(env: AnyEnv, agent: str) -> str:
+    def actor(env: AnyEnv, agent: str) -> str:
         if env.scripted_policies and rng.random() < 0.6:
             return env.scripted_action(agent, rng.choice(env.scripted_policies), rng)
         if rng.random() < 0.5:
             return rng.choice(HOSTILE_TEXTS)
         return "".join(chr(rng.randrange(32, 0x300)) for _ in range(rng.randrange(40)))
 
-    return player
+    return actor
 
 
-def scripted_player(policy: str, rng: random.Random) -> Player:
-    """Return a player that follows one scripted policy for every role."""
+def scripted_actor(policy: str, rng: random.Random) -> Actor:
+    """Return a actor that follows one scripted policy for every role."""
     return lambda env, agent: env.scripted_action(agent, policy, rng)
 
 
-def play(env: AnyEnv, player: Player, max_steps: int = 10_000) -> list[dict[str, Any]]:
+def play(env: AnyEnv, actor: Actor, max_steps: int = 10_000) -> list[dict[str, Any]]:
     """Play from the present moment to the end and return what happened, step by step.
 
     Args:
         env: A raw environment after `reset`.
-        player: What the agents say.
+        actor: What the agents say.
         max_steps: Bound on the number of steps; an environment without an end raises.
 
     Returns:
@@ -83,7 +83,7 @@ def play(env: AnyEnv, player: Player, max_steps: int = 10_000) -> list[dict[str,
             return steps
         agent = env.agent_selection
         observation = env.observe(agent)
-        action = player(env, agent)
+        action = actor(env, agent)
         env.step(action)
         steps.append(
             {
@@ -100,11 +100,11 @@ def play(env: AnyEnv, player: Player, max_steps: int = 10_000) -> list[dict[str,
     raise AssertionError(f"the episode did not end within {max_steps} steps")
 
 
-def transcript_of(env: AnyEnv, seed: int, player: Player) -> str:
+def transcript_of(env: AnyEnv, seed: int, actor: Actor) -> str:
     """Return a whole episode as text: all that the agents read and wrote, and the rewards."""
     env.reset(seed=seed)
     lines = [f"seed {seed} agents {', '.join(env.possible_agents)}"]
-    for number, step in enumerate(play(env, player)):
+    for number, step in enumerate(play(env, actor)):
         parts = step["info"]["reward_parts"]
         rewards = ", ".join(f"{a}: {r:+.4f}" for a, r in step["rewards"].items())
         lines += [
@@ -130,9 +130,9 @@ def steps_end(env: AnyEnv) -> str:
 
 
 def episode(env: AnyEnv, seed: int) -> list[dict[str, Any]]:
-    """Play the episode of a seed with a mixed player."""
+    """Play the episode of a seed with a mixed actor."""
     env.reset(seed=seed)
-    return play(env, mixed_player(random.Random(seed)))
+    return play(env, mixed_actor(random.Random(seed)))
 
 
 def require(condition: bool, message: str) -> None:

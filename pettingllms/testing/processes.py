@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 
 from pettingllms.errors import ConformanceError
-from pettingllms.testing.play import SEEDS, AnyEnv, mixed_player, play
+from pettingllms.testing.play import SEEDS, AnyEnv, mixed_actor, play
 from pettingllms.testing.report import SkippedCheck
 from pettingllms.testing.subject import Subject
 
@@ -74,7 +74,7 @@ def episodes_digest(env: AnyEnv) -> str:
         digest.update(env.state_hash().encode())
     for seed in SEEDS:
         env.reset(seed=seed)
-        for step in play(env, mixed_player(random.Random(seed))):
+        for step in play(env, mixed_actor(random.Random(seed))):
             known = {name: value for name, value in step.items() if name != "info"}
             digest.update(repr(known).encode(errors="backslashreplace"))
     return digest.hexdigest()

@@ -8,7 +8,7 @@ import random
 import re
 
 from pettingllms.testing.documentation import sections_of
-from pettingllms.testing.play import SEEDS, Player, mixed_player, play, require, scripted_player
+from pettingllms.testing.play import SEEDS, Actor, mixed_actor, play, require, scripted_actor
 from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
 
@@ -22,7 +22,7 @@ def check_rewards(subject: Subject) -> None:
     env = subject()
     for seed in SEEDS:
         env.reset(seed=seed)
-        for step in play(env, mixed_player(random.Random(seed))):
+        for step in play(env, mixed_actor(random.Random(seed))):
             parts = step["info"]["reward_parts"]
             for agent, reward in step["rewards"].items():
                 expected = parts["team"] + (parts["local"] if agent == step["agent"] else 0.0)
@@ -38,10 +38,10 @@ def check_outcome(subject: Subject) -> None:
     env = subject(reward="outcome")
     for seed in SEEDS:
         rng = random.Random(seed)
-        players = [scripted_player(policy, rng) for policy in env.scripted_policies]
-        for player in (mixed_player(rng), *players):
+        actors = [scripted_actor(policy, rng) for policy in env.scripted_policies]
+        for actor in (mixed_actor(rng), *actors):
             env.reset(seed=seed)
-            for step in play(env, player):
+            for step in play(env, actor):
                 expected = {"team": env.alpha * step["info"]["success"], "local": 0.0}
                 require(
                     step["info"]["reward_parts"] == expected,
@@ -67,10 +67,10 @@ def check_bounds(subject: Subject) -> None:
     scale = {"team": env.alpha, "local": 1.0}
     for seed in SEEDS:
         rng = random.Random(seed)
-        players = [scripted_player(policy, rng) for policy in env.scripted_policies]
-        for player in (mixed_player(rng), *players):
+        actors = [scripted_actor(policy, rng) for policy in env.scripted_policies]
+        for actor in (mixed_actor(rng), *actors):
             env.reset(seed=seed)
-            for step in play(env, player):
+            for step in play(env, actor):
                 for part, (low, high) in bounds.items():
                     value = step["info"]["reward_parts"][part] / (scale[part] or 1.0)
                     require(
@@ -84,10 +84,10 @@ def check_parse_errors(subject: Subject) -> None:
     """A text that cannot be read earns no local reward."""
     env = subject()
     for seed in SEEDS:
-        players: list[Player] = [mixed_player(random.Random(seed)), lambda _env, _agent: ""]
-        for player in players:
+        actors: list[Actor] = [mixed_actor(random.Random(seed)), lambda _env, _agent: ""]
+        for actor in actors:
             env.reset(seed=seed)
-            for step in play(env, player):
+            for step in play(env, actor):
                 local = step["info"]["reward_parts"]["local"]
                 require(
                     step["info"]["parse_error"] is None or local <= 0,

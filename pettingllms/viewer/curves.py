@@ -7,7 +7,7 @@ from typing import Any
 
 from pettingllms.viewer.lines import LineFile
 
-_ARM_FIGURES = ("success", "success_low", "success_high", "num_turns")
+_VARIANT_FIGURES = ("success", "success_low", "success_high", "num_turns")
 
 
 def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
@@ -21,13 +21,13 @@ def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
     return columns
 
 
-def arm_columns(file: LineFile) -> dict[str, dict[str, list[Any]]]:
-    """Return arm -> steps, success with interval, and turns, of an `evaluations.jsonl`."""
+def variant_columns(file: LineFile) -> dict[str, dict[str, list[Any]]]:
+    """Return variant -> steps, success with interval, and turns, of an `evaluations.jsonl`."""
     found: dict[str, dict[str, list[Any]]] = {}
-    for step, arms in file.read(_evaluation_line):
-        for arm, figures in arms.items():
-            columns = found.setdefault(arm, {name: [] for name in ("step", *_ARM_FIGURES)})
-            for name, value in zip(("step", *_ARM_FIGURES), (step, *figures), strict=True):
+    for step, variants in file.read(_evaluation_line):
+        for variant, figures in variants.items():
+            columns = found.setdefault(variant, {name: [] for name in ("step", *_VARIANT_FIGURES)})
+            for name, value in zip(("step", *_VARIANT_FIGURES), (step, *figures), strict=True):
                 columns[name].append(value)
     return found
 
@@ -37,5 +37,5 @@ def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
-    arms = line["arms"].items()
-    return int(line["step"]), {arm: [f[name] for name in _ARM_FIGURES] for arm, f in arms}
+    variants = line["variants"].items()
+    return int(line["step"]), {variant: [f[n] for n in _VARIANT_FIGURES] for variant, f in variants}

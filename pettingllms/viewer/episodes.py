@@ -125,28 +125,28 @@ def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
 
 
 def evaluation_episode(
-    line: Mapping[str, Any], arms: Mapping[str, Mapping[str, str]]
+    line: Mapping[str, Any], variants: Mapping[str, Mapping[str, str]]
 ) -> ShownEpisode:
     """Return the episode of a line of an evaluation's `episodes.jsonl`.
 
     Args:
         line: The line.
-        arms: Arm -> role -> name of its policy.
+        variants: Variant -> role -> name of its policy.
 
     Raises:
         KeyError: A field is missing.
         TypeError: A field is of another kind.
     """
-    arm = _text(line["arm"])
+    variant = _text(line["variant"])
     return ShownEpisode(
-        key=(arm, _whole(line["level"]), _whole(line["sample"])),
+        key=(variant, _whole(line["level"]), _whole(line["sample"])),
         seed=_whole(line["level_seed"]),
         state_hash=_text(line["initial_state_hash"]),
         success=bool(line["success"]),
         ending=_ending(line),
         num_turns=_whole(line["num_turns"]),
         returns=_mapping(line["returns"]),
-        decisions=steps_decisions(line["steps"], arms.get(arm, {})),
+        decisions=steps_decisions(line["steps"], variants.get(variant, {})),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pettingllms.errors import TranscriptError
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
-from pettingllms.viewer.curves import arm_columns, metric_columns
+from pettingllms.viewer.curves import metric_columns, variant_columns
 from pettingllms.viewer.episodes import (
     Setting,
     ShownEpisode,
@@ -45,9 +45,9 @@ class OpenedRun:
     config: str = ""
     """The configuration as it was written."""
     curves: dict[str, Any] = field(default_factory=dict[str, Any])
-    """`metrics`: name -> steps and values; `evaluations`: arm -> steps, success and interval."""
+    """`metrics`: name -> steps and values; `evaluations`: variant -> steps, success, interval."""
     figures: Mapping[str, Any] | None = None
-    """Arm -> figures with intervals, of a finished evaluation."""
+    """Variant -> figures with intervals, of a finished evaluation."""
     episodes: Callable[[], Iterator[ShownEpisode]]
     """Reads the episodes; afterwards `notices` names lines that could not be read."""
     notices: list[str] = field(default_factory=list[str])
@@ -95,7 +95,7 @@ def _training(path: Path) -> OpenedRun:
     metrics, evaluations = LineFile(path / "metrics.jsonl"), LineFile(path / "evaluations.jsonl")
     curves = {
         "metrics": metric_columns(metrics),
-        "evaluations": arm_columns(evaluations),
+        "evaluations": variant_columns(evaluations),
     }
     notices += metrics.notices() + evaluations.notices()
     rollouts = LineFile(path / "rollouts.jsonl")
@@ -126,7 +126,7 @@ def _evaluation(path: Path) -> OpenedRun:
         data = parse_json(text)
         is_ours = data["format"] == EVALUATION_FORMAT
         plan, version = data["plan"], data["version"]
-        env_id, arms = str(plan["env_id"]), dict(plan["arms"])
+        env_id, variants = str(plan["env_id"]), dict(plan["variants"])
         facts = _evaluation_facts(data, plan)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(run_path, "the plan of an evaluation", error) from error
@@ -141,14 +141,14 @@ def _evaluation(path: Path) -> OpenedRun:
         path=path,
         env_id=env_id,
         setting=Setting(env_id, plan.get("env_kwargs", {}), plan.get("options", {})),
-        labels=("arm", "level", "sample"),
+        labels=("variant", "level", "sample"),
         facts=facts,
         config=text,
         figures=_report(path / "report.json", notices),
         episodes=partial(
             _read,
             LineFile(path / "episodes.jsonl"),
-            partial(evaluation_episode, arms=arms),
+            partial(evaluation_episode, variants=variants),
             notices,
         ),
         notices=notices,
@@ -232,7 +232,7 @@ def _report(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
         )
         return None
     try:
-        return dict(parse_json(path.read_bytes())["arms"])
+        return dict(parse_json(path.read_bytes())["variants"])
     except (ValueError, KeyError, TypeError) as error:
         notices.append(f"report.json: cannot be read ({type(error).__name__}: {error})")
         return None
@@ -254,8 +254,10 @@ def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _evaluation_facts(data: Mapping[str, Any], plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [("Environment", str(plan["env_id"]))]
-    for arm, line_up in plan["arms"].items():
-        facts.append((f"Arm {arm}", ", ".join(f"{role}: {name}" for role, name in line_up.items())))
+    for variant, line_up in plan["variants"].items():
+        facts.append(
+            (f"Variant {variant}", ", ".join(f"{role}: {name}" for role, name in line_up.items()))
+        )
     facts += [
         ("Levels", f"{plan.get('num_levels')} x {plan.get('num_samples')} plays"),
         ("Seed", str(plan.get("seed"))),

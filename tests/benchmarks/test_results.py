@@ -30,6 +30,6 @@ def test_results_hold_every_seed_that_was_run():
     runs = json.loads((ROOT / "benchmarks/results/learning_plan_path.json").read_text())["runs"]
     assert len({run["seed"] for run in runs}) >= 3
     for run in runs:
-        for arm in (run["before"]["greedy"], run["after"]["greedy"]):
-            assert arm["success_low"] <= arm["success"] <= arm["success_high"]
-            assert arm["num_episodes"] >= 256
+        for variant in (run["before"]["greedy"], run["after"]["greedy"]):
+            assert variant["success_low"] <= variant["success"] <= variant["success_high"]
+            assert variant["num_episodes"] >= 256

@@ -14,7 +14,7 @@ import pettingllms
 from pettingllms import PromptTemplate
 from pettingllms.errors import InvalidArgument, LevelFormatError, PettingLLMsError
 from pettingllms.testing import play
-from pettingllms.testing.play import scripted_player
+from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.datasets import CodeProblem, MathProblem
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.sokoban import SokobanEnv
@@ -178,7 +178,7 @@ def test_numbers_of_numpy_are_numbers(cls, kwargs):
     episodes = []
     for env in envs:
         env.reset(seed=np.int64(3))
-        steps = play(env, scripted_player("random", random.Random(0)))
+        steps = play(env, scripted_actor("random", random.Random(0)))
         assert json.dumps(steps[-1]["info"])
         episodes.append(steps)
     assert episodes[0] == episodes[1] == episodes[2]

@@ -6,7 +6,7 @@ import pytest
 
 import pettingllms
 from pettingllms.state import Sealed, mutable_parts
-from pettingllms.testing.play import mixed_player
+from pettingllms.testing.play import mixed_actor
 
 IDS = pettingllms.registered_ids()
 
@@ -14,7 +14,7 @@ IDS = pettingllms.registered_ids()
 def played(env_id, num_steps, seed=2):
     env = pettingllms.make(env_id, checks=False, max_turns=6)
     env.reset(seed=seed)
-    player = mixed_player(random.Random(seed))
+    player = mixed_actor(random.Random(seed))
     for _ in range(num_steps):
         if env.acting():
             env.step(player(env, env.agent_selection))
@@ -47,7 +47,7 @@ def ruin(value):
 
 def seen(env):
     """Return everything that callers can see, step by step, to the end."""
-    player = mixed_player(random.Random(5))
+    player = mixed_actor(random.Random(5))
     steps = []
     while env.acting():
         env.step(player(env, env.agent_selection))

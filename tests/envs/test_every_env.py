@@ -9,7 +9,7 @@ import pytest
 
 import pettingllms
 from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, play
-from pettingllms.testing.play import mixed_player
+from pettingllms.testing.play import mixed_actor
 from pettingllms.transcript import RecordTranscripts
 
 VARIANTS = {
@@ -72,7 +72,7 @@ def test_class_docstring_is_true(env_id, kwargs):
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
 def test_recorded_episodes_replay(env_id, kwargs):
     env = RecordTranscripts(pettingllms.make(env_id, **kwargs))
-    player = mixed_player(random.Random(0))
+    player = mixed_actor(random.Random(0))
     for seed in range(3):
         env.reset(seed=seed)
         raw = env.unwrapped

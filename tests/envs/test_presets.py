@@ -6,7 +6,7 @@ import pytest
 
 import pettingllms
 from pettingllms.testing import play
-from pettingllms.testing.play import scripted_player
+from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.plan_path.text import level_text
 from pettingllms_envs.sokoban.text import level_text as sokoban_text
 from pettingllms_envs.sudoku.text import puzzle_text
@@ -27,7 +27,7 @@ def test_the_oracle_solves_every_level(env_id, preset, team):
     env = pettingllms.make(env_id, preset=preset, team=team, split="test", checks=False)
     for seed in range(3):
         env.reset(seed=seed)
-        steps = play(env, scripted_player("oracle", random.Random(0)))
+        steps = play(env, scripted_actor("oracle", random.Random(0)))
         assert steps[-1]["info"]["success"]
 
 
@@ -39,7 +39,7 @@ def test_the_greedy_rule_solves_fewer_levels_of_harder_presets(env_id):
         solved = 0
         for seed in range(12):
             env.reset(seed=seed)
-            steps = play(env, scripted_player("greedy", random.Random(seed)))
+            steps = play(env, scripted_actor("greedy", random.Random(seed)))
             solved += steps[-1]["info"]["success"]
         shares.append(solved)
     assert shares[0] > shares[1] + 3

@@ -48,22 +48,24 @@ def evaluated(tmp_path, *arguments):
 
 def test_greedy_play_of_the_trained_team_is_what_the_trainer_reports(trained, tmp_path):
     report = evaluated(tmp_path, "--run", trained, "-s", "temperature=0")
-    own, arm = json.loads((trained / "eval.json").read_text()), report["arms"]["main"]
-    greedy = own["after"]["arms"]["greedy"]
-    assert arm["manifest"] == own["manifest"]
-    assert arm["num_success"] == greedy["num_success"]
-    assert arm["num_turns"]["value"] == pytest.approx(greedy["num_turns"])
+    own, variant = json.loads((trained / "eval.json").read_text()), report["variants"]["main"]
+    greedy = own["after"]["variants"]["greedy"]
+    assert variant["manifest"] == own["manifest"]
+    assert variant["num_success"] == greedy["num_success"]
+    assert variant["num_turns"]["value"] == pytest.approx(greedy["num_turns"])
     for role, figures in greedy["roles"].items():
-        assert arm["roles"][role]["num_actions"] == figures["num_actions"]
-        assert arm["roles"][role]["parse_errors"]["value"] == pytest.approx(figures["parse_errors"])
+        assert variant["roles"][role]["num_actions"] == figures["num_actions"]
+        assert variant["roles"][role]["parse_errors"]["value"] == pytest.approx(
+            figures["parse_errors"]
+        )
 
 
 @pytest.mark.usefixtures("announced")
 def test_a_checkpoint_plays_without_an_export(trained, tmp_path, capsys):
     report = evaluated(tmp_path, "--run", trained, "--step", 1, "-n", 4, "-s", "temperature=0")
-    arms = report["plan"]["arms"]["main"]
-    assert arms["tool"] == f"run:{trained}?policy=tool&step=1&precision=float32"
-    assert report["arms"]["main"]["num_episodes"] == 4
+    variants = report["plan"]["variants"]["main"]
+    assert variants["tool"] == f"run:{trained}?policy=tool&step=1&precision=float32"
+    assert report["variants"]["main"]["num_episodes"] == 4
     capsys.readouterr()
     missing = f"run:{trained}?policy=tool&step=7"
     status = pettingllms(
@@ -77,7 +79,7 @@ def test_a_checkpoint_plays_without_an_export(trained, tmp_path, capsys):
 def test_the_last_checkpoint_is_what_the_run_ends_with(trained, tmp_path):
     by_step = evaluated(tmp_path / "a", "--run", trained, "--step", 2, "-n", 4)
     at_the_end = evaluated(tmp_path / "b", "--run", trained, "-n", 4)
-    figures = [found["arms"]["main"] for found in (by_step, at_the_end)]
+    figures = [found["variants"]["main"] for found in (by_step, at_the_end)]
     for found in figures:
         for role in found["roles"].values():
             role["policy"] = ""
@@ -89,5 +91,5 @@ def test_a_recorded_rollout_and_the_run_before_and_after(trained, capsys):
     assert "replayed exactly" in capsys.readouterr().out
     assert pettingllms(["compare", f"{trained}@0", str(trained), "--format", "json"]) == 0
     compared = json.loads(capsys.readouterr().out)
-    assert compared["players"][0]["planner"] == "planner of run, step 0"
+    assert compared["policies"][0]["planner"] == "planner of run, step 0"
     assert compared["settings"] == {}

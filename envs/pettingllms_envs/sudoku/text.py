@@ -20,7 +20,7 @@ USUAL_CHARS = 2000
 """Longest answer in the usual form that is remembered with its fills, in characters."""
 
 _FILL = r"\[\d{1,2}, ?\d{1,2}, ?\d{1,2}\]"
-_USUAL = re.compile(rf"\[{_FILL}(?:, ?{_FILL})*+\]", re.ASCII)
+_USUAL = re.compile(rf"\[{_FILL}(?>(?:, ?{_FILL})*)\]", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,4}")
 

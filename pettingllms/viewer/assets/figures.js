@@ -16,7 +16,7 @@ async function drawFigures(store) {
     parts.push(...heldOut(curves.evaluations), ...metricGroups(curves.metrics));
     if (!parts.length) parts.push(el("p", { class: "hint" }, "This run has no metrics yet."));
   } else if (store.head.figures) {
-    parts.push(...Object.entries(store.head.figures).map(([arm, figures]) => armFigures(arm, figures)));
+    parts.push(...Object.entries(store.head.figures).map(([variant, figures]) => variantFigures(variant, figures)));
   } else if (store.length) {
     parts.push(counts(store));
   }
@@ -34,14 +34,14 @@ function group(title, isOpen, draw) {
   return box;
 }
 
-function heldOut(arms) {
-  const names = Object.keys(arms);
+function heldOut(variants) {
+  const names = Object.keys(variants);
   if (!names.length) return [];
-  const last = names.reduce((most, name) => Math.max(most, arms[name].step.at(-1)), 0);
+  const last = names.reduce((most, name) => Math.max(most, variants[name].step.at(-1)), 0);
   const series = (field) => names.map((name) => {
-    const arm = arms[name], isSuccess = field === "success";
-    const points = arm.step.map((x, i) => ({ x, y: arm[field][i],
-      low: isSuccess ? arm.success_low[i] : undefined, high: isSuccess ? arm.success_high[i] : undefined }));
+    const variant = variants[name], isSuccess = field === "success";
+    const points = variant.step.map((x, i) => ({ x, y: variant[field][i],
+      low: isSuccess ? variant.success_low[i] : undefined, high: isSuccess ? variant.success_high[i] : undefined }));
     // a scripted policy is evaluated once and does not learn: a level line
     const isScripted = /^(scripted|reference):/.test(name);
     if (isScripted && points.length === 1 && last > points[0].x) {
@@ -108,7 +108,7 @@ function bar(figure) {
   return fill(picture, {}, [svg("circle", { class: "value", cx: 200 * figure.value, cy: 7, r: 5 })]);
 }
 
-function armFigures(arm, figures) {
+function variantFigures(variant, figures) {
   const { success } = figures;
   const facts = [
     ["episodes", `${figures.num_episodes} of ${figures.num_expected}`], ["levels", String(figures.num_levels)],
@@ -120,7 +120,7 @@ function armFigures(arm, figures) {
   const rows = Object.entries(figures.roles || {}).map(([role, r]) => [
     role, r.policy, r.num_actions, interval(r.reward, short), interval(r.parse_errors, percent), percent(r.cut),
     `${r.prompt_tokens} / ${r.completion_tokens}`, r.cost_usd === null ? "\u2013" : `$${short(r.cost_usd)}`]);
-  return el("section", { class: "arm" }, el("h3", {}, "Arm ", visible(arm)),
+  return el("section", { class: "variant" }, el("h3", {}, "Variant ", visible(variant)),
     el("p", { class: "big" }, el("b", {}, percent(success.value)), " solved ", el("small", {}, `95 % interval ${percent(success.low)} to ${percent(success.high)}`)),
     bar(success), el("dl", { class: "facts" }, facts.map(([name, value]) => fact(name, value))),
     el("div", { class: "table-box" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))),
@@ -135,7 +135,7 @@ function counts(store) {
     const found = groups.get(name) || [0, 0];
     groups.set(name, [found[0] + (ending === "solved"), found[1] + 1]);
   });
-  return el("section", { class: "arm" }, el("h3", {}, "Solved episodes"), el("dl", { class: "facts wide" },
+  return el("section", { class: "variant" }, el("h3", {}, "Solved episodes"), el("dl", { class: "facts wide" },
     [...groups].map(([name, [solved, all]]) => fact(name, `${solved} of ${all}`))));
 }
 

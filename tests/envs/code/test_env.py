@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.testing import play
-from pettingllms.testing.play import scripted_player
+from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.code import EXERCISES, CodeEnv
 
 RIGHT = "print(2 * int(input()))"
@@ -290,7 +290,7 @@ def test_policies_are_ordered():
         means = {}
         for policy in env.scripted_policies:
             env.reset(seed=1)
-            steps = play(env, scripted_player(policy, random.Random(0)))
+            steps = play(env, scripted_actor(policy, random.Random(0)))
             means[policy] = sum(step["rewards"]["coder_0"] for step in steps)
             assert steps[-1]["info"]["success"] == (policy == "oracle")
         assert means["oracle"] == 3.0

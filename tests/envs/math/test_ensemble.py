@@ -6,7 +6,7 @@ import pytest
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.testing import play
-from pettingllms.testing.play import scripted_player, transcript_of
+from pettingllms.testing.play import scripted_actor, transcript_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math import MathEnsembleEnv
 from pettingllms_envs.math.rules import majority
@@ -33,7 +33,7 @@ def test_any_numbers_of_candidates(reasoners, tools):
     assert len(env.possible_agents) == reasoners + tools + 1
     for seed in range(5):
         env.reset(seed=seed)
-        steps = play(env, scripted_player("oracle", random.Random(seed)))
+        steps = play(env, scripted_actor("oracle", random.Random(seed)))
         assert len(steps) == reasoners + tools + 1
         assert steps[-1]["info"]["success"]
         assert steps[-1]["terminated"]
@@ -130,7 +130,7 @@ def test_a_judge_by_majority_is_as_good_as_the_majority():
     wins = baseline = 0
     for seed in range(20):
         env.reset(seed=seed)
-        steps = play(env, scripted_player("majority", random.Random(seed)))
+        steps = play(env, scripted_actor("majority", random.Random(seed)))
         wins += steps[-1]["info"]["success"]
         baseline += steps[-1]["info"]["majority_correct"]
     assert wins == baseline
@@ -139,4 +139,4 @@ def test_a_judge_by_majority_is_as_good_as_the_majority():
 
 def test_golden_transcript(golden):
     env = MathEnsembleEnv(reasoners=2, tools=1, split="test")
-    golden("math_ensemble", transcript_of(env, 3, scripted_player("majority", random.Random(1))))
+    golden("math_ensemble", transcript_of(env, 3, scripted_actor("majority", random.Random(1))))

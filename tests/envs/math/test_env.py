@@ -7,7 +7,7 @@ import pytest
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.splits import split_of
 from pettingllms.testing import play
-from pettingllms.testing.play import scripted_player, transcript_of
+from pettingllms.testing.play import scripted_actor, transcript_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math import FAMILIES, MathEnv, Outcome, Verdict, Verifier
 
@@ -188,7 +188,7 @@ def test_policies_are_ordered(team):
         returns = []
         for seed in range(30):
             env.reset(seed=seed)
-            steps = play(env, scripted_player(policy, random.Random(seed)))
+            steps = play(env, scripted_actor(policy, random.Random(seed)))
             returns.append(sum(step["rewards"][env.possible_agents[-1]] for step in steps))
         means[policy] = sum(returns) / len(returns)
     assert means["oracle"] == 2.0
@@ -255,7 +255,7 @@ def test_real_data_sets_are_playable(shared_data):
         env = MathEnv(source=source, split=None)
         for seed in range(5):
             env.reset(seed=seed)
-            steps = play(env, scripted_player("oracle", random.Random(seed)))
+            steps = play(env, scripted_actor("oracle", random.Random(seed)))
             assert steps[-1]["info"]["success"]
         shares = [MathEnv(source=source, split=s) for s in ("train", "validation", "test")]
         ids = [{problem_id(env, seed) for seed in range(40)} for env in shares]
@@ -278,7 +278,7 @@ def test_an_empty_split_of_a_small_file_is_an_error(tmp_path):
 @pytest.mark.parametrize("team", TEAMS)
 def test_golden_transcript(golden, team):
     env = MathEnv(team=team, split="test", max_turns=2)
-    golden(f"math_{team}", transcript_of(env, 3, scripted_player("disagreeing", random.Random(0))))
+    golden(f"math_{team}", transcript_of(env, 3, scripted_actor("disagreeing", random.Random(0))))
 
 
 @pytest.mark.parametrize("name", ["expression", "fraction_sum", "telescoping_sum", "power_total"])

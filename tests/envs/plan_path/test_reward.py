@@ -149,7 +149,7 @@ def test_closed_loops_never_pay(team, moves, seed, data):
     assert paid["local"] <= 0
 
 
-def mixed_player(rng):
+def mixed_actor(rng):
     def player(env, agent):
         kind = rng.random()
         if kind < 0.5:
@@ -170,7 +170,7 @@ def test_bounds_and_order_of_returns(team, max_turns):
     env = make(team=team, max_turns=max_turns, moves_per_turn=6, size=7)
     outcomes = set()
     for seed in range(150):
-        returns, parts, success = play(env, mixed_player(rng), seed)
+        returns, parts, success = play(env, mixed_actor(rng), seed)
         level, state = env.state().level, env.state()
         progress = potential(maze_of(level), state.position)
         assert sum(part for _, part, _ in parts) == pytest.approx(progress + success)
@@ -228,4 +228,4 @@ def test_long_runs_raise_nothing_and_change_no_global_state():
     rng = random.Random(1)
     env = make(size=8)
     for seed in range(400):
-        play(env, mixed_player(rng), seed)
+        play(env, mixed_actor(rng), seed)

@@ -14,7 +14,7 @@ from pettingllms.errors import (
     UnreachableRequest,
 )
 from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, play
-from pettingllms.testing.play import mixed_player, scripted_player, transcript_of
+from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sokoban.text import level_text
@@ -59,7 +59,7 @@ def test_team_parts_add_up_to_the_real_progress(kwargs):
     for seed in range(25):
         env = SokobanEnv(**kwargs, max_turns=6, boxes=2, max_moves=40)
         env.reset(seed=seed)
-        total, player = 0.0, mixed_player(random.Random(seed))
+        total, player = 0.0, mixed_actor(random.Random(seed))
         while not ended(env):
             before, turn = env.state(), env.turn
             agent = env.agent_selection
@@ -85,14 +85,14 @@ def test_solved_beats_unsolved(kwargs):
     for seed in range(40):
         env = SokobanEnv(**kwargs)
         env.reset(seed=seed)
-        players = [mixed_player(rng), *(scripted_player(p, rng) for p in ("greedy", "random"))]
+        players = [mixed_actor(rng), *(scripted_actor(p, rng) for p in ("greedy", "random"))]
         steps = play(env, rng.choice(players))
         for agent in env.possible_agents:
             gained = math.fsum(step["rewards"][agent] for step in steps)
             assert gained >= 1.05 - 1e-9 if steps[-1]["info"]["success"] else gained < 0.1
         env.reset(seed=seed)
         # The worst honest way to the goal: three turns of rubbish, then the solution.
-        steps = play(env, _late(scripted_player("oracle", rng), env.possible_agents[-1]))
+        steps = play(env, _late(scripted_actor("oracle", rng), env.possible_agents[-1]))
         solved += steps[-1]["info"]["success"]
         for agent in env.possible_agents:
             assert math.fsum(step["rewards"][agent] for step in steps) >= 1.05 - 1e-9
@@ -371,7 +371,7 @@ def test_boxoban_levels_play(shared_data):
     solved = 0
     for seed in range(5):
         env.reset(seed=seed)
-        steps = play(env, scripted_player("oracle", random.Random(0)))
+        steps = play(env, scripted_actor("oracle", random.Random(0)))
         solved += steps[-1]["info"]["success"]
         assert steps[-1]["info"]["certificate"] in ("none", "optimal")
     assert solved == 5
@@ -419,8 +419,8 @@ def test_prompts_are_short(kwargs):
 def test_golden_transcripts(golden, kwargs):
     name = "_".join(["sokoban", *kwargs.values()]).replace("-", "_")
     rng = random.Random(5)
-    first = transcript_of(SokobanEnv(**kwargs, boxes=2), 3, scripted_player("greedy", rng))
-    second = transcript_of(SokobanEnv(**kwargs), 4, mixed_player(rng))
+    first = transcript_of(SokobanEnv(**kwargs, boxes=2), 3, scripted_actor("greedy", rng))
+    second = transcript_of(SokobanEnv(**kwargs), 4, mixed_actor(rng))
     golden(name, first + "\n" + second)
 
 

@@ -14,7 +14,7 @@ from pettingllms.errors import (
     UnreachableRequest,
 )
 from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, play
-from pettingllms.testing.play import mixed_player, scripted_player, transcript_of
+from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.policies import fills_of
@@ -65,7 +65,7 @@ def test_team_parts_add_up_to_the_real_progress(kwargs):
         env = SudokuEnv(**kwargs, max_turns=6)
         env.reset(seed=seed)
         total, rng = 0.0, random.Random(seed)
-        player = mixed_player(rng)
+        player = mixed_actor(rng)
         while not any(env.terminations.values()) and not any(env.truncations.values()):
             before, turn = env.state(), env.turn
             agent = env.agent_selection
@@ -88,7 +88,7 @@ def test_solved_beats_unsolved(kwargs):
     for seed in range(20):
         env = SudokuEnv(**kwargs)
         env.reset(seed=seed)
-        player = rng.choice([mixed_player(rng), scripted_player("random", rng)])
+        player = rng.choice([mixed_actor(rng), scripted_actor("random", rng)])
         steps = play(env, player)
         for agent in env.possible_agents:
             gained = math.fsum(step["rewards"][agent] for step in steps)
@@ -96,7 +96,7 @@ def test_solved_beats_unsolved(kwargs):
         env.reset(seed=seed)
         # The worst honest way to the goal: three turns of rubbish, then the solution.
         final = env.possible_agents[-1]
-        oracle = scripted_player("oracle", rng)
+        oracle = scripted_actor("oracle", rng)
         steps = play(env, _late(oracle, final))
         assert steps[-1]["info"]["success"]
         assert all(
@@ -456,8 +456,8 @@ def test_prompts_are_short(kwargs):
 def test_golden_transcripts(golden, kwargs):
     name = "_".join(["sudoku", *kwargs.values()]).replace("-", "_")
     rng = random.Random(5)
-    first = transcript_of(SudokuEnv(**kwargs), 3, scripted_player("greedy", rng))
-    second = transcript_of(SudokuEnv(**kwargs), 4, mixed_player(rng))
+    first = transcript_of(SudokuEnv(**kwargs), 3, scripted_actor("greedy", rng))
+    second = transcript_of(SudokuEnv(**kwargs), 4, mixed_actor(rng))
     golden(name, first + "\n" + second)
 
 

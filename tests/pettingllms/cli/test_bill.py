@@ -24,7 +24,7 @@ def report_of(run):
 
 
 def planner_of(run):
-    return report_of(run)["arms"]["main"]["roles"]["planner"]
+    return report_of(run)["variants"]["main"]["roles"]["planner"]
 
 
 def lines_of(run, name):

@@ -37,9 +37,9 @@ def test_eval_compare_and_replay_of_scripted_policies(cli, call, tmp_path):
     bad = call("eval", ENV, "-p", "random", "-n", 30, "--out", "bad", "--format", "json")
     report = json.loads(bad.stdout)
     assert report == json.loads((tmp_path / "bad" / "report.json").read_text())
-    manifest = report["arms"]["main"]["manifest"]
+    manifest = report["variants"]["main"]["manifest"]
     assert manifest in good.stdout, "same seed, same levels"
-    assert report["arms"]["main"]["success"]["value"] < 0.5
+    assert report["variants"]["main"]["success"]["value"] < 0.5
 
     both = call("compare", "bad", "good", "--format", "json")
     difference = json.loads(both.stdout)["success"]["difference"]
@@ -83,7 +83,7 @@ def test_a_served_model_with_tokens_costs_and_sampling(call, chat_server, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert "12 solved" in done.stdout
-    planner = json.loads((tmp_path / "run/report.json").read_text())["arms"]["main"]["roles"][
+    planner = json.loads((tmp_path / "run/report.json").read_text())["variants"]["main"]["roles"][
         "planner"
     ]
     assert planner["num_requests"] == len(chat_server.requests)
@@ -163,7 +163,7 @@ def test_a_server_that_moves_is_found_again(call, chat_server, tmp_path):
     assert resumed.returncode == 0, resumed.stderr
     assert "4 solved" in resumed.stdout
     plan = json.loads((tmp_path / "run/run.json").read_text())["plan"]
-    assert plan["arms"]["main"]["planner"] == chat_server.policy
+    assert plan["variants"]["main"]["planner"] == chat_server.policy
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ print(hidden_number.__file__, pettingllms.spec("hidden_number_v0").package)
         run(*command, "eval", "hidden_number_v0", "-p", "oracle", "--format", "json", cwd=tmp_path)
     )
     assert report["plan"]["env_kwargs"] == {"split": "test"}
-    assert report["arms"]["main"]["success"]["value"] == 1
+    assert report["variants"]["main"]["success"]["value"] == 1
     assert "hidden_number_v0" in run(*command, "list", cwd=tmp_path)
 
     pytest.importorskip("pettingllms_trainers", reason="the trainer is not installed")

@@ -78,11 +78,15 @@ def figures(num_success):
     return {**shares, "num_episodes": 6, "num_success": num_success}
 
 
-def write_evaluations(run, arms_of):
+def write_evaluations(run, variants_of):
     env = {"size": 5, "tool": "call", "split": "test", "max_turns": 3}
     lines = [
-        {"step": step, "env": env, "arms": {arm: figures(n) for arm, n in arms.items()}}
-        for step, arms in arms_of.items()
+        {
+            "step": step,
+            "env": env,
+            "variants": {variant: figures(n) for variant, n in variants.items()},
+        }
+        for step, variants in variants_of.items()
     ]
     (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -100,7 +104,7 @@ def test_everything_comes_from_the_run(call, chat_server, training_run, tmp_path
         "prompts": {"planner": {"system": "You plan.", "user": "{board}"}},
         "split": "test",
     }
-    assert plan["arms"] == {"main": {"tool": "oracle", "planner": chat_server.policy}}
+    assert plan["variants"] == {"main": {"tool": "oracle", "planner": chat_server.policy}}
     assert (plan["seed"], plan["num_levels"]) == (11, 6)
     sent = chat_server.requests[0]
     assert sent["messages"][0] == {"role": "system", "content": "You plan."}
@@ -164,7 +168,7 @@ def test_compare_says_who_played_and_what_differs(call, training_run):
     other = ("--run", "run", "-p", "planner=random", "-s", "temperature=1", "-n", 5)
     assert call("eval", *other, "--out", "b").returncode == 0
     found = json.loads(call("compare", "a", "b", "--format", "json").stdout)
-    assert found["players"] == [
+    assert found["policies"] == [
         {"tool": "oracle", "planner": "oracle"},
         {"tool": "oracle", "planner": "random"},
     ]
@@ -215,7 +219,7 @@ def test_training_runs_are_compared_by_their_evaluations(call, training_run):
     difference = before_after["success"]["difference"]
     assert math.isclose(difference["value"], 4 / 6)
     assert difference["low"] < 4 / 6 < difference["high"]
-    assert before_after["players"][0]["planner"] == "oracle"
+    assert before_after["policies"][0]["planner"] == "oracle"
     assert compared("run", "other")["settings"] == {"config.seed": [3, 4]}
     assert compared("run:scripted:oracle", "run:sampled@4")["success"]["first"] == 1
     assert call("compare", "run:sampled@0", "run").returncode == 2

@@ -9,9 +9,9 @@ from pettingllms.evaluation import EpisodeResult, RoleResult
 def result():
     """Return a function that makes the result of an episode."""
 
-    def result(level, success, *, sample=0, arm="main", state=None, **role):
+    def result(level, success, *, sample=0, variant="main", state=None, **role):
         return EpisodeResult(
-            arm=arm,
+            variant=variant,
             level=level,
             sample=sample,
             level_seed=level,

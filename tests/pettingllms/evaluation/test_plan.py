@@ -13,7 +13,7 @@ from pettingllms.seeding import derive_seed
 
 
 def plan(**changes):
-    values = {"env_id": "guess_v0", "arms": {"main": {"teller": "oracle", "guesser": "random"}}}
+    values = {"env_id": "guess_v0", "variants": {"main": {"teller": "oracle", "guesser": "random"}}}
     return EvaluationPlan(**{**values, **changes})
 
 
@@ -32,26 +32,26 @@ def test_json_loads_back_equal():
 
 def test_json_of_something_else_is_refused():
     with pytest.raises(InvalidArgument, match="env_id"):
-        EvaluationPlan.from_json({"env_id": "x", "arms": {}, "typo": 1})
+        EvaluationPlan.from_json({"env_id": "x", "variants": {}, "typo": 1})
 
 
 @pytest.mark.parametrize(
-    "changes", [{"num_levels": 0}, {"num_samples": True}, {"seed": 0.5}, {"arms": {}}]
+    "changes", [{"num_levels": 0}, {"num_samples": True}, {"seed": 0.5}, {"variants": {}}]
 )
 def test_out_of_range_is_refused(changes):
     with pytest.raises(InvalidArgument, match=next(iter(changes))):
         plan(**changes)
 
 
-def test_every_arm_plays_the_same_levels_with_the_same_chance():
+def test_every_variant_plays_the_same_levels_with_the_same_chance():
     given = plan(
-        arms={"main": {"teller": "a"}, "swapped": {"teller": "b"}}, num_levels=5, num_samples=3
+        variants={"main": {"teller": "a"}, "swapped": {"teller": "b"}}, num_levels=5, num_samples=3
     )
     episodes = list(given.episodes())
     assert len(episodes) == given.num_episodes == 30
     assert len({spec[:3] for spec in episodes}) == 30
-    main = [spec[1:] for spec in episodes if spec.arm == "main"]
-    assert main == [spec[1:] for spec in episodes if spec.arm == "swapped"]
+    main = [spec[1:] for spec in episodes if spec.variant == "main"]
+    assert main == [spec[1:] for spec in episodes if spec.variant == "swapped"]
     assert len({spec.level_seed for spec in episodes}) == 5
     assert len({spec.seed for spec in episodes}) == 15
 
@@ -64,9 +64,9 @@ def test_levels_depend_on_the_seed_only():
 
 
 def few_levels(**changes):
-    arms = {"main": {"planner": "oracle"}}
+    variants = {"main": {"planner": "oracle"}}
     kwargs = {"team": "single", "split": "test"}
-    return EvaluationPlan(env_id="sudoku_v0", arms=arms, env_kwargs=kwargs, **changes)
+    return EvaluationPlan(env_id="sudoku_v0", variants=variants, env_kwargs=kwargs, **changes)
 
 
 def test_each_level_of_a_small_pool_is_drawn_once():
@@ -89,7 +89,7 @@ def test_each_level_of_a_small_pool_is_drawn_once():
 
 def test_a_large_pool_is_drawn_as_it_comes():
     given = EvaluationPlan(
-        env_id="plan_path_v0", arms={"main": {"planner": "p"}}, env_kwargs={"team": "single"}
+        env_id="plan_path_v0", variants={"main": {"planner": "p"}}, env_kwargs={"team": "single"}
     )
     assert given.with_distinct_levels(given.make_env()) is given
 
@@ -109,12 +109,12 @@ def test_derived_seeds_are_fixed_for_all_time():
 
 def test_a_plan_must_fit_the_team(guess_id):
     plan().make_env()
-    for arms in (
+    for variants in (
         {"main": {"teller": "oracle"}},
         {"main": {"teller": "a", "guesser": "a", "x": "a"}},
     ):
         with pytest.raises(InvalidArgument, match="teller, guesser"):
-            plan(arms=arms).make_env()
+            plan(variants=variants).make_env()
     with pytest.raises(InvalidArgument, match='did you mean "teller"'):
         plan(sampling={"tller": Sampling()}).make_env()
     with pytest.raises(UnknownEnvironment):
@@ -125,19 +125,19 @@ def test_only_the_address_of_a_policy_may_change():
     old = "openai:qwen3:4b@http://localhost:8000/v1"
     new = "openai:qwen3:4b@http://localhost:9000/v1"
     given = plan(
-        arms={
+        variants={
             "main": {"teller": old, "guesser": "oracle"},
             "swapped": {"teller": "oracle", "guesser": old},
         },
         prices={old: (1.0, 2.0)},
     )
     moved = given.with_policies({"teller": new})
-    assert moved.arms == {
+    assert moved.variants == {
         "main": {"teller": new, "guesser": "oracle"},
         "swapped": {"teller": "oracle", "guesser": new},
     }
     assert moved.prices == {new: (1.0, 2.0)}
-    shared = plan(arms={"main": {"teller": old, "guesser": old}})
+    shared = plan(variants={"main": {"teller": old, "guesser": old}})
     assert set(shared.with_policies({"teller": new}).policies()) == {new}
     with pytest.raises(InvalidArgument, match="address may differ"):
         shared.with_policies({"teller": new, "guesser": old})

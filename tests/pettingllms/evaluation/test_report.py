@@ -16,7 +16,7 @@ from pettingllms.evaluation import (
     mean_interval,
     pass_at_k,
     summarise,
-    summarise_arm,
+    summarise_variant,
     wilson_interval,
 )
 from pettingllms.evaluation.markdown import comparison_markdown, report_markdown
@@ -33,11 +33,11 @@ def test_the_example_of_the_package_runs(monkeypatch, tmp_path, capsys):
 
 
 def test_success_is_a_wilson_interval(result):
-    arm = summarise_arm([result(level, level < 7) for level in range(10)])
-    assert arm.success == pytest.approx((0.7, *wilson_interval(0.7, 10)))
-    assert (arm.num_success, arm.num_truncated, arm.num_levels) == (7, 3, 10)
-    assert arm.pass_at_k == {1: arm.success}
-    assert arm.manifest == manifest_of(f"state {level}" for level in range(10))
+    variant = summarise_variant([result(level, level < 7) for level in range(10)])
+    assert variant.success == pytest.approx((0.7, *wilson_interval(0.7, 10)))
+    assert (variant.num_success, variant.num_truncated, variant.num_levels) == (7, 3, 10)
+    assert variant.pass_at_k == {1: variant.success}
+    assert variant.manifest == manifest_of(f"state {level}" for level in range(10))
 
 
 def test_pass_at_k_over_levels(result):
@@ -47,76 +47,78 @@ def test_pass_at_k_over_levels(result):
         for level in range(4)
         for sample in range(4)
     ]
-    arm = summarise_arm(results)
-    assert list(arm.pass_at_k) == [1, 2, 4]
-    for k, found in arm.pass_at_k.items():
+    variant = summarise_variant(results)
+    assert list(variant.pass_at_k) == [1, 2, 4]
+    for k, found in variant.pass_at_k.items():
         assert found.value == pytest.approx(sum(pass_at_k(4, c, k) for c in solved) / 4)
         assert found.low < found.value < found.high
-    assert arm.pass_at_k[1] == pytest.approx(arm.success)
+    assert variant.pass_at_k[1] == pytest.approx(variant.success)
 
 
 def test_the_order_of_episodes_does_not_matter(result):
     results = [result(level, level % 2 == 0) for level in range(9)]
-    assert summarise_arm(results) == summarise_arm(results[::-1])
+    assert summarise_variant(results) == summarise_variant(results[::-1])
 
 
 def test_equal_levels_are_counted(result):
-    arm = summarise_arm([result(0, True), result(1, True, state="state 0"), result(2, True)])
-    assert (arm.num_levels, arm.num_distinct_levels) == (3, 2)
+    variant = summarise_variant(
+        [result(0, True), result(1, True, state="state 0"), result(2, True)]
+    )
+    assert (variant.num_levels, variant.num_distinct_levels) == (3, 2)
 
 
 def test_intervals_count_levels_that_differ(result):
     """Ten draws of one level say no more about other levels than one play each of it does."""
     same = [replace(result(level, level < 5), level_hash="equal") for level in range(10)]
     other = [result(10, True), result(11, False)]
-    arm = summarise_arm(same + other)
-    assert (arm.num_levels, arm.num_distinct_levels) == (12, 3)
-    assert arm.returns["planner_0"] == mean_interval([0.5, 1.0, 0.0])
-    all_differ = summarise_arm([result(level, level % 2 == 0) for level in range(12)])
-    assert arm.success.value == all_differ.success.value == 0.5
+    variant = summarise_variant(same + other)
+    assert (variant.num_levels, variant.num_distinct_levels) == (12, 3)
+    assert variant.returns["planner_0"] == mean_interval([0.5, 1.0, 0.0])
+    all_differ = summarise_variant([result(level, level % 2 == 0) for level in range(12)])
+    assert variant.success.value == all_differ.success.value == 0.5
     solved = [replace(result(level, True), level_hash="equal") for level in range(10)]
     assert (
-        summarise_arm(solved).success.low
+        summarise_variant(solved).success.low
         < 0.3
-        < summarise_arm([result(level, True) for level in range(10)]).success.low
+        < summarise_variant([result(level, True) for level in range(10)]).success.low
     )
 
 
 def test_roles_with_tokens_and_cost(result):
     role = {"parse_errors": 1, "cut": 1, "prompt_tokens": 1000, "completion_tokens": 200}
-    arm = summarise_arm(
+    variant = summarise_variant(
         [result(level, True, **role) for level in range(5)],
         policies={"planner": "openai:x"},
         prices={"openai:x": (2.0, 10.0)},
     )
-    planner = arm.roles["planner"]
+    planner = variant.roles["planner"]
     assert (planner.policy, planner.num_actions) == ("openai:x", 10)
     assert planner.parse_errors.value == planner.cut == 0.5
     assert planner.cost_usd == pytest.approx((5000 * 2 + 1000 * 10) / 1e6)
-    assert summarise_arm([result(0, True)]).roles["planner"].cost_usd is None
+    assert summarise_variant([result(0, True)]).roles["planner"].cost_usd is None
 
 
 def test_reports_are_json_without_infinities(result):
-    plan = EvaluationPlan(env_id="x_v0", arms={"main": {"planner": "p"}}, num_levels=2)
+    plan = EvaluationPlan(env_id="x_v0", variants={"main": {"planner": "p"}}, num_levels=2)
     report = summarise(plan, [result(0, True)])
-    assert math.isinf(report.arms["main"].num_turns.low)
+    assert math.isinf(report.variants["main"].num_turns.low)
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert data["is_complete"] is False
-    assert data["arms"]["main"]["num_turns"] == {"value": 1.0, "low": None, "high": None}
+    assert data["variants"]["main"]["num_turns"] == {"value": 1.0, "low": None, "high": None}
     text = report_markdown(report)
     assert "**Incomplete:**" in text
     assert "1 of 2" in text
 
 
-def test_arms_without_an_episode_are_left_out(result):
-    plan = EvaluationPlan(env_id="x_v0", arms={"main": {}, "swapped": {}}, num_levels=1)
-    assert list(summarise(plan, [result(0, True, arm="swapped")]).arms) == ["swapped"]
+def test_variants_without_an_episode_are_left_out(result):
+    plan = EvaluationPlan(env_id="x_v0", variants={"main": {}, "swapped": {}}, num_levels=1)
+    assert list(summarise(plan, [result(0, True, variant="swapped")]).variants) == ["swapped"]
     with pytest.raises(InvalidArgument, match="finished"):
-        summarise_arm([])
+        summarise_variant([])
 
 
 def test_markdown_tables_are_whole(result):
-    plan = EvaluationPlan(env_id="x_v0", arms={"main": {"planner": "a|b"}}, num_levels=3)
+    plan = EvaluationPlan(env_id="x_v0", variants={"main": {"planner": "a|b"}}, num_levels=3)
     lines = report_markdown(summarise(plan, [result(i, True) for i in range(3)])).splitlines()
     tables = [line for line in lines if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in tables}) == 2, "two kinds of tables"
@@ -125,7 +127,7 @@ def test_markdown_tables_are_whole(result):
 
 def test_a_pool_that_is_smaller_than_asked_for_is_reported(result):
     given = EvaluationPlan(
-        env_id="x_v0", arms={"main": {"planner": "p"}}, num_levels=2, num_wanted=9
+        env_id="x_v0", variants={"main": {"planner": "p"}}, num_levels=2, num_wanted=9
     )
     text = report_markdown(summarise(given, [result(0, True), result(1, False)]))
     assert "No more than these 2 of the 9 levels asked for differ up to symmetry" in text

@@ -65,8 +65,10 @@ def begin(guess_id, tmp_path):
     """Return a function that begins an evaluation of the small environment."""
 
     def begin(teller="oracle", guesser="oracle", folder="run", **changes):
-        arms = {"main": {"teller": teller, "guesser": guesser}}
-        plan = EvaluationPlan(**{"env_id": guess_id, "arms": arms, "num_levels": 12, **changes})
+        variants = {"main": {"teller": teller, "guesser": guesser}}
+        plan = EvaluationPlan(
+            **{"env_id": guess_id, "variants": variants, "num_levels": 12, **changes}
+        )
         return RunFolder.create(tmp_path / folder, plan)
 
     return begin
@@ -248,7 +250,7 @@ def test_a_damaged_line_is_told_with_its_number(begin):
     folder = begin()
     play(folder)
     lines = folder.episodes_path.read_bytes().splitlines(keepends=True)
-    lines[4] = b'{"arm": 3\n'
+    lines[4] = b'{"variant": 3\n'
     folder.episodes_path.write_bytes(b"".join(lines))
     with pytest.raises(RunFolderError, match="line 5 is damaged"):
         play(folder)

@@ -18,7 +18,7 @@ from pettingllms.testing import (
     transcript_of,
 )
 from pettingllms.testing.alignment import check_alignment
-from pettingllms.testing.play import scripted_player
+from pettingllms.testing.play import scripted_actor
 from pettingllms.testing.subject import Subject
 
 
@@ -187,7 +187,7 @@ def test_undocumented_environments_are_found(guess_env):
 
 
 def test_transcripts_tell_all(guess_env):
-    text = transcript_of(guess_env(), 1, scripted_player("oracle", random.Random(0)))
+    text = transcript_of(guess_env(), 1, scripted_actor("oracle", random.Random(0)))
     assert text.startswith("seed 1 agents teller_0, guesser_0\n---- step 0 turn 0 teller_0 reads\n")
     assert text.endswith("terminated\n")
 

@@ -124,7 +124,7 @@ ACTS = [
     (pays_late_solutions_more, "silence and then the oracle's solution earns"),
     (pays_walking_away, "and then the oracle's solution earns"),
     (success_without_end, "a success that does not terminate the episode"),
-    (chance_of_its_own, "two episodes"),
+    (chance_of_its_own, "gave two episodes|differs between two environments"),
     (draws_from_random, "global `random`"),
     (draws_from_numpy, "numpy's global state"),
     (infinite_reward, "not finite"),

@@ -46,7 +46,7 @@ def recorded(tmp_path):
 
 @pytest.fixture
 def evaluation(tmp_path):
-    """The folder of a finished evaluation with two arms."""
+    """The folder of a finished evaluation with two variants."""
     folder = tmp_path / "evaluation"
     policies = ("-p", "tool=oracle", "-p", "planner=random", "--swap")
     arguments = ("eval", "plan_path_v0", *policies, "-e", "tool=call", "-n", "4", "-k", "2")
@@ -90,17 +90,17 @@ def test_evaluation(evaluation):
     summary = write_view(evaluation, evaluation / "view.html")
     index = json.loads(block(summary.path, "index"))
     assert summary.num_episodes == 16
-    assert index["labels"] == ["arm", "level", "sample"]
+    assert index["labels"] == ["variant", "level", "sample"]
     assert set(index["keys"][0]) == {"main", "swapped"}
     assert set(index["rewards"]) == {"tool", "planner"}
     report = json.loads((evaluation / "report.json").read_text())
-    assert head(summary.path)["figures"]["main"] == report["arms"]["main"]
+    assert head(summary.path)["figures"]["main"] == report["variants"]["main"]
     lines = [json.loads(line) for line in (evaluation / "episodes.jsonl").read_text().splitlines()]
     for line, episode in zip(lines, episodes(summary.path), strict=True):
         actions = [step["action"] for step in line["steps"]]
         assert [d["candidates"][0]["text"] for d in episode["decisions"]] == actions
         assert [d["policy"] for d in episode["decisions"][:2]] == (
-            ["oracle", "random"] if line["arm"] == "main" else ["random", "oracle"]
+            ["oracle", "random"] if line["variant"] == "main" else ["random", "oracle"]
         )
         assert episode["seed"] == str(line["level_seed"])
     for position, line in enumerate(lines):
@@ -113,7 +113,7 @@ def test_an_evaluation_that_still_goes_on(evaluation):
     (evaluation / "report.json").unlink()
     lines = (evaluation / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     again = lines[0]  # a resumed run may play an episode twice
-    kept = [*lines[:3], b'{"arm": "main"}\n', b"\xff\n", b"[]\n", again, lines[4][:200]]
+    kept = [*lines[:3], b'{"variant": "main"}\n', b"\xff\n", b"[]\n", again, lines[4][:200]]
     (evaluation / "episodes.jsonl").write_bytes(b"".join(kept))
     summary = write_view(evaluation, evaluation / "view.html")
     assert summary.num_episodes == 3

@@ -29,7 +29,7 @@ def number(prompt, candidate, seed):
     return str((seed + candidate) % 50)
 
 
-def with_player(pool, policy, **settings):
+def with_fixed(pool, policy, **settings):
     """The pool, with a fixed policy in the role of the echo."""
     loaded = core.load_policy(policy, core.PolicySettings(max_retries=0, **settings))
     friend = FixedPolicy(name="friend", policy=loaded)
@@ -40,7 +40,7 @@ def with_player(pool, policy, **settings):
 
 @pytest.mark.parametrize("env_threads", [0, 2])
 def test_a_scripted_policy_plays_and_is_not_trained(echo_env, scripted_pool, play, env_threads):
-    pool = with_player(scripted_pool(number)[0], "parrot")
+    pool = with_fixed(scripted_pool(number)[0], "parrot")
     trees = play(echo_env(), pool, seeds=range(4), env_threads=env_threads)
     for tree in trees:
         called = None
@@ -64,8 +64,8 @@ def test_a_scripted_policy_plays_and_is_not_trained(echo_env, scripted_pool, pla
     assert "role/echo/num_decisions" not in metrics
 
 
-def test_trajectories_are_compared_without_what_players_did(echo_env, scripted_pool, play):
-    pool = with_player(scripted_pool(number)[0], "noise")
+def test_trajectories_are_compared_without_what_fixed_policies_did(echo_env, scripted_pool, play):
+    pool = with_fixed(scripted_pool(number)[0], "noise")
     trees = play(echo_env(max_turns=1), pool, seeds=(3, 3), num_candidates=1)
     trees = [replace(tree, episode=index) for index, tree in enumerate(trees)]
     estimator = AdvantageConfig(grouping="none", credit="step")
@@ -74,7 +74,7 @@ def test_trajectories_are_compared_without_what_players_did(echo_env, scripted_p
 
 
 def test_equal_seeds_give_equal_noise(echo_env, scripted_pool, play):
-    pool = with_player(scripted_pool(number)[0], "noise")
+    pool = with_fixed(scripted_pool(number)[0], "noise")
     first, second = (play(echo_env(), pool, seeds=(1, 2)) for _ in range(2))
     assert first == second
     texts = {
@@ -87,7 +87,7 @@ def test_an_endpoint_gets_the_prompt_and_the_sampling_of_its_role(
     echo_env, scripted_pool, play, chat_server
 ):
     chat_server.reply = lambda body: "99"
-    pool = with_player(scripted_pool(number)[0], chat_server.policy)
+    pool = with_fixed(scripted_pool(number)[0], chat_server.policy)
     sampling = {"echo": SamplingSettings(temperature=0.25, max_completion_tokens=17, stop=("END",))}
     (tree,) = play(echo_env(), pool, sampling=sampling)
     assert tree.outcome.success
@@ -104,14 +104,14 @@ def test_an_endpoint_that_fails_fails_its_rollouts_only(
     refusals = [(400, {}, {"error": {"message": f"no, request {n}"}}) for n in range(2)]
     chat_server.script = refusals
     chat_server.reply = lambda body: "99"
-    pool = with_player(scripted_pool(number)[0], chat_server.policy)
+    pool = with_fixed(scripted_pool(number)[0], chat_server.policy)
     trees = play(echo_env(), pool, seeds=range(6), allowed=0.5)
     failed = [tree for tree in trees if tree.status is RolloutStatus.GENERATION_FAILED]
     assert len(failed) == 2
     assert all("no, request" in tree.cause for tree in failed)
     assert sum("a rollout failed" in record.message for record in caplog.records) == 1
     chat_server.then = (400, {}, {"error": {"message": "never"}})
-    pool = with_player(scripted_pool(number)[0], chat_server.policy)
+    pool = with_fixed(scripted_pool(number)[0], chat_server.policy)
     with pytest.raises(RolloutError, match=r"6 of 6 rollouts failed.*never"):
         play(echo_env(), pool, seeds=range(6), allowed=0.5)
 
@@ -153,9 +153,9 @@ def test_a_run_with_an_oracle(run_file, tmp_path):
     assert not any("/p/" in name for line in lines for name in line)
     assert lines[-1]["rollout/num_fixed_actions"] >= 3
     assert lines[-1]["role/planner/parse_errors"] == 0
-    arms = json.loads((out / "eval.json").read_text())["after"]["arms"]
-    assert arms["greedy"]["success"] == 1.0, "the planner needs no tool"
-    assert "swapped" not in arms
+    variants = json.loads((out / "eval.json").read_text())["after"]["variants"]
+    assert variants["greedy"]["success"] == 1.0, "the planner needs no tool"
+    assert "swapped" not in variants
     assert [path.name for path in (out / "policies").iterdir()] == ["t"]
     assert main([*command, "--resume"]) == 0
 

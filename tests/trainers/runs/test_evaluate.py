@@ -36,19 +36,19 @@ def test_figures_of_greedy_play(held_out, echo_env, scripted_pool):
     pool, engines = scripted_pool(
         caller=lambda p, k, seed: "5", echo=lambda p, k, seed: "99" if seed % 2 else "bad"
     )
-    arms = held_out(echo_env(max_turns=1), temperature=0.5).play(pool)
+    variants = held_out(echo_env(max_turns=1), temperature=0.5).play(pool)
     requests = [r for engine in engines.values() for call in engine.calls for r in call]
     assert all(request.num_candidates == 1 for request in requests), "no tree at evaluation"
     assert sorted({request.sampling.temperature for request in requests}) == [0, 0.5]
     odd = sum(call.seed % 2 for call in engines["echo"].calls[0])
-    greedy = arms["greedy"]
+    greedy = variants["greedy"]
     assert (greedy["num_success"], greedy["num_episodes"], greedy["num_failed"]) == (odd, 20, 0)
     assert greedy["success"] == odd / 20
     assert greedy["success_low"] < greedy["success"] < greedy["success_high"]
     assert greedy["roles"]["caller"] == {"num_actions": 20, "reward": 0.5, "parse_errors": 0}
     assert greedy["roles"]["echo"]["parse_errors"] == pytest.approx(1 - odd / 20)
     assert greedy["roles"]["echo"]["reward"] == pytest.approx((99 * odd - (20 - odd)) / 20)
-    metrics = evaluation_metrics(arms)
+    metrics = evaluation_metrics(variants)
     assert metrics["eval/greedy/echo/parse_errors"] == pytest.approx(1 - odd / 20)
     assert metrics["eval/sampled/num_turns"] == 1
 
@@ -84,12 +84,12 @@ def test_failed_rollouts_are_not_solved_and_are_counted(held_out, echo_env, scri
 
 
 def test_scripted_policies_play_the_same_levels(held_out, echo_env, scripted_pool):
-    arms = held_out(echo_env(), scripted=("two", "parrot")).play_scripted()
-    assert list(arms) == ["scripted:two", "scripted:parrot"]
+    variants = held_out(echo_env(), scripted=("two", "parrot")).play_scripted()
+    assert list(variants) == ["scripted:two", "scripted:parrot"]
     pool, _ = scripted_pool(lambda p, k, seed: "1")
     greedy = held_out(echo_env()).play(pool)["greedy"]
-    assert {figures["manifest"] for figures in arms.values()} == {greedy["manifest"]}
-    reward = arms["scripted:two"]["roles"]["echo"]["reward"]
+    assert {figures["manifest"] for figures in variants.values()} == {greedy["manifest"]}
+    reward = variants["scripted:two"]["roles"]["echo"]["reward"]
     assert reward == pytest.approx(3.0), "its number and the team's point"
     with pytest.raises(InvalidArgument, match="policy"):
         held_out(echo_env(), scripted=("wizard",)).play_scripted()

@@ -54,8 +54,8 @@ def test_both_roles_learn(run):
             assert line[f"loss/{policy}/first_ratio_error"] < 1e-4
             assert line[f"loss/{policy}/grad_norm"] > 0
         assert trained[0][f"loss/{policy}/kl"] < trained[-1][f"loss/{policy}/kl"], "from the start"
-    arms = json.loads((run / "eval.json").read_text())["after"]["arms"]
-    assert {"greedy", "swapped"} <= set(arms)
+    variants = json.loads((run / "eval.json").read_text())["after"]["variants"]
+    assert {"greedy", "swapped"} <= set(variants)
 
 
 def test_checkpoints_hold_adapters_only(run):
@@ -104,7 +104,7 @@ def test_adapters_are_trained_further(run, small_run_file, tmp_path):
     assert main([str(small_run_file(1)), *flags]) == 0
     first = read_lines(tmp_path / "run" / "evaluations.jsonl")[0]
     last = read_lines(run / "evaluations.jsonl")[-1]
-    assert first["arms"]["greedy"] == last["arms"]["greedy"]
+    assert first["variants"]["greedy"] == last["variants"]["greedy"]
     for name in "tp":
         before, after = (
             load_file(directory / "policies" / name / "adapter_model.safetensors")

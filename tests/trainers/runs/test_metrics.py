@@ -158,24 +158,24 @@ def test_live_view_and_silence():
     assert shown("off") == (ProgressView, "")
 
 
-def arm(success, num_failed=0):
+def variant(success, num_failed=0):
     interval = {"success_low": success - 0.1, "success_high": success + 0.1}
     return {"success": success, "num_failed": num_failed, **interval}
 
 
 def evaluation(step, success):
-    arms = {"greedy": arm(success), "sampled": arm(success - 0.05)}
+    variants = {"greedy": variant(success), "sampled": variant(success - 0.05)}
     if step == 0:
-        arms["scripted:greedy"] = arm(0.8)
-    return {"step": step, "manifest": "abcd", "num_episodes": 64, "arms": arms}
+        variants["scripted:greedy"] = variant(0.8)
+    return {"step": step, "manifest": "abcd", "num_episodes": 64, "variants": variants}
 
 
 def test_report_shows_before_after_and_scripted_policies(tmp_path):
     lines = [evaluation(0, 0.2), evaluation(5, 0.5), evaluation(9, 0.9)]
-    report = build_report(lines, {"swapped": arm(0.1, num_failed=3)})
-    assert report["before"]["arms"]["greedy"]["success"] == 0.2
+    report = build_report(lines, {"swapped": variant(0.1, num_failed=3)})
+    assert report["before"]["variants"]["greedy"]["success"] == 0.2
     assert report["after"]["step"] == 9
-    assert report["after"]["arms"]["swapped"]["success"] == 0.1
+    assert report["after"]["variants"]["swapped"]["success"] == 0.1
     assert list(report["scripted"]) == ["scripted:greedy"]
     console = Console(file=io.StringIO(), width=120)
     console.print(report_table(report))

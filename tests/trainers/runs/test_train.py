@@ -63,7 +63,7 @@ class ListRecorder:
     def metrics(self, step, metrics):
         self.lines.append(metrics)
 
-    def finish(self, pool, final_arms):
+    def finish(self, pool, final_variants):
         return {}
 
     def _ignore(self, *arguments):

@@ -119,8 +119,8 @@ def copy_run(tmp_path_factory):
 
 def test_the_team_learns_to_pass_digits_on(copy_run):
     report = json.loads((copy_run / "eval.json").read_text())
-    before = report["before"]["arms"]["greedy"]["success"]
-    after = report["after"]["arms"]["greedy"]["success"]
+    before = report["before"]["variants"]["greedy"]["success"]
+    after = report["after"]["variants"]["greedy"]["success"]
     assert report["scripted"]["scripted:oracle"]["success"] == 1.0
     assert report["scripted"]["scripted:random"]["success"] < 0.5
     assert after - before > 0.4, (before, after)
@@ -184,7 +184,7 @@ def test_one_shared_policy_plays_both_roles(copy_run, tmp_path):
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert "loss/a/loss" in lines[1]
     report = json.loads((tmp_path / "run" / "eval.json").read_text())
-    assert "swapped" not in report["after"]["arms"]
+    assert "swapped" not in report["after"]["variants"]
 
 
 @pytest.mark.slow
@@ -196,8 +196,8 @@ def test_the_default_run_learns_plan_path(repository, tmp_path):
     config = repository / "trainers" / "configs" / "default.toml"
     assert main([str(config), "--output-dir", str(tmp_path / "run"), *flags]) == 0
     report = json.loads((tmp_path / "run" / "eval.json").read_text())
-    before = report["before"]["arms"]["greedy"]["success"]
-    after = report["after"]["arms"]["greedy"]
+    before = report["before"]["variants"]["greedy"]["success"]
+    after = report["after"]["variants"]["greedy"]
     assert after["success"] - before >= 0.3, (before, after)
     assert after["success_low"] > before
-    assert report["after"]["arms"]["swapped"]["success"] < 0.1, "the roles are different skills"
+    assert report["after"]["variants"]["swapped"]["success"] < 0.1, "the roles are different skills"

@@ -157,8 +157,10 @@ def _step(config: Config, plan: Plan) -> Table:
         (f"optimizer steps of {name}", number, _minibatch_text(config))
         for name, number in step.num_optimizer_steps.items()
     ]
-    arms = f"{config.evaluation.num_episodes} levels, greedy and sampled"
-    rows.append(("held-out episodes", plan.num_held_out, f"{arms}, {plan.num_evaluations} times"))
+    variants = f"{config.evaluation.num_episodes} levels, greedy and sampled"
+    rows.append(
+        ("held-out episodes", plan.num_held_out, f"{variants}, {plan.num_evaluations} times")
+    )
     for what, number, how in rows:
         table.add_row(what, f"{number:,}", how)
     return table

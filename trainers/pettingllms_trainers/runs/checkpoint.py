@@ -19,9 +19,7 @@ from pettingllms_trainers.ranks import Ranks
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
-_FORMAT = 3
-_READABLE = (2, 3)
-"""Format 2 has sizes of files without hashes."""
+_FORMAT = 4
 _MANIFEST = "checkpoint.json"
 _KEYS = {"format", "config_hash", "step", "num_levels_used", "policies", "files"}
 _NAME = re.compile(r"step-(\d{8})")
@@ -123,7 +121,7 @@ def load_checkpoint(
             f"{', '.join(map(str, found))} (checkpoint.keep decides how many stay)"
         )
     manifest = _read_manifest(path)
-    if manifest["format"] not in _READABLE:
+    if manifest["format"] != _FORMAT:
         raise CheckpointError(
             f"{path} has the checkpoint format {manifest.get('format')}; this version reads "
             f"{_FORMAT}. Resume with the version that wrote it"
@@ -183,11 +181,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _check_files(path: Path, files: Mapping[str, Any]) -> None:
     for name, content in files.items():
         file = path / name
-        num_bytes = content["num_bytes"] if isinstance(content, dict) else content
         found = file.stat().st_size if file.is_file() else 0
-        if found != num_bytes:
-            raise _damaged(path, f"{name} has {found} of {num_bytes} bytes")
-        if isinstance(content, dict) and _sha256(file) != content["sha256"]:
+        if found != content["num_bytes"]:
+            raise _damaged(path, f"{name} has {found} of {content['num_bytes']} bytes")
+        if _sha256(file) != content["sha256"]:
             raise _damaged(path, f"{name} has other bytes than were written (SHA-256 differs)")
 
 

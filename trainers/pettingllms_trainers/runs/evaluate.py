@@ -13,7 +13,7 @@ from pettingllms.evaluation import (
     RoleResult,
     distinct_levels,
     level_seed,
-    summarise_arm,
+    summarise_variant,
 )
 from pettingllms.policies import Usage
 from pettingllms.seeding import derive_seed
@@ -101,13 +101,13 @@ class HeldOutSet:
         swapped = pool.swapped() if self._config.evaluation.swap_roles else None
         return {} if swapped is None else {"swapped": self._of_trees(self._trees(swapped, 0.0))}
 
-    def line(self, arms: Mapping[str, Figures]) -> dict[str, Any]:
+    def line(self, variants: Mapping[str, Figures]) -> dict[str, Any]:
         """Return a line of evaluations.jsonl."""
         return {
-            "manifest": next(iter(arms.values()))["manifest"],
+            "manifest": next(iter(variants.values()))["manifest"],
             "num_episodes": len(self._specs),
             "env": held_out_kwargs(self._config),
-            "arms": dict(arms),
+            "variants": dict(variants),
         }
 
     def _trees(self, pool: PolicyPool, temperature: float) -> list[RolloutTree]:
@@ -165,7 +165,7 @@ class HeldOutSet:
             usage = Usage(completion_tokens=action.num_tokens)
             roles[action.role].add(action.reward, action.is_error, action.finish_reason, usage)
         return EpisodeResult(
-            arm="",
+            variant="",
             level=spec.episode,
             sample=0,
             level_seed=spec.env_seed,
@@ -181,7 +181,7 @@ class HeldOutSet:
         )
 
     def _figures(self, results: Sequence[EpisodeResult], num_failed: int) -> Figures:
-        report = summarise_arm(results)
+        report = summarise_variant(results)
         return {
             "success": report.success.value,
             "success_low": report.success.low,
@@ -203,14 +203,14 @@ class HeldOutSet:
         }
 
 
-def evaluation_metrics(arms: Mapping[str, Figures]) -> dict[str, float]:
+def evaluation_metrics(variants: Mapping[str, Figures]) -> dict[str, float]:
     """Return the metrics of an evaluation, by the names of who played."""
     names = ("success", "success_low", "success_high", "num_turns", "num_failed")
     metrics: dict[str, float] = {}
-    for arm, figures in arms.items():
-        metrics |= {f"eval/{arm}/{name}": figures[name] for name in names}
+    for variant, figures in variants.items():
+        metrics |= {f"eval/{variant}/{name}": figures[name] for name in names}
         for role, found in figures["roles"].items():
-            metrics |= {f"eval/{arm}/{role}/{n}": found[n] for n in ("reward", "parse_errors")}
+            metrics |= {f"eval/{variant}/{role}/{n}": found[n] for n in ("reward", "parse_errors")}
     return metrics
 
 

@@ -28,7 +28,9 @@ def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], ti
     axes = figure.add_subplot()
     for name, colour in _CURVES.items():
         points = [
-            (line["step"], line["arms"][name]) for line in evaluations if name in line["arms"]
+            (line["step"], line["variants"][name])
+            for line in evaluations
+            if name in line["variants"]
         ]
         if not points:
             continue
@@ -49,10 +51,10 @@ def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], ti
             alpha=0.15,
             linewidth=0,
         )
-    scripted = filter(is_scripted, evaluations[0]["arms"])
+    scripted = filter(is_scripted, evaluations[0]["variants"])
     for index, name in enumerate(scripted):
         axes.axhline(
-            100 * evaluations[0]["arms"][name]["success"],
+            100 * evaluations[0]["variants"][name]["success"],
             color="#666666",
             linestyle=_LINES[index % len(_LINES)],
             linewidth=1,

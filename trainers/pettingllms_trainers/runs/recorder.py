@@ -82,10 +82,10 @@ class Recorder:
             with whole_directory(final) as partial:
                 updater.save_pretrained(partial, final=final)
 
-    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, pool: PolicyPool, final_variants: Mapping[str, Any]) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
         evaluations = read_lines(self._files.evaluations)
-        report = build_report(evaluations, final_arms)
+        report = build_report(evaluations, final_variants)
         self.policies(pool)
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
         plot_learning_curve(self._files.curve, evaluations, title=self._config.env.id)
@@ -121,7 +121,7 @@ class SilentRecorder(Recorder):
         for name, updater in pool.updaters().items():
             updater.save_pretrained(self._files.policies / name)
 
-    def finish(self, pool: PolicyPool, final_arms: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, pool: PolicyPool, final_variants: Mapping[str, Any]) -> dict[str, Any]:
         """Have a part in writing the policies; return an empty report."""
         self.policies(pool)
         return {}

@@ -13,21 +13,21 @@ __all__ = ["build_report", "report_table"]
 
 
 def build_report(
-    evaluations: Sequence[Mapping[str, Any]], final_arms: Mapping[str, Mapping[str, Any]]
+    evaluations: Sequence[Mapping[str, Any]], final_variants: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return the report of a run as JSON data.
 
     Args:
         evaluations: Lines of evaluations.jsonl, oldest first; at least one.
-        final_arms: Arms that were played after training only.
+        final_variants: Variants that were played after training only.
     """
     first, last = evaluations[0], evaluations[-1]
-    scripted = {n: figures for n, figures in first["arms"].items() if is_scripted(n)}
+    scripted = {n: figures for n, figures in first["variants"].items() if is_scripted(n)}
     return {
         "manifest": first["manifest"],
         "num_episodes": first["num_episodes"],
-        "before": {"step": first["step"], "arms": _policies(first)},
-        "after": {"step": last["step"], "arms": {**_policies(last), **final_arms}},
+        "before": {"step": first["step"], "variants": _policies(first)},
+        "after": {"step": last["step"], "variants": {**_policies(last), **final_variants}},
         "scripted": scripted,
     }
 
@@ -41,7 +41,7 @@ def report_table(report: Mapping[str, Any]) -> Table:
     )
     for heading in ("who plays", "before training", "after training"):
         table.add_column(heading)
-    before, after = report["before"]["arms"], report["after"]["arms"]
+    before, after = report["before"]["variants"], report["after"]["variants"]
     labels = {
         "greedy": "team, greedy",
         "sampled": "team, sampled",
@@ -55,7 +55,7 @@ def report_table(report: Mapping[str, Any]) -> Table:
 
 
 def _policies(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: figures for n, figures in line["arms"].items() if not is_scripted(n)}
+    return {n: figures for n, figures in line["variants"].items() if not is_scripted(n)}
 
 
 def _share(figures: Mapping[str, Any] | None) -> str:

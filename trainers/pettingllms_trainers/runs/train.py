@@ -127,14 +127,14 @@ class Trainer:
     def _evaluate(self, step: int) -> dict[str, float]:
         """Play the held-out levels."""
         started = time.perf_counter()
-        arms = self.held_out.play(self.pool)
+        variants = self.held_out.play(self.pool)
         if step == 0:
-            arms |= self.held_out.play_scripted()
+            variants |= self.held_out.play_scripted()
         self.pool.take_generate_s()
-        self.recorder.evaluation(step, self.held_out.line(arms))
+        self.recorder.evaluation(step, self.held_out.line(variants))
         if step in (0, self.config.num_steps):
             self.recorder.held_out(step, self.held_out.examples, self.pool)
-        return {**evaluation_metrics(arms), "time/evaluate_s": time.perf_counter() - started}
+        return {**evaluation_metrics(variants), "time/evaluate_s": time.perf_counter() - started}
 
     def _save(self, step: int) -> None:
         save_checkpoint(
