@@ -225,6 +225,14 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         if self.agents:
             self.agent_selection = self.agents[0]
 
+    def parse(self, agent: str, text: str) -> Any:
+        """Return the action that a text of an agent asks for now, or a `ParseError`.
+
+        Nothing is played. What actions are is the game's own affair.
+        """
+        self._require_reset("parse")
+        return self._parse(self._state, agent, text)
+
     def acting(self) -> tuple[str, ...]:
         """Return the agents that act in the running stage from now on, in playing order.
 

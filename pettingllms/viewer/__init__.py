@@ -1,14 +1,26 @@
-"""Runs as one self-contained HTML page: `write_view`, or `pettingllms view` on the command line.
+"""Runs as self-contained HTML pages: `write_view`, or `pettingllms view` on the command line.
 
 ```
 folder or file ──► runs.py ──► OpenedRun (facts, curves, episodes one by one)
-                                 │  boards.py: boards that prompts do not show
+                                 │  boards.py: what only playing again shows
+                                 │  overview.py: several runs side by side
                                  ▼
                   page.py: assets/* + data in compressed blocks ──► one HTML file
+                                 ▲
+                  live.py: the same page, served while the run runs
 ```
 """
 
 from pettingllms.viewer.errors import ViewerError
-from pettingllms.viewer.page import ViewSummary, write_view
+from pettingllms.viewer.live import LiveServer
+from pettingllms.viewer.page import ViewSummary, write_overview, write_view
+from pettingllms.viewer.runs import runs_below
 
-__all__ = ["ViewSummary", "ViewerError", "write_view"]
+__all__ = [
+    "LiveServer",
+    "ViewSummary",
+    "ViewerError",
+    "runs_below",
+    "write_overview",
+    "write_view",
+]

@@ -1,8 +1,8 @@
-"""Boards that the prompts of a run do not show: its episodes are played again.
+"""What only playing again can show: boards, parsed actions, and where every sibling led.
 
 Prompts of a trained tiny model may hold a board in a form that is hard to read, and no prompt
-shows where the last action led. The environment knows how to draw both, and the recorded actions
-lead to the same states again.
+shows where the last action led, or one that was not followed. The environment draws them: the
+recorded actions lead to the same states again, and siblings are played in forks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Any
 from pettingllms.env import TextEnv
 from pettingllms.errors import PettingLLMsError
 from pettingllms.registry import make
-from pettingllms.viewer.episodes import Setting, ShownEpisode
+from pettingllms.transition import ParseError
+from pettingllms.viewer.episodes import Decision, Setting, ShownEpisode
 from pettingllms.viewer.runs import OpenedRun
 
 _ROW = r"(?:[ \t]*\d+ )?(?:\S ){2,}\S[ \t]*|[#@+$*.PG_ ]{3,}"
 _REWARD_TOLERANCE = 1e-9
+_MAX_ACTION = 400
 _GRID = re.compile(rf"^(?:{_ROW})(?:\n(?:{_ROW})){{2,}}$", re.MULTILINE)
 
 
@@ -28,10 +30,11 @@ def shows_board(text: str) -> bool:
 
 
 class Boards:
-    """Adds boards to episodes.
+    """Adds boards, parsed actions and outcomes to episodes.
 
     Programs that models wrote are not run again: only environments whose text of a state shows a
-    board are played, and of their episodes those in which no completion has a fenced block.
+    board are played, of their episodes those in which no followed completion has a fenced block,
+    and of siblings those that have none.
 
     Args:
         run: The run.
@@ -49,7 +52,7 @@ class Boards:
         self._problem: str | None = None
 
     def add(self, episode: ShownEpisode) -> None:
-        """Put the boards of the followed path into an episode, if they can be drawn."""
+        """Put what playing it again shows into an episode, if it can be played."""
         if not self._is_off and self._left and _is_without_programs(episode):
             try:
                 self._replay(episode)
@@ -80,21 +83,13 @@ class Boards:
         if env is None:
             return
         self._has_boards = True
-        is_same = env.state_hash() == episode.state_hash
-        boards = [str(env.render())]
-        for agent, candidate in episode.actions():
-            is_same = is_same and env.agent_selection == agent
-            if not is_same:
-                break
-            env.step(candidate["text"])
-            is_same = _is_equal(env.rewards[agent], candidate["reward"])
-            boards.append(str(env.render()))
-        if not is_same:
+        played = _Played(env) if env.state_hash() == episode.state_hash else None
+        if played is None or not all(map(played.play, episode.decisions)):
             self._stop(f"the episode of seed {episode.seed} went another way")
             return
-        for decision, board in zip(episode.decisions, boards, strict=False):
-            decision["board"] = board
-        episode.final_board = boards[-1]
+        # Only now: what a course that turns out to be another one shows is never shown.
+        played.write()
+        episode.final_board = str(env.render())
 
     def _opened(self, episode: ShownEpisode) -> TextEnv[Any] | None:
         """Return the environment at the start of an episode, or None when it has no boards."""
@@ -105,6 +100,68 @@ class Boards:
         if not shows_board(str(self._env.render())):
             return None
         return self._env
+
+
+class _Played:
+    """Plays an episode again, decision by decision, with all candidates.
+
+    Args:
+        env: At the start of the episode; it follows the recorded path.
+    """
+
+    def __init__(self, env: TextEnv[Any]) -> None:
+        self._env = env
+        self._found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def play(self, decision: Decision) -> bool:
+        """Return whether the followed action, if there is one, led where it was recorded to."""
+        env, chosen = self._env, decision["chosen"]
+        if env.agent_selection != decision["agent"]:
+            return chosen is None
+        self._found.append((decision, {"board": str(env.render())}))
+        known: dict[str, dict[str, Any] | None] = {}
+        for position, candidate in enumerate(decision["candidates"]):
+            text = candidate["text"]
+            if position != chosen and text not in known:
+                known[text] = None if "```" in text else _led(env.fork(), decision, candidate)
+        if chosen is not None:
+            followed = decision["candidates"][chosen]
+            known[followed["text"]] = led = _led(env, decision, followed)
+            if led is None:
+                return False
+        self._found += [
+            (candidate, found)
+            for candidate in decision["candidates"]
+            if (found := known[candidate["text"]]) is not None
+        ]
+        return True
+
+    def write(self) -> None:
+        """Put what was found into the decisions and their candidates."""
+        for target, found in self._found:
+            target.update(found)
+
+
+def _led(env: TextEnv[Any], decision: Decision, candidate: dict[str, Any]) -> dict[str, Any] | None:
+    """Return where a candidate leads, None if not where it was recorded to; steps the env."""
+    agent, text = decision["agent"], candidate["text"]
+    action = env.parse(agent, text)
+    env.step(text)
+    if not _is_equal(env.rewards[agent], candidate["reward"]):
+        return None
+    outcome = "solved" if env.infos[agent]["success"] else None
+    if outcome is None and env.terminations[agent]:
+        outcome = "terminated"
+    if outcome is None and env.truncations[agent]:
+        outcome = "truncated"
+    shown = None if isinstance(action, ParseError) else _shown(action)
+    return {"board": str(env.render()), "outcome": outcome, "action": shown}
+
+
+def _shown(action: object) -> str:
+    """Return a parsed action as a text of limited length."""
+    text = action if isinstance(action, str) else repr(action)
+    return text if len(text) <= _MAX_ACTION else text[: _MAX_ACTION - 4] + " ..."
 
 
 def _is_equal(reward: float, recorded: Any) -> bool:

@@ -2,8 +2,12 @@
 
 A decision is a plain mapping that goes to the page as it is::
 
-    agent, turn, policy, observation, chosen, board (optional), candidates:
-        text, num_tokens, finish_reason, reward, team, local, parse_error, success, advantage
+    agent, turn, policy, observation, chosen, figures, board (optional), candidates:
+        text, num_tokens, finish_reason, reward, team, local, parse_error, success, advantage,
+        figures; optional: tokens, reasoning, model, action, outcome, board
+
+`figures` are all further numbers that were recorded, by name: what a new credit adds is shown
+without a change here. `board`, `action` and `outcome` come from playing the episode again.
 """
 
 from __future__ import annotations
@@ -108,7 +112,12 @@ def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
     nodes = line["decisions"] if "decisions" in line else line["nodes"]  # older runs: nodes
     decisions = [_decision(node) for node in nodes]
     return ShownEpisode(
-        key=(_whole(line["step"]), _whole(line["episode"])),
+        # Older runs have no "set"; they have recorded no held-out episodes either.
+        key=(
+            _text(line.get("set", "training")).replace("_", "-"),
+            _whole(line["step"]),
+            _whole(line["episode"]),
+        ),
         # Older runs have no "env"; they have no curriculum either.
         setting=Setting(env_id, _mapping(line["env"]), {}) if "env" in line else None,
         seed=_whole(line["env_seed"]),
@@ -175,9 +184,12 @@ def _step_decision(step: Mapping[str, Any], policies: Mapping[str, str]) -> Deci
         "parse_error": step["parse_error"],
         "success": bool(step["success"]),
         "advantage": None,
+        "figures": {},
+        **{name: _text(step[name]) for name in ("reasoning", "model") if step.get(name)},
     }
     return {
         "agent": agent,
+        "figures": {},
         "turn": _whole(step["turn"]),
         "policy": policies.get(role_of(agent)),
         "observation": _text(step["observation"]),
@@ -187,13 +199,11 @@ def _step_decision(step: Mapping[str, Any], policies: Mapping[str, str]) -> Deci
 
 
 _CANDIDATE = ("num_tokens", "finish_reason", "reward", "team", "local", "parse_error", "success")
+_DECISION = ("agent", "turn", "policy", "observation", "chosen", "candidates")
 
 
 def _decision(node: Mapping[str, Any]) -> Decision:
-    candidates = [
-        {"text": _text(c["text"]), **{k: c[k] for k in _CANDIDATE}, "advantage": c["advantage"]}
-        for c in node["candidates"]
-    ]
+    candidates = [_candidate(candidate) for candidate in node["candidates"]]
     chosen = node["chosen"]
     if chosen is not None and not 0 <= _whole(chosen) < len(candidates):
         raise ValueError(f"candidate {chosen} was chosen of {len(candidates)}")
@@ -203,7 +213,31 @@ def _decision(node: Mapping[str, Any]) -> Decision:
         "policy": node["policy"],
         "observation": _text(node["observation"]),
         "chosen": chosen,
+        "figures": _figures(node, _DECISION),
         "candidates": candidates,
+    }
+
+
+def _candidate(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    candidate = {
+        "text": _text(recorded["text"]),
+        **{key: recorded[key] for key in _CANDIDATE},
+        "advantage": recorded["advantage"],
+        "figures": _figures(recorded, (*_CANDIDATE, "advantage")),
+    }
+    if "tokens" in recorded:
+        candidate["tokens"] = {
+            name: list(column) for name, column in _mapping(recorded["tokens"]).items()
+        }
+    return candidate
+
+
+def _figures(recorded: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, float]:
+    """Return the numbers of a record that have no place of their own."""
+    return {
+        name: value
+        for name, value in recorded.items()
+        if name not in known and isinstance(value, int | float) and not isinstance(value, bool)
     }
 
 

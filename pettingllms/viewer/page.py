@@ -13,16 +13,20 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, TypeVar
 
 from pettingllms.viewer.boards import Boards
 from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.index import EpisodeIndex
+from pettingllms.viewer.overview import Overview
 from pettingllms.viewer.runs import OpenedRun, open_run
+
+ValueT = TypeVar("ValueT", covariant=True)
 
 BLOCK_CHARS = 1 << 18
 """A block is closed when its JSON lines are longer than this."""
@@ -34,9 +38,13 @@ SCRIPTS = (
     "chart.js",
     "list.js",
     "tree.js",
+    "tokens.js",
+    "compare.js",
     "detail.js",
     "figures.js",
+    "overview.js",
     "app.js",
+    "main.js",
 )
 """Scripts of the page, in the order in which they are joined into one."""
 
@@ -59,58 +67,123 @@ def write_view(run: str | Path, target: str | Path, *, max_replays: int = 200) -
         run: Folder of a training run or an evaluation, a transcript, or a folder of transcripts.
         target: The page.
         max_replays: Maximum number of episodes that are played again to draw the boards that
-            prompts do not show; at least 0.
+            prompts do not show, and where siblings led; at least 0.
 
     Raises:
         ViewerError: The path is no run, or the page cannot be written.
     """
-    opened = open_run(Path(run))
+    opened, path = open_run(Path(run)), Path(target)
+    num_episodes = _written(path, partial(fill_view, run=opened, max_replays=max_replays))
+    return _summary(path, num_episodes, opened.notices)
+
+
+def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
+    """Write one HTML page that compares several runs and links to the page `view.html` of each.
+
+    Args:
+        runs: Folders of training runs and evaluations.
+        target: The page.
+
+    Raises:
+        ViewerError: A path is no run, or the page cannot be written.
+    """
     path = Path(target)
-    # Written next to the target and renamed: a crash leaves the old page or the new one.
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            try:
-                num_episodes = _write(file, opened, Boards(opened, max_replays))
-            except BaseException:
-                partial.unlink()
-                raise
-        os.replace(partial, path)
-    except OSError as error:
-        raise ViewerError(
-            f"the page {path} cannot be written ({error}). Name another file (--out)."
-        ) from error
-    return ViewSummary(
-        path=path,
-        num_episodes=num_episodes,
-        num_bytes=path.stat().st_size,
-        notices=tuple(opened.notices),
-    )
+    links = [os.path.relpath(run / "view.html", path.parent) for run in runs]
+    overview = Overview([open_run(run) for run in runs], links)
+    _written(path, partial(fill_overview, overview=overview))
+    return _summary(path, 0, overview.notices())
 
 
-def _write(file: IO[str], run: OpenedRun, boards: Boards) -> int:
-    script = "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
-    style = _asset("style.css")
-    head, _, tail = _asset("page.html").partition("<!-- data -->")
-    # Model text is shown in this page. Only our own script and style may act, by hash; nothing is
-    # fetched, and no form can send anything out.
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    file.write(head.replace("{policy}", policy).replace("{style}", style))
+def fill_view(
+    file: IO[str], *, run: OpenedRun, max_replays: int, version: str | None = None
+) -> int:
+    """Write the page of a run into a file; return its number of episodes.
+
+    Args:
+        file: Where to.
+        run: The run.
+        max_replays: As for `write_view`.
+        version: Of a page that is served: it asks for `version` beside itself and takes over what
+            is new when that has changed.
+    """
+    page, boards = _Page(file, is_live=version is not None), Boards(run, max_replays)
     # Episodes stream to disk block by block, so that runs larger than memory can be viewed; the
     # index comes last because only then is it complete.
     index = EpisodeIndex(run.labels)
     for number, block in enumerate(_blocks(run, boards, index)):
-        _write_block(file, f"block-{number}", block)
+        page.add(f"block-{number}", block)
     run.notices += boards.notices()
-    _write_block(file, "curves", json.dumps(run.curves))
-    _write_block(file, "index", json.dumps(index.to_json()))
-    _write_block(file, "head", json.dumps(_head(run, len(index))))
-    file.write(tail.replace("{script}", script))
+    page.add("curves", json.dumps(run.curves))
+    page.add("index", json.dumps(index.to_json()))
+    page.close(_head(run, len(index)) | {"version": version})
     return len(index)
+
+
+def fill_overview(file: IO[str], *, overview: Overview, version: str | None = None) -> None:
+    """Write the page of several runs into a file; see `fill_view`."""
+    page = _Page(file, is_live=version is not None)
+    page.add("runs", json.dumps(overview.to_json()))
+    page.close({**overview.head(), "version": version})
+
+
+class _Fill(Protocol[ValueT]):
+    def __call__(self, file: IO[str]) -> ValueT: ...
+
+
+def _written(path: Path, fill: _Fill[ValueT]) -> ValueT:
+    """Let a page be filled next to its place and move it there: the old page or the new one."""
+    unfinished = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("w", encoding="utf-8") as file:
+            try:
+                result = fill(file)
+            except BaseException:
+                unfinished.unlink()
+                raise
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise ViewerError(
+            f"the page {path} cannot be written ({error}). Name another file (--out)."
+        ) from error
+    return result
+
+
+def _summary(path: Path, num_episodes: int, notices: Sequence[str]) -> ViewSummary:
+    return ViewSummary(
+        path=path,
+        num_episodes=num_episodes,
+        num_bytes=path.stat().st_size,
+        notices=tuple(notices),
+    )
+
+
+class _Page:
+    """Writes a page: begins it at once, then takes blocks of data, the head last."""
+
+    def __init__(self, file: IO[str], *, is_live: bool) -> None:
+        style, script = _asset("style.css"), _script()
+        start, _, self._end = _asset("page.html").partition("<!-- data -->")
+        # Model text is shown in this page. Only our own script and style may act, by hash; nothing
+        # is fetched but newer data of a page that is served, and no form can send anything out.
+        policy = (
+            f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ) + ("; connect-src 'self'" if is_live else "")
+        self._file = file
+        file.write(start.replace("{policy}", policy).replace("{style}", style))
+
+    def add(self, name: str, text: str) -> None:
+        # JSON text is ASCII: lone surrogates of model text stay escaped until JSON.parse.
+        packed = gzip.compress(text.encode("ascii"), compresslevel=6, mtime=0)
+        content = base64.b64encode(packed).decode("ascii")
+        self._file.write(
+            f'<script type="application/octet-stream" id="{name}">{content}</script>\n'
+        )
+
+    def close(self, head: dict[str, Any]) -> None:
+        self.add("head", json.dumps(head))
+        self._file.write(self._end.replace("{script}", _script()))
 
 
 def _blocks(run: OpenedRun, boards: Boards, index: EpisodeIndex) -> Iterator[str]:
@@ -141,13 +214,11 @@ def _head(run: OpenedRun, num_episodes: int) -> dict[str, Any]:
     }
 
 
-def _write_block(file: IO[str], name: str, text: str) -> None:
-    # JSON text is ASCII: lone surrogates of model text stay escaped until JSON.parse.
-    packed = gzip.compress(text.encode("ascii"), compresslevel=6, mtime=0)
-    content = base64.b64encode(packed).decode("ascii")
-    file.write(f'<script type="application/octet-stream" id="{name}">{content}</script>\n')
+def _script() -> str:
+    return "(() => {\n" + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
 
 
+@cache
 def _asset(name: str) -> str:
     return (files("pettingllms.viewer") / "assets" / name).read_text(encoding="utf-8")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pettingllms.errors import TranscriptError
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
@@ -44,6 +44,8 @@ class OpenedRun:
     """Name and value of what is worth knowing about the run."""
     config: str = ""
     """The configuration as it was written."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its values by dotted keys."""
     curves: dict[str, Any] = field(default_factory=dict[str, Any])
     """`metrics`: name -> steps and values; `evaluations`: variant -> steps, success, interval."""
     figures: Mapping[str, Any] | None = None
@@ -82,6 +84,17 @@ def open_run(path: Path) -> OpenedRun:
     )
 
 
+def runs_below(path: Path) -> list[Path]:
+    """Return the folders of training runs and evaluations in a folder that is no run itself."""
+    if not path.is_dir() or _is_run(path):
+        return []
+    return [folder for folder in sorted(path.iterdir()) if folder.is_dir() and _is_run(folder)]
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "run.json").is_file() or (path / "config.toml").is_file()
+
+
 def _training(path: Path) -> OpenedRun:
     config_path = path / "config.toml"
     try:
@@ -104,9 +117,10 @@ def _training(path: Path) -> OpenedRun:
         path=path,
         env_id=env_id,
         setting=Setting(env_id, env_kwargs, {}),
-        labels=("step", "episode"),
+        labels=("set", "step", "episode"),
         facts=facts,
         config=text,
+        settings=flat(config),
         curves=curves,
         episodes=partial(_read, rollouts, partial(tree_episode, env_id), notices),
         notices=notices,
@@ -144,6 +158,7 @@ def _evaluation(path: Path) -> OpenedRun:
         labels=("variant", "level", "sample"),
         facts=facts,
         config=text,
+        settings=flat(plan),
         figures=_report(path / "report.json", notices),
         episodes=partial(
             _read,
@@ -265,6 +280,17 @@ def _evaluation_facts(data: Mapping[str, Any], plan: Mapping[str, Any]) -> list[
         ("Versions", ", ".join(f"{n} {v}" for n, v in data.get("versions", {}).items())),
     ]
     return facts
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by their dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            found |= flat(cast(dict[str, Any], value), f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
 
 
 def _damaged(path: Path, what: str, error: Exception) -> ViewerError:

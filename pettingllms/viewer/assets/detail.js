@@ -34,18 +34,21 @@ class Detail {
     return this.episode.decisions.filter((d) => !role || roleOf(d.agent) === role);
   }
 
-  // The state's decision and candidate, within what the episode has; the branch taken by default.
+  // The state's decision and candidate, within what the episode has; the branch taken by default. Of
+  // identical candidates it is the first, or the one that was taken.
   selection(state) {
     const decisions = this.decisions(state.role);
     const n = Math.max(0, Math.min(decisions.length - 1, state.n));
     const decision = decisions[n];
-    if (!decision) return { n: 0, k: 0, decisions };
-    const k = state.k === null ? decision.chosen ?? 0 : state.k;
-    return { n, k: Math.max(0, Math.min(decision.candidates.length - 1, k)), decisions };
+    if (!decision || !decision.groups.length) return { n, k: 0, g: 0, c: null, decisions };
+    const wanted = state.k === null ? decision.chosen ?? 0 : state.k;
+    const g = groupOf(decision, Math.max(0, Math.min(decision.candidates.length - 1, wanted)));
+    const other = state.c === null ? -1 : groupOf(decision, state.c);
+    return { n, k: decision.groups[g].k, g, c: other < 0 || other === g ? null : decision.groups[other].k, decisions };
   }
 
   draw(position, state) {
-    const { n, k, decisions } = this.selection(state);
+    const { n, k, c, decisions } = this.selection(state);
     const scroll = this.box.querySelector(".tree-box")?.scrollLeft || 0;
     const parts = [this.header(position, state)];
     if (this.episode.cause) parts.push(el("p", { class: "notice" }, "The rollout failed: ", visible(this.episode.cause)));
@@ -54,7 +57,7 @@ class Detail {
       parts.push(el("div", { class: "tree-box", tabindex: "0", role: "region", "aria-label": "rollout tree" }, tree), treeLegend(decisions));
       const strip = this.strip(decisions, n);
       if (strip) parts.push(strip);
-      parts.push(this.decision(decisions, n, k));
+      parts.push(this.decision(decisions, n, k, c));
     } else {
       parts.push(el("p", { class: "hint" }, "No decision was taken."));
     }
@@ -107,49 +110,87 @@ class Detail {
       drawBoard(frame.board, first, `board, ${frame.text}`), el("span", {}, frame.text))));
   }
 
-  decision(decisions, n, k) {
+  decision(decisions, n, k, c) {
     const decision = decisions[n], candidate = decision.candidates[k];
     const all = this.episode.decisions, at = all.indexOf(decision);
     const title = el("h3", {}, `Turn ${decision.turn + 1} \u00b7 `, visible(decision.agent),
-      decision.policy ? el("small", {}, " played by ", visible(decision.policy)) : null);
-    const section = el("section", { class: "decision" }, title);
-    if (decision.candidates.length > 1) section.append(this.table(decision, n, k));
+      decision.policy ? el("small", {}, " played by ", visible(decision.policy)) : null,
+      candidate?.model ? el("small", {}, ", answered by ", visible(candidate.model)) : null);
+    const section = el("section", { class: "decision" }, title,
+      el("dl", { class: "facts" }, figureNames([decision]).map((name) => fact(name.replaceAll("_", " "), short(decision.figures[name])))));
+    if (decision.candidates.length > 1) section.append(this.table(decision, n, k), this.siblings(decision, n, k) || "");
     if (!candidate) return fill(section, {}, [el("p", { class: "hint" }, "All candidates failed.")]);
     const after = all[at + 1], isTaken = decision.chosen === k;
-    const words = el("div", { class: "words" }, this.completion(decision, candidate, k));
+    const words = el("div", { class: "words" }, this.completion(decision, candidate, n, k, c));
     if (isTaken && after) words.append(...this.consequence(all, at));
     else if (isTaken && this.episode.final_board && !readBoard(this.episode.final_board)) {
       words.append(el("h4", {}, "The end"), plain(this.episode.final_board));
     }
     words.append(...this.prompt(all, at));
-    section.append(el("div", { class: "columns" }, words, this.boards(decision, after, isTaken)));
+    section.append(el("div", { class: "columns" }, words, this.boards(decision, candidate, after, isTaken)));
     return section;
   }
 
+  // One row for each group of identical candidates.
   table(decision, n, k) {
-    const head = ["#", "reward", "team", "local", "advantage", "completion"];
-    const body = decision.candidates.map((c, i) => el("tr", {
-      class: (decision.chosen === i ? "taken " : "") + (i === k ? "selected" : ""), onclick: () => this.go({ n, k: i }),
-    }, el("td", {}, String(i + 1), decision.chosen === i ? el("span", { title: "the branch taken" }, " \u25c9") : null),
-    [c.reward, c.team, c.local, c.advantage].map((value) => el("td", { class: "number" }, signed(value))),
-    el("td", { class: "preview" }, el("span", {}, visible(c.text.trim().slice(-160).replace(/\s+/g, " ") || "(nothing)")),
-      c.parse_error === null ? null : el("span", { class: "flag", title: "could not be read" }, "unreadable"),
-      c.success ? el("span", { class: "flag good" }, "solved") : null)));
+    const { candidates } = decision, figures = figureNames(candidates);
+    const head = ["#", "action", "reward", "team", "local", "advantage", ...figures.map((name) => name.replaceAll("_", " "))];
+    const body = decision.groups.map((group) => {
+      const c = candidates[group.k], members = group.members.map((m) => m + 1).join(", ");
+      return el("tr", {
+        class: (group.isTaken ? "taken " : "") + (group.k === k ? "selected" : ""), onclick: () => this.go({ n, k: group.k }),
+      }, el("td", { title: group.members.length > 1 ? `identical: ${members}` : null }, String(group.k + 1),
+        group.members.length > 1 ? el("small", {}, ` \u00d7${group.members.length}`) : null,
+        group.isTaken ? el("span", { title: "the branch taken" }, " \u25c9") : null),
+      el("td", { class: "action" }, el("span", {}, visible(actionOf(c))), flags(c)),
+      [c.reward, c.team, c.local, c.advantage].map((value) => el("td", { class: "number" }, signed(value))),
+      figures.map((name) => el("td", { class: "number" }, short(c.figures[name]))));
+    });
     return el("div", { class: "table-box" }, el("table", { class: "candidates" },
       el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))), el("tbody", {}, body)));
   }
 
-  completion(decision, candidate, k) {
+  // Where each candidate led, as small boards; none where no candidate changes the board.
+  siblings(decision, n, k) {
+    const before = this.board(decision), first = this.board(this.episode.decisions[0]);
+    const led = decision.groups.map((group) => [group, readBoard(decision.candidates[group.k].board)]).filter(([, board]) => board);
+    if (led.length < 2 || led.every(([, board]) => isSameBoard(board, before))) return null;
+    return el("div", { class: "strip siblings", role: "group", "aria-label": "where each candidate led" }, led.map(([group, board]) => {
+      const c = decision.candidates[group.k], count = group.members.length;
+      const name = `${group.k + 1}${count > 1 ? ` \u00d7${count}` : ""}: ${c.outcome ? ENDINGS[c.outcome][1] : signed(c.reward)}`;
+      return el("button", { type: "button", class: c.outcome || "", "aria-current": group.k === k ? "true" : null,
+        onclick: () => this.go({ n, k: group.k }) }, drawBoard(board, first, `board after candidate ${name}`), el("span", {}, name));
+    }));
+  }
+
+  completion(decision, candidate, n, k, c) {
     const facts = [fact("reward", signed(candidate.reward)), fact("team", signed(candidate.team)), fact("local", signed(candidate.local))];
     if (isNumber(candidate.advantage)) facts.push(fact("advantage", signed(candidate.advantage)));
+    for (const name of figureNames([candidate])) facts.push(fact(name.replaceAll("_", " "), short(candidate.figures[name])));
+    if (candidate.action) facts.push(fact("action", candidate.action));
     if (candidate.num_tokens !== null) facts.push(fact("tokens", String(candidate.num_tokens)));
-    if (candidate.finish_reason === "length") facts.push(fact("cut off", "at the token limit"));
-    const which = decision.candidates.length > 1 ? `Completion ${k + 1} of ${decision.candidates.length}` : "Completion";
+    if (candidate.finish_reason === "length") facts.push(fact("truncated", "at the token limit"));
+    const many = decision.candidates.length > 1;
+    const which = many ? `Completion ${k + 1} of ${decision.candidates.length}` : "Completion";
     const taken = decision.chosen === k ? el("span", { class: "badge taken" }, "taken") : el("span", { class: "badge" }, "not taken");
-    return [el("h4", {}, which, decision.candidates.length > 1 ? taken : null,
-      candidate.success ? el("span", { class: "badge solved" }, "solved") : null), el("dl", { class: "facts" }, facts),
-    candidate.parse_error === null ? null : el("p", { class: "error" }, "Could not be read: ", visible(String(candidate.parse_error))),
-    el("div", { class: "completion" }, rich(candidate.text))];
+    const ending = candidate.outcome ?? (candidate.success ? "solved" : null);
+    return [el("h4", {}, which, many ? taken : null, ending ? el("span", { class: "badge " + ending }, ENDINGS[ending][1]) : null),
+      el("dl", { class: "facts" }, facts),
+      candidate.parse_error === null ? null : el("p", { class: "error" }, "Could not be read: ", visible(String(candidate.parse_error))),
+      candidate.reasoning ? el("details", { class: "reasoning" }, el("summary", {},
+        `Reasoning, ${plural(candidate.reasoning.length, "character", "characters")}`), plain(candidate.reasoning)) : null,
+      el("div", { class: "completion" }, rich(candidate.text)),
+      tokenPanel(candidate), decision.groups.length > 1 ? this.comparing(decision, n, k, c) : null,
+      c === null ? null : comparison(decision, k, c)];
+  }
+
+  // The choice of a sibling to compare the completion with.
+  comparing(decision, n, k, c) {
+    const others = decision.groups.filter((group) => group.k !== k);
+    return el("label", { class: "choice" }, "Compare with ", el("select", {
+      onchange: (event) => this.go({ n, k, c: event.target.value === "" ? null : Number(event.target.value) }),
+    }, el("option", { value: "" }, "nothing"), others.map((group) => el("option", { value: group.k, selected: group.k === c },
+      `${group.k + 1}${group.isTaken ? ", taken" : ""}: ${signed(decision.candidates[group.k].reward)}`))));
   }
 
   // What is read next that was not in a prompt before: results of code, calls and tests.
@@ -189,13 +230,14 @@ class Detail {
     return parts;
   }
 
-  boards(decision, after, isTaken) {
+  boards(decision, candidate, after, isTaken) {
     const first = this.board(this.episode.decisions[0]);
     const before = this.board(decision);
     if (!before) return null;
-    const next = after ? this.board(after) : readBoard(this.episode.final_board);
+    const followed = isTaken ? (after ? this.board(after) : readBoard(this.episode.final_board)) : null;
+    const next = readBoard(candidate.board) || followed;
     const parts = [el("figure", {}, el("figcaption", {}, "Board"), drawBoard(before, first, "board before the action"))];
-    if (isTaken && next && !isSameBoard(before, next)) {
+    if (next && !isSameBoard(before, next)) {
       parts.push(el("figure", {}, el("figcaption", {}, "Board after it"), drawBoard(next, first, "board after the action")));
     }
     return el("div", { class: "boards" }, parts);
@@ -217,6 +259,26 @@ function hears(all, writer, reader) {
 function userPart(text) {
   const at = text.indexOf("\n\n");
   return at < 0 ? text : text.slice(at + 2);
+}
+
+// Names of the further numbers that any of some records carries.
+function figureNames(records) {
+  return [...new Set(records.flatMap((record) => Object.keys(record.figures || {})))];
+}
+
+// What a candidate's text asks for: as the environment read it, or else where the answer stands.
+function actionOf(candidate) {
+  if (candidate.action) return candidate.action;
+  const blocks = [...candidate.text.matchAll(FENCE)], text = blocks.length ? blocks.at(-1)[2] : candidate.text;
+  const line = text.trim().replace(/\s+/g, " ");
+  if (!line) return "(nothing)";
+  return line.length <= 160 ? line : blocks.length ? line.slice(0, 160) + " \u2026" : "\u2026 " + line.slice(-160);
+}
+
+function flags(candidate) {
+  const ending = candidate.outcome ?? (candidate.success ? "solved" : null);
+  return [candidate.parse_error === null ? null : el("span", { class: "flag", title: "could not be read" }, "unreadable"),
+    ending ? el("span", { class: "flag " + (ending === "solved" ? "good" : "") }, ENDINGS[ending][1]) : null];
 }
 
 function fact(name, value) {

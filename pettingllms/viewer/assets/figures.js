@@ -50,7 +50,7 @@ function heldOut(variants) {
     return { name, points, isDashed: isScripted };
   });
   return [group("Held-out evaluation", true, () => [
-    lineChart("success, with 95 % intervals", series("success"), { range: [0, 1], format: (v) => `${short(100 * v)} %` }),
+    lineChart("success, with 95 % intervals", series("success"), { range: [0, 1], format: percent }),
     lineChart("turns of an episode", series("num_turns")),
   ])];
 }
@@ -116,7 +116,7 @@ function variantFigures(variant, figures) {
     ...Object.entries(figures.pass_at_k || {}).map(([k, figure]) => [`pass@${k}`, interval(figure, percent)]),
     ...Object.entries(figures.returns || {}).map(([agent, figure]) => [`return of ${agent}`, interval(figure, short)]),
   ];
-  const head = ["role", "policy", "actions", "reward per episode", "unreadable", "cut off", "tokens in / out", "cost"];
+  const head = ["role", "policy", "actions", "reward per episode", "unreadable", "truncated", "tokens in / out", "cost"];
   const rows = Object.entries(figures.roles || {}).map(([role, r]) => [
     role, r.policy, r.num_actions, interval(r.reward, short), interval(r.parse_errors, percent), percent(r.cut),
     `${r.prompt_tokens} / ${r.completion_tokens}`, r.cost_usd === null ? "\u2013" : `$${short(r.cost_usd)}`]);

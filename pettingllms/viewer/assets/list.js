@@ -31,6 +31,7 @@ function selected(store, state, found) {
     const ending = index.endings[i];
     if (state.ending === "unsolved" ? ending === "solved" : state.ending && ending !== state.ending) continue;
     if (state.part && String(index.keys[0][i]) !== state.part) continue;
+    if (state.step && String(index.keys[1][i]) !== state.step) continue;
     if (state.role && !isNumber(index.rewards[state.role]?.[i])) continue;
     if (state.errors && !store.errorsOf(i, state.role)) continue;
     if (found && !found.has(i)) continue;

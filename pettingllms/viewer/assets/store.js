@@ -38,7 +38,8 @@ class Store {
   labelOf(position) {
     const { labels, keys } = this.index;
     if (labels.length === 1) return String(keys[0][position]);
-    return labels.map((label, i) => `${label} ${keys[i][position]}`).join(" \u00b7 ");
+    // what a set or an arm is called says what it is
+    return labels.map((label, i) => (/^(set|arm)$/.test(label) ? "" : label + " ") + keys[i][position]).join(" \u00b7 ");
   }
 
   // The group of an episode (as a list of words), and its label within the group.
@@ -93,7 +94,18 @@ class Store {
   async episode(position) {
     const block = this.blockOf(position);
     const lines = await this.lines(block);
-    return JSON.parse(lines[position - this.index.block_starts[block]]);
+    const episode = JSON.parse(lines[position - this.index.block_starts[block]]);
+    for (const decision of episode.decisions) decision.groups = siblingGroups(decision);
+    return episode;
+  }
+
+  // Position of the episode with a key, or null.
+  positionOf(key) {
+    const { keys } = this.index;
+    for (let i = 0; i < this.length; i++) {
+      if (key.every((part, column) => keys[column][i] === part)) return i;
+    }
+    return null;
   }
 
   async curves() {
@@ -117,6 +129,23 @@ class Store {
     }
     return found;
   }
+}
+
+// Candidates of a decision that are one: the same text, and the same that came of it.
+function siblingGroups(decision) {
+  const groups = new Map();
+  decision.candidates.forEach((c, k) => {
+    const key = JSON.stringify([c.text, c.reward, c.success, c.parse_error]);
+    if (!groups.has(key)) groups.set(key, { k, members: [], isTaken: false });
+    const group = groups.get(key);
+    group.members.push(k);
+    if (k === decision.chosen) Object.assign(group, { k, isTaken: true });
+  });
+  return [...groups.values()];
+}
+
+function groupOf(decision, k) {
+  return decision.groups.findIndex((group) => group.members.includes(k));
 }
 
 function occurs(episode, text) {

@@ -1,4 +1,5 @@
-// The rollout tree: one column per decision, one dot per candidate, one line for the path taken.
+// The rollout tree: one column per decision, one dot per candidate (identical ones share it), one line
+// for the path taken.
 
 const TREE = { column: 92, row: 24, left: 26, top: 54, radius: 8 };
 
@@ -16,22 +17,22 @@ function shade(value, most) {
 
 function drawTree(decisions, selection, onSelect) {
   const { column, row, left, top, radius } = TREE;
-  const tallest = Math.max(1, ...decisions.map((d) => d.candidates.length));
+  const tallest = Math.max(1, ...decisions.map((d) => d.groups.length));
   const width = left * 2 + column * Math.max(0, decisions.length - 1) + 40;
   const height = top + tallest * row + 10;
   const key = isCompared(decisions) ? "advantage" : "reward", worth = (candidate) => candidate[key];
   const values = decisions.flatMap((d) => d.candidates.map(worth)).filter(isNumber).map(Math.abs);
   const most = Math.max(1e-9, values.reduce((a, b) => Math.max(a, b), 0));
   const x = (n) => left + 14 + n * column;
-  const y = (d, k) => top + row / 2 + (tallest - d.candidates.length) * row / 2 + k * row;
+  const y = (d, k) => top + row / 2 + (tallest - d.groups.length) * row / 2 + k * row;
   const picture = svg("svg", { class: "tree", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "rollout tree" });
   const edges = svg("g", {}), dots = svg("g", {});
   decisions.forEach((decision, n) => {
     const next = decisions[n + 1];
     if (next && decision.chosen !== null) {
-      const from = [x(n) + radius, y(decision, decision.chosen)];
-      next.candidates.forEach((_, k) => edges.append(svg("path", {
-        class: k === next.chosen ? "edge taken" : "edge", d: curve(from, [x(n + 1) - radius, y(next, k)]) })));
+      const from = [x(n) + radius, y(decision, groupOf(decision, decision.chosen))];
+      next.groups.forEach((group, g) => edges.append(svg("path", {
+        class: group.isTaken ? "edge taken" : "edge", d: curve(from, [x(n + 1) - radius, y(next, g)]) })));
     }
     const isTurn = n === 0 || decisions[n - 1].turn !== decision.turn;
     dots.append(
@@ -40,8 +41,8 @@ function drawTree(decisions, selection, onSelect) {
     if (decision.chosen !== null) {
       dots.append(svg("text", { class: "value", x: x(n), y: 44 }, signed(decision.candidates[decision.chosen].reward)));
     }
-    decision.candidates.forEach((candidate, k) =>
-      dots.append(dot(decision, candidate, n, k, [x(n), y(decision, k)], shade(worth(candidate), most), selection, onSelect)));
+    decision.groups.forEach((group, g) => dots.append(
+      dot(decision, group, n, [x(n), y(decision, g)], shade(worth(decision.candidates[group.k]), most), selection, onSelect)));
   });
   picture.append(edges, dots);
   return picture;
@@ -52,22 +53,25 @@ function curve([x0, y0], [x1, y1]) {
   return `M${x0} ${y0}C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`;
 }
 
-function dot(decision, candidate, n, k, [x, y], colour, selection, onSelect) {
-  const isTaken = decision.chosen === k, isSelected = selection.n === n && selection.k === k;
-  const name = `${decision.agent}, turn ${decision.turn + 1}, candidate ${k + 1}: reward ${signed(candidate.reward)}` +
+function dot(decision, group, n, [x, y], colour, selection, onSelect) {
+  const { k, isTaken, members } = group, candidate = decision.candidates[k];
+  const isSelected = selection.n === n && members.includes(selection.k), count = members.length;
+  const name = `${decision.agent}, turn ${decision.turn + 1}, candidate ${k + 1}` +
+    (count > 1 ? ` and ${count - 1} like it` : "") + `: reward ${signed(candidate.reward)}` +
     (isNumber(candidate.advantage) ? `, advantage ${signed(candidate.advantage)}` : "") +
     (isTaken ? ", taken" : "") + (candidate.success ? ", solved" : "") +
     (candidate.parse_error === null ? "" : ", could not be read");
-  const group = svg("g", {
+  const box = svg("g", {
     class: ["dot", colour, isTaken ? "taken" : "", isSelected ? "selected" : ""].join(" "), role: "button",
     "aria-label": name, "data-n": n, "data-k": k, onclick: () => onSelect(n, k),
   }, svg("title", {}, name), svg("circle", { class: "hit", cx: x, cy: y, r: 12 }),
   svg("circle", { class: "body", cx: x, cy: y, r: TREE.radius }));
   if (candidate.parse_error !== null) {
-    group.append(svg("path", { class: "cross", d: `M${x - 3.2} ${y - 3.2}l6.4 6.4M${x + 3.2} ${y - 3.2}l-6.4 6.4` }));
+    box.append(svg("path", { class: "cross", d: `M${x - 3.2} ${y - 3.2}l6.4 6.4M${x + 3.2} ${y - 3.2}l-6.4 6.4` }));
   }
-  if (candidate.success) group.append(svg("path", { class: "check", d: `M${x - 4} ${y + 0.5}l2.8 3l5 -6.4` }));
-  return group;
+  if (candidate.success) box.append(svg("path", { class: "check", d: `M${x - 4} ${y + 0.5}l2.8 3l5 -6.4` }));
+  if (count > 1) box.append(svg("text", { class: "count", x: x + 21, y: y + 4 }, "\u00d7" + count));
+  return box;
 }
 
 function treeLegend(decisions) {
@@ -75,5 +79,5 @@ function treeLegend(decisions) {
     ? [["good3", "better than its group"], ["even", "equal"], ["bad3", "worse"]]
     : [["good3", "reward above 0"], ["even", "0"], ["bad3", "below 0"]];
   return el("p", { class: "legend" }, words.map(([kind, text]) => el("span", { class: "key dotkey " + kind }, text)),
-    el("span", {}, "blue: the branch taken and its rewards \u00b7 \u00d7 could not be read \u00b7 \u2713 solved"));
+    el("span", {}, "blue: the branch taken and its rewards \u00b7 crossed out: could not be read \u00b7 \u2713 solved \u00b7 \u00d72: two identical candidates"));
 }

@@ -21,15 +21,17 @@ def three(training, write):
     broken = write.candidate("??", -0.1, -0.7, parse_error="no list of moves")
     solved = write.candidate("left", 2.0, 1.2, success=True)
     board = "Go.\n\nTurn {}.\n#####\n#P.G#\n#####"
-    nodes = [
-        write.node("tool_0", 0, [good, bad, broken], 1, board.format(1)),
-        write.node("planner_0", 0, [bad, good], 1, board.format(1)),
-        write.node("planner_0", 1, [bad, broken, solved], 2, board.format(2).replace("P.", ".P")),
+    decisions = [
+        write.decision("tool_0", 0, [good, bad, broken], 1, board.format(1)),
+        write.decision("planner_0", 0, [bad, good], 1, board.format(1)),
+        write.decision(
+            "planner_0", 1, [bad, broken, solved], 2, board.format(2).replace("P.", ".P")
+        ),
     ]
     failed = write.tree(2, 0, []) | {"status": "generation_failed", "cause": "<b>no</b> memory"}
     trees = [
-        write.tree(1, 0, nodes, success=True, returns={"tool_0": 1.5, "planner_0": 2.5}),
-        write.tree(1, 1, [write.node("tool_0", 0, [broken], 0)], returns={"tool_0": -0.1}),
+        write.tree(1, 0, decisions, success=True, returns={"tool_0": 1.5, "planner_0": 2.5}),
+        write.tree(1, 1, [write.decision("tool_0", 0, [broken], 0)], returns={"tool_0": -0.1}),
         failed | {"outcome": None},
     ]
     metrics = [
@@ -46,7 +48,7 @@ def test_shows_tree_rewards_branch_board_and_prompt(browser, page, three):
     assert browser.count(".tree .dot.taken") == 3
     assert browser.count(".tree .edge") == 2 + 3
     assert browser.count(".tree .edge.taken") == 2
-    assert browser.text(".candidates tr.taken .preview span") == "down"
+    assert browser.text(".candidates tr.taken .action span") == "down"
     assert browser.text(".words .facts").startswith("reward\u22120.5team\u22120.5local0")
     assert browser.count(".strip svg.board.maze") == 2
     assert browser.count(".boards svg.board .player") == 1
@@ -55,9 +57,12 @@ def test_shows_tree_rewards_branch_board_and_prompt(browser, page, three):
 
 
 def test_a_decision_whose_candidates_all_failed(browser, page, training, write):
-    nodes = [write.node("tool_0", 0, [write.candidate("x")]), write.node("tool_0", 1, [], None)]
+    decisions = [
+        write.decision("tool_0", 0, [write.candidate("x")]),
+        write.decision("tool_0", 1, [], None),
+    ]
     failed = {"status": "generation_failed", "cause": "no <b>memory</b>", "outcome": None}
-    browser.open(page(training([write.tree(1, 0, nodes) | failed])), "#n=1")
+    browser.open(page(training([write.tree(1, 0, decisions) | failed])), "#n=1")
     assert browser.text("#detail .notice") == "The rollout failed: no <b>memory</b>"
     assert "All candidates failed." in browser.text(".decision")
     browser.press("ArrowUp", "ArrowDown", "ArrowLeft")
@@ -73,7 +78,7 @@ def test_boards_of_every_game_and_what_is_no_board(browser, page, training, writ
         None: "Input\n3 4\n1 2 3\n4 5 6\n-\n#####\n| x |\n#### []",
     }
     trees = [
-        write.tree(1, n, [write.node("planner_0", 0, [write.candidate("x")], 0, text)])
+        write.tree(1, n, [write.decision("planner_0", 0, [write.candidate("x")], 0, text)])
         for n, text in enumerate(texts.values())
     ]
     path = page(training(trees))
@@ -98,15 +103,15 @@ def test_needs_nothing_but_itself(browser, page, three):
 
 @pytest.mark.parametrize("text", [*HOSTILE, UNSEEN])
 def test_texts_are_shown_and_never_run(browser, page, training, write, text):
-    nodes = [
-        write.node(
+    decisions = [
+        write.decision(
             f"tool{text}_0", 0, [write.candidate(text, parse_error=text)], 0, f"{text}\n\n{text}"
         ),
-        write.node("planner_0", 0, [write.candidate(text)], 0, text),
+        write.decision("planner_0", 0, [write.candidate(text)], 0, text),
     ]
     returns = {f"tool{text}_0": 1.0, "planner_0": 2.0}
     run = training(
-        [write.tree(1, 0, nodes, returns=returns) | {"cause": text}],
+        [write.tree(1, 0, decisions, returns=returns) | {"cause": text}],
         [{"step": 1, f"role/{text}/x": 1.0}, {"step": 2, f"role/{text}/x": 2.0}],
     )
     (run / "config.toml").write_text(
@@ -129,8 +134,10 @@ def test_texts_are_shown_and_never_run(browser, page, training, write, text):
 
 
 def test_a_page_without_the_policy_would_not_run_texts_either(browser, page, training, write):
-    nodes = [write.node("tool_0", 0, [write.candidate(text) for text in HOSTILE], 0, HOSTILE[0])]
-    path = page(training([write.tree(1, 0, nodes)]))
+    decisions = [
+        write.decision("tool_0", 0, [write.candidate(text) for text in HOSTILE], 0, HOSTILE[0])
+    ]
+    path = page(training([write.tree(1, 0, decisions)]))
     head, _, rest = path.read_text(encoding="utf-8").partition('<meta http-equiv="Content-Security')
     path.write_text(head + rest.partition(">")[2], encoding="utf-8")
     browser.open(path)
@@ -168,7 +175,9 @@ def test_filters(browser, page, three):
     assert labels("#role=tool&max=-0.3") == [first]
     assert labels("#role=tool&min=-0.3") == [second]
     assert labels("#errors=1") == [second]
-    assert labels("#part=2") == [third]
+    assert labels("#step=2") == [third]
+    assert labels("#part=training") == [first, second, third]
+    assert labels("#part=held-out") == []
     assert labels("#find=left") == [first]
     assert labels("#find=no-such-text") == []
     assert browser.text("#detail") == "No episode passes the filters."
@@ -298,9 +307,11 @@ def contrast(browser, selector):
 def test_a_phone_needs_no_scrolling_sideways(browser, page, training, write, view, tab):
     long = "word" * 200
     candidates = [write.candidate(long, k / 7, k / 9) for k in range(8)]
-    nodes = [write.node(f"planner{long}_0", n, candidates, 3, long) for n in range(9)]
+    decisions = [write.decision(f"planner{long}_0", n, candidates, 3, long) for n in range(9)]
     metrics = [{"step": n, f"role/{long}/reward": n, "loss/tool/loss": -n} for n in range(9)]
-    run = training([write.tree(1, 0, nodes, returns={f"planner{long}_0": 1.0})], metrics, long[:90])
+    run = training(
+        [write.tree(1, 0, decisions, returns={f"planner{long}_0": 1.0})], metrics, long[:90]
+    )
     browser.size(390, 844)
     browser.open(page(run), f"#view={view}&tab={tab}")
     for box in ("document.documentElement", "document.querySelector('.view:not([hidden])')"):
@@ -335,7 +346,7 @@ def test_ten_thousand_episodes_open_few_blocks_and_rows(browser, page, training,
             n // 100,
             n % 100,
             [
-                write.node(
+                write.decision(
                     agent, turn, [write.candidate(f"{agent} {n} {turn}", n / 1e4)], 0, "x" * 99
                 )
                 for turn in range(2)

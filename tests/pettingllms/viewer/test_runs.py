@@ -126,8 +126,8 @@ def test_an_evaluation_that_still_goes_on(evaluation):
 
 
 def test_numbers_that_are_not_finite_are_shown(training, write, tmp_path):
-    nodes = [write.node("tool_0", 0, [write.candidate("x", float("nan"), float("inf"))])]
-    run = training([write.tree(1, 0, nodes)], [{"step": 1, "loss/tool/loss": float("nan")}])
+    decisions = [write.decision("tool_0", 0, [write.candidate("x", float("nan"), float("inf"))])]
+    run = training([write.tree(1, 0, decisions)], [{"step": 1, "loss/tool/loss": float("nan")}])
     text = (run / "rollouts.jsonl").read_text()
     (run / "rollouts.jsonl").write_text(text.replace("Infinity", "1e999"))
     path = write_view(run, tmp_path / "view.html", max_replays=0).path
@@ -151,8 +151,8 @@ def compact(training, write, recorded, change=lambda steps: None, with_stage=Fal
     for number, path in enumerate(sorted(recorded.iterdir())):
         first, *steps, _ = map(json.loads, path.read_text().splitlines())
         change(steps)
-        nodes = [
-            write.node(
+        decisions = [
+            write.decision(
                 step["agent"],
                 step["turn"],
                 [
@@ -164,9 +164,12 @@ def compact(training, write, recorded, change=lambda steps: None, with_stage=Fal
             )
             for step in steps
         ]
-        tree = write.tree(1, number, nodes, success=True)
+        tree = write.tree(1, number, decisions, success=True)
         tree |= {"env_seed": first["seed"], "initial_state_hash": first["state_hash"]}
-        trees.append(tree | ({"env": ENV} if with_stage else {}))
+        tree["env"] = ENV
+        if not with_stage:  # as older versions have written it
+            del tree["env"], tree["set"]
+        trees.append(tree)
     run = training(trees)
     env = ENV | {"size": 7} if with_stage else ENV
     kwargs = "".join(f"{name} = {json.dumps(value)}\n" for name, value in env.items())

@@ -1,0 +1,84 @@
+// Several runs side by side: how each ended, what differs, and their curves over each other.
+
+function drawOverview(head, { runs, differences }) {
+  drawTitle(head);
+  byId("subtitle").replaceChildren(visible(head.env_id));
+  const box = byId("figures");
+  const open = new Set([...box.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent));
+  document.body.dataset.tab = "figures";
+  for (const id of ["episodes", "about"]) byId(id).hidden = true;
+  box.hidden = false;
+  box.removeAttribute("role");
+  byId("tabs").hidden = true;
+  const [heldOut, ...others] = overlays(runs);
+  box.replaceChildren(...[runTable(runs), heldOut, differenceTable(runs, differences), ...others].filter(Boolean));
+  if (open.size) box.querySelectorAll("details").forEach((group) => { group.open = open.has(group.firstChild.textContent); });
+  byId("theme").onclick = () => {
+    fill(document.documentElement, { "data-theme": nextTheme(document.documentElement.dataset.theme || "") }, []);
+  };
+}
+
+function swatch(i) {
+  return el("span", { class: `key s${i % 8}` });
+}
+
+function runTable(runs) {
+  const head = ["run", "environment", "steps", "solved before", "solved last", "best"];
+  const rows = runs.map((run, i) => [
+    el("span", {}, swatch(i), el("a", { href: run.link }, visible(run.name))), visible(run.env_id), ...outcomes(run)]);
+  return el("section", { class: "arm" }, el("h3", {}, "Runs"), table(head, rows));
+}
+
+// Steps, and held-out success before, last and at best; of an evaluation its share alone.
+function outcomes(run) {
+  if (run.kind !== "training") {
+    const success = Object.values(run.figures || {})[0]?.success;
+    return [run.kind, "", success ? interval(success, percent) : "\u2013", ""];
+  }
+  const steps = Math.max(0, ...Object.values(run.curves.metrics).map(([column]) => column.at(-1)));
+  const done = `${steps} of ${run.num_steps ?? "?"}`, arm = run.curves.evaluations.greedy;
+  if (!arm || !arm.step.length) return [done, "\u2013", "\u2013", "\u2013"];
+  const at = (i) => interval({ value: arm.success[i], low: arm.success_low[i], high: arm.success_high[i] }, percent);
+  const best = arm.success.indexOf(Math.max(...arm.success));
+  return [done, arm.step[0] === 0 ? at(0) : "\u2013", arm.step.at(-1) > 0 ? at(arm.step.length - 1) : "\u2013",
+    `${percent(arm.success[best])} after step ${arm.step[best]}`];
+}
+
+function differenceTable(runs, differences) {
+  const keys = Object.keys(differences).sort();
+  const head = ["key", ...runs.map((run, i) => el("span", {}, swatch(i), visible(run.name)))];
+  const shown = (value) => visible(value === null ? "\u2013" : typeof value === "string" ? value : JSON.stringify(value));
+  const rows = keys.map((key) => [el("code", {}, key.split(/(?<=[._])/).flatMap((part) => [visible(part), el("wbr")])), ...differences[key].map(shown)]);
+  return el("section", { class: "arm differences" }, el("h3", {}, "What differs in their configuration"),
+    keys.length ? table(head, rows) : el("p", { class: "hint" }, "Nothing but where they write and what they log."));
+}
+
+function table(head, rows) {
+  return el("div", { class: "table-box" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell)))))));
+}
+
+// A chart for each metric that any run has, a curve for each run; the first group is open.
+function overlays(runs) {
+  const trained = runs.filter((run) => run.kind === "training");
+  if (!trained.length) return [];
+  const series = (points) => runs.map((run) => ({ name: run.name, points: run.kind === "training" ? points(run) : [] }));
+  const arms = [...new Set(trained.flatMap((run) => Object.keys(run.curves.evaluations)))].filter((arm) => !/^(scripted|reference):/.test(arm));
+  const heldOut = arms.map((arm) => [`held-out success, ${arm}`, series((run) => {
+    const found = run.curves.evaluations[arm];
+    return found ? found.step.map((x, i) => ({ x, y: found.success[i], low: found.success_low[i], high: found.success_high[i] })) : [];
+  })]);
+  const groups = [group("Held-out evaluation", true, () => heldOut.map(([title, lines]) =>
+    lineChart(title, lines, { range: [0, 1], format: percent })))];
+  const names = [...new Set(trained.flatMap((run) => Object.keys(run.curves.metrics)))].filter((name) => !/^eval\//.test(name));
+  const known = new Set();
+  for (const [title, pattern, isOpen] of [...CHART_GROUPS, ["Others", /^/, false]]) {
+    const own = names.filter((name) => pattern.test(name) && !known.has(name));
+    own.forEach((name) => known.add(name));
+    if (own.length) groups.push(group(title, isOpen && title === "Rollouts", () => own.map((name) => lineChart(name.replaceAll("_", " "), series((run) => {
+      const [steps, values] = run.curves.metrics[name] || [[], []];
+      return steps.map((x, i) => ({ x, y: values[i] }));
+    })))));
+  }
+  return groups;
+}

@@ -1,0 +1,78 @@
+"""Several runs on one page."""
+
+import json
+
+import pytest
+
+from pettingllms.cli.app import run as command
+from pettingllms.viewer import ViewerError, runs_below, write_overview
+
+
+@pytest.fixture
+def two(training, tmp_path):
+    """A folder of two training runs of different size; returns the folder."""
+    for number, (name, rate) in enumerate((("first", 0.1), ("second", 0.2))):
+        metrics = [{"step": n, "rollout/success": n * rate / 9} for n in range(1000)]
+        run = training([], metrics, name=name)
+        text = (run / "config.toml").read_text()
+        more = f'output_dir = "{name}"\nnum_steps = 999\n[optimizer]\nlearning_rate = {rate}\n'
+        (run / "config.toml").write_text(more + text)
+        arm = {"success": rate, "success_low": 0.0, "success_high": 1.0, "num_turns": 3}
+        lines = [
+            {"step": n, "arms": {"greedy": arm | {"success": rate * n}}} for n in (0, number + 1)
+        ]
+        (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def test_the_page(browser, two):
+    path = write_overview(runs_below(two), two / "runs.html").path
+    browser.open(path)
+    rows = "[...document.querySelectorAll('{} tbody tr')].map((r) => r.textContent)"
+    first, second = browser.js(rows.format(".arm"))[:2]
+    assert first.startswith("firstplan_path_v0999 of 999")
+    assert "40.0 % after step 2" in second
+    assert browser.js(rows.format(".differences")) == ["optimizer.learning_rate0.10.2"]
+    links = browser.js("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
+    assert links == ["first/view.html", "second/view.html"]
+    browser.until("document.querySelectorAll('.chart').length === 2")
+    lines = (
+        "[...document.querySelectorAll('.chart:last-of-type polyline')].map((l) => l.classList[1])"
+    )
+    assert (
+        browser.js("document.querySelectorAll('.chart')[1].querySelectorAll('.line').length") == 2
+    )
+    assert set(browser.js(lines)) == {"s0", "s1"}, "a run has one colour in every chart"
+    assert (
+        browser.js("[...document.querySelectorAll('.chart .step')].pop().textContent") == "step 999"
+    )
+    for scheme in ("light", "dark"):
+        browser.scheme(scheme)
+        for width in (1280, 390):
+            browser.size(width)
+            assert browser.js("document.documentElement.scrollWidth") <= width
+    assert [url for url in browser.requests() if not url.startswith(path.as_uri())] == []
+
+
+def test_command_writes_every_page(two, capsys):
+    assert command(["view", str(two)]) == 0
+    for name in ("first/view.html", "second/view.html", "runs.html"):
+        assert (two / name).is_file()
+    assert "runs.html: 2 runs" in capsys.readouterr().out
+    page = (two / "runs.html").read_bytes()
+    assert (
+        command(["view", str(two / "first"), str(two / "second"), "--out", str(two / "x.html")])
+        == 0
+    )
+    assert (two / "x.html").read_bytes() == page
+
+
+def test_what_is_no_run_is_refused(two, capsys):
+    (two / "third").mkdir()
+    with pytest.raises(ViewerError, match="is no run"):
+        write_overview([two / "third"], two / "runs.html")
+    assert [path.name for path in runs_below(two)] == ["first", "second"]
+    assert runs_below(two / "first") == []
+    (two / "file.jsonl").write_text("")
+    assert command(["view", str(two / "first"), str(two / "file.jsonl")]) == 2
+    assert "folders, when several are named" in capsys.readouterr().err
