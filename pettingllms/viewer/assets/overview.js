@@ -26,7 +26,7 @@ function runTable(runs) {
   const head = ["run", "environment", "steps", "solved before", "solved last", "best"];
   const rows = runs.map((run, i) => [
     el("span", {}, swatch(i), el("a", { href: run.link }, visible(run.name))), visible(run.env_id), ...outcomes(run)]);
-  return el("section", { class: "arm" }, el("h3", {}, "Runs"), table(head, rows));
+  return el("section", { class: "variant" }, el("h3", {}, "Runs"), table(head, rows));
 }
 
 // Steps, and held-out success before, last and at best; of an evaluation its share alone.
@@ -36,12 +36,12 @@ function outcomes(run) {
     return [run.kind, "", success ? interval(success, percent) : "\u2013", ""];
   }
   const steps = Math.max(0, ...Object.values(run.curves.metrics).map(([column]) => column.at(-1)));
-  const done = `${steps} of ${run.num_steps ?? "?"}`, arm = run.curves.evaluations.greedy;
-  if (!arm || !arm.step.length) return [done, "\u2013", "\u2013", "\u2013"];
-  const at = (i) => interval({ value: arm.success[i], low: arm.success_low[i], high: arm.success_high[i] }, percent);
-  const best = arm.success.indexOf(Math.max(...arm.success));
-  return [done, arm.step[0] === 0 ? at(0) : "\u2013", arm.step.at(-1) > 0 ? at(arm.step.length - 1) : "\u2013",
-    `${percent(arm.success[best])} after step ${arm.step[best]}`];
+  const done = `${steps} of ${run.num_steps ?? "?"}`, found = run.curves.evaluations.greedy;
+  if (!found || !found.step.length) return [done, "\u2013", "\u2013", "\u2013"];
+  const at = (i) => interval({ value: found.success[i], low: found.success_low[i], high: found.success_high[i] }, percent);
+  const best = found.success.indexOf(Math.max(...found.success));
+  return [done, found.step[0] === 0 ? at(0) : "\u2013", found.step.at(-1) > 0 ? at(found.step.length - 1) : "\u2013",
+    `${percent(found.success[best])} after step ${found.step[best]}`];
 }
 
 function differenceTable(runs, differences) {
@@ -49,7 +49,7 @@ function differenceTable(runs, differences) {
   const head = ["key", ...runs.map((run, i) => el("span", {}, swatch(i), visible(run.name)))];
   const shown = (value) => visible(value === null ? "\u2013" : typeof value === "string" ? value : JSON.stringify(value));
   const rows = keys.map((key) => [el("code", {}, key.split(/(?<=[._])/).flatMap((part) => [visible(part), el("wbr")])), ...differences[key].map(shown)]);
-  return el("section", { class: "arm differences" }, el("h3", {}, "What differs in their configuration"),
+  return el("section", { class: "variant differences" }, el("h3", {}, "What differs in their configuration"),
     keys.length ? table(head, rows) : el("p", { class: "hint" }, "Nothing but where they write and what they log."));
 }
 
@@ -63,9 +63,9 @@ function overlays(runs) {
   const trained = runs.filter((run) => run.kind === "training");
   if (!trained.length) return [];
   const series = (points) => runs.map((run) => ({ name: run.name, points: run.kind === "training" ? points(run) : [] }));
-  const arms = [...new Set(trained.flatMap((run) => Object.keys(run.curves.evaluations)))].filter((arm) => !/^(scripted|reference):/.test(arm));
-  const heldOut = arms.map((arm) => [`held-out success, ${arm}`, series((run) => {
-    const found = run.curves.evaluations[arm];
+  const variants = [...new Set(trained.flatMap((run) => Object.keys(run.curves.evaluations)))].filter((name) => !/^(scripted|reference):/.test(name));
+  const heldOut = variants.map((name) => [`held-out success, ${name}`, series((run) => {
+    const found = run.curves.evaluations[name];
     return found ? found.step.map((x, i) => ({ x, y: found.success[i], low: found.success_low[i], high: found.success_high[i] })) : [];
   })]);
   const groups = [group("Held-out evaluation", true, () => heldOut.map(([title, lines]) =>

@@ -38,8 +38,8 @@ class Store {
   labelOf(position) {
     const { labels, keys } = this.index;
     if (labels.length === 1) return String(keys[0][position]);
-    // what a set or an arm is called says what it is
-    return labels.map((label, i) => (/^(set|arm)$/.test(label) ? "" : label + " ") + keys[i][position]).join(" \u00b7 ");
+    // what a set or a variant is called says what it is
+    return labels.map((label, i) => (/^(set|variant)$/.test(label) ? "" : label + " ") + keys[i][position]).join(" \u00b7 ");
   }
 
   // The group of an episode (as a list of words), and its label within the group.

@@ -17,9 +17,10 @@ def two(training, tmp_path):
         text = (run / "config.toml").read_text()
         more = f'output_dir = "{name}"\nnum_steps = 999\n[optimizer]\nlearning_rate = {rate}\n'
         (run / "config.toml").write_text(more + text)
-        arm = {"success": rate, "success_low": 0.0, "success_high": 1.0, "num_turns": 3}
+        variant = {"success": rate, "success_low": 0.0, "success_high": 1.0, "num_turns": 3}
         lines = [
-            {"step": n, "arms": {"greedy": arm | {"success": rate * n}}} for n in (0, number + 1)
+            {"step": n, "variants": {"greedy": variant | {"success": rate * n}}}
+            for n in (0, number + 1)
         ]
         (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tmp_path
@@ -29,7 +30,7 @@ def test_the_page(browser, two):
     path = write_overview(runs_below(two), two / "runs.html").path
     browser.open(path)
     rows = "[...document.querySelectorAll('{} tbody tr')].map((r) => r.textContent)"
-    first, second = browser.js(rows.format(".arm"))[:2]
+    first, second = browser.js(rows.format(".variant"))[:2]
     assert first.startswith("firstplan_path_v0999 of 999")
     assert "40.0 % after step 2" in second
     assert browser.js(rows.format(".differences")) == ["optimizer.learning_rate0.10.2"]

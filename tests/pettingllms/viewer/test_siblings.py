@@ -7,6 +7,7 @@ import pytest
 import pettingllms
 from pettingllms.transition import ParseError
 from pettingllms.viewer import write_view
+from pettingllms.viewer.runs import EVALUATION_VERSION
 
 ENV = {"size": 5, "team": "single"}
 
@@ -163,8 +164,12 @@ def test_every_sibling_has_its_board_and_its_action(browser, moves, tmp_path):
 def test_reasoning_and_served_model_of_an_evaluation(browser, page, tmp_path):
     run = tmp_path / "evaluation"
     run.mkdir()
-    plan = {"env_id": "plan_path_v0", "env_kwargs": ENV, "arms": {"main": {"planner": "openai:x"}}}
-    header = {"format": "pettingllms-evaluation", "version": 1, "plan": plan}
+    plan = {
+        "env_id": "plan_path_v0",
+        "env_kwargs": ENV,
+        "variants": {"main": {"planner": "openai:x"}},
+    }
+    header = {"format": "pettingllms-evaluation", "version": EVALUATION_VERSION, "plan": plan}
     (run / "run.json").write_text(json.dumps(header))
     step = {
         "agent": "planner_0", "turn": 0, "observation": "prompt", "action": "#### []",
@@ -173,7 +178,7 @@ def test_reasoning_and_served_model_of_an_evaluation(browser, page, tmp_path):
         "reasoning": "Hm <b>so</b>.", "model": "served-7b",
     }  # fmt: skip
     episode = {
-        "arm": "main", "level": 0, "sample": 0, "level_seed": 0, "initial_state_hash": "",
+        "variant": "main", "level": 0, "sample": 0, "level_seed": 0, "initial_state_hash": "",
         "success": False, "terminated": False, "truncated": True, "num_turns": 1,
         "returns": {"planner_0": 0.0}, "steps": [step],
     }  # fmt: skip
