@@ -22,7 +22,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.sampler import Sampler
-from pettingllms_trainers.rollout.tree import episode_specs
+from pettingllms_trainers.rollout.settings import episode_specs
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, UpdateStats
 

@@ -36,6 +36,8 @@ __all__ = [
     "TrainingGroup",
     "TreeOutcome",
     "UpdateStats",
+    "ValueExample",
+    "ValueFit",
 ]
 
 FinishReason = Literal["stop", "length"]
@@ -116,6 +118,9 @@ class Candidate:
     """Why the text could not be read as an action; None when it could."""
     success: bool = False
     """Whether the task is solved after this action."""
+    value: float = 0.0
+    """What is expected to follow, discounted, in rewards of the acting agents: by V or by
+    continuations; 0 with credits that look at rewards alone."""
     advantage: float | None = None
     """Group-relative advantage; None before advantages are computed."""
 
@@ -197,6 +202,8 @@ class RolloutTree:
     """Whether the rollout can be used."""
     cause: str | None = None
     """Why it failed; None when it did not."""
+    num_continuation_tokens: int = 0
+    """Tokens that were sampled for continuations, beside those of the candidates."""
 
 
 class TrainingCompletion(NamedTuple):
@@ -222,6 +229,28 @@ class TrainingGroup:
     """Completions with their advantages."""
     temperature: float = 1.0
     """Sampling temperature: ratios are taken in the distribution that was sampled."""
+
+
+class ValueExample(NamedTuple):
+    """A prompt before a decision, and the return from there on that V is to predict."""
+
+    prompt_ids: tuple[int, ...]
+    """Prompt tokens of the decision."""
+    target: float
+    """See `value_examples`."""
+
+
+class ValueFit(NamedTuple):
+    """What one fit of V did."""
+
+    num_examples: int
+    """Decisions of the train step."""
+    target: float
+    """Mean target."""
+    r2: float
+    """Share of the targets' variance that V predicted before it had seen them; at most 1."""
+    loss: float
+    """Mean squared error in the last pass over the examples."""
 
 
 class Shown(NamedTuple):

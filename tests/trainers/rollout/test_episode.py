@@ -12,7 +12,8 @@ from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.rollout.episode import Branch, BranchingEpisode, LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.tree import RolloutSettings, RolloutSpec, play_episodes
+from pettingllms_trainers.rollout.playing import play_episodes
+from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
 from pettingllms_trainers.types import GenerateRequest, RolloutStatus, SamplingSettings
 
 PATIENCE_S = 30.0

@@ -13,7 +13,7 @@ from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.selection import choose
-from pettingllms_trainers.rollout.tree import episode_specs
+from pettingllms_trainers.rollout.settings import episode_specs
 from pettingllms_trainers.types import (
     GenerateRequest,
     RolloutStatus,

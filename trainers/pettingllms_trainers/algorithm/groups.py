@@ -183,8 +183,8 @@ def _comparison_key(tree: RolloutTree, decision: Decision, grouping: Grouping) -
 
 
 def _credited(tree: RolloutTree, decision: Decision, credit: Credit) -> list[float]:
-    if credit == "step":
-        return [candidate.reward for candidate in decision.candidates]
+    if credit in ("step", "value", "continuation"):
+        return [candidate.reward + candidate.value for candidate in decision.candidates]
     return [_returns_to_go(tree, decision.key.agent)[decision.key.position]] * len(
         decision.candidates
     )

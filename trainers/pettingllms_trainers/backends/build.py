@@ -157,6 +157,7 @@ def _training(config: Config, name: str) -> TrainingSettings:
         ),
         seed=derive_seed(config.seed, "update", name),
         max_logprob_gap=config.engine.max_logprob_gap,
+        value=config.value if config.advantage.credit == "value" else None,
         memory_advice=_memory_advice(config, config.policies[name]),
     )
 

@@ -9,6 +9,7 @@ from pettingllms_trainers.config.algorithm import (
     OptimizerConfig,
     RoleSamplingConfig,
     RolloutConfig,
+    ValueConfig,
 )
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
@@ -41,6 +42,7 @@ __all__ = [
     "StageConfig",
     "VLLMConfig",
     "VLLMServerConfig",
+    "ValueConfig",
     "WarmStartConfig",
     "config_hash",
     "decides_results",

@@ -19,11 +19,12 @@ __all__ = [
     "OptimizerConfig",
     "RoleSamplingConfig",
     "RolloutConfig",
+    "ValueConfig",
 ]
 
 BranchChoice = Literal["greedy", "random", "softmax"]
 Grouping = Literal["at_grpo", "agent_turn", "agent", "turn", "trajectory", "none"]
-Credit = Literal["step", "return_to_go", "episode"]
+Credit = Literal["step", "return_to_go", "episode", "value", "continuation"]
 Baseline = Literal["mean", "leave_one_out"]
 Norm = Literal["std", "none"]
 
@@ -55,6 +56,15 @@ class RolloutConfig(Section):
     """Candidate an episode continues with: the best (the paper), any, or by softmax of rewards."""
     branch_temperature: float = Field(default=1.0, gt=0)
     """Divides the rewards in softmax branch_choice."""
+    branching_roles: tuple[str, ...] = ()
+    """Roles whose decisions have K candidates in a tree, those of others one; empty: all roles."""
+    num_branchings: int = Field(default=0, ge=0)
+    """0: a tree branches at every decision and follows one candidate. B: a whole episode is played
+    first, then B of its decisions, drawn at random, get K - 1 further candidates each (Tree-GRPO):
+    what is sampled does not grow with K times the depth."""
+    num_continuations: int = Field(default=1, ge=1)
+    """M: with advantage.credit = "continuation", times that every candidate is played on to the end
+    of the episode by the present policies."""
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature of training. There is no top-p or top-k here: importance ratios are
     taken in the distribution that was sampled."""
@@ -86,11 +96,50 @@ class AdvantageConfig(Section):
     """Who is compared: at_grpo (one prompt); ablations: agent_turn, agent, turn (what shares these
     within one level), trajectory (episodes of one level), none (the whole batch)."""
     credit: Credit = "step"
-    """By what: the reward of the own step, the return from there on, the return of the episode."""
+    """By what: step: the reward of the own step; in trees also value: reward plus V of the next
+    decision's prompt ([value]), and continuation: reward plus the mean return of
+    rollout.num_continuations continuations; with parallel episodes also return_to_go, the return
+    from there on, and episode, that of the whole episode."""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """Discount per decision of what follows, in the credits value and continuation."""
     baseline: Baseline = "mean"
     """What is subtracted: the mean of the group, or of the other members."""
     norm: Norm = "std"
     """What divides: the standard deviation of the group (GRPO), or nothing (Dr. GRPO)."""
+
+
+class ValueConfig(Section):
+    """V, the return that is expected from a decision on; with advantage.credit = "value" only.
+
+    It is read at the end of the decision's prompt by the policy that is to act. No gradient of V
+    reaches a policy, so there is no coefficient to balance.
+    """
+
+    model: Literal["head", "own"] = "head"
+    """head: a small network on the policy's last hidden state at the end of the prompt, beside an
+    adapter if there is one; own: a small transformer of its own over the prompt's tokens."""
+    hidden_size: int = Field(default=128, ge=8)
+    """Width of the head's hidden layer, or of the model of its own."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Learning rate of V."""
+    num_epochs: int = Field(default=4, ge=1)
+    """Passes over the examples per train step."""
+    batch_size: int = Field(default=128, ge=1)
+    """Examples per optimizer step of V."""
+    replay_steps: int = Field(default=0, ge=0)
+    """Earlier train steps whose examples are learnt from too."""
+    path_weight: float = Field(default=0.5, ge=0, le=1)
+    """Share of the followed path's return in the target; the rest is the tree backup, the mean over
+    the candidates of reward + V."""
+    clip: float = Field(default=0.0, ge=0)
+    """V moves at most this far from its last prediction per train step (PPO's value clipping); 0:
+    any distance."""
+    shrink: bool = False
+    """Whether predictions are drawn towards their mean as far as V failed to predict the last step:
+    by the share of the variance that it explained."""
+    num_warmup_steps: int = Field(default=3, ge=0)
+    """Train steps in which V learns from path returns alone, and candidates are compared by their
+    rewards alone."""
 
 
 class LossConfig(Section):

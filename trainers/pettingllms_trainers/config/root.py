@@ -14,6 +14,7 @@ from pettingllms_trainers.config.algorithm import (
     LossConfig,
     OptimizerConfig,
     RolloutConfig,
+    ValueConfig,
 )
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig
@@ -57,6 +58,7 @@ class Config(Section):
     """CPU threads of torch; 0: torch's own choice."""
     rollout: RolloutConfig = RolloutConfig()
     advantage: AdvantageConfig = AdvantageConfig()
+    value: ValueConfig = ValueConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     engine: EngineConfig = EngineConfig()
@@ -116,6 +118,7 @@ class Config(Section):
             if self.warm_start.num_steps
             else {},
             "rollout.per_role": self.rollout.per_role,
+            "rollout.branching_roles": dict.fromkeys(self.rollout.branching_roles),
         }
         for key, table in tables.items():
             for role in table:
@@ -186,12 +189,40 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_value(self) -> Config:
+        if self.advantage.credit != "value":
+            return self
+        for role, name in self.roles.items():
+            if name not in self.models or self.policies[name].frozen:
+                raise ValueError(
+                    f'advantage.credit = "value" needs a trained policy in every role: {role!r} is '
+                    f"played by {name!r}, which is fixed or frozen and has no V. Use "
+                    'advantage.credit = "continuation"'
+                )
+        if self.deepspeed.stage == 3:
+            raise ValueError(
+                'advantage.credit = "value" evaluates policies during rollouts, which sharded '
+                "weights cannot: use deepspeed.stage 0 to 2"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_advantage(self) -> Config:
         advantage, mode = self.advantage, self.rollout.mode
-        if mode == "tree" and advantage.credit != "step":
+        credits = {"tree": ("step", "value", "continuation")}.get(
+            mode, ("step", "return_to_go", "episode")
+        )
+        if advantage.credit not in credits:
+            other = "parallel" if mode == "tree" else "tree"
             raise ValueError(
-                f'advantage.credit = "{advantage.credit}" needs rollout.mode = "parallel": '
-                "candidates that a tree does not follow have no return"
+                f'advantage.credit = "{advantage.credit}" needs rollout.mode = "{other}"; with '
+                f'"{mode}" there are {", ".join(credits)}: candidates that a tree does not follow '
+                "have no return, and whole episodes have nothing to compare V or continuations with"
+            )
+        branchings = self.rollout.num_branchings or self.rollout.branching_roles
+        if mode == "parallel" and branchings:
+            raise ValueError(
+                'rollout.num_branchings and rollout.branching_roles need rollout.mode = "tree"'
             )
         needs = {"at_grpo": "tree", "agent_turn": "parallel", "trajectory": "parallel"}
         if needs.get(advantage.grouping, mode) != mode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -10,8 +11,9 @@ from typing import TypeVar
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, TokenTexts, Update
+from pettingllms_trainers.policies.values import JoinedValues
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import TrainingGroup, UpdateStats
+from pettingllms_trainers.types import TrainingGroup, UpdateStats, ValueExample, ValueFit
 
 __all__ = ["ModelPolicy", "PolicyPool"]
 
@@ -19,7 +21,7 @@ _PartT = TypeVar("_PartT")
 _ResultT = TypeVar("_ResultT")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelPolicy:
     """One set of weights: how it reads, writes and learns."""
 
@@ -37,6 +39,12 @@ class ModelPolicy:
     """None when the engine generates with the updater's own weights."""
     token_texts: TokenTexts | None = None
     """The same tokenizer, for people who look at tokens; None: they see none."""
+
+    @functools.cached_property
+    def values(self) -> JoinedValues:
+        """V of its prompts, evaluated by the updater."""
+        assert self.updater is not None, f"{self.name} is frozen and has no V"
+        return JoinedValues(self.updater.values)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +78,20 @@ class PolicyPool:
     def update(self, data: Mapping[str, Sequence[TrainingGroup]]) -> dict[str, UpdateStats]:
         """Train every trainable policy on its groups of one step; see `Update.update`."""
         return self._each(lambda name, updater: updater.update(data.get(name, [])), self.updaters())
+
+    def fit_values(self, examples: Mapping[str, Sequence[ValueExample]]) -> dict[str, ValueFit]:
+        """Fit V of every trainable policy to its examples of one step; see `Update.fit_values`."""
+        return self._each(
+            lambda name, updater: updater.fit_values(examples.get(name, [])), self.updaters()
+        )
+
+    def take_value_s(self) -> float:
+        """Return the wall time in which V was evaluated during rollouts since the last call."""
+        joined = [p.values for p in self.policies.values() if p.updater is not None]
+        seconds = sum(values.seconds for values in joined)
+        for values in joined:
+            values.seconds = 0.0
+        return seconds
 
     def release_engines(self) -> None:
         """Let engines free what an update may need."""

@@ -15,6 +15,8 @@ from pettingllms_trainers.types import (
     TokenCompletion,
     TrainingGroup,
     UpdateStats,
+    ValueExample,
+    ValueFit,
 )
 
 __all__ = ["Encode", "EncodeAnswer", "Generate", "Sync", "TokenTexts", "Update"]
@@ -69,6 +71,17 @@ class Update(Protocol):
 
     def update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
         """Train on the groups of one step; sampling afterwards uses the new weights."""
+        ...
+
+    def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        """Return V of prompts: the return that is expected from their decisions on.
+
+        Computed by the trainer, whatever engine generates; with credit `value` only.
+        """
+        ...
+
+    def fit_values(self, examples: Sequence[ValueExample]) -> ValueFit:
+        """Fit V to the returns of one train step, after `update`."""
         ...
 
     def imitate(

@@ -12,7 +12,7 @@ from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
-from pettingllms_trainers.rollout.tree import RolloutSpec
+from pettingllms_trainers.rollout.settings import RolloutSpec
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Demonstration, Imitation, ImitationStep
 

@@ -95,7 +95,7 @@ class BranchingEpisode:
         """Make the level of a seed."""
         with _env_failures():
             self._env.reset(seed=env_seed)
-        return self._situation()
+        return self.situation()
 
     def branch(self, texts: Sequence[str]) -> tuple[Branch, ...]:
         """Let the acting agent answer each text in a fork, and keep the forks."""
@@ -107,7 +107,16 @@ class BranchingEpisode:
     def follow(self, index: int) -> EpisodeState:
         """Continue with one of the last branches; the others are dropped."""
         self._env, self._forks = self._forks[index], []
-        return self._situation()
+        return self.situation()
+
+    def situations(self) -> tuple[EpisodeState, ...]:
+        """Return where the last branches lead."""
+        return tuple(map(_situation, self._forks))
+
+    def fork(self, index: int | None) -> BranchingEpisode:
+        """Return another episode in the state of one of the last branches; None: in the own."""
+        with _env_failures():
+            return BranchingEpisode((self._env if index is None else self._forks[index]).fork())
 
     def environment(self) -> TextEnv[Any]:
         """Return a fork of the environment as it is now."""
@@ -119,23 +128,27 @@ class BranchingEpisode:
         fork.step(text)
         return fork
 
-    def _situation(self) -> EpisodeState:
-        env = self._env
-        agent = env.agent_selection
-        terminated, truncated = env.terminations[agent], env.truncations[agent]
-        with _env_failures():
-            messages = () if terminated or truncated else tuple(env.messages(agent))
-            state_hash = env.state_hash()
-        return EpisodeState(
-            agent=agent,
-            turn=env.turn,
-            messages=messages,
-            state_hash=state_hash,
-            terminated=terminated,
-            truncated=truncated,
-            success=bool(env.infos[agent]["success"]),
-            rewards=dict(env.rewards),
-        )
+    def situation(self) -> EpisodeState:
+        """Return where the episode is now."""
+        return _situation(self._env)
+
+
+def _situation(env: TextEnv[Any]) -> EpisodeState:
+    agent = env.agent_selection
+    terminated, truncated = env.terminations[agent], env.truncations[agent]
+    with _env_failures():
+        messages = () if terminated or truncated else tuple(env.messages(agent))
+        state_hash = env.state_hash()
+    return EpisodeState(
+        agent=agent,
+        turn=env.turn,
+        messages=messages,
+        state_hash=state_hash,
+        terminated=terminated,
+        truncated=truncated,
+        success=bool(env.infos[agent]["success"]),
+        rewards=dict(env.rewards),
+    )
 
 
 def _branch(fork: TextEnv[Any], agent: str) -> Branch:
@@ -173,6 +186,20 @@ class Episodes(Protocol):
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
         """Continue with one branch; see `BranchingEpisode.follow`."""
+        ...
+
+    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
+        """Return where the last branches lead; see `BranchingEpisode.situations`."""
+        ...
+
+    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
+        """Begin another episode in the state of a branch; see `BranchingEpisode.fork`.
+
+        Args:
+            episode: Where from.
+            index: Which of its last branches; None: its own state.
+            copy: Id of the new episode.
+        """
         ...
 
     async def environment(self, episode: int) -> TextEnv[Any]:
@@ -223,6 +250,15 @@ class LocalEpisodes:
     async def follow(self, episode: int, index: int) -> EpisodeState:
         """See `Episodes.follow`."""
         return await self._call(self._episodes[episode].follow, index)
+
+    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.situations`."""
+        return await self._call(lambda _: self._episodes[episode].situations(), None)
+
+    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
+        """See `Episodes.fork`."""
+        self._episodes[copy] = twin = self._episodes[episode].fork(index)
+        return twin.situation()
 
     async def environment(self, episode: int) -> TextEnv[Any]:
         """See `Episodes.environment`."""

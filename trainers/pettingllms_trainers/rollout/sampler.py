@@ -11,11 +11,12 @@ from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfi
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.tree import RolloutSettings, episode_specs, play_episodes
+from pettingllms_trainers.rollout.playing import play_episodes
+from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, SamplingSettings
 
-__all__ = ["Sample", "Sampler", "num_candidates_per_decision", "sampling_of"]
+__all__ = ["Sample", "Sampler", "is_warming_up", "num_candidates_per_decision", "sampling_of"]
 
 
 class Sample(NamedTuple):
@@ -100,6 +101,11 @@ class Sampler:
             sampling={role: sampling_of(config, role) for role in self._config.roles},
             branch_choice=config.branch_choice,
             branch_temperature=config.branch_temperature,
+            branching_roles=config.branching_roles,
+            num_branchings=config.num_branchings,
+            num_continuations=config.num_continuations,
+            credit="step" if is_warming_up(self._config, step) else self._config.advantage.credit,
+            gamma=self._config.advantage.gamma,
         )
         episodes = self._episodes[self._config.env.stage_at(step)]
         return self._runner.run(
@@ -111,6 +117,11 @@ class Sampler:
         scored = score_decisions(trees, self._config.advantage)
         wanted = self._config.rollout.min_groups
         return all(scored.num_groups.get(n, 0) >= wanted for n in self._pool.updaters())
+
+
+def is_warming_up(config: Config, step: int) -> bool:
+    """Return whether V of a train step, from 0, is not to be relied on yet."""
+    return config.advantage.credit == "value" and step < config.value.num_warmup_steps
 
 
 def sampling_of(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pettingllms import TextEnv, role_of
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.rollout.tree import RolloutSpec
+from pettingllms_trainers.rollout.settings import RolloutSpec
 
 __all__ = ["ScriptedDecision", "ScriptedEpisode", "play_scripted_episode"]
 

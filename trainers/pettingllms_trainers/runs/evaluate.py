@@ -22,9 +22,10 @@ from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.environments import held_out_kwargs
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.playing import play_episodes
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.rollout.scripted import ScriptedEpisode, play_scripted_episode
-from pettingllms_trainers.rollout.tree import RolloutSettings, RolloutSpec, play_episodes
+from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
 __all__ = ["HeldOutSet", "evaluation_metrics", "is_scripted"]

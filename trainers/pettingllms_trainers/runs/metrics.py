@@ -26,6 +26,7 @@ from pettingllms_trainers.types import (
     RolloutTree,
     Shown,
     UpdateStats,
+    ValueFit,
 )
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "template_of",
     "timing_metrics",
     "update_metrics",
+    "value_metrics",
 ]
 
 
@@ -61,7 +63,9 @@ class _Rollouts(NamedTuple):
 
     def num_missing(self) -> int:
         decisions = (d for tree in self.trees for d in tree.decisions if d.prompt_ids)
-        return sum(self.num_candidates - len(decision.candidates) for decision in decisions)
+        lengths = (len(decision.candidates) for decision in decisions)
+        # Decisions that do not branch were asked for one.
+        return sum(self.num_candidates - length for length in lengths if length > 1)
 
 
 class _Role(NamedTuple):
@@ -93,7 +97,13 @@ _ROLLOUT = {
         "Mean number of turns of a rollout.",
         lambda s: _mean(tree.outcome.num_turns for tree in s.trees),
     ),
-    "num_completion_tokens": Metric("Sampled tokens of the step, also of failed rollouts."),
+    "num_completion_tokens": Metric(
+        "Sampled tokens of the step, also of failed rollouts and of continuations."
+    ),
+    "num_continuation_tokens": Metric(
+        "Those of continuations among them.",
+        lambda s: sum(tree.num_continuation_tokens for tree in s.trees),
+    ),
     "num_refills": Metric(
         "Rounds of further levels, played because a policy had too few groups whose rewards differ."
     ),
@@ -113,6 +123,10 @@ _CANDIDATES = {
     ),
     "local": Metric(
         "Mean local part of that reward.", lambda s: _mean(c.local for c in s.candidates)
+    ),
+    "value": Metric(
+        "Mean of what was expected to follow the role's candidates, by V or continuations.",
+        lambda s: _mean(c.value for c in s.candidates),
     ),
     "parse_errors": Metric(
         "Share of the role's candidates that could not be read.",
@@ -154,6 +168,14 @@ _ELSEWHERE = {
     "eval/<variant>/<role>/parse_errors": Metric(
         "Share of its held-out actions that could not be read."
     ),
+    "value/<policy>/num_examples": Metric("Decisions that V was fitted to in the step."),
+    "value/<policy>/target": Metric("Mean return that V was to predict for them."),
+    "value/<policy>/r2": Metric(
+        "Share of the variance of these returns that V predicted before it had seen them."
+    ),
+    "value/<policy>/loss": Metric("Mean squared error of V in the last pass of its fit."),
+    "time/value_s": Metric("Wall time in which V was evaluated during the rollouts."),
+    "time/fit_value_s": Metric("Wall time of the fits of V."),
     "time/rollout_s": Metric("Wall time of the rollouts."),
     "time/generate_s": Metric(
         "Time in which engines generated, added up over policies; the rest of the rollouts may "
@@ -258,7 +280,8 @@ def _computed(prefix: str, table: Mapping[str, Metric], subject: Any) -> dict[st
 
 def _num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
     decisions = (decision for tree in trees for decision in tree.decisions)
-    return sum(len(c.completion.token_ids) for decision in decisions for c in decision.candidates)
+    own = sum(len(c.completion.token_ids) for decision in decisions for c in decision.candidates)
+    return own + sum(tree.num_continuation_tokens for tree in trees)
 
 
 def update_metrics(stats: Mapping[str, UpdateStats]) -> dict[str, float]:
@@ -273,6 +296,15 @@ def update_metrics(stats: Mapping[str, UpdateStats]) -> dict[str, float]:
             elif values.skipped is None:  # else there was no loss, and 0 would be made up
                 metrics[f"loss/{policy}/{name}"] = getattr(values, name)
     return metrics
+
+
+def value_metrics(fits: Mapping[str, ValueFit]) -> dict[str, float]:
+    """Return the metrics of the fits of V of a train step, by policy name."""
+    return {
+        f"value/{policy}/{name}": float(value)
+        for policy, fit in fits.items()
+        for name, value in fit._asdict().items()
+    }
 
 
 def timing_metrics(

@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
+from pettingllms_trainers.algorithm.targets import value_examples
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.demonstrations import WarmStart
-from pettingllms_trainers.rollout.sampler import Sampler, num_candidates_per_decision
+from pettingllms_trainers.rollout.sampler import (
+    Sampler,
+    is_warming_up,
+    num_candidates_per_decision,
+)
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import HeldOutSet, evaluation_metrics
-from pettingllms_trainers.runs.metrics import rollout_metrics, timing_metrics, update_metrics
+from pettingllms_trainers.runs.metrics import (
+    rollout_metrics,
+    timing_metrics,
+    update_metrics,
+    value_metrics,
+)
 from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
@@ -114,14 +124,34 @@ class Trainer:
         started = time.perf_counter()
         stats = self.pool.update(data)
         update_s = time.perf_counter() - started
+        fits = self._fit_values(step - 1, trees)
         self.pool.push_weights()
-        sync_s = time.perf_counter() - started - update_s
+        sync_s = time.perf_counter() - started - update_s - fits.get("time/fit_value_s", 0.0)
         generate_s = self.pool.take_generate_s()
         return {
             **rollout_metrics(trees, scored, num_candidates_per_decision(self.config.rollout)),
             **update_metrics(stats),
             **timing_metrics(trees, stats, generate_s=generate_s, update_s=update_s),
+            **fits,
             "time/sync_s": sync_s,
+        }
+
+    def _fit_values(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
+        """Fit V after the policies, whose hidden states it reads; return its metrics."""
+        config = self.config
+        if config.advantage.credit != "value":
+            return {}
+        started = time.perf_counter()
+        examples = value_examples(
+            trees,
+            gamma=config.advantage.gamma,
+            path_weight=1.0 if is_warming_up(config, step) else config.value.path_weight,
+        )
+        fits = self.pool.fit_values(examples)
+        return {
+            **value_metrics(fits),
+            "time/value_s": self.pool.take_value_s(),
+            "time/fit_value_s": time.perf_counter() - started,
         }
 
     def _evaluate(self, step: int) -> dict[str, float]:

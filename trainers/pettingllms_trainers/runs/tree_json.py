@@ -38,6 +38,7 @@ def tree_to_json(
         "status": str(tree.status),
         "cause": tree.cause,
         "outcome": None if tree.outcome is None else asdict(tree.outcome),
+        "num_continuation_tokens": tree.num_continuation_tokens,
         "decisions": [_decision(one, texts.get(one.policy)) for one in decisions],
     }
 

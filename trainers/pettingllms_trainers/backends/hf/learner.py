@@ -28,7 +28,7 @@ from pettingllms_trainers.backends.hf.weights import Weights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.types import TrainingGroup
+from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 __all__ = ["Learner", "arithmetic", "freeze_dropout", "target_logits"]
 
@@ -159,6 +159,28 @@ class Learner:
                 return chunked_statistics(head, hidden, batch.targets, size)
             logits = target_logits(forward, batch)  # [M, V]
         return token_statistics(logits, batch.targets.token_ids, batch.targets.temperatures)
+
+    @torch.no_grad()
+    def hidden(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
+        """Return the last hidden states ``[B, D]`` at the ends of prompts, in float32.
+
+        This process computes all of them; not for sharded weights.
+        """
+        # The logits of a first token are those of the prompt's last one, whatever the token is.
+        first = TrainingCompletion((0,), (0.0,), 0.0)
+        groups = [
+            WeightedGroup(
+                group=TrainingGroup(role="", prompt_ids=prompt, completions=(first,)),
+                weights=(0.0,),
+            )
+            for prompt in prompts
+        ]
+        self.model.eval()
+        parts: list[Tensor] = []
+        with arithmetic(self.model, self.precision), bare_output(self.model):
+            for batch in self._micro_batches(groups):
+                parts.append(target_logits(self.model, batch.to(self._device)).float())
+        return torch.cat(parts)
 
     @torch.no_grad()
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:

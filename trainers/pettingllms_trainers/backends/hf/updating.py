@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pettingllms.seeding import derive_seed
 from pettingllms_trainers.algorithm.batch import Targets
 from pettingllms_trainers.algorithm.loss import (
     Diagnostics,
@@ -26,12 +27,13 @@ from pettingllms_trainers.algorithm.minibatch import (
     check_groups,
     weighted_groups,
 )
+from pettingllms_trainers.backends.hf.critic import Critic
 from pettingllms_trainers.backends.hf.exporting import Exporter
 from pettingllms_trainers.backends.hf.imitation import imitate
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
-from pettingllms_trainers.config import LossConfig, OptimizerConfig
+from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
@@ -40,6 +42,8 @@ from pettingllms_trainers.types import (
     ImitationStep,
     TrainingGroup,
     UpdateStats,
+    ValueExample,
+    ValueFit,
 )
 
 __all__ = ["TrainingSettings", "Updater", "learning_rate"]
@@ -66,6 +70,8 @@ class TrainingSettings:
     max_logprob_gap: float = math.inf
     """Mean distance of the trainer's log-probabilities from the engine's that is an error, in
     nats."""
+    value: ValueConfig | None = None
+    """How V is learnt; None without one."""
     memory_advice: tuple[str, ...] = ()
     """What helps when memory does not suffice, besides settings of the optimizer."""
 
@@ -109,6 +115,31 @@ class Updater:
         self.save_pretrained = exporter.save_pretrained
         self._reference: Mapping[str, Tensor] | None = None
         self._num_updates = 0
+        self._critic = None if settings.value is None else self._new_critic(settings.value)
+
+    def _new_critic(self, config: ValueConfig) -> Critic:
+        text = self._loaded.model.config.get_text_config()
+        return Critic(
+            config,
+            self._learner.hidden,
+            hidden_size=text.hidden_size,
+            vocab_size=text.vocab_size,
+            device=self._loaded.model.device,
+            seed=derive_seed(self._settings.seed, "value"),
+            ranks=self._ranks,
+        )
+
+    def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        """See `Update.values`."""
+        assert self._critic is not None, "there is no V without the credit `value`"
+        with self._loaded.active(), self._enough_memory():
+            return self._critic.values(prompts)
+
+    def fit_values(self, examples: Sequence[ValueExample]) -> ValueFit:
+        """See `Update.fit_values`."""
+        assert self._critic is not None, "there is no V without the credit `value`"
+        with self._loaded.active(), self._enough_memory():
+            return self._critic.fit(examples)
 
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
         """Return log-probabilities of sampled tokens under the present weights, as trained on."""
@@ -233,6 +264,8 @@ class Updater:
         if self._reference is not None:
             state["reference"] = self._learner.weights.export_copy(self._reference)
         state["num_updates"] = self._num_updates
+        if self._critic is not None and self._ranks.is_main:
+            state["critic"] = self._critic.state_dict()
         write_share(directory, self._ranks.rank, state)
 
     def load_state(self, directory: Path) -> None:
@@ -246,6 +279,8 @@ class Updater:
         if reference is not None:
             reference = self._learner.weights.import_copy(reference)
         self._learner.optimizer.load_state_dict(state)
+        if self._critic is not None:
+            self._critic.load_state_dict(state["critic"])
         self._num_updates, self._reference = state["num_updates"], reference
 
     def load_weights(self, directory: Path) -> None:

@@ -111,6 +111,17 @@ class RayEpisodes:
         """See `Episodes.follow`."""
         return await self._call(episode, "follow", index)
 
+    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.situations`."""
+        return await self._call(episode, "situations")
+
+    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
+        """See `Episodes.fork`. The copy lives where the episode does."""
+        home = self._places[episode].home
+        self._places[copy] = place = _Place(home, next(self._numbers))
+        home.num_episodes += 1
+        return await self._call(episode, "fork", index, place.number)
+
     async def environment(self, episode: int) -> TextEnv[Any]:
         """See `Episodes.environment`."""
         snapshot = await self._call(episode, "snapshot")

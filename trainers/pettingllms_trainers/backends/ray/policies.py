@@ -20,6 +20,8 @@ from pettingllms_trainers.types import (
     TokenCompletion,
     TrainingGroup,
     UpdateStats,
+    ValueExample,
+    ValueFit,
 )
 
 __all__ = ["RemotePolicy"]
@@ -79,6 +81,21 @@ class RemotePolicy:
             WorkerLost: A worker has ended.
         """
         return self._all("update", self._ray.put(list(groups)))[0]
+
+    def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        """See `Update.values`; split over the workers."""
+        count = min(len(self._workers), len(prompts))
+        calls = [
+            worker.values.remote(self._name, list(prompts[index::count]))
+            for index, worker in enumerate(self._workers[:count])
+        ]
+        with explained(self._who):
+            parts: list[list[float]] = self._ray.get(calls)
+        return [parts[index % count][index // count] for index in range(len(prompts))]
+
+    def fit_values(self, examples: Sequence[ValueExample]) -> ValueFit:
+        """See `Update.fit_values`."""
+        return self._all("fit_values", self._ray.put(list(examples)))[0]
 
     def imitate(
         self, demonstrations: Sequence[Demonstration], imitation: Imitation

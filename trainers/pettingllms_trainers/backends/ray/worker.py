@@ -32,6 +32,8 @@ from pettingllms_trainers.types import (
     TokenCompletion,
     TrainingGroup,
     UpdateStats,
+    ValueExample,
+    ValueFit,
 )
 
 __all__ = ["EnvWorker", "PolicyInfo", "PolicyWorker"]
@@ -114,6 +116,14 @@ class PolicyWorker:
     def update(self, name: str, groups: Sequence[TrainingGroup]) -> UpdateStats:
         """See `Update.update`."""
         return self._updater(name).update(groups)
+
+    def values(self, name: str, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        """See `Update.values`."""
+        return self._updater(name).values(prompts)
+
+    def fit_values(self, name: str, examples: Sequence[ValueExample]) -> ValueFit:
+        """See `Update.fit_values`."""
+        return self._updater(name).fit_values(examples)
 
     def imitate(
         self, name: str, demonstrations: Sequence[Demonstration], imitation: Imitation
@@ -230,6 +240,14 @@ class EnvWorker:
     async def follow(self, kind: str, episode: int, index: int) -> EpisodeState:
         """See `Episodes.follow`."""
         return await self._of(kind).follow(episode, index)
+
+    async def situations(self, kind: str, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.situations`."""
+        return await self._of(kind).situations(episode)
+
+    async def fork(self, kind: str, episode: int, index: int | None, copy: int) -> EpisodeState:
+        """See `Episodes.fork`."""
+        return await self._of(kind).fork(episode, index, copy)
 
     async def snapshot(self, kind: str, episode: int) -> Any:
         """Return the state of an episode; see `TextEnv.snapshot`."""

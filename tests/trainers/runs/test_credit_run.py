@@ -1,0 +1,78 @@
+"""Training runs with credits that look ahead, through the command line: they learn and resume."""
+
+import json
+
+import pytest
+
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.files import read_lines
+from pettingllms_trainers.runs.metrics import is_timing
+
+CREDITS = {
+    "value": ["--advantage.credit=value", "--value.num_warmup_steps=1", "--value.replay_steps=1"],
+    "own value, adapters": [
+        "--advantage.credit=value",
+        "--value.num_warmup_steps=0",
+        "--value.model=own",
+        "--value.hidden_size=16",
+        "--policies.t.lora.rank=4",
+        "--policies.p.lora.rank=4",
+    ],
+    "continuation": ["--advantage.credit=continuation"],
+    "whole episodes": ["--advantage.credit=continuation", "--rollout.num_branchings=1"],
+}
+
+
+def results(directory):
+    metrics = [
+        {name: value for name, value in line.items() if not is_timing(name)}
+        for line in read_lines(directory / "metrics.jsonl")
+    ]
+    return metrics, (directory / "rollouts.jsonl").read_text()
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
+    flags = [*CREDITS[name], "--env.kwargs.reward=outcome"]
+    config = str(small_run_file(3))
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main([config, "--output-dir", str(whole), *flags]) == 0
+    assert main([config, "--output-dir", str(parts), "--num-steps=2", *flags]) == 0
+    assert main([config, "--output-dir", str(parts), "--resume", *flags]) == 0
+    assert results(parts) == results(whole)
+    lines = read_lines(whole / "metrics.jsonl")
+    if "value" in name:
+        assert all(line["value/p/num_examples"] > 0 for line in lines[1:])
+        assert lines[-1]["time/value_s"] > 0
+    else:
+        assert all(line["rollout/num_continuation_tokens"] > 0 for line in lines[1:])
+        num_tokens = lines[-1]["rollout/num_completion_tokens"]
+        assert num_tokens > lines[-1]["rollout/num_continuation_tokens"]
+    tree = json.loads((whole / "rollouts.jsonl").read_text().splitlines()[-1])
+    assert all("value" in c for d in tree["decisions"] for c in d["candidates"])
+
+
+def test_a_shared_policy_has_one_v_for_both_roles(small_run_file, tmp_path, capsys):
+    text = (small_run_file(2)).read_text()
+    start, end = text.index("[policies.t]"), text.index("[policies.p]")
+    shared = tmp_path / "shared.toml"
+    shared.write_text((text[:start] + text[end:]).replace('tool = "t"', 'tool = "p"'))
+    out = tmp_path / "run"
+    assert main([str(shared), "--output-dir", str(out), *CREDITS["value"]]) == 0
+    last = read_lines(out / "metrics.jsonl")[-1]
+    decisions = last["role/tool/num_decisions"] + last["role/planner/num_decisions"]
+    assert last["value/p/num_examples"] == decisions
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--advantage.credit=value", "--policies.t.frozen=true"], "needs a trained policy"),
+        (["--advantage.credit=value", "--rollout.mode=parallel"], 'needs rollout.mode = "tree"'),
+        (["--advantage.credit=episode"], 'needs rollout.mode = "parallel"'),
+        (["--rollout.branching_roles=judge"], "names the role 'judge'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(flags, words, small_run_file, tmp_path, capsys):
+    assert main([str(small_run_file(2)), "--output-dir", str(tmp_path / "run"), *flags]) != 0
+    assert words in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,128 @@
+"""Answers of whoever acts: candidates of an engine, or the one text of a fixed policy."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from pettingllms import role_of
+from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.errors import WorkerLost
+from pettingllms_trainers.policies.fixed import FixedPolicy
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.episode import Episodes, EpisodeState
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
+
+__all__ = ["Answers", "Sampled", "SamplingFailed"]
+
+
+class SamplingFailed(Exception):
+    """No candidate could be sampled for a decision."""
+
+    def __init__(self, cause: str, kind: str = "") -> None:
+        super().__init__(cause)
+        self.kind = kind
+
+
+class Sampled(NamedTuple):
+    """What was asked and what was answered."""
+
+    policy: str
+    """Name of the policy."""
+    prompt_ids: tuple[int, ...]
+    """None of a fixed policy."""
+    completions: list[TokenCompletion]
+    """At least one."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Sampled tokens."""
+        return sum(len(completion.token_ids) for completion in self.completions)
+
+
+class Answers:
+    """Asks the policies of a call of `play_episodes`, and counts what could not be sampled.
+
+    Args:
+        episodes: Where the environments live.
+        pool: Policies of the roles.
+        sampling: How completions are drawn, by role.
+        failures: Logs what fails.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        pool: PolicyPool,
+        sampling: Mapping[str, SamplingSettings],
+        failures: FailureLog,
+    ) -> None:
+        self._episodes, self._pool, self._failures = episodes, pool, failures
+        self._sampling = sampling
+        self.num_asked = 0
+        self.num_dropped = 0
+        self.drop_cause = ""
+
+    async def sample(self, episode: int, situation: EpisodeState, num: int, seed: int) -> Sampled:
+        """Return usable answers to the situation of an episode; one of a fixed policy.
+
+        Args:
+            episode: Its id.
+            situation: Where it is.
+            num: Candidates that are wanted of an engine.
+            seed: Decides the draws.
+
+        Raises:
+            SamplingFailed: There is none.
+        """
+        role = role_of(situation.agent)
+        sampling, policy = self._sampling[role], self._pool.for_role(role)
+        if isinstance(policy, FixedPolicy):
+            env = await self._episodes.environment(episode)
+            with _sampling_failures(f"failures of {policy.name}"):
+                messages, agent = situation.messages, situation.agent
+                answer = await policy.answer(messages, agent, env, sampling, seed)
+            return Sampled(policy.name, (), [answer])
+        prompt_ids = policy.encode(situation.messages)
+        request = GenerateRequest(
+            prompt_ids=prompt_ids, num_candidates=num, sampling=sampling, seed=seed
+        )
+        with _sampling_failures():
+            completions = await policy.batcher.sample(request)
+        return Sampled(policy.name, prompt_ids, self._usable(completions, num))
+
+    def _usable(
+        self, completions: Sequence[TokenCompletion], num_wanted: int
+    ) -> list[TokenCompletion]:
+        """Return the completions that can be scored and trained on; count the others."""
+        usable = [completion for completion in completions if _is_whole(completion)]
+        self.num_asked += num_wanted
+        cause = f"the engine gave {len(usable)} usable of {num_wanted} completions"
+        if len(usable) != num_wanted:
+            self.num_dropped += num_wanted - len(usable)
+            self.drop_cause = cause
+            self._failures.log(cause)
+        if not usable:
+            raise SamplingFailed(cause)
+        return usable
+
+
+@contextlib.contextmanager
+def _sampling_failures(kind: str = "") -> Iterator[None]:
+    """The rollout boundary: what is raised fails the rollouts that asked, unless all is lost."""
+    try:
+        yield
+    except WorkerLost:
+        raise
+    except Exception as error:
+        if not kind and isinstance(error, InvalidArgument):
+            kind = f"invalid {error.argument}"
+        raise SamplingFailed(f"{type(error).__name__}: {error}", kind) from error
+
+
+def _is_whole(completion: TokenCompletion) -> bool:
+    logprobs = completion.logprobs
+    return 0 < len(completion.token_ids) == len(logprobs) and all(map(math.isfinite, logprobs))

@@ -1,0 +1,1 @@
+"""What a candidate is worth beyond its reward: one small module per credit."""

@@ -1,0 +1,70 @@
+"""All episodes of a train step or an evaluation, played at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
+from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.answers import Answers
+from pettingllms_trainers.rollout.credit.choice import credit_of
+from pettingllms_trainers.rollout.episode import Episodes
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.tree import TreeRollout
+from pettingllms_trainers.rollout.whole import WholeRollout
+from pettingllms_trainers.types import RolloutStatus, RolloutTree
+
+__all__ = ["play_episodes"]
+
+
+async def play_episodes(
+    episodes: Episodes,
+    pool: PolicyPool,
+    specs: Sequence[RolloutSpec],
+    settings: RolloutSettings,
+    failures: FailureLog,
+) -> list[RolloutTree]:
+    """Play all episodes at once, so that the engines see big batches; every rank plays its share.
+
+    Args:
+        episodes: Where the environments live.
+        pool: Policies of the roles.
+        specs: Episodes to play.
+        settings: How to sample.
+        failures: Counts and logs what fails.
+
+    Returns:
+        One tree per episode, in order; a failed one has its status and cause.
+
+    Raises:
+        RolloutError: More trees or candidates failed than allowed.
+    """
+    ranks = pool.ranks
+    answers = Answers(episodes, pool, settings.sampling, failures)
+    credit = credit_of(settings, episodes, pool, answers)
+    kind = WholeRollout if settings.num_branchings else TreeRollout
+    rollouts = [
+        kind(episodes, answers, credit, spec, settings, failures) for spec in ranks.share(specs)
+    ]
+    trees = ranks.gather(await _all(rollout.play() for rollout in rollouts))
+    failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
+    failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
+    counts = ranks.gather([(answers.num_dropped, answers.num_asked, answers.drop_cause)])
+    num_dropped = sum(count[0] for count in counts)
+    num_candidates = sum(count[1] for count in counts)
+    cause = next((cause for *_, cause in counts if cause), "")
+    failures.check(num_dropped, num_candidates, "candidates", cause)
+    return trees
+
+
+async def _all(plays: Iterable[Coroutine[Any, Any, RolloutTree]]) -> list[RolloutTree]:
+    """Return the results of all; the first error ends the others."""
+    tasks = [asyncio.ensure_future(play) for play in plays]
+    # Not a TaskGroup: it would wrap the error, and callers know errors by their type.
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

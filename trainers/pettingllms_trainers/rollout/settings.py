@@ -1,0 +1,84 @@
+"""How episodes are sampled, and which ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.config.algorithm import BranchChoice, Credit
+from pettingllms_trainers.types import SamplingSettings
+
+__all__ = ["RolloutSettings", "RolloutSpec", "episode_specs"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutSettings:
+    """How one episode is sampled."""
+
+    num_candidates: int
+    """K: candidates of every decision that branches."""
+    sampling: Mapping[str, SamplingSettings]
+    """How completions are drawn, by role."""
+    branch_choice: BranchChoice = "greedy"
+    """Which candidate the episode continues with."""
+    branch_temperature: float = 1.0
+    """Divides the values of `softmax`; in units of reward, above 0."""
+    branching_roles: tuple[str, ...] = ()
+    """Roles whose decisions branch; empty: all."""
+    num_branchings: int = 0
+    """0: every decision branches when it is reached; else the number of decisions of a whole
+    episode that do."""
+    credit: Credit = "step"
+    """What a candidate is worth beyond its reward; see `credit_of`."""
+    gamma: float = 1.0
+    """Discount per decision of what follows a candidate."""
+    num_continuations: int = 1
+    """M: continuations of every candidate with the credit `continuation`."""
+
+    def num_candidates_of(self, role: str) -> int:
+        """Return how many candidates a decision of a role has."""
+        is_branching = not self.branching_roles or role in self.branching_roles
+        return self.num_candidates if is_branching else 1
+
+
+class RolloutSpec(NamedTuple):
+    """Which episode to play: level and chance are fixed by it."""
+
+    episode: int
+    """Episode id, unique within a call, at least 0."""
+    env_seed: int
+    """Seed of the level."""
+    seed: int
+    """Seed of everything that is drawn in the episode."""
+
+
+def episode_specs(
+    *,
+    seed: int,
+    step: int,
+    first_level: int,
+    num_levels: int,
+    num_trajectories: int = 1,
+    num_played: int = 0,
+) -> list[RolloutSpec]:
+    """Return `num_trajectories` episodes of each of some levels of a train step.
+
+    Args:
+        seed: Seed of the run.
+        step: Train step, part of the chance of sampling.
+        first_level: Level cursor: number of levels the run had used before the step.
+        num_levels: E, at least 1.
+        num_trajectories: 1 for tree sampling; K independent ones for parallel sampling.
+        num_played: Levels of the step that come before these.
+    """
+    return [
+        RolloutSpec(
+            episode=level * num_trajectories + trajectory,
+            env_seed=derive_seed(seed, "level", first_level + level),
+            seed=derive_seed(seed, "episode", step, level, trajectory),
+        )
+        for level in range(num_played, num_played + num_levels)
+        for trajectory in range(num_trajectories)
+    ]
