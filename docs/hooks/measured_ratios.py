@@ -21,8 +21,8 @@ def measured_ratios() -> str:
             for name, entry in _ratios(result, "")
         ]
         if rows:
-            told = f"{code(result['command'])}, {result['date']}"
-            parts.append(f"### {path.name}\n\n{told}\n\n{table(['ratio', *_FIGURES], rows)}")
+            source = f"{code(result['command'])}, {result['date']}"
+            parts.append(f"### {path.name}\n\n{source}\n\n{table(['ratio', *_FIGURES], rows)}")
     return "\n".join(parts)
 
 

@@ -278,12 +278,12 @@ def _with_news(
 ) -> tuple[tuple[Message, ...], ...]:
     """Return every player's messages with those added that the game holds ready for it."""
     waiting = game.state.observations
-    told: list[tuple[Message, ...]] = []
+    received: list[tuple[Message, ...]] = []
     for player, messages in enumerate(known):
         news = [
             Message(True, text) if kind is rule_kind else Message(False, f"[{name}] {text}")
             for name, text, kind in ((_name(game, m[0]), m[1], m[2]) for m in waiting[player])
         ]
         waiting[player] = []
-        told.append((*messages, *news))
-    return tuple(told)
+        received.append((*messages, *news))
+    return tuple(received)

@@ -38,17 +38,17 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
     """
     maze, costs = maze_of(state.level), terms.costs
     if isinstance(action, ParseError):
-        told = ToolResult("", f"none: {action.reason}", "", Fault.MALFORMED)
+        outcome = ToolResult("", f"none: {action.reason}", "", Fault.MALFORMED)
     else:
-        told = tool.run(maze, state.position, action, terms.moves_per_turn)
-    position, _, illegal = walk(maze, state.position, told.moves)
+        outcome = tool.run(maze, state.position, action, terms.moves_per_turn)
+    position, _, illegal = walk(maze, state.position, outcome.moves)
     local = illegal * costs.illegal if illegal else 0.0
-    if told.fault is Fault.MALFORMED:
+    if outcome.fault is Fault.MALFORMED:
         local = costs.malformed
-    elif told.fault is Fault.EMPTY or (told.moves and position == state.position):
+    elif outcome.fault is Fault.EMPTY or (outcome.moves and position == state.position):
         local = costs.empty
-    facts = {"call": told.call, "result": told.text}
-    return _promise(maze, state, position, told, local, facts)
+    facts = {"call": outcome.call, "result": outcome.text}
+    return _promise(maze, state, position, outcome, local, facts)
 
 
 def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
@@ -86,7 +86,7 @@ def _promise(
     maze: Maze,
     state: PlanPathState,
     promised: int,
-    told: ToolResult,
+    outcome: ToolResult,
     local: float,
     facts: dict[str, Any],
 ) -> Transition:
@@ -96,11 +96,11 @@ def _promise(
     info = {
         **facts,
         **_facts(maze, position, moves_used),
-        "proposed": tuple(told.moves),
+        "proposed": tuple(outcome.moves),
         "promised_distance": maze.to_goal[promised],
     }
     after = PlanPathState(
-        level, position, moves_used, promised, told.call, told.text, told.moves, unchanged
+        level, position, moves_used, promised, outcome.call, outcome.text, outcome.moves, unchanged
     )
     return Transition(after, team, local, False, False, info)
 

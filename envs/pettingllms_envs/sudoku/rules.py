@@ -100,7 +100,7 @@ def write(puzzle: Puzzle, grid: Grid, fills: Iterable[Fill]) -> tuple[Grid, list
 
     Returns:
         The new grid, and the fills that were refused: no such cell or value, a clue, or a value
-        that already stands in the row, column or box. Nothing else is refused: a value that merely
+        that is already in the row, column or box. Nothing else is refused: a value that merely
         differs from the solution is written.
     """
     size, clues, solution, _ = puzzle

@@ -38,7 +38,7 @@ RESULT_CHARS = 500
 """Maximum characters of one result that the planner reads."""
 
 DESCRIPTION = """\
-candidates(row, col): the values that do not yet stand in the row, column or box of that cell
+candidates(row, col): the values that are not yet in the row, column or box of that cell
 places(unit, number, value): the cells of one unit that could take the value; unit is row, column \
 or box, boxes are numbered from 1, left to right and top to bottom
 check(fills): which of these fills would be refused, and which empty cells would be left without \
@@ -178,7 +178,7 @@ def _places(puzzle: Puzzle, grid: Grid, unit: str, number: int, value: int) -> s
     }[unit]
     cells = [cell for cell in everything if unit_of[cell] == number - 1]
     if any(grid.cells[cell] == value for cell in cells):
-        return f"none: {value} already stands in that {unit}"
+        return f"none: {value} is already in that {unit}"
     open_cells = [cell for cell in cells if value in candidates(puzzle, grid, cell)]
     return str([[cell // size + 1, cell % size + 1] for cell in open_cells])
 

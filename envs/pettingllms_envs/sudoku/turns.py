@@ -76,9 +76,9 @@ def decide(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) ->
     trial, local = _judge(state, action, costs)
     grid, fills, refused, is_idle = trial
     reached, solved = potential(grid), is_solved(grid)
-    told = _refusals(refused) if refused else ""
+    refusals = _refusals(refused) if refused else ""
     unchanged = _unchanged(action, trial) if is_idle else ""
-    after = SudokuState(puzzle, grid, reached, "", "", (), told, unchanged)
+    after = SudokuState(puzzle, grid, reached, "", "", (), refusals, unchanged)
     team = reached - before + SUCCESS * solved
     return Transition(after, team, local, solved, solved, _facts(grid, fills, refused))
 
@@ -126,10 +126,10 @@ def _judge(
 
 
 def _promise(state: SudokuState, trial: Trial, local: float) -> Transition:
-    puzzle, grid, before, call, result, _, told, unchanged = state
+    puzzle, grid, before, call, result, _, refusals, unchanged = state
     promised_grid, fills, refused, _ = trial
     promised = potential(promised_grid)
-    after = SudokuState(puzzle, grid, promised, call, result, fills, told, unchanged)
+    after = SudokuState(puzzle, grid, promised, call, result, fills, refusals, unchanged)
     info = _facts(grid, fills, refused)
     info["proposed"] = fills
     return Transition(after, promised - before, local, False, False, info)

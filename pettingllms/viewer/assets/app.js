@@ -1,4 +1,4 @@
-// The state of the page, which stands in its address behind the #, and what changes it.
+// The state of the page, which is in its address behind the #, and what changes it.
 
 const DEFAULTS = { tab: "episodes", view: "list", e: null, n: 0, k: null, c: null, ending: "", role: "", part: "", step: "", min: "", max: "",
   errors: "", find: "", sort: "order", theme: "" };

@@ -72,7 +72,7 @@ function coloured(code, language) {
   return box;
 }
 
-// Lines of a text that do not stand in an earlier one, without its board: what is newly read.
+// Lines of a text that an earlier one does not have, without its board: what is newly read.
 function newLines(text, earlier) {
   const known = new Set(earlier.split("\n"));
   const isBoardRow = readBoard(text) ? (line) => READERS.some(([, read]) => read(line)) : () => false;

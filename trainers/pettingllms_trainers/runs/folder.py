@@ -95,10 +95,10 @@ class RunDirectory:
         saved = load_config(self.config)
         keys = ("num_steps", "evaluation.every", "checkpoint.every", "checkpoint.keep")
         one, other = (flat_table(c.model_dump(mode="json")) for c in (saved, config))
-        told = [f"{key} = {other[key]}, was {one[key]}" for key in keys if one[key] != other[key]]
+        lines = [f"{key} = {other[key]}, was {one[key]}" for key in keys if one[key] != other[key]]
         if saved.num_steps != config.num_steps:
-            told.append(_schedule(config, saved.num_steps))
-        return told
+            lines.append(_schedule(config, saved.num_steps))
+        return lines
 
     def open(self, config: Config) -> None:
         """Create the directory, if it is new, and write the resolved configuration.

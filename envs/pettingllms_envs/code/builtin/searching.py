@@ -187,8 +187,7 @@ EXERCISES = (
     Exercise(
         id="closest_values",
         difficulty="introductory",
-        task="Find the smallest difference between two values of a list that stand in different "
-        "places.",
+        task="Find the smallest difference between two values of a list in different places.",
         input_format="The first line holds n (2 to 300), the second n integers between -10^6 and "
         "10^6.",
         output_format="The smallest difference.",

@@ -31,8 +31,8 @@ from pettingllms.errors import PettingLLMsError
 
 __all__ = [
     "ATTENTION",
-    "Layout",
     "Ragged",
+    "TokenLayout",
     "UnsupportedModel",
     "causal_attention",
     "flat_forward",
@@ -60,7 +60,7 @@ class UnsupportedModel(PettingLLMsError):
     """Layouts would be wrong for a model; says why."""
 
 
-class Layout(Protocol):
+class TokenLayout(Protocol):
     """Which of the N flat tokens of a forward call attend which."""
 
     def attend(
@@ -215,7 +215,7 @@ def layout_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    layout: Layout | None = None,
+    layout: TokenLayout | None = None,
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
@@ -284,7 +284,7 @@ def flat_forward(
     model: PreTrainedModel,
     token_ids: Tensor,
     positions: Tensor,
-    layout: Layout,
+    layout: TokenLayout,
     keep: Tensor | None,
 ) -> Tensor:
     """Return the logits ``[M, V]`` of the kept tokens of one flat row.

@@ -44,7 +44,7 @@ class PrefillLayout:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
-        """See `Layout.attend`."""
+        """See `TokenLayout.attend`."""
         keys, values = self.rows.pad(key), self.rows.pad(value)
         self.keys[layer] = keys.transpose(1, 2).contiguous()
         self.values[layer] = values.transpose(1, 2).contiguous()
@@ -177,7 +177,7 @@ class DecodeLayout:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
-        """See `Layout.attend`."""
+        """See `TokenLayout.attend`."""
         cache, rows = self._layers[layer], self._rows
         cache.keys[:, :, self.cursor] = key  # [N, J, D] into [N, J, T, D]
         cache.values[:, :, self.cursor] = value

@@ -97,14 +97,14 @@ class LocalPolicy:
         )
 
     def defaults(self) -> str:
-        """Return in words how is sampled where a request does not say."""
+        """Return in words how requests are sampled unless they say otherwise."""
         default = self._default
-        told = [name for name in _STORED if name in self._stored]
+        respected = [name for name in _STORED if name in self._stored]
         ignored = [name for name in _IGNORED if name in self._stored]
         return (
             f"unless given: temperature {default.temperature:g}, top_p {default.top_p:g}, top_k "
             f"{default.top_k}, at most {default.max_completion_tokens} tokens"
-            + (f" ({', '.join(told)} from its generation_config)" if told else "")
+            + (f" ({', '.join(respected)} from its generation_config)" if respected else "")
             + (f"; its generation_config's {', '.join(ignored)} is not used" if ignored else "")
         )
 

@@ -50,7 +50,7 @@ class PackedLayout:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
-        """See `Layout.attend`."""
+        """See `TokenLayout.attend`."""
         # The flat row is [prompt tokens | completion tokens]; they attend differently.
         prompts, completions, split = self.prompts, self.completions, self.prompts.total
         keys, values = prompts.pad(key[:split]), prompts.pad(value[:split])

@@ -311,7 +311,7 @@ def _with_scores(
 def _engine_gap(
     groups: Sequence[TrainingGroup], old: Sequence[Scores] | None, limit: float
 ) -> tuple[float, float]:
-    """Return mean and greatest distance of the engine's log-probabilities from recomputed ones.
+    """Return mean and maximum distance of the engine's log-probabilities from recomputed ones.
 
     Raises:
         UpdateError: The mean is above the limit.
