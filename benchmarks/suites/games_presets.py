@@ -20,8 +20,13 @@ import pettingllms
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 
-GAMES = ("plan_path_v0", "sokoban_v0", "sudoku_v0")
-LENGTHS = {"plan_path_v0": "shortest", "sokoban_v0": "level_moves"}
+GAMES = ("blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0")
+LENGTHS = {
+    "blocksworld_v0": "shortest",
+    "plan_path_v0": "shortest",
+    "queens_v0": "shortest",
+    "sokoban_v0": "level_moves",
+}
 """Game -> the info key with the length of a shortest solution."""
 
 

@@ -18,7 +18,8 @@ sizes and numbers of boxes; `benchmarks/suites/games_ladder.py` measures it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from pettingllms.transition import ParseError
 
@@ -78,7 +79,9 @@ def shaped(distance: float, start: float) -> float:
     return LOST * (1 - start / distance)
 
 
-def unchanged_answer(action: str | ParseError, executed: str, costs: Costs) -> tuple[float, str]:
+def unchanged_answer(
+    action: Sequence[Any] | ParseError, executed: Sequence[Any], costs: Costs
+) -> tuple[float, str]:
     """Return what an answer costs that leaves the board as it was, and why it did, for prompts.
 
     Args:

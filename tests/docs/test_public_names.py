@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "pettingllms", ROOT / "envs" / "pettingllms_envs")
-GAMES = ("code", "math", "plan_path", "sokoban", "sudoku")
+GAMES = ("blocksworld", "code", "dining", "math", "plan_path", "queens", "sokoban", "sudoku")
 COMMANDS = "pettingllms.cli"
 """Its names are documented as commands."""
 DEFINED_TWICE = {"Report", "Request"}

@@ -12,7 +12,15 @@ from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, p
 from pettingllms.testing.play import mixed_actor
 from pettingllms.transcript import RecordTranscripts
 
+PLANNING = [{}, {"team": "proposer-planner"}, {"team": "single", "observation_mode": "delta"}]
 VARIANTS = {
+    "blocksworld_v0": [*PLANNING, {"team": "single", "preset": "expert"}],
+    "dining_v0": [
+        {},
+        {"philosophers": 4, "observation_mode": "delta"},
+        {"preset": "expert", "alpha": 0.5},
+    ],
+    "queens_v0": [*PLANNING, {"team": "single", "preset": "expert"}],
     "code_v0": [
         {},
         {"team": "single"},

@@ -38,6 +38,13 @@ PLAN_PATH = [
     {"team": "single", "max_turns": 1, "moves_per_turn": 40},
     {"team": "single", "obstacle_ratio": 0.4},
 ]
+PLANNING = [
+    {"team": "single"},
+    {"team": "proposer-planner"},
+    {"team": "single", "max_turns": 1},
+    *({"team": "single", "preset": preset} for preset in ("easy", "medium", "hard", "expert")),
+]
+DINING = [{}, {"preset": "easy"}, {"preset": "medium"}, {"preset": "hard"}, {"max_turns": 6}]
 FEW = [  # slow: many agents, large levels, or a sandbox
     ("sokoban_v0", {}),
     ("sokoban_v0", {"team": "single", "size": 10, "boxes": 4}),
@@ -55,6 +62,9 @@ CASES = [
     *[("sokoban_v0", kwargs, 60) for kwargs in SOKOBAN],
     *[("sudoku_v0", kwargs, 60) for kwargs in SUDOKU],
     *[("plan_path_v0", kwargs, 60) for kwargs in PLAN_PATH],
+    *[("blocksworld_v0", kwargs, 60) for kwargs in PLANNING],
+    *[("dining_v0", kwargs, 60) for kwargs in DINING],
+    *[("queens_v0", kwargs, 60) for kwargs in PLANNING],
     *[(env_id, kwargs, 12) for env_id, kwargs in FEW],
 ]
 

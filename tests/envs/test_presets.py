@@ -7,11 +7,13 @@ import pytest
 import pettingllms
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
+from pettingllms_envs.blocksworld.text import level_text as blocks_text
 from pettingllms_envs.plan_path.text import level_text
+from pettingllms_envs.queens.text import board_text
 from pettingllms_envs.sokoban.text import level_text as sokoban_text
 from pettingllms_envs.sudoku.text import puzzle_text
 
-GAMES = ("plan_path_v0", "sokoban_v0", "sudoku_v0")
+GAMES = ("blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0")
 CASES = [(env_id, name) for env_id in GAMES for name in pettingllms.spec(env_id).load().presets]
 
 
@@ -52,6 +54,13 @@ def images(env_id, env):
         swapped = str.maketrans("1234", "2143")
         return [puzzle_text(state.puzzle).translate(swapped)]
     level = state.level
+    if env_id == "blocksworld_v0":
+        text = blocks_text(level, level.start)
+        backwards = " -> ".join(reversed(text.split(" -> ")))
+        return [backwards, text.translate(str.maketrans("ABCDE", "BCDEA"))]
+    if env_id == "queens_v0":
+        rows = board_text(level, level.start).split("\n")
+        return ["\n".join(rows[::-1]), "\n".join(row[::-1] for row in rows)]
     text = sokoban_text(level) if env_id == "sokoban_v0" else level_text(level, level.start)
     rows = text.split("\n")
     turned = ["".join(column) for column in zip(*rows[::-1], strict=True)]

@@ -6,12 +6,14 @@ import pytest
 
 from pettingllms import ParseError
 from pettingllms.testing.processes import check_other_process
+from pettingllms_envs.blocksworld import BlocksworldEnv
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.plan_path.rules import maze_of
+from pettingllms_envs.queens import QueensEnv
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sudoku import SudokuEnv
 
-GAMES = [PlanPathEnv, SokobanEnv, SudokuEnv]
+GAMES = [BlocksworldEnv, PlanPathEnv, QueensEnv, SokobanEnv, SudokuEnv]
 
 
 def success_on_any_answer(base):

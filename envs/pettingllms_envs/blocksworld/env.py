@@ -1,0 +1,286 @@
+"""`BlocksworldEnv`: Blocks World as a game with proposals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from pettingllms.prompts import PromptField, PromptTemplate, meanings
+from pettingllms_envs.blocksworld import rules, text
+from pettingllms_envs.blocksworld.generator import MIN_MOVES, Request, generate
+from pettingllms_envs.blocksworld.rules import Level, Stacks, canonical_form
+from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms_envs.planning.env import PlanningEnv
+from pettingllms_envs.planning.game import PlanningState, Rules, Words
+from pettingllms_envs.planning.prompts import all_fields, all_prompts
+
+
+def plan(
+    level: Level, stacks: Stacks, policy: str, num_moves: int, rng: random.Random
+) -> tuple[str, ...]:
+    """Return the moves of a scripted policy.
+
+    Args:
+        level: The level.
+        stacks: The stacks now.
+        policy: `"oracle"`: the first moves of a shortest plan; `"greedy"`: a move that puts a
+            block where it stays, if there is one, and a random move otherwise; `"random"`: legal
+            moves drawn uniformly.
+        num_moves: How many moves; fewer only if they reach the goal.
+        rng: Source of chance.
+    """
+    if policy == "oracle":
+        return rules.shortest_plan(stacks, level.goal)[:num_moves]
+    moves: list[str] = []
+    while len(moves) < num_moves and stacks != level.goal:
+        legal = rules.legal_moves(stacks)
+        if policy == "greedy":
+            done = [move for move in legal if _settles(level, stacks, move)]
+            legal = done or legal
+        moves.append(rng.choice(legal))
+        stacks = cast("Stacks", rules.after(stacks, moves[-1]))
+    return tuple(moves)
+
+
+def _settles(level: Level, stacks: Stacks, move: str) -> bool:
+    block, _ = move
+    following = cast("Stacks", rules.after(stacks, move))
+    foundation = rules.foundations(level.goal)[block]
+    was_settled = any(stack.startswith(foundation) for stack in stacks)
+    return not was_settled and any(stack.startswith(foundation) for stack in following)
+
+
+def _after(level: Level, stacks: Stacks, move: str) -> Stacks | None:
+    return rules.after(stacks, move)
+
+
+def _distance(level: Level, stacks: Stacks) -> int:
+    return len(rules.shortest_plan(stacks, level.goal))
+
+
+RULES = Rules(
+    read=text.read_moves,
+    read_printed=text.read_printed,
+    write=text.moves_json,
+    write_terse=text.moves_compact,
+    after=_after,
+    distance=_distance,
+    plan=plan,
+    as_input=text.program_input,
+)
+WORDS = Words(
+    task="Build the stacks of the goal.",
+    rules="""\
+Stacks are lists of blocks from bottom to top; their order does not matter. A move takes a block \
+from the top of a stack and puts it on the table, where it starts a new stack, or on the block at \
+the top of another stack: ["B","table"] or ["B","A"].""",
+    situation="Stacks now: {stacks}",
+    constant="The goal: {goal}",
+    program_input="""\
+The program reads two lines from stdin: the stacks now and the goal, each as a JSON list of lists \
+of blocks from bottom to top. It prints a JSON list of moves.""",
+    example='[["B","table"],["C","A"]]',
+)
+PLACEHOLDERS: dict[str, PromptField[PlanningState]] = {
+    "stacks": PromptField(
+        "the stacks now, as a JSON list of lists",
+        lambda state, agent, turn: text.stacks_json(state.position),
+    ),
+    "goal": PromptField(
+        "the stacks of the goal, as a JSON list of lists",
+        lambda state, agent, turn: text.stacks_json(state.level.goal),
+    ),
+    "stacks_compact": PromptField(
+        "the stacks now as words: AC,B",
+        lambda state, agent, turn: text.stacks_compact(state.position),
+    ),
+    "goal_compact": PromptField(
+        "the stacks of the goal as words",
+        lambda state, agent, turn: text.stacks_compact(state.level.goal),
+    ),
+    "supports_compact": PromptField(
+        "for each block: what it is on now, what it is on in the goal, ! if it is on top, else .",
+        lambda state, agent, turn: text.supports_compact(state.level, state.position),
+    ),
+}
+
+
+class BlocksworldEnv(PlanningEnv):
+    """Build given stacks of blocks, one block at a time.
+
+    ## Task
+
+    Blocks stand in stacks on a table. A move takes the top block of a stack and puts it on the
+    table or on the top of another stack. The task is solved when the stacks are those of the
+    goal. Every level can be solved within the turns of an episode.
+
+    ## Agents and roles
+
+    `team="tool-planner"`: `tool_0` writes a program, then `planner_0` reads it and what it
+    prints, and decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then
+    `planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the planner's
+    moves are executed; rules, rewards and turns are the same for all teams.
+
+    ## Observation
+
+    The rules, the turn, why the last turn changed nothing if it did not, the goal and the stacks
+    now; for the planner also what its team-mate did this turn. `prompt_fields` lists the
+    placeholders of prompts.
+
+    ## Action
+
+    Planner and proposer: a list of moves, `#### [["B","table"],["C","A"]]`; also read are a list
+    without `####` if it is the only one and ends the text, lower case, missing quotes, and bare
+    pairs of characters (`B-CA`, `-` is the table). The first `moves_per_turn` moves are executed
+    in order until the goal; an illegal move changes nothing.
+    Tool: a program in a code block. It runs in the sandbox, reads the stacks and the goal from
+    stdin (two lines of JSON) and prints a list of moves.
+
+    ## Reward
+
+    d is the length of a shortest plan from the stacks now, d0 that of the level. The potential is
+    0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it. T is `max_turns`, M is
+    `moves_per_turn`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
+    | team | planner | rise of the potential, minus what was promised this turn |
+    | team | planner: the goal is reached | +1 |
+    | local | unreadable text; program that fails or prints no list | -0.05 / T |
+    | local | moves that change nothing, or none | -0.04 / T |
+    | local | else, each illegal move, proposed or executed | -0.04 / (T M) |
+
+    A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
+    and closed loops pay 0. With alpha=1 the return of every agent is in [1.05, 1.1] in a solved
+    episode and in [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a local
+    part in [-0.05 / T, 0].
+
+    ## Termination
+
+    Terminated when the goal is reached (`success`); truncated after `max_turns` turns.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `distance`: moves left to the goal after the action; after a proposal, if it were executed.
+    - `shortest`: length of a shortest plan of the level.
+    - `moves_used`: moves executed in the episode, illegal ones not counted.
+    - `optimality`: shortest / moves_used once solved, else 0.
+    - `illegal_moves`: number of illegal moves of the answer.
+    - `executed`: (planner) the moves that were executed, as JSON.
+    - `proposed`: (tool, proposer) the moves proposed to the planner, as JSON.
+
+    ## Arguments
+
+    - `blocks`: number of blocks, 3 to 9.
+    - `min_moves`: minimum length of a shortest plan; None: 3, or `max_moves` if that is less.
+    - `max_moves`: maximum length of a shortest plan; None: `max_turns * moves_per_turn`.
+    - `max_turns`: turns of an episode.
+    - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
+    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
+      to the names of blocks and the exchange of start and goal.
+    - `levels`: levels to draw from instead of generating: a path or pattern of files with one
+      level per line, or a list of level texts (`AC B -> ABC`); `split` and the ranges do not
+      apply to them. `reset(options={"level": text})` sets one episode's level.
+    - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
+      answer tersely (`B-CA`), which is all that a tiny model needs to write.
+    - `render_mode`: `"ansi"` or `"human"`.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("blocksworld_v0", blocks=5, team="proposer-planner", split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    The authors' code of Stronger-MAS (arXiv 2510.11062) has Blocks World beside the games of the
+    paper. Changed: levels are generated, certified by shortest plans and split by content,
+    several turns continue from the present stacks, and the reward is a potential instead of 0 or 1.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "blocksworld_v0",
+        "render_modes": ["ansi", "human"],
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"blocks": 4, "min_moves": 2, "max_moves": 4},
+        "medium": {"blocks": 5, "min_moves": 4},
+        "hard": {"blocks": 7, "min_moves": 7, "max_turns": 2, "moves_per_turn": 5},
+        "expert": {"blocks": 9, "min_moves": 10, "max_turns": 2, "moves_per_turn": 6},
+    }
+    rules = RULES
+    words = WORDS
+    placeholders = all_fields(RULES, PLACEHOLDERS)
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = all_prompts(WORDS)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(placeholders)
+
+    def __init__(
+        self,
+        *,
+        blocks: int = 5,
+        min_moves: int | None = None,
+        max_moves: int | None = None,
+        max_turns: int = 4,
+        moves_per_turn: int = 10,
+        team: str = "tool-planner",
+        split: str | None = "train",
+        levels: str | Path | Sequence[str] | None = None,
+        alpha: float = 1.0,
+        reward: str = "shaped",
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(
+            team=team,
+            max_turns=max_turns,
+            moves_per_turn=moves_per_turn,
+            prompts=prompts,
+            alpha=alpha,
+            reward=reward,
+            observation_mode=observation_mode,
+            render_mode=render_mode,
+        )
+        low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
+        self._request = Request(blocks, low, high, split).checked()
+        self.board = f"{blocks} blocks" if levels is None else "levels"
+        given = () if levels is None else read_levels(levels, text.parse_levels, text.parse_level)
+        self._levels = tuple(map(self._within_budget, given))
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanningState:
+        if options.get("level") is not None:
+            level = self._within_budget(read_level_option(options["level"], text.parse_level))
+        elif self._levels:
+            level = rng.choice(self._levels)
+        else:
+            level = generate(rng, self._request)
+        return PlanningState(level, level.start)
+
+    def _level_json(self, state: PlanningState) -> str:
+        return canonical_form(state.level).decode()
+
+    def _ansi(self, state: PlanningState) -> str:
+        return text.level_text(state.level, state.position)

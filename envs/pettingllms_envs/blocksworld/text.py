@@ -1,0 +1,147 @@
+"""Stacks and moves as text: what agents read and write, and the level format."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+from pettingllms.errors import LevelFormatError
+from pettingllms.parsing import (
+    Item,
+    Part,
+    answer_part,
+    bare_answer,
+    one_line,
+    printed_part,
+    read_list,
+)
+from pettingllms.transition import ParseError
+from pettingllms_envs.blocksworld.rules import BLOCKS, TABLE, Level, Stacks, shortest_plan, table
+
+_TERSE = re.compile(rf"(?:[{BLOCKS}][{BLOCKS}{TABLE}])+")
+_FORMAT = "'AC B -> ABC': stacks from bottom to top, of the same blocks on both sides"
+
+
+def stacks_json(stacks: Stacks) -> str:
+    """Return stacks as a JSON list of lists, each from bottom to top."""
+    return json.dumps([list(stack) for stack in stacks], separators=(",", ":"))
+
+
+def stacks_compact(stacks: Stacks) -> str:
+    """Return stacks as words divided by commas: `AC,B`."""
+    return ",".join(stacks)
+
+
+def supports_compact(level: Level, stacks: Stacks) -> str:
+    """Return three characters per block, in alphabetical order.
+
+    What it stands on now, what it stands on in the goal, and `!` if it is on top, else `.`.
+    """
+    now, goal = (_supports(one) for one in (stacks, level.goal))
+    tops = {stack[-1] for stack in stacks}
+    return "".join(now[one] + goal[one] + (".!"[one in tops]) for one in sorted(now))
+
+
+def _supports(stacks: Stacks) -> dict[str, str]:
+    return {high: low for stack in stacks for low, high in pairwise(TABLE + stack)}
+
+
+def level_text(level: Level, stacks: Stacks) -> str:
+    """Return a level, from given stacks on, in the format that `parse_level` reads."""
+    return f"{' '.join(stacks)} -> {' '.join(level.goal)}"
+
+
+def program_input(level: Level, stacks: Stacks) -> str:
+    """Return what a program reads: the stacks and the goal, each as a JSON list on a line."""
+    return f"{stacks_json(stacks)}\n{stacks_json(level.goal)}"
+
+
+def parse_levels(text: str) -> list[Level]:
+    """Read a file of levels, one per line; errors name the line."""
+    lines = list(enumerate(text.split("\n"), 1))
+    levels = [_parse_line(line, number) for number, line in lines if line.strip()]
+    if not levels:
+        raise LevelFormatError("the file holds no level", allowed=_FORMAT)
+    return levels
+
+
+def parse_level(text: str) -> Level:
+    """Read a level such as `AC B -> ABC`, strictly.
+
+    Raises:
+        LevelFormatError: If it is not of that form, or start and goal are the same.
+    """
+    if len(text.strip().split("\n")) != 1:
+        raise LevelFormatError("a level is one line", allowed=_FORMAT)
+    return _parse_line(text, 1)
+
+
+def _parse_line(line: str, number: int) -> Level:
+    sides = line.split("->")
+    if len(sides) != 2:
+        raise LevelFormatError("there is not exactly one ->", number, allowed=_FORMAT)
+    start, goal = (table(side.split()) for side in sides)
+    blocks = sorted("".join(start))
+    if len(blocks) < 2 or blocks != list(BLOCKS[: len(blocks)]) or sorted("".join(goal)) != blocks:
+        allowed = f"each of the first letters of {BLOCKS} once on both sides, at least 2"
+        raise LevelFormatError("blocks are missing, unknown or repeated", number, allowed=allowed)
+    if start == goal:
+        raise LevelFormatError("the goal is reached at the start", number, allowed=_FORMAT)
+    return Level(start, goal, len(shortest_plan(start, goal)))
+
+
+def moves_json(moves: tuple[str, ...]) -> str:
+    """Return moves as JSON: `[["B","table"],["C","A"]]`."""
+    named = [[block, "table" if onto == TABLE else onto] for block, onto in moves]
+    return json.dumps(named, separators=(",", ":"))
+
+
+def moves_compact(moves: tuple[str, ...]) -> str:
+    """Return moves as pairs of characters: `B-CA`."""
+    return "".join(moves)
+
+
+def read_moves(text: str) -> tuple[str, ...] | ParseError:
+    """Read the moves of an answer: a list of [block, what it is put on], or bare pairs `B-CA`."""
+    if _TERSE.fullmatch(text):
+        return _pairs(text)
+    part = answer_part(text)
+    if isinstance(part, ParseError):
+        return part
+    bare = bare_answer(part)
+    return _pairs(bare) if _TERSE.fullmatch(bare) else _moves_of(part)
+
+
+def read_printed(text: str) -> tuple[str, ...] | ParseError:
+    """Read the moves that a program printed."""
+    return _moves_of(printed_part(text))
+
+
+def _pairs(text: str) -> tuple[str, ...]:
+    return tuple(text[at : at + 2] for at in range(0, len(text), 2))
+
+
+def _moves_of(part: Part) -> tuple[str, ...] | ParseError:
+    items = read_list(part)
+    if isinstance(items, ParseError):
+        return items
+    if len(items) == 2 and all(isinstance(item, str) for item in items):
+        items = [items]  # one move without the outer brackets
+    moves: list[str] = []
+    for item in items:
+        move = _move(item)
+        if isinstance(move, ParseError):
+            return move
+        moves.append(move)
+    return tuple(moves)
+
+
+def _move(item: Item) -> str | ParseError:
+    if isinstance(item, list) and len(item) == 2 and all(isinstance(one, str) for one in item):
+        block, onto = (str(one).upper() for one in item)
+        onto = TABLE if onto == "TABLE" else onto
+        if len(block) == len(onto) == 1 and block in BLOCKS and onto in BLOCKS + TABLE:
+            return block + onto
+    shown = one_line(str(item), 40)
+    return ParseError(f"{shown} is no move [block, block] or [block, table]")

@@ -1,0 +1,373 @@
+"""`DiningEnv`: the shell around the table of the philosophers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from pettingllms.arguments import check_whole
+from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.errors import InvalidArgument
+from pettingllms.prompts import (
+    PromptField,
+    PromptFields,
+    PromptTemplate,
+    meanings,
+    resolve_prompts,
+)
+from pettingllms.transition import ParseError, Transition
+from pettingllms_envs.dining.generator import Level, Request, generate
+from pettingllms_envs.dining.policies import choice_of
+from pettingllms_envs.dining.rules import (
+    LEFT,
+    RIGHT,
+    WAIT,
+    Choices,
+    Table,
+    after,
+    canonical_form,
+    is_deadlock,
+    is_possible,
+    shortest_schedule,
+)
+from pettingllms_envs.dining.text import (
+    choices_text,
+    level_text,
+    parse_level,
+    parse_levels,
+    read_choice,
+    table_compact,
+    table_text,
+    terse,
+)
+from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, shaped
+
+
+class DiningState(NamedTuple):
+    """The state of an episode."""
+
+    level: Level
+    table: Table
+    turns_left: int
+    choices: Choices = ()
+    """What the first philosophers have chosen in this turn."""
+    last: Choices = ()
+    """What all chose in the turn before."""
+
+
+_PROMPT = PromptTemplate(
+    """\
+{philosophers} philosophers sit around a table, numbered from 0 to the right. Between each two of \
+them lies one fork: fork i is on the left of philosopher i, and on the right of the one before. \
+Everybody has to eat the meals that the table shows, all within {max_turns} turns.
+Each turn all choose at the same time, without knowing what the others choose: left (take the left \
+fork), right (take the right fork), release (put down what you hold) or wait. A fork for which two \
+reach goes to neither. Whoever holds both forks eats one meal and puts both back. If everybody \
+holds exactly one fork, nobody can ever eat again: that is a deadlock, and the task has failed.
+{costs}
+You may think first. The last line of your answer is #### and your choice, for example:
+#### left""",
+    """\
+Turn {turn} of {max_turns}.{last}
+{table}
+You are philosopher {seat}. Your left fork is fork {left}, your right fork is fork {right}.""",
+)
+
+
+def _seat(agent: str) -> int:
+    return int(agent.rpartition("_")[2])
+
+
+_FIELDS: dict[str, PromptField[DiningState]] = {
+    "table": PromptField(
+        "a line per philosopher, and the free forks",
+        lambda state, agent, turn: table_text(state.table),
+    ),
+    "table_compact": PromptField(
+        "meals and holders of forks as seen by the reader, who comes first",
+        lambda state, agent, turn: table_compact(state.table, _seat(agent)),
+    ),
+    "seat": PromptField("the reader's number", lambda state, agent, turn: _seat(agent)),
+    "left": PromptField(
+        "the number of the reader's left fork", lambda state, agent, turn: _seat(agent)
+    ),
+    "right": PromptField(
+        "the number of the reader's right fork",
+        lambda state, agent, turn: (_seat(agent) + 1) % len(state.table.forks),
+    ),
+    "last": PromptField(
+        "a line on what all chose last turn; begins with a line break unless it is empty",
+        lambda state, agent, turn: choices_text(state.last),
+    ),
+    "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+    "turns_left": PromptField(
+        "turns left, with the present one", lambda state, agent, turn: state.turns_left
+    ),
+}
+_LIMITS = {
+    "philosophers": "number of philosophers",
+    "max_turns": "turns of the episode",
+    "costs": "a sentence on what bad answers cost",
+}
+
+
+def _constant(shown: str) -> Callable[[DiningState, str, int], str]:
+    return lambda state, agent, turn: shown
+
+
+def _costs_text(terms: Costs, reward: str) -> str:
+    if reward == "outcome":
+        return "Only a solved task is rewarded."
+    return (
+        f"Costs: an answer that cannot be read {-terms.malformed:.3g}; while you are hungry, a "
+        f"choice that takes no free fork {-terms.empty:.3g}."
+    )
+
+
+def potential(table: Table, turns_left: int, shortest: int) -> float:
+    """Return the potential of a table, in [-0.01, 0.1].
+
+    It is that of `shaped` for the turns of a shortest schedule, and `LOST` where no schedule is
+    left: in a deadlock, and when there are fewer turns left than a shortest schedule takes.
+    """
+    schedule = shortest_schedule(table)
+    if schedule is None or len(schedule) > turns_left:
+        return LOST
+    return shaped(len(schedule), shortest)
+
+
+class DiningEnv(TextEnv[DiningState]):
+    """Share forks with neighbours who choose at the same time, so that everybody eats.
+
+    ## Task
+
+    Philosophers sit around a table with one fork between each two. A meal takes both forks of a
+    philosopher, who takes one a turn. All choose at the same time, and a fork for which two reach
+    goes to neither. The task is solved when everybody has eaten the meals that the level asks
+    for; it has failed when everybody holds one fork. Every level can be solved within the turns
+    of an episode.
+
+    ## Agents and roles
+
+    `philosopher_0`, `philosopher_1`, ...: one stage, so that each acts on the table at the start
+    of the turn. They have one role and equal prompts; what differs is where they sit. Philosopher
+    i has fork i on the left and fork i + 1 (modulo their number) on the right.
+
+    ## Observation
+
+    The rules, the turn, what all chose in the turn before, who holds which fork and who has how
+    many meals to eat, and which philosopher the reader is. `prompt_fields` lists the placeholders
+    of prompts.
+
+    ## Action
+
+    One word: `#### left`, `right` (take that fork), `release` (put down what one holds) or
+    `wait`; the letters L, R, D (down) and W are read too. A fork that is not free cannot be
+    taken. Whoever holds both forks at the end of the turn eats and puts them back.
+
+    ## Reward
+
+    d is the number of turns of a shortest schedule, d0 that at the start. The potential is
+    0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it; it is -0.01 in a deadlock, and
+    as soon as fewer turns are left than d. T is `max_turns`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | the last philosopher has chosen | rise of the potential |
+    | team | everybody has eaten | +1 |
+    | local | unreadable text | -0.05 / T |
+    | local | hungry, and no free fork is reached for | -0.04 / T |
+
+    Waiting, releasing and reaching for a fork that is held reach for no free fork.
+    Doing nothing is the worst that a team can do: it loses the level as a deadlock does, and its
+    members pay for their idleness. With alpha=1 the return of every agent is in [1.05, 1.1] in a
+    solved episode and in [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a
+    local part in [-0.05 / T, 0].
+
+    ## Termination
+
+    Terminated when everybody has eaten (`success`) and in a deadlock; truncated after `max_turns`
+    turns.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `choice`: what the philosopher chose; `wait` for an unreadable text.
+    - `meals_left`: meals still to eat, of all.
+    - `distance`: turns of a shortest schedule from here; -1 in a deadlock.
+    - `shortest`: turns of a shortest schedule of the level.
+    - `deadlock`: whether everybody holds one fork.
+
+    ## Arguments
+
+    - `philosophers`: number of philosophers, 3 to 5.
+    - `meals`: maximum number of meals of one philosopher, 1 to 3.
+    - `min_turns`: minimum number of turns of a shortest schedule.
+    - `max_turns`: turns of an episode; levels that need more are not generated.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
+      to rotation and reflection of the table.
+    - `levels`: levels to draw from instead of generating: a path or pattern of files with one
+      level per line, or a list of level texts (`1 0 2 / . 1 .`: meals / holders of the forks);
+      `split` and the ranges do not apply to them. `reset(options={"level": text})` sets one
+      episode's level.
+    - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
+      answer with a letter, which is all that a tiny model needs to write.
+    - `render_mode`: `"ansi"` or `"human"`.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("dining_v0", philosophers=4, split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    Dijkstra's dining philosophers, as in "GRPO Does Not Close the Multi-Agent Coordination Gap"
+    (arXiv 2606.07845). That paper found its reward to have a maximum at zero actions; here doing
+    nothing pays least. Changed: everybody has a number of meals to eat, tables differ from level
+    to level, are certified by a shortest schedule and split by content.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "dining_v0",
+        "render_modes": ["ansi", "human"],
+    }
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "ordered", "greedy", "random", "wait")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"philosophers": 4, "meals": 1},
+        "medium": {"philosophers": 5, "meals": 1, "min_turns": 3},
+        "hard": {"philosophers": 4, "meals": 2, "min_turns": 5},
+        "expert": {"philosophers": 5, "meals": 2, "min_turns": 6},
+    }
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"philosopher": _PROMPT}
+    prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
+
+    def __init__(
+        self,
+        *,
+        philosophers: int = 3,
+        meals: int = 2,
+        min_turns: int = 2,
+        max_turns: int = 10,
+        split: str | None = "train",
+        levels: str | Path | Sequence[str] | None = None,
+        alpha: float = 1.0,
+        reward: str = "shaped",
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        self._request = Request(philosophers, meals, min_turns, max_turns, split).checked()
+        super().__init__(
+            stages=[[f"philosopher_{seat}" for seat in range(self._request.philosophers)]],
+            max_turns=max_turns,
+            alpha=alpha,
+            reward=reward,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
+            render_mode=render_mode,
+        )
+        self._costs = costs(max_turns, 1)
+        limits = (str(philosophers), str(max_turns), _costs_text(self._costs, reward))
+        self._placeholders = dict(_FIELDS)
+        for (name, meaning), shown in zip(_LIMITS.items(), limits, strict=True):
+            self._placeholders[name] = PromptField(meaning, _constant(shown))
+        self.board = f"{philosophers} philosophers"
+        given = () if levels is None else read_levels(levels, parse_levels, parse_level)
+        self._levels = tuple(map(self._fitting, given))
+        template = self.prompts["philosopher"]
+        self._is_terse = "####" not in template.system + template.user
+
+    def _fitting(self, level: Level) -> Level:
+        seats, needed = len(level.start.forks), level.shortest
+        if seats != self._request.philosophers or needed > self.max_turns:
+            raise InvalidArgument(
+                "level",
+                f"a table of {seats} philosophers who need {needed} turns",
+                f"{self._request.philosophers} philosophers who need at most {self.max_turns}",
+                "Change philosophers or raise max_turns.",
+            )
+        return level
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> DiningState:
+        if options.get("level") is not None:
+            level = self._fitting(read_level_option(options["level"], parse_level))
+        elif self._levels:
+            level = rng.choice(self._levels)
+        else:
+            level = generate(rng, self._request)
+        return DiningState(level, level.start, self.max_turns)
+
+    def _fields(self, state: DiningState, agent: str, turn: int) -> Mapping[str, object]:
+        return PromptFields(self._placeholders, state, agent, turn)
+
+    def _parse(self, state: DiningState, agent: str, text: str) -> str | ParseError:
+        return read_choice(text)
+
+    def _act(self, state: DiningState, agent: str, action: str | ParseError) -> Transition:
+        choice = WAIT if isinstance(action, ParseError) else action
+        chosen = state._replace(choices=(*state.choices, choice))
+        local = self._cost(state.table, _seat(agent), action)
+        if len(chosen.choices) < len(self.possible_agents):
+            return Transition(chosen, local=local, info=self._facts(chosen, choice))
+        return self._served(chosen, local, choice)
+
+    def _served(self, state: DiningState, local: float, choice: str) -> Transition:
+        """Return what a turn does, now that everybody has chosen."""
+        level, before, turns_left, choices, _ = state
+        table = after(before, choices)
+        following = DiningState(level, table, turns_left - 1, last=choices)
+        solved = not any(table.hunger)
+        rise = potential(table, turns_left - 1, level.shortest)
+        rise -= potential(before, turns_left, level.shortest)
+        ended = solved or is_deadlock(table)
+        info = self._facts(following, choice)
+        return Transition(following, rise + SUCCESS * solved, local, ended, solved, info)
+
+    def _cost(self, table: Table, seat: int, action: str | ParseError) -> float:
+        if isinstance(action, ParseError):
+            return self._costs.malformed
+        reaches = action in (LEFT, RIGHT) and is_possible(table, seat, action)
+        return 0.0 if reaches or not table.hunger[seat] else self._costs.empty
+
+    def _facts(self, state: DiningState, choice: str) -> dict[str, Any]:
+        schedule = shortest_schedule(state.table)
+        return {
+            "choice": choice,
+            "meals_left": sum(state.table.hunger),
+            "distance": -1 if schedule is None else len(schedule),
+            "shortest": state.level.shortest,
+            "deadlock": is_deadlock(state.table),
+        }
+
+    def _ansi(self, state: DiningState) -> str:
+        return level_text(state.table)
+
+    def _level_json(self, state: DiningState) -> str:
+        return canonical_form(state.table).decode()
+
+    def _scripted(self, state: DiningState, agent: str, policy: str, rng: random.Random) -> str:
+        choice = choice_of(state.table, _seat(agent), policy, rng)
+        return terse(choice) if self._is_terse else f"#### {choice}"

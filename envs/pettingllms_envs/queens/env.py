@@ -1,0 +1,282 @@
+"""`QueensEnv`: the problem of the queens as a game with proposals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from pettingllms.prompts import PromptField, PromptTemplate, meanings
+from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms_envs.planning.env import PlanningEnv
+from pettingllms_envs.planning.game import PlanningState, Rules, Words
+from pettingllms_envs.planning.prompts import all_fields, all_prompts
+from pettingllms_envs.queens import rules, text
+from pettingllms_envs.queens.generator import MIN_MOVES, Request, generate
+from pettingllms_envs.queens.rules import Columns, Level, Move, canonical_form
+
+
+def plan(
+    level: Level, columns: Columns, policy: str, num_moves: int, rng: random.Random
+) -> tuple[Move, ...]:
+    """Return the moves of a scripted policy.
+
+    Args:
+        level: The level.
+        columns: The queens now.
+        policy: `"oracle"`: the moves to the nearest solution; `"greedy"`: one of the moves after
+            which the fewest pairs attack each other (min-conflicts, Minton et al. 1992);
+            `"random"`: legal moves drawn uniformly.
+        num_moves: How many moves; fewer only if they solve the board.
+        rng: Source of chance.
+    """
+    if policy == "oracle":
+        goal = rules.nearest_goal(level, columns)
+        rows = rules.wrong_rows(columns, goal)
+        return tuple(Move(row, goal[row]) for row in rows[:num_moves])
+    moves: list[Move] = []
+    while len(moves) < num_moves and rules.attacks(columns):
+        legal = rules.legal_moves(level, columns)
+        if policy == "greedy":
+            ranks = [rules.attacks(_moved(level, columns, move)) for move in legal]
+            best = min(ranks)
+            legal = [move for move, rank in zip(legal, ranks, strict=True) if rank == best]
+        moves.append(rng.choice(legal))
+        columns = _moved(level, columns, moves[-1])
+    return tuple(moves)
+
+
+def _moved(level: Level, columns: Columns, move: Move) -> Columns:
+    return cast("Columns", rules.after(level, columns, move))
+
+
+RULES = Rules(
+    read=text.read_moves,
+    read_printed=text.read_printed,
+    write=text.moves_json,
+    write_terse=text.moves_compact,
+    after=rules.after,
+    distance=rules.distance,
+    plan=plan,
+    as_input=text.board_text,
+)
+WORDS = Words(
+    task="Move queens until no two of them attack each other: no two in one column or diagonal.",
+    rules="""\
+Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. Q is a queen, F a \
+queen that is fixed, . an empty cell. There is one queen in each row. A move [row, column] puts \
+the queen of a row into another column; other queens are not in its way. Fixed queens stay.""",
+    situation="""\
+{board}
+Columns of the queens, from row 0: {columns}. Pairs that attack: {attacks}.""",
+    constant="",
+    program_input="""\
+The program reads the board from stdin, one line per row, without spaces and without numbers. It \
+prints a JSON list of moves.""",
+    example="[[0,3],[2,1]]",
+)
+PLACEHOLDERS: dict[str, PromptField[PlanningState]] = {
+    "board": PromptField(
+        "the board with row and column numbers",
+        lambda state, agent, turn: text.labelled_board(state.level, state.position),
+    ),
+    "columns": PromptField(
+        "the column of the queen of each row, as a JSON list",
+        lambda state, agent, turn: str(list(state.position)),
+    ),
+    "attacks": PromptField(
+        "number of pairs of queens that attack each other",
+        lambda state, agent, turn: rules.attacks(state.position),
+    ),
+    "columns_compact": PromptField(
+        "the columns as digits", lambda state, agent, turn: text.digits(state.position)
+    ),
+    "fixed_compact": PromptField(
+        "a digit for each row: 1 if its queen is fixed, else 0",
+        lambda state, agent, turn: text.digits(state.level.fixed),
+    ),
+}
+
+
+class QueensEnv(PlanningEnv):
+    """Move queens until no two of them attack each other.
+
+    ## Task
+
+    A square board with one queen in each row, some of them fixed. A move puts a queen into
+    another column of its row. The task is solved when no two queens are in one column or on one
+    diagonal. Every level can be solved within the turns of an episode.
+
+    ## Agents and roles
+
+    `team="tool-planner"`: `tool_0` writes a program, then `planner_0` reads it and what it
+    prints, and decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then
+    `planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the planner's
+    moves are executed; rules, rewards and turns are the same for all teams.
+
+    ## Observation
+
+    The rules, the turn, why the last turn changed nothing if it did not, the board, the columns
+    of the queens and how many pairs attack; for the planner also what its team-mate did this
+    turn. `prompt_fields` lists the placeholders of prompts.
+
+    ## Action
+
+    Planner and proposer: a list of moves, `#### [[0,3],[2,1]]` (row, column, from 0); also read
+    are a list without `####` if it is the only one and ends the text, and bare pairs of digits
+    (`0321`). The first `moves_per_turn` moves are executed in order until the board is solved; a
+    move of a fixed queen, off the board or to where the queen is changes nothing.
+    Tool: a program in a code block. It runs in the sandbox, reads the board from stdin (rows of
+    `.`, `Q`, `F`) and prints a list of moves.
+
+    ## Reward
+
+    d is the minimum number of moves to a solution, d0 that of the level. The potential is
+    0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it. T is `max_turns`, M is
+    `moves_per_turn`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | tool, proposer: moves are proposed | rise of the potential if they were executed |
+    | team | planner | rise of the potential, minus what was promised this turn |
+    | team | planner: the board is solved | +1 |
+    | local | unreadable text; program that fails or prints no list | -0.05 / T |
+    | local | moves that change nothing, or none | -0.04 / T |
+    | local | else, each illegal move, proposed or executed | -0.04 / (T M) |
+
+    A turn's team parts add up to its real progress: a promise that is not kept pays nothing,
+    and closed loops pay 0. With alpha=1 the return of every agent is in [1.05, 1.1] in a solved
+    episode and in [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a local
+    part in [-0.05 / T, 0].
+
+    ## Termination
+
+    Terminated when the board is solved (`success`); truncated after `max_turns` turns.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `distance`: moves left after the action; after a proposal, if it were executed.
+    - `shortest`: minimum number of moves of the level.
+    - `moves_used`: moves executed in the episode, illegal ones not counted.
+    - `optimality`: shortest / moves_used once solved, else 0.
+    - `illegal_moves`: number of illegal moves of the answer.
+    - `executed`: (planner) the moves that were executed, as JSON.
+    - `proposed`: (tool, proposer) the moves proposed to the planner, as JSON.
+
+    ## Arguments
+
+    - `size`: rows and columns, 4 to 10.
+    - `fixed`: number of fixed queens, 1 to `size` - 1.
+    - `min_moves`: minimum of the moves that a level needs; None: 2, or `max_moves` if that is
+      less.
+    - `max_moves`: maximum of the moves that a level needs; None: `max_turns * moves_per_turn`.
+    - `max_turns`: turns of an episode.
+    - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
+    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
+      to reflection.
+    - `levels`: levels to draw from instead of generating: a path or pattern of files with levels
+      divided by blank lines, or a list of level texts (rows of `.`, `Q`, `F`); `split` and the
+      ranges do not apply to them. `reset(options={"level": text})` sets one episode's level.
+    - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
+      answer tersely (`0321`), which is all that a tiny model needs to write.
+    - `render_mode`: `"ansi"` or `"human"`.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("queens_v0", size=6, team="proposer-planner", split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    The authors' code of Stronger-MAS (arXiv 2510.11062) has the eight queens beside the games of
+    the paper. Changed: boards differ from level to level and have fixed queens, so that no one
+    answer solves all of them; they are certified and split by content; several turns continue
+    from the present board; the reward is a potential instead of 0 or 1.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "queens_v0",
+        "render_modes": ["ansi", "human"],
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"size": 4, "fixed": 1},
+        "medium": {"size": 6, "fixed": 1, "min_moves": 3},
+        "hard": {"size": 8, "fixed": 2, "min_moves": 4},
+        "expert": {"size": 10, "fixed": 3, "min_moves": 6},
+    }
+    rules = RULES
+    words = WORDS
+    placeholders = all_fields(RULES, PLACEHOLDERS)
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = all_prompts(WORDS)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(placeholders)
+
+    def __init__(
+        self,
+        *,
+        size: int = 8,
+        fixed: int = 2,
+        min_moves: int | None = None,
+        max_moves: int | None = None,
+        max_turns: int = 4,
+        moves_per_turn: int = 10,
+        team: str = "tool-planner",
+        split: str | None = "train",
+        levels: str | Path | Sequence[str] | None = None,
+        alpha: float = 1.0,
+        reward: str = "shaped",
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(
+            team=team,
+            max_turns=max_turns,
+            moves_per_turn=moves_per_turn,
+            prompts=prompts,
+            alpha=alpha,
+            reward=reward,
+            observation_mode=observation_mode,
+            render_mode=render_mode,
+        )
+        low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
+        self._request = Request(size, fixed, low, high, split).checked()
+        self.board = f"{size}x{size}" if levels is None else "levels"
+        given = () if levels is None else read_levels(levels, text.parse_levels, text.parse_level)
+        self._levels = tuple(map(self._within_budget, given))
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanningState:
+        if options.get("level") is not None:
+            level = self._within_budget(read_level_option(options["level"], text.parse_level))
+        elif self._levels:
+            level = rng.choice(self._levels)
+        else:
+            level = generate(rng, self._request)
+        return PlanningState(level, level.start)
+
+    def _level_json(self, state: PlanningState) -> str:
+        return canonical_form(state.level).decode()
+
+    def _ansi(self, state: PlanningState) -> str:
+        return text.board_text(state.level, state.position)

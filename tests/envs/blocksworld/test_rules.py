@@ -1,0 +1,206 @@
+"""Stacks, moves, shortest plans and canonical forms against plain references."""
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
+from pettingllms.splits import SPLITS, split_of
+from pettingllms.transition import ParseError
+from pettingllms_envs.blocksworld.generator import Request, generate, random_stacks
+from pettingllms_envs.blocksworld.rules import (
+    BLOCKS,
+    Level,
+    after,
+    canonical_form,
+    legal_moves,
+    moves_needed,
+    shortest_plan,
+    table,
+)
+from pettingllms_envs.blocksworld.text import (
+    level_text,
+    moves_compact,
+    moves_json,
+    parse_level,
+    parse_levels,
+    read_moves,
+    read_printed,
+    supports_compact,
+)
+
+
+def moved(stacks, block, onto):
+    """The rule once more, with lists of lists."""
+    lists = [list(stack) for stack in stacks]
+    source = next((one for one in lists if one[-1] == block), None)
+    target = next((one for one in lists if one[-1] == onto), None)
+    if source is None or source is target or (target is None and (onto != "-" or len(source) < 2)):
+        return None
+    source.pop()
+    if onto == "-":
+        lists.append([block])
+    else:
+        target.append(block)
+    return tuple(sorted("".join(one) for one in lists if one))
+
+
+def lengths(goal, blocks):
+    """Number of moves from every arrangement to the goal, by breadth-first search."""
+    found, queue = {goal: 0}, deque([goal])
+    while queue:
+        stacks = queue.popleft()
+        for block in blocks:
+            for onto in [*blocks, "-"]:
+                near = moved(stacks, block, onto)
+                if near is not None and near not in found:
+                    found[near] = found[stacks] + 1
+                    queue.append(near)
+    return found
+
+
+@st.composite
+def stacks_of(draw, blocks=5):
+    return random_stacks(random.Random(draw(st.integers(0, 10**6))), blocks)
+
+
+@given(stacks=stacks_of(), block=st.sampled_from("ABCDEF"), onto=st.sampled_from("ABCDEF-"))
+def test_moves_are_those_of_the_plain_rule(stacks, block, onto):
+    expected = moved(stacks, block, onto)
+    assert after(stacks, block + onto) == expected
+    assert (block + onto in legal_moves(stacks)) == (expected is not None)
+
+
+@given(stacks=stacks_of())
+def test_every_move_can_be_undone(stacks):
+    for move in legal_moves(stacks):
+        following = after(stacks, move)
+        assert any(after(following, back) == stacks for back in legal_moves(following))
+
+
+@settings(max_examples=12, deadline=None)
+@given(goal=stacks_of(), seed=st.integers(0, 1000))
+def test_plans_are_shortest(goal, seed):
+    found = lengths(goal, "ABCDE")
+    assert len(found) == 501  # all arrangements of five blocks
+    for start in random.Random(seed).sample(sorted(found), 60):
+        plan, stacks = shortest_plan(start, goal), start
+        for move in plan:
+            stacks = after(stacks, move)
+        assert stacks == goal
+        assert len(plan) == found[start] >= moves_needed(start, goal)
+
+
+def renamed(stacks, names):
+    return table([stack.translate(names) for stack in stacks])
+
+
+@given(start=stacks_of(), goal=stacks_of(), order=st.permutations("ABCDE"))
+def test_names_and_direction_do_not_matter_to_the_canonical_form(start, goal, order):
+    names = str.maketrans("ABCDE", "".join(order))
+    here = canonical_form(Level(start, goal, 0))
+    assert canonical_form(Level(renamed(start, names), renamed(goal, names), 0)) == here
+    assert canonical_form(Level(goal, start, 0)) == here
+
+
+def test_canonical_forms_of_different_levels_differ():
+    """All pairs of arrangements of three blocks, against a comparison of all namings."""
+    every = sorted(lengths(("ABC",), "ABC"))
+    orders = ["ABC", "ACB", "BAC", "BCA", "CAB", "CBA"]
+
+    def images(start, goal):
+        for order in orders:
+            names = str.maketrans("ABC", order)
+            pair = renamed(start, names), renamed(goal, names)
+            yield from (pair, pair[::-1])
+
+    for first in [(a, b) for a in every for b in every]:
+        alike = set(images(*first))
+        form = canonical_form(Level(*first, 0))
+        for second in [(a, b) for a in every for b in every]:
+            assert (canonical_form(Level(*second, 0)) == form) == (second in alike)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_generated_levels_keep_their_request(split):
+    request = Request(5, 4, 6, split).checked()
+    for seed in range(20):
+        level = generate(random.Random(seed), request)
+        assert sorted("".join(level.start)) == sorted("".join(level.goal)) == list("ABCDE")
+        assert 4 <= level.shortest == len(shortest_plan(level.start, level.goal)) <= 6
+        assert split_of(canonical_form(level)) == split
+
+
+def test_requests_that_cannot_be_met_are_refused():
+    with pytest.raises(UnreachableRequest, match="plans have at most 4 moves"):
+        Request(3, 5, 9, None).checked()
+    with pytest.raises(InvalidArgument, match="invalid blocks: got 10; allowed: an integer from 3"):
+        Request(10, 1, 9, None).checked()
+    with pytest.raises(UnreachableRequest, match="2000 random levels held none"):
+        generate(random.Random(0), Request(4, 6, 6, "test"))
+
+
+@given(start=stacks_of(), goal=stacks_of())
+def test_level_texts_are_read_back(start, goal):
+    if start != goal:
+        level = Level(start, goal, len(shortest_plan(start, goal)))
+        assert parse_level(level_text(level, start)) == level
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("AB", "there is not exactly one ->"),
+        ("AB -> AB", "the goal is reached at the start"),
+        ("AB -> AC", "blocks are missing, unknown or repeated"),
+        ("A -> A", "blocks are missing"),
+        ("AB -> A B\nA B -> AB", "a level is one line"),
+        ("", "there is not exactly one ->"),
+    ],
+)
+def test_ill_formed_levels_are_refused(text, problem):
+    with pytest.raises(LevelFormatError, match=problem):
+        parse_level(text)
+
+
+def test_files_hold_one_level_per_line():
+    assert parse_levels("\nAB -> A B\n\nA B -> BA\n")[1].goal == ("BA",)
+    with pytest.raises(LevelFormatError, match="line 2"):
+        parse_levels("AB -> A B\nAB\n")
+    with pytest.raises(LevelFormatError, match="holds no level"):
+        parse_levels("\n")
+
+
+@given(st.lists(st.tuples(st.sampled_from(BLOCKS), st.sampled_from(BLOCKS + "-")), max_size=6))
+def test_moves_are_read_back(pairs):
+    moves = tuple(block + onto for block, onto in pairs)
+    for text in (f"#### {moves_json(moves)}", f"so {moves_json(moves)}", moves_json(moves)):
+        assert read_moves(text) == moves
+    assert read_printed(f"plan:\n{moves_json(moves)}\n") == moves
+    if moves:
+        assert read_moves(moves_compact(moves)) == moves
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('#### ["b","Table"]', ("B-",)),
+        ("#### [[b, table], [c, a]]", ("B-", "CA")),
+        ("#### [(B,table),(C,A)]", ("B-", "CA")),
+        ("#### []", ()),
+    ],
+)
+def test_other_ways_to_write_moves(text, expected):
+    assert read_moves(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "B", "#### [[B]]", '#### [["B","floor"]]', "#### [[X, A]]"])
+def test_what_is_no_list_of_moves(text):
+    assert isinstance(read_moves(text), ParseError)
+
+
+def test_supports_name_what_blocks_stand_on_now_and_in_the_goal():
+    assert supports_compact(parse_level("AC B -> B CA"), ("AC", "B")) == "-C.--!A-!"

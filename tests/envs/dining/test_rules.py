@@ -1,0 +1,264 @@
+"""Simultaneous choices, deadlocks, schedules and canonical forms against plain references."""
+
+import random
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
+from pettingllms.splits import SPLITS, split_of
+from pettingllms.transition import ParseError
+from pettingllms_envs.dining.generator import Request, generate
+from pettingllms_envs.dining.rules import (
+    CHOICES,
+    FREE,
+    LEFT,
+    RELEASE,
+    RIGHT,
+    WAIT,
+    Table,
+    after,
+    canonical_form,
+    is_deadlock,
+    shortest_schedule,
+    turns_needed,
+)
+from pettingllms_envs.dining.text import (
+    level_text,
+    parse_level,
+    parse_levels,
+    read_choice,
+    table_compact,
+    table_text,
+    terse,
+)
+
+
+@st.composite
+def tables(draw, seats=None, meals=2):
+    seats = seats or draw(st.integers(3, 5))
+    hunger = draw(st.lists(st.integers(0, meals), min_size=seats, max_size=seats))
+    sides = draw(st.lists(st.sampled_from(".lr"), min_size=seats, max_size=seats))
+    forks = [FREE] * seats
+    for fork, side in enumerate(sides):
+        holder = fork if side == "l" else (fork - 1) % seats
+        if side != "." and holder not in forks:
+            forks[fork] = holder
+    return Table(tuple(forks), tuple(hunger))
+
+
+def choices_for(table):
+    return st.tuples(*[st.sampled_from(CHOICES)] * len(table.forks))
+
+
+def served(table, choices):
+    """The rule once more: the hands of everybody, as sets of forks."""
+    seats = len(table.forks)
+    hands = [{fork for fork in range(seats) if table.forks[fork] == seat} for seat in range(seats)]
+    wanted = {}
+    for seat, choice in enumerate(choices):
+        if choice == LEFT:
+            wanted[seat] = seat
+        elif choice == RIGHT:
+            wanted[seat] = (seat + 1) % seats
+    got = {
+        seat: fork
+        for seat, fork in wanted.items()
+        if table.forks[fork] == FREE and list(wanted.values()).count(fork) == 1
+    }
+    hunger = list(table.hunger)
+    for seat, choice in enumerate(choices):
+        if choice == RELEASE:
+            hands[seat] = set()
+        if seat in got:
+            hands[seat].add(got[seat])
+        if len(hands[seat]) == 2:
+            hands[seat] = set()
+            hunger[seat] = max(hunger[seat] - 1, 0)
+    forks = [next((s for s in range(seats) if f in hands[s]), FREE) for f in range(seats)]
+    return Table(tuple(forks), tuple(hunger))
+
+
+@given(data=st.data(), table=tables())
+def test_turns_are_those_of_the_plain_rule(data, table):
+    choices = data.draw(choices_for(table))
+    assert after(table, choices) == served(table, choices)
+
+
+def test_all_who_take_the_left_fork_are_in_a_deadlock():
+    table = after(Table((FREE,) * 4, (1,) * 4), (LEFT,) * 4)
+    assert is_deadlock(table)
+    assert shortest_schedule(table) is None
+
+
+def test_a_fork_for_which_two_reach_goes_to_neither():
+    start = Table((FREE,) * 3, (1, 1, 1))
+    assert after(start, (RIGHT, LEFT, WAIT)) == start
+    assert after(start, (RIGHT, WAIT, LEFT)).forks == (FREE, 0, 2)
+
+
+def test_a_released_fork_can_be_taken_in_the_next_turn():
+    start = Table((0, FREE, FREE), (1, 0, 1))
+    released = after(start, (RELEASE, WAIT, RIGHT))
+    assert released.forks == (FREE, FREE, FREE)
+    assert after(released, (WAIT, WAIT, RIGHT)).forks == (2, FREE, FREE)
+
+
+@pytest.mark.parametrize("meals", [1, 2])
+def test_schedules_are_shortest(meals):
+    """Against a search with all choices, backwards from all tables of three philosophers."""
+    forks = [t for t in product((FREE, 0, 1, 2), repeat=3) if all(t.count(s) < 2 for s in range(3))]
+    forks = [t for t in forks if all(h in (FREE, f, (f - 1) % 3) for f, h in enumerate(t))]
+    hunger = list(product(range(meals + 1), repeat=3))
+    every = [Table(f, h) for f in forks for h in hunger]
+    found = {table: 0 for table in every if not any(table.hunger)}
+    turns = 0
+    while True:
+        turns += 1
+        new = [
+            table
+            for table in every
+            if table not in found
+            and not is_deadlock(table)
+            and any(found.get(after(table, c)) == turns - 1 for c in product(CHOICES, repeat=3))
+        ]
+        if not new:
+            break
+        found |= dict.fromkeys(new, turns)
+    for table in every:
+        schedule = shortest_schedule(table)
+        if any(table.hunger) and is_deadlock(table):
+            assert schedule is None
+        elif any(table.hunger):
+            assert len(schedule) == found[table] >= turns_needed(table)
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=tables())
+def test_schedules_feed_everybody(table):
+    if is_deadlock(table):
+        return
+    for choices in shortest_schedule(table):
+        table = after(table, choices)
+    assert not any(table.hunger)
+
+
+@given(data=st.data(), table=tables())
+def test_turning_and_mirroring_change_neither_form_nor_course(data, table):
+    """A turned table has the same canonical form, and so has what happens at it."""
+    seats = len(table.forks)
+    shift, choices = data.draw(st.integers(0, seats - 1)), data.draw(choices_for(table))
+
+    def turned(one):
+        forks, hunger = [FREE] * seats, [0] * seats
+        for seat in range(seats):
+            hunger[(seat + shift) % seats] = one.hunger[seat]
+            holder = one.forks[seat]
+            forks[(seat + shift) % seats] = holder if holder == FREE else (holder + shift) % seats
+        return Table(tuple(forks), tuple(hunger))
+
+    def mirrored(one):
+        forks, hunger = [FREE] * seats, [0] * seats
+        for seat in range(seats):
+            hunger[-seat % seats] = one.hunger[seat]
+            holder = one.forks[seat]
+            forks[(1 - seat) % seats] = holder if holder == FREE else -holder % seats
+        return Table(tuple(forks), tuple(hunger))
+
+    turned_choices = tuple(choices[(seat - shift) % seats] for seat in range(seats))
+    exchanged = {LEFT: RIGHT, RIGHT: LEFT}
+    mirrored_choices = tuple(
+        exchanged.get(choices[-seat % seats], choices[-seat % seats]) for seat in range(seats)
+    )
+    assert canonical_form(turned(table)) == canonical_form(mirrored(table)) == canonical_form(table)
+    following = after(table, choices)
+    assert after(turned(table), turned_choices) == turned(following)
+    assert after(mirrored(table), mirrored_choices) == mirrored(following)
+
+
+def test_canonical_forms_of_different_tables_differ():
+    tables = {canonical_form(Table((FREE,) * 4, h)) for h in product((0, 1), repeat=4)}
+    assert len(tables) == 6  # necklaces of four beads in two colours, up to reflection
+    assert canonical_form(Table((0, FREE, FREE), (1, 0, 0))) != canonical_form(
+        Table((FREE, 0, FREE), (0, 1, 0))
+    )
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_generated_tables_keep_their_request(split):
+    request = Request(4, 2, 3, 5, split).checked()
+    for seed in range(20):
+        level = generate(random.Random(seed), request)
+        assert 3 <= level.shortest == len(shortest_schedule(level.start)) <= 5
+        assert split_of(canonical_form(level.start)) == split
+        assert parse_level(level_text(level.start)) == level
+
+
+def test_requests_that_cannot_be_met_are_refused():
+    with pytest.raises(UnreachableRequest, match=r"needs at least min_turns=9 .* max_turns=8"):
+        Request(3, 1, 9, 8, None).checked()
+    with pytest.raises(InvalidArgument, match="invalid philosophers: got 2; allowed: an integer"):
+        Request(2, 1, 1, 8, None).checked()
+    with pytest.raises(UnreachableRequest, match="2000 random tables held none"):
+        generate(random.Random(0), Request(3, 1, 8, 9, None))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1 1 1", "not as many meals as forks"),
+        ("1 1 / . .", "2 philosophers"),
+        ("1 4 1 / . . .", "unknown meals"),
+        ("1 1 1 / 1 . .", "fork 0 is held by '1'"),
+        ("1 1 1 / 0 0 .", "somebody holds two forks"),
+        ("1 1 1 / 0 1 2", "a deadlock, or nobody is hungry"),
+        ("0 0 0 / . . .", "a deadlock, or nobody is hungry"),
+        ("1 1 1 / . . .\n", None),
+        ("1 1 1 / . . .\n1 1 1 / . . .", "a level is one line"),
+    ],
+)
+def test_level_texts(text, problem):
+    if problem is None:
+        assert parse_level(text).start == Table((FREE,) * 3, (1, 1, 1))
+        return
+    with pytest.raises(LevelFormatError, match=problem):
+        parse_level(text)
+
+
+def test_files_hold_one_level_per_line():
+    assert len(parse_levels("1 1 1 / . . .\n\n1 2 1 / . 0 .\n")) == 2
+    with pytest.raises(LevelFormatError, match="line 2"):
+        parse_levels("1 1 1 / . . .\n1 1 / . .")
+    with pytest.raises(LevelFormatError, match="holds no level"):
+        parse_levels("")
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize(
+    "text", ["#### {}", "{}", "so\n#### {}.", '#### ["{}"]', "#### My choice: {}"]
+)
+def test_choices_are_read(choice, text):
+    assert read_choice(text.format(choice)) == choice
+    assert read_choice(text.format(choice.upper())) == choice
+    assert read_choice(terse(choice)) == choice
+
+
+@pytest.mark.parametrize(
+    "text", ["", "#### both", "left or right", "#### left right", "<think>left"]
+)
+def test_what_is_no_choice(text):
+    assert isinstance(read_choice(text), ParseError)
+
+
+def test_tables_are_shown():
+    table = parse_level("1 0 2 / . 0 .").start
+    assert table_text(table).split("\n") == [
+        "philosopher 0: 1 to eat, holds the right fork",
+        "philosopher 1: 0 to eat, holds no fork",
+        "philosopher 2: 2 to eat, holds no fork",
+        "Free forks: 0, 2",
+    ]
+    assert table_compact(table, 0) == "102.0."
+    assert table_compact(table, 1) == "0212.."
