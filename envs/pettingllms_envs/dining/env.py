@@ -21,8 +21,6 @@ from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.dining.generator import Level, Request, generate
 from pettingllms_envs.dining.policies import choice_of
 from pettingllms_envs.dining.rules import (
-    LEFT,
-    RIGHT,
     WAIT,
     Choices,
     Table,
@@ -44,6 +42,11 @@ from pettingllms_envs.dining.text import (
 )
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, shaped
+
+
+STARVED = 2 * LOST
+"""The potential when time is too short. It is below that of a deadlock: a team that is paid for
+avoiding deadlocks learns to do nothing (arXiv 2606.07845)."""
 
 
 class DiningState(NamedTuple):
@@ -122,21 +125,21 @@ def _costs_text(terms: Costs, reward: str) -> str:
     if reward == "outcome":
         return "Only a solved task is rewarded."
     return (
-        f"Costs: an answer that cannot be read {-terms.malformed:.3g}; while you are hungry, a "
-        f"choice that takes no free fork {-terms.empty:.3g}."
+        f"Costs: an answer that cannot be read {-terms.malformed:.3g}; a choice that is not "
+        f"possible {-terms.empty:.3g}."
     )
 
 
 def potential(table: Table, turns_left: int, shortest: int) -> float:
-    """Return the potential of a table, in [-0.01, 0.1].
+    """Return the potential of a table, in [-0.02, 0.1].
 
-    It is that of `shaped` for the turns of a shortest schedule, and `LOST` where no schedule is
-    left: in a deadlock, and when there are fewer turns left than a shortest schedule takes.
+    It is that of `shaped` for the turns of a shortest schedule, `LOST` in a deadlock, and
+    `STARVED` as soon as fewer turns are left than a shortest schedule takes.
     """
     schedule = shortest_schedule(table)
-    if schedule is None or len(schedule) > turns_left:
+    if schedule is None:
         return LOST
-    return shaped(len(schedule), shortest)
+    return STARVED if len(schedule) > turns_left else shaped(len(schedule), shortest)
 
 
 class DiningEnv(TextEnv[DiningState]):
@@ -172,20 +175,18 @@ class DiningEnv(TextEnv[DiningState]):
 
     d is the number of turns of a shortest schedule, d0 that at the start. The potential is
     0.1 * (1 - d / d0) up to d0 and 0.01 * (d0 / d - 1) beyond it; it is -0.01 in a deadlock, and
-    as soon as fewer turns are left than d. T is `max_turns`.
+    -0.02 as soon as fewer turns are left than d. T is `max_turns`.
 
     | part | when | value |
     |---|---|---|
     | team | the last philosopher has chosen | rise of the potential |
     | team | everybody has eaten | +1 |
     | local | unreadable text | -0.05 / T |
-    | local | hungry, and no free fork is reached for | -0.04 / T |
+    | local | reaching for a fork that is held, releasing nothing | -0.04 / T |
 
-    Waiting, releasing and reaching for a fork that is held reach for no free fork.
-    Doing nothing is the worst that a team can do: it loses the level as a deadlock does, and its
-    members pay for their idleness. With alpha=1 the return of every agent is in [1.05, 1.1] in a
-    solved episode and in [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a
-    local part in [-0.05 / T, 0].
+    Doing nothing pays less than any attempt: time that runs out is worse than a deadlock. With
+    alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in [-0.07, 0) in
+    an unsolved one; a team part lies in [-0.12, 1.12], a local part in [-0.05 / T, 0].
 
     ## Termination
 
@@ -349,8 +350,7 @@ class DiningEnv(TextEnv[DiningState]):
     def _cost(self, table: Table, seat: int, action: str | ParseError) -> float:
         if isinstance(action, ParseError):
             return self._costs.malformed
-        reaches = action in (LEFT, RIGHT) and is_possible(table, seat, action)
-        return 0.0 if reaches or not table.hunger[seat] else self._costs.empty
+        return 0.0 if is_possible(table, seat, action) else self._costs.empty
 
     def _facts(self, state: DiningState, choice: str) -> dict[str, Any]:
         schedule = shortest_schedule(state.table)
