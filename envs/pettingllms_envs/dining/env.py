@@ -43,7 +43,6 @@ from pettingllms_envs.dining.text import (
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, shaped
 
-
 STARVED = 2 * LOST
 """The potential when time is too short. It is below that of a deadlock: a team that is paid for
 avoiding deadlocks learns to do nothing (arXiv 2606.07845)."""

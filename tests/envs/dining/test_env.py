@@ -100,7 +100,13 @@ def test_doing_nothing_pays_less_than_anything_else():
     assert max(returned(started(), lambda env, agent: "")) < nothing
     holding = [
         lambda env, agent: "#### left" if agent == "philosopher_0" else "#### wait",
-        lambda env, agent: "#### release" if env.turn % 2 else "#### left" if agent < "philosopher_2" else "#### wait",
+        lambda env, agent: (
+            "#### release"
+            if env.turn % 2
+            else "#### left"
+            if agent < "philosopher_2"
+            else "#### wait"
+        ),
     ]
     for player in holding:
         assert max(returned(started(), player)) < -0.01
