@@ -53,6 +53,8 @@ class ShownEpisode:
     """Agent -> sum of its rewards."""
     decisions: list[Decision] = field(default_factory=list[Decision])
     """In play order."""
+    figures: Mapping[str, float] = field(default_factory=dict[str, float])
+    """All further numbers that were recorded, by name."""
     final_board: str | None = None
     """The environment's text of the last state; None when it was not played again."""
 
@@ -76,6 +78,7 @@ class ShownEpisode:
             "cause": self.cause,
             "returns": dict(self.returns),
             "decisions": self.decisions,
+            "figures": dict(self.figures),
             "final_board": self.final_board,
         }
 
@@ -130,6 +133,7 @@ def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
         else _whole(outcome["num_turns"]),
         returns={} if outcome is None else _mapping(outcome["returns"]),
         decisions=decisions,
+        figures=_figures(line, ("step", "episode", "env_seed")),
     )
 
 

@@ -34,7 +34,7 @@ __all__ = ["main"]
 
 _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
-       pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB]
+       pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
        pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge]
 
@@ -43,7 +43,9 @@ Train a team of agents with AT-GRPO from the TOML files CONFIG; later ones overr
   warm-start           only the supervised steps, on the environment's scripted policies
   export               write a policy of a checkpoint as an ordinary Hugging Face directory
   --dry-run            check everything, show what the run needs and does, and end; planned for the
-                       GPUs here, or for N GPUs of GIB each (80 without a GPU here)
+                       GPUs here, or for N GPUs of GIB each (80 without a GPU here); ends with 2
+                       where a start would
+  --measure            with --dry-run: take one train step here, and estimate the run's time from it
   --resume             continue the run in its output directory
   --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
   CONFIG --help        explain every key, with its value after reading CONFIG
@@ -110,12 +112,14 @@ def _group() -> None:
 @click.option("--dry-run", is_flag=True)
 @click.option("--gpus", type=int)
 @click.option("--gpu-memory", type=float)
+@click.option("--measure", is_flag=True)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def _train(
     resume: bool,
     dry_run: bool,
     gpus: int | None,
     gpu_memory: float | None,
+    measure: bool,
     arguments: Sequence[str],
 ) -> int:
     paths, flags = _split(arguments)
@@ -123,12 +127,16 @@ def _train(
         return _usage(flags)
     if not dry_run and {gpus, gpu_memory} != {None}:
         raise ConfigError("--gpus and --gpu-memory are what --dry-run plans for; add it")
+    if measure and not dry_run:
+        raise ConfigError("--measure is part of --dry-run; add it")
     config = load_config(paths, flags)
     if dry_run:
         # Imported here: torch and transformers take seconds.
         from pettingllms_trainers.plan.show import show_plan
 
-        return show_plan(config, is_resumed=resume, num_gpus=gpus, gpu_gib=gpu_memory)
+        return show_plan(
+            config, is_resumed=resume, num_gpus=gpus, gpu_gib=gpu_memory, measures=measure
+        )
     return commands.train(config, is_resumed=resume)
 
 

@@ -82,7 +82,8 @@ class Detail {
       el("div", { class: "steps" }, step(-1, "\u2191", "previous episode (p)"), step(1, "\u2193", "next episode (n)")),
       el("dl", { class: "facts" }, returns,
         fact("turns", String(store.index.num_turns[position])), fact("seed", episode.seed),
-        fact("state", episode.state_hash.slice(0, 8))));
+        fact("state", episode.state_hash.slice(0, 8)),
+        figureNames([episode]).map((name) => fact(name.replaceAll("_", " "), short(episode.figures[name])))));
   }
 
   board(decision) {
@@ -261,9 +262,9 @@ function userPart(text) {
   return at < 0 ? text : text.slice(at + 2);
 }
 
-// Names of the further numbers that any of some records carries.
+// Names of the further numbers of some records; a number that is 0 in all of them says nothing.
 function figureNames(records) {
-  return [...new Set(records.flatMap((record) => Object.keys(record.figures || {})))];
+  return [...new Set(records.flatMap((record) => Object.keys(record.figures || {}).filter((name) => record.figures[name] !== 0)))];
 }
 
 // What a candidate's text asks for: as the environment read it, or else where the answer stands.

@@ -1,6 +1,7 @@
 """Plans of runs: counts are exact, memory adds up, and what is shown is what will happen."""
 
 import io
+import re
 
 import huggingface_hub.constants
 import peft
@@ -18,7 +19,7 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.memory import _LAYER_BYTES, Lengths, plan_memory
 from pettingllms_trainers.plan.shapes import shape_of
-from pettingllms_trainers.plan.view import plan_view, warnings_of
+from pettingllms_trainers.plan.view import errors_of, plan_view, warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
 
 GIB = 1 << 30
@@ -334,7 +335,7 @@ def test_prompts_without_room_are_told(policy, engine, advice):
     config = config_of(
         {"model": "tiny"} | policy, engine=engine, rollout={"max_completion_tokens": 4}
     )
-    told = " ".join(warnings_of(config, plan_of(config)))
+    told = " ".join(errors_of(config, plan_of(config)))
     assert f": {advice}, or lower rollout.max_completion_tokens" in told
 
 
@@ -352,7 +353,7 @@ def test_small_caches_and_lonely_shards_are_told():
 
 def test_prompts_that_do_not_fit_are_told():
     config = config_of({"model": "tiny", **SIZES}, rollout={"max_completion_tokens": 120})
-    told = " ".join(warnings_of(config, plan_of(config)))
+    told = " ".join(errors_of(config, plan_of(config)))
     assert "prompts of p begin at" in told
 
 
@@ -381,6 +382,35 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(dry_run):
     code, out, _ = dry_run("--gpus", "8", "--gpu-memory", "24", "--every-policy.hidden-size", "32")
     assert code == 0
     assert "planned for: 8 GPUs of 24 GiB" in out
+
+
+def test_a_dry_run_ends_as_a_start_does(dry_run, small_run_file, capsys):
+    flags = ["--rollout.max-completion-tokens", "60"]
+    code, out, _ = dry_run(*flags)
+    assert code == 2
+    problem = re.search(r"error: (prompts of .*?) at ", out.replace("\n", " "))[1]
+    assert main([str(small_run_file()), "--output-dir", "run", *flags]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_no_heading_is_folded_within_a_word(dry_run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = dry_run()
+    for word in ("optimizer", "micro-batch", "reference", "gradients", "KV cache", "engines"):
+        assert word in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_dry_run_estimates_the_time_from_a_step(small_run_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([str(small_run_file()), "--output-dir", "run", "--dry-run", "--measure"]) == 0
+    out = capsys.readouterr().out.replace("\n", " ")
+    found = re.search(r"a train step takes ([\d.]+) s, an evaluation ([\d.]+) s\. (\d+) train", out)
+    assert int(found[3]) > 0
+    assert re.search(r"take about \d+:\d\d:\d\d", out)
+    assert list(tmp_path.iterdir()) == []
+    assert main([str(small_run_file()), "--measure"]) == 2
+    assert "--measure is part of --dry-run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

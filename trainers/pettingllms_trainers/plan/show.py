@@ -11,7 +11,7 @@ from transformers.utils import logging as transformers_logging
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
-from pettingllms_trainers.plan.view import plan_view
+from pettingllms_trainers.plan.view import errors_of, plan_view
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.trackers import check_trackers
@@ -25,6 +25,7 @@ def show_plan(
     is_resumed: bool = False,
     num_gpus: int | None = None,
     gpu_gib: float | None = None,
+    measures: bool = False,
 ) -> int:
     """Show the plan of a run.
 
@@ -33,9 +34,10 @@ def show_plan(
         is_resumed: Whether the run would continue what is in its output directory.
         num_gpus: GPUs to plan for; None for what the run would use here.
         gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.
+        measures: Whether a train step and an evaluation are played here to estimate the time.
 
     Returns:
-        Exit code.
+        Exit code: that of a start which is refused, where the run would not start.
 
     Raises:
         PettingLLMsError: Bad input.
@@ -44,9 +46,16 @@ def show_plan(
         raise ConfigError(f"--gpus is {num_gpus} and --gpu-memory {gpu_gib}; both must be positive")
     transformers_logging.disable_progress_bar()
     check_trackers(config.logging)
-    training, _ = make_environments(config)
+    environments = make_environments(config)
     RunDirectory(Path(config.output_dir)).check(config, is_resumed=is_resumed)
-    plan = make_plan(config, training, num_gpus=num_gpus, gpu_gib=gpu_gib)
+    plan = make_plan(config, environments.training, num_gpus=num_gpus, gpu_gib=gpu_gib)
     is_main = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
-    Console(quiet=not is_main).print(plan_view(config, plan))
+    console = Console(quiet=not is_main)
+    console.print(plan_view(config, plan))
+    if any(errors_of(config, plan)):
+        return 2
+    if measures:
+        from pettingllms_trainers.plan.measure import measure, time_text
+
+        console.print(time_text(config, plan, measure(config, environments)), soft_wrap=True)
     return 0

@@ -14,7 +14,7 @@ from pettingllms_trainers.plan.gpus import Devices
 from pettingllms_trainers.plan.memory import USABLE, gib
 from pettingllms_trainers.plan.prompts import prompt_problems
 
-__all__ = ["plan_view", "warnings_of"]
+__all__ = ["errors_of", "plan_view", "warnings_of"]
 
 
 def plan_view(config: Config, plan: Plan) -> RenderableType:
@@ -25,15 +25,23 @@ def plan_view(config: Config, plan: Plan) -> RenderableType:
         Text(f"this machine: {devices.found}; planned for: {devices.wanted}"),
         _policies(config, plan),
         _memory(config, plan),
+        _peaks(config, plan),
         _step(config, plan),
     ]
     if config.env.curriculum:
         parts.append(_curriculum(config))
-    problems = list(warnings_of(config, plan))
-    parts += [Text(f"warning: {problem}", style="yellow") for problem in problems]
-    if not problems:
+    errors, warnings = list(errors_of(config, plan)), list(warnings_of(config, plan))
+    parts += [Text(f"error: {problem}", style="red") for problem in errors]
+    parts += [Text(f"warning: {problem}", style="yellow") for problem in warnings]
+    if not errors and not warnings:
         parts.append(Text("The estimate fits.", style="green"))
     return Group(*parts)
+
+
+def errors_of(config: Config, plan: Plan) -> Iterator[str]:
+    """Yield what a start would refuse, each with advice."""
+    contexts = {name: shape.context_length for name, shape in plan.shapes.items()}
+    yield from prompt_problems(config, contexts, plan.prompts)
 
 
 def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
@@ -66,8 +74,6 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
             "deepspeed.stage shards nothing in one process: start one for each GPU with "
             "torchrun --nproc-per-node, set deepspeed.offload, or leave the key out"
         )
-    contexts = {name: shape.context_length for name, shape in plan.shapes.items()}
-    yield from prompt_problems(config, contexts, plan.prompts)
 
 
 def _advice(config: Config, devices: Devices) -> Iterator[str]:
@@ -117,28 +123,42 @@ def _policies(config: Config, plan: Plan) -> Table:
 
 
 def _memory(config: Config, plan: Plan) -> Table:
+    """Return what each policy and the engines need, one column each: headings stay short."""
     memory = plan.memory
     where = "each GPU" if plan.devices.num_gpus else "this machine"
-    table = _table(
-        f"Memory on {where}, GiB",
-        *("", "weights", "gradients", "optimizer", "reference", "micro-batch", "KV cache", "CPU"),
-    )
-    for name, own in memory.policies.items():
-        sizes = (own.weights, own.gradients, own.optimizer, own.reference, own.activations)
-        table.add_row(f"policy {name}", *map(gib, sizes), "", gib(own.cpu) if own.cpu else "")
-    weights, cache = gib(memory.engine_weights), gib(memory.kv_cache)
-    if config.engine.kind != "vllm_server":
-        table.add_row(f"engine {config.engine.kind}", weights, "", "", "", "", cache, "")
-    table.add_section()
+    has_engine = config.engine.kind != "vllm_server"
+    names = [*memory.policies, *(["engines"] if has_engine else [])]
+    table = _table(f"Memory on {where}, GiB", "", *names)
+    own = list(memory.policies.values())
+    rows = {
+        "weights": [*(policy.weights for policy in own), memory.engine_weights],
+        "gradients": [policy.gradients for policy in own],
+        "optimizer": [policy.optimizer for policy in own],
+        "reference": [policy.reference for policy in own],
+        "micro-batch": [policy.activations for policy in own],
+    }
+    for label, sizes in rows.items():
+        table.add_row(label, *map(gib, sizes[: len(names)]))
+    if has_engine:
+        table.add_row("KV cache", *[""] * len(own), gib(memory.kv_cache))
+    if any(policy.cpu for policy in own):
+        table.add_row("on the host", *(gib(policy.cpu) if policy.cpu else "" for policy in own))
+    return table
+
+
+def _peaks(config: Config, plan: Plan) -> Table:
+    memory = plan.memory
+    table = _table("Memory at the peak, GiB", "when", "number")
     asleep = ", engines asleep" if config.engine.vllm.sleep else ""
-    for label, size in (
-        ("while completions are written", memory.generating),
-        (f"while a policy learns{asleep}", memory.updating),
-        ("device", plan.devices.num_bytes),
-    ):
-        table.add_row(label, gib(size))
+    rows = {
+        "completions are written": memory.generating,
+        f"a policy learns{asleep}": memory.updating,
+        "the device has": plan.devices.num_bytes,
+    }
     if memory.cpu:
-        table.add_row("host, with the loading of models", "", "", "", "", "", "", gib(memory.cpu))
+        rows["on the host, while models are loaded"] = memory.cpu
+    for label, size in rows.items():
+        table.add_row(label, gib(size))
     return table
 
 

@@ -26,7 +26,7 @@ from pettingllms_trainers.runs.metrics import (
     value_metrics,
 )
 from pettingllms_trainers.runs.recorder import Recorder
-from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.stopping import StopRequest, StopRequested
 from pettingllms_trainers.types import RolloutTree
 
 __all__ = ["Trainer"]
@@ -77,6 +77,19 @@ class Trainer:
         if step < config.num_steps:
             return None
         return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
+
+    def measure(self) -> tuple[float, float]:
+        """Take one train step and play one evaluation; return the seconds of each.
+
+        Raises:
+            TrainerError: As for `run`.
+            StopRequested: A signal came.
+        """
+        self.pool.push_weights()
+        metrics = self._take_step(0)
+        if metrics is None:
+            raise StopRequested
+        return metrics["time/step_s"], self._evaluate(1)["time/evaluate_s"]
 
     def _restore(self) -> int | None:
         """Load the newest checkpoint; return its step, None when there is none."""
