@@ -34,4 +34,9 @@ def _library(library: dict[str, Any]) -> str:
         for row in library["capabilities"]
     ]
     head = ["what", "works", "note", f"shown by, in {library['tests']}"]
-    return f"### {library['name']}\n\n{line[0].upper()}{line[1:]}.\n\n{table(head, rows)}"
+    parts = [f"## {library['name']}", f"{line[0].upper()}{line[1:]}."]
+    if "script" in library:
+        script = ROOT / "examples" / "adapters" / library["script"]
+        text = script.read_text(encoding="utf-8")
+        parts += [f"`{script.relative_to(ROOT)}`:", f"```python\n{text}```"]
+    return "\n\n".join([*parts, table(head, rows), ""])

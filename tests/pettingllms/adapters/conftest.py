@@ -8,6 +8,9 @@ that tests/adapters.mk makes, PETTINGLLMS_ADAPTERS names the libraries that must
 import importlib
 import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,3 +44,23 @@ def global_rngs_untouched(request):
         np.random.set_state(numpy_state)
     assert random.getstate() == state, "the global `random` state was changed"
     assert np.random.get_state()[1].tolist() == numpy_state[1].tolist(), "numpy's was changed"
+
+
+@pytest.fixture
+def run_script(tmp_path):
+    """Return a function that runs a script of examples/adapters and returns what it prints."""
+    folder = Path(__file__).resolve().parents[3] / "examples" / "adapters"
+
+    def run(name, *arguments, **variables):
+        done = subprocess.run(
+            [sys.executable, folder / name, *arguments],
+            cwd=tmp_path,
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run

@@ -106,3 +106,7 @@ def test_infos_of_the_environment_are_not_shared(guess_id):
     _, info = env.reset(seed=0)
     info["mine"] = 1
     assert "mine" not in env.env.infos["guesser_0"]
+
+
+def test_the_script_runs(run_script):
+    assert "turn 3: rewards" in run_script("gymnasium_vector.py")

@@ -123,3 +123,7 @@ def test_wrong_use_is_told(adapter):
         adapter.create_server_app("no_such_v0")
     with pytest.raises(InvalidArgument, match="4 to 64"):
         adapter.create_server_app("plan_path_v0", size=2)
+
+
+def test_the_script_runs(library, run_script):
+    assert run_script("openenv_server.py").count("planner_0: reward") == 3

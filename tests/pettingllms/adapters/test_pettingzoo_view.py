@@ -106,3 +106,9 @@ def test_the_registry_of_pettingzoo():
     twin = pettingllms.make("plan_path_v0", size=6, team="single")
     twin.reset(seed=1)
     assert env.observe("planner_0") == twin.observe("planner_0")
+
+
+def test_the_script_runs(run_script):
+    said = run_script("pettingzoo_parallel.py")
+    assert "every agent has left: True" in said
+    assert "parallel: success" in said

@@ -183,3 +183,7 @@ def test_seeds_are_honoured(library, codec, point_id):
             action = {agent: rng.randrange(4)}
             one, *_ = env.step(action)
             two, *_ = twin.step(action)
+
+
+def test_the_script_runs(library, run_script):
+    assert "mean return" in run_script("rllib_ppo.py", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")

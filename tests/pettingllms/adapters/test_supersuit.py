@@ -87,3 +87,7 @@ def test_rewards_are_wrapped(library, guess_env):
     env.step("7")
     env.step("7")
     assert env.rewards == {"teller_0": 2.0, "guesser_0": 2.0}
+
+
+def test_the_script_runs(library, run_script):
+    assert "observation (512,)" in run_script("supersuit_wrappers.py")

@@ -26,6 +26,16 @@ def test_every_row_that_names_a_test_has_it(table, repository):
                 assert row["test"] in names, f"{library['name']}: {row['test']} does not exist"
 
 
+def test_every_script_is_shown_and_run(table, repository):
+    libraries = {entry["script"]: entry for entry in table["library"] if "script" in entry}
+    scripts = {path.name for path in (repository / "examples" / "adapters").glob("*.py")}
+    assert set(libraries) == scripts
+    assert len(scripts) == 9
+    for name, library in libraries.items():
+        tests = repository / "tests" / "pettingllms" / "adapters" / library["tests"]
+        assert f'"{name}"' in tests.read_text(encoding="utf-8")
+
+
 def test_adapters_and_extras_exist(table, repository):
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for library in table["library"]:

@@ -182,3 +182,8 @@ def test_hostile_texts_end_in_a_loss(make_game):
         env.reset(seed=0)
         play(env, lambda e, a, text=text: text)
         assert sum(env.rewards.values()) == 0
+
+
+def test_the_script_runs(library, run_script):
+    won = "cell 2: rewards {'player_0': 1.0, 'player_1': -1.0}"
+    assert won in run_script("textarena_game.py")

@@ -91,3 +91,7 @@ def test_infos_are_reduced_to_scalars(make_env):
         _, _, _, _, info = env.step(0)
         assert set(info) == keys
         assert all(isinstance(value, bool | int | float) for value in info.values())
+
+
+def test_the_script_runs(library, run_script):
+    assert run_script("tianshou_collect.py").startswith("4 episodes, returns [[")

@@ -159,3 +159,14 @@ def test_only_act_is_a_tool():
     methods = inspect.getmembers(type(environment), predicate=inspect.isfunction)
     public = {name for name, _ in methods if not name.startswith("_")}
     assert public == {"reset", "get_reward", "act"}
+
+
+def test_the_script_runs(library, run_script, tmp_path):
+    import transformers
+    from trl.chat_template_utils import qwen3_chat_template
+
+    tokenizer = tiny_tokenizer(transformers, qwen3_chat_template)
+    for part in (tokenizer, tiny_model(transformers, tokenizer)):
+        part.save_pretrained(tmp_path / "model")
+    said = run_script("trl_grpo.py", "model", TRL_EXPERIMENTAL_SILENCE="1", CUDA_VISIBLE_DEVICES="")
+    assert "mean reward" in said

@@ -7,6 +7,7 @@ because its own chat program is installed from a package index at run time.
 import asyncio
 import http.server
 import json
+import os
 import re
 import threading
 
@@ -181,3 +182,15 @@ def test_wrong_use_is_told(library, guess_id):
         build("no_such_v0")
     with pytest.raises(InvalidArgument, match="max_turns"):
         build("guess_v0", max_turns=0)
+
+
+def test_the_script_runs(library, run_script, model_server, tmp_path):
+    (tmp_path / "direct_chat.py").write_text(HARNESS)
+    said = run_script(
+        *("verifiers_team.py", f"http://127.0.0.1:{model_server.server_port}/v1"),
+        *("clever", "direct_chat"),
+        PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
+        HOME=str(tmp_path),
+        OPENAI_API_KEY="none",
+    )
+    assert said.count("'planner_0':") == 3
