@@ -1,4 +1,5 @@
 # make train   install what is needed, then teach a team of agents (the embedded default)
+# make train-llm   fetch a pretrained chat model of 93 MB and teach a team of two LoRA adapters on it
 # make test    install what is needed, then run all tests
 # make check   formatting, lint, types, import contracts
 # Repeated calls reuse what is there. Variables, settable on the command line:
@@ -12,6 +13,7 @@ TORCH_INDEX ?=
 INSTALLER ?= pip
 CONFIG ?= trainers/configs/default.toml
 RUN ?= runs/$(basename $(notdir $(CONFIG)))-$(shell date +%Y%m%d-%H%M%S)
+LLM_RUN ?= runs/plan_path_smollm2-$(shell date +%Y%m%d-%H%M%S)
 ARGS ?=
 PYTEST_WORKERS ?= 2
 
@@ -24,10 +26,14 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 endif
 EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: train test test-adapters test-backends backends check format transcripts docs build clean
+.PHONY: train train-llm test test-adapters test-backends backends check format transcripts docs build clean
 
 train: $(VENV)/.train
 	OMP_NUM_THREADS=1 $(BIN)/pettingllms-train $(CONFIG) --output-dir $(RUN) $(ARGS)
+
+train-llm: $(VENV)/.llm
+	$(BIN)/pettingllms-train fetch-model smollm2
+	$(BIN)/pettingllms-train trainers/configs/plan_path_smollm2.toml --output-dir $(LLM_RUN) $(ARGS)
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadscope $(ARGS)
@@ -90,6 +96,10 @@ $(VENV)/.torch: $(VENV)/.created
 $(VENV)/.train: $(VENV)/.torch $(METADATA)
 	@echo "== installing pettingllms and pettingllms-trainers"
 	$(INSTALL) -e ".[cli]" -e trainers
+	@touch $@
+
+$(VENV)/.llm: $(VENV)/.train
+	$(INSTALL) -e "trainers[gguf]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.train

@@ -1,4 +1,4 @@
-"""Does the embedded default learn? Held-out success before and after, on several seeds.
+"""Does a recipe learn? Held-out success before, after warm start and in the end, on several seeds.
 
     python benchmarks/suites/learning.py [--seeds 0 1 2] [--jobs 1] [--config FILE.toml]
 
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options, flags = parser.parse_known_args(arguments)
     with options.config.open("rb") as file:
         environment = tomllib.load(file)["env"]["id"]
-    output = options.output or RESULTS / f"learning_{environment.removesuffix('_v0')}.json"
+    name = environment.removesuffix("_v0") if options.config == CONFIG else options.config.stem
+    output = options.output or RESULTS / f"learning_{name}.json"
     with ThreadPoolExecutor(options.jobs) as pool:
         started = [pool.submit(train, options.config, seed, flags) for seed in options.seeds]
         runs = [future.result() for future in started]
@@ -84,7 +85,9 @@ def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         "wall_s": round(wall_s, 1),
         "manifest": report["manifest"],
         "before": figures(report["before"]["variants"]),
+        "warm_start": figures(report["warm_start"]["variants"]),
         "after": figures(report["after"]["variants"]),
+        "warnings": report["warnings"],
         "scripted": figures(report["scripted"]),
         "greedy_curve": [[line["step"], line["variants"]["greedy"]["success"]] for line in curve],
     }

@@ -1,6 +1,7 @@
 """`pettingllms-train` as a person uses it: clear messages, exit codes, nothing half-written."""
 
 import errno
+import json
 import re
 import signal
 
@@ -77,6 +78,7 @@ def test_a_run_writes_what_it_promises(run, tmp_path):
     assert {path.name for path in directory.iterdir()} == {
         "config.toml",
         "metrics.jsonl",
+        "warm_start.jsonl",
         "evaluations.jsonl",
         "rollouts.jsonl",
         "checkpoints",
@@ -165,6 +167,31 @@ def test_a_policy_without_data_is_skipped_and_counted(run, tmp_path, monkeypatch
     assert not any("loss/p/loss" in line for line in lines)
 
 
+def test_a_run_says_that_it_learns_nothing_and_stops_if_it_is_to(run, tmp_path):
+    flags = ("--rollout.max-completion-tokens", "1", "--warm-start.num-steps", "0")
+    flags += ("--logging.progress", "plain")
+    code, out, err = run(*flags, "--stop-when-stuck", num_steps=5)
+    assert code == 1
+    assert "StuckError: stopped after train step 3" in err
+    assert "train steps 1 to 3: the policy t was not updated" in err
+    cause = r"\d+ % of the answers of tool cannot be read, and \d+ % are truncated at 1 tokens"
+    assert re.search(cause, err)
+    assert re.search(f"Likely cause: {cause}. Raise rollout.max_completion_tokens", out)
+    (line,) = [line for line in out.splitlines() if line.startswith("step 2/5: ")]
+    for part in ("tool unreadable 100%", r"tool truncated \d+%", "tool used 0%", "p entropy "):
+        assert re.search(part, line)
+    directory = tmp_path / "run"
+    assert (directory / "checkpoints" / "step-00000003").is_dir()
+    assert [line["step"] for line in read_lines(directory / "metrics.jsonl")] == [0, 1, 2, 3]
+    code, out, _ = run(*flags, "--resume", num_steps=5)
+    assert code == 0
+    table, _, after = out.partition("Held-out success")
+    assert "warning" not in table, "it was given before the run was resumed"
+    assert "warning: train steps 1 to 5: the policy t was not updated" in after
+    (warning, *_) = json.loads((directory / "eval.json").read_text())["warnings"]
+    assert re.search(cause, warning)
+
+
 def test_a_role_without_a_policy(small_run_file, tmp_path, capsys):
     path = small_run_file()
     text = path.read_text().replace('\ntool = "t"', '\ntester = "t"')
@@ -229,8 +256,12 @@ def test_only_the_warm_start(run, tmp_path):
     assert {path.name for path in directory.iterdir()} == {
         "config.toml",
         "metrics.jsonl",
+        "warm_start.jsonl",
         "policies",
     }
+    steps = read_lines(directory / "warm_start.jsonl")
+    assert [line["supervised_step"] for line in steps if line["policy"] == "t"] == [*range(1, 41)]
+    assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in steps)
     (line,) = read_lines(directory / "metrics.jsonl")
     assert set(line) == {"step", "warm_start/t/loss", "warm_start/p/loss"}
     assert line["warm_start/p/loss"] < 1.5
@@ -247,7 +278,8 @@ def test_the_warm_start_of_a_run_is_that_of_the_command(run, tmp_path):
     flags = ("--engine.kind", "vllm", "--logging.progress", "plain")
     code, out, _ = run(*flags, command=["warm-start"], out="alone")
     assert code == 0
-    assert "warm start of t: step 25/40, loss" in out
+    assert "warm start of t: step 1/40, loss" in out
+    assert "warm start of p: step 40/40, loss" in out
     assert load_config(tmp_path / "alone" / "config.toml").engine.kind == "vllm"
     assert run(num_steps=0)[0] == 0
     losses = [

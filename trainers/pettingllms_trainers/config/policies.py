@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from pettingllms_trainers.config.engine import Endpoints
+from pettingllms_trainers.config.packaged import resolved_model
 from pettingllms_trainers.config.section import Section
 
 __all__ = [
@@ -78,9 +79,10 @@ class RequestsConfig(Section):
 class PolicyConfig(Section):
     """One set of weights, or a fixed policy, which has none."""
 
-    model: str = ""
+    model: Annotated[str, AfterValidator(resolved_model)] = ""
     """Hugging Face directory or hub name of a causal language model; a directory with a LoRA
-    adapter, which is then trained further; or "tiny": a small one is built from the sizes below."""
+    adapter, which is then trained further; "fetched:NAME", which `pettingllms-train fetch-model
+    NAME` has put into the user's cache; or "tiny": a small one is built from the sizes below."""
     fixed: str = ""
     """Instead of a model: a policy that is not trained and gives one answer per decision. As in
     pettingllms eval: oracle or another scripted policy of the environment, noise,

@@ -56,6 +56,11 @@ class Config(Section):
     """Torch device of the policies; auto: the first GPU, else the CPU."""
     num_threads: int = Field(default=0, ge=0)
     """CPU threads of torch; 0: torch's own choice."""
+    stuck_after: int = Field(default=3, ge=1)
+    """Train steps in a row after which a warning says that a policy is not updated, or gives one
+    answer to every prompt."""
+    stop_when_stuck: bool = False
+    """Whether the run then stops, with a checkpoint and exit code 1."""
     rollout: RolloutConfig = RolloutConfig()
     advantage: AdvantageConfig = AdvantageConfig()
     value: ValueConfig = ValueConfig()
@@ -238,6 +243,8 @@ class Config(Section):
 _PROLONGING = ("num_steps", "evaluation.every", "checkpoint.")
 _RESULTLESS = (
     *_PROLONGING,
+    "stuck_after",
+    "stop_when_stuck",
     "output_dir",
     "logging.",
     "ray.",

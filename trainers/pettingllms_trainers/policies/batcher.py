@@ -37,6 +37,8 @@ class Batcher:
         self._busy_since_s = 0.0
         self.generate_s = 0.0
         """Wall time in which the engine worked since it was last set to 0."""
+        self.num_completions = 0
+        """Completions that the engine has written."""
 
     async def sample(self, request: GenerateRequest) -> list[TokenCompletion]:
         """Return the completions of one request; raises what the engine raises.
@@ -61,6 +63,7 @@ class Batcher:
             raise RuntimeError(
                 f"the engine answered {len(requests)} requests with {len(completions)} results"
             )
+        self.num_completions += sum(map(len, completions))
         return completions
 
     async def _timed(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:

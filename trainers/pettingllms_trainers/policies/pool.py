@@ -115,6 +115,11 @@ class PolicyPool:
         with ThreadPoolExecutor(len(parts)) as threads:
             return dict(zip(parts, threads.map(call, parts, parts.values()), strict=True))
 
+    @property
+    def num_completions(self) -> int:
+        """Completions that all engines have written."""
+        return sum(policy.batcher.num_completions for policy in self.policies.values())
+
     def take_generate_s(self) -> float:
         """Return the wall time spent in the engines since the last call."""
         seconds = sum(policy.batcher.generate_s for policy in self.policies.values())

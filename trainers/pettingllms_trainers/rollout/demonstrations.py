@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
@@ -16,10 +18,14 @@ from pettingllms_trainers.rollout.settings import RolloutSpec
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Demonstration, Imitation, ImitationStep
 
-__all__ = ["WarmStart", "collect_demonstrations"]
+__all__ = ["Record", "WarmStart", "collect_demonstrations"]
+
+Record = Callable[[str, ImitationStep], None]
+"""Takes the name of a policy and what a supervised step of it did."""
 
 _NUM_LAST_STEPS = 10
-_NOTE_EVERY = 25
+_NOTE_S = 5.0
+"""Least time between two lines about the same fit."""
 
 
 def collect_demonstrations(
@@ -79,11 +85,12 @@ class WarmStart:
         self._env = env
         self._pool = pool
 
-    def run(self, note: Callable[[str], None]) -> dict[str, float]:
+    def run(self, note: Callable[[str], None], record: Record) -> dict[str, float]:
         """Fit the policies; return the metrics. Does nothing when no steps are wanted.
 
         Args:
             note: Gets a line about the progress now and then.
+            record: Gets every supervised step.
 
         Raises:
             StopRequested: A signal asked to stop.
@@ -112,7 +119,7 @@ class WarmStart:
             for name, updater in self._pool.updaters().items()
         }
         return {
-            f"warm_start/{name}/loss": self._follow(name, steps, note)
+            f"warm_start/{name}/loss": self._follow(name, steps, note, record)
             for name, steps in fits.items()
         }
 
@@ -126,16 +133,20 @@ class WarmStart:
         )
 
     def _follow(
-        self, name: str, steps: Iterator[ImitationStep], note: Callable[[str], None]
+        self,
+        name: str,
+        steps: Iterator[ImitationStep],
+        note: Callable[[str], None],
+        record: Record,
     ) -> float:
         """Report the progress of a fit; return its loss in the end."""
         losses: list[float] = []
+        num_steps, said_s = self._config.warm_start.num_steps, -math.inf
         for step in steps:
             self._stop.check()
             losses.append(step.loss)
-            if len(losses) % _NOTE_EVERY == 0:
-                note(
-                    f"warm start of {name}: step {len(losses)}/{self._config.warm_start.num_steps},"
-                    f" loss {step.loss:.3f}"
-                )
+            record(name, step)
+            if len(losses) == num_steps or time.monotonic() - said_s >= _NOTE_S:
+                said_s = time.monotonic()
+                note(f"warm start of {name}: step {len(losses)}/{num_steps}, loss {step.loss:.3f}")
         return fmean(losses[-_NUM_LAST_STEPS:])

@@ -28,7 +28,14 @@ from pettingllms_trainers.rollout.scripted import ScriptedEpisode, play_scripted
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
-__all__ = ["HeldOutSet", "evaluation_metrics", "is_scripted"]
+__all__ = [
+    "Figures",
+    "HeldOutSet",
+    "evaluation_metrics",
+    "is_scripted",
+    "is_untouched",
+    "untouched",
+]
 
 Figures = dict[str, Any]
 """Figures of one way to play the held-out levels, as JSON data; see `_figures`."""
@@ -213,6 +220,19 @@ def evaluation_metrics(variants: Mapping[str, Figures]) -> dict[str, float]:
         for role, found in figures["roles"].items():
             metrics |= {f"eval/{variant}/{role}/{n}": found[n] for n in ("reward", "parse_errors")}
     return metrics
+
+
+_UNTOUCHED = "untouched:"
+
+
+def untouched(variants: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Return the figures of policies before their warm start, by names that say so."""
+    return {f"{_UNTOUCHED}{name}": figures for name, figures in variants.items()}
+
+
+def is_untouched(name: str) -> bool:
+    """Return whether a name of an evaluation is that of policies before their warm start."""
+    return name.startswith(_UNTOUCHED)
 
 
 def is_scripted(name: str) -> bool:

@@ -4,6 +4,7 @@
 
     RUN/config.toml            the resolved configuration; loads back equal
     RUN/metrics.jsonl          one line per train step
+    RUN/warm_start.jsonl       one line per supervised step of a policy
     RUN/evaluations.jsonl      one line per held-out evaluation
     RUN/rollouts.jsonl         some rollout trees and held-out episodes, for people
     RUN/checkpoints/step-N/    what `--resume` continues from
@@ -27,7 +28,7 @@ from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
 
 __all__ = ["RunDirectory"]
 
-_LINE_FILES = ("metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
+_LINE_FILES = ("metrics.jsonl", "warm_start.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _OWN_NAMES = {"config.toml", *_LINE_FILES, "tensorboard", "wandb", "checkpoints"}
 """What a run writes before its first checkpoint."""
 
@@ -39,6 +40,7 @@ class RunDirectory:
         self.directory = directory
         self.config = directory / "config.toml"
         self.metrics = directory / "metrics.jsonl"
+        self.warm_start = directory / "warm_start.jsonl"
         self.evaluations = directory / "evaluations.jsonl"
         self.rollouts = directory / "rollouts.jsonl"
         self.checkpoints = directory / "checkpoints"
@@ -114,8 +116,10 @@ class RunDirectory:
             ) from error
         write_atomically(self.config, dump_config(config))
 
-    def append(self, path: Path, step: int, values: Mapping[str, Any]) -> None:
-        """Append one line of a step and make it durable.
+    def append(
+        self, path: Path, step: int, values: Mapping[str, Any], *, is_durable: bool = True
+    ) -> None:
+        """Append one line of a step and make it durable, unless a crash may take it.
 
         Raises:
             ValueError: A value is not a finite number or not JSON.
@@ -124,7 +128,8 @@ class RunDirectory:
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                os.fsync(file.fileno())
 
     def forget_after(self, step: int) -> None:
         """Remove the lines of later steps, which a resumed run writes again."""

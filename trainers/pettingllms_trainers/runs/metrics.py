@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -131,10 +131,17 @@ _CANDIDATES = {
     "parse_errors": Metric(
         "Share of the role's candidates that could not be read.",
         lambda s: _mean(c.parse_error is not None for c in s.candidates),
+        Shown("unreadable", ".0%"),
     ),
     "truncated": Metric(
         "Share of the role's candidates that reached the token limit.",
         lambda s: _mean(c.completion.finish_reason == "length" for c in s.candidates),
+        Shown("truncated", ".0%"),
+    ),
+    "same_answer": Metric(
+        "Share of the role's candidates that have its commonest text, over all prompts; near 1 the "
+        "role answers all prompts alike.",
+        lambda s: _commonest([c.completion.text for c in s.candidates]),
     ),
 }
 _COMPARED = {
@@ -334,6 +341,10 @@ def timing_metrics(
 
 def _rate(number: int, seconds: float) -> float:
     return number / seconds if seconds else 0.0
+
+
+def _commonest(texts: Sequence[str]) -> float:
+    return max(Counter(texts).values(), default=0) / max(len(texts), 1)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Literal, Self
 
@@ -19,9 +22,15 @@ __all__ = ["LiveProgress", "PlainProgress", "ProgressView", "progress_view"]
 
 _NUM_ROWS = 12
 
+Activity = Callable[[], str]
+"""Says in a few words what is being done and how far it is."""
+
 
 class ProgressView:
     """Shows how a run progresses, used as a context; this one shows nothing."""
+
+    quiet_s = float("inf")
+    """After this time without a word the view says what is being done."""
 
     def __enter__(self) -> Self:
         """Start to show."""
@@ -38,12 +47,39 @@ class ProgressView:
     def note(self, text: str) -> None:
         """Report what happens outside train steps."""
 
+    def warn(self, text: str) -> None:
+        """Report what may be wrong with the run."""
+
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a train step that is done."""
 
+    @contextlib.contextmanager
+    def busy(self, activity: Activity) -> Iterator[None]:
+        """Report what is being done, now and then, while the context lasts.
+
+        A thread reports: an update or a call of an engine may take minutes.
+        """
+        started, done = time.monotonic(), threading.Event()
+
+        def report() -> None:
+            while not done.wait(self.quiet_s):
+                self.note(f"{activity()}, {time.monotonic() - started:.0f} s")
+
+        thread = threading.Thread(target=report, daemon=True)
+        if self.quiet_s != float("inf"):
+            thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if thread.is_alive():
+                thread.join()
+
 
 class PlainProgress(ProgressView):
-    """One line per train step."""
+    """One line per train step, and one every half minute within a long one."""
+
+    quiet_s = 30.0
 
     def __init__(self, console: Console, num_steps: int) -> None:
         self._console = console
@@ -52,6 +88,10 @@ class PlainProgress(ProgressView):
     def note(self, text: str) -> None:
         """Report what happens outside train steps."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Report what may be wrong with the run."""
+        self.note(f"warning: {text}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a train step that is done."""
@@ -64,11 +104,14 @@ class PlainProgress(ProgressView):
 class LiveProgress(ProgressView):
     """A table of the latest train steps that is redrawn in place."""
 
+    quiet_s = 2.0
+
     def __init__(self, console: Console, num_steps: int) -> None:
         self._live = Live(console=console, refresh_per_second=4)
         self._clock = _Clock(num_steps)
         self._rows: deque[tuple[int, dict[str, str]]] = deque(maxlen=_NUM_ROWS)
         self._note = ""
+        self._warnings: list[str] = []
         self._done = 0
         self._left = ""
 
@@ -91,6 +134,11 @@ class LiveProgress(ProgressView):
         self._note = text
         self._live.update(self._render())
 
+    def warn(self, text: str) -> None:
+        """Report what may be wrong with the run; it stays on the screen."""
+        self._warnings.append(text)
+        self._live.update(self._render())
+
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a train step that is done."""
         self._rows.append((step, _cells(metrics)))
@@ -109,7 +157,8 @@ class LiveProgress(ProgressView):
         total = self._clock.num_steps
         bar = ProgressBar(total=max(total, 1), completed=self._done, width=40)
         line = Text(f"{self._done} of {total} train steps, {self._left or '?'} left. {self._note}")
-        return Group(table, bar, line) if self._rows else Group(line)
+        warnings = [Text(f"warning: {text}", style="yellow") for text in self._warnings]
+        return Group(*([table, bar] if self._rows else []), line, *warnings)
 
 
 class _Clock:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pettingllms_trainers.algorithm.groups import ScoredDecisions
@@ -15,9 +16,10 @@ from pettingllms_trainers.runs.metrics import checked
 from pettingllms_trainers.runs.plots import plot_learning_curve
 from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.report import build_report
+from pettingllms_trainers.runs.stuck import StuckWatch
 from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.runs.tree_file import TreeFile
-from pettingllms_trainers.types import RolloutTree
+from pettingllms_trainers.types import ImitationStep, RolloutTree
 
 __all__ = ["Recorder", "SilentRecorder"]
 
@@ -40,11 +42,35 @@ class Recorder:
         self._progress = progress
         self._trackers = trackers
         self._trees = TreeFile(files, config, progress.note)
+        self._watch = StuckWatch(config)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing is learnt any more; only the main rank finds out."""
+        return self._watch.is_stuck
+
+    def warnings(self) -> list[str]:
+        """Return what was wrong for several train steps."""
+        return self._watch.warnings()
 
     def start_at(self, step: int) -> None:
         """Forget what was written after a step, -1 for everything."""
         self._files.forget_after(step)
         self._trackers.start_at(step)
+        for line in read_lines(self._files.metrics):
+            if line["step"] > 0:
+                self._watch.step(line["step"], line)
+
+    def busy(self, activity: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which long silence is broken by what is being done."""
+        return self._progress.busy(activity)
+
+    def imitation(self, policy: str, step: ImitationStep) -> None:
+        """Write what a supervised step did."""
+        values = {"policy": policy, "supervised_step": step.step + 1}
+        values |= {"loss": step.loss, "grad_norm": step.grad_norm}
+        # A warm start that is interrupted begins again, so its lines need not survive a crash.
+        self._files.append(self._files.warm_start, 0, values, is_durable=False)
 
     def note(self, text: str) -> None:
         """Report what happens outside train steps."""
@@ -60,6 +86,8 @@ class Recorder:
         self._trackers.write(step, metrics)
         if step > 0:
             self._progress.step(step, metrics)
+            for warning in self._watch.step(step, metrics):
+                self._progress.warn(warning)
 
     def rollouts(
         self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions, pool: PolicyPool
@@ -85,7 +113,7 @@ class Recorder:
     def finish(self, pool: PolicyPool, final_variants: Mapping[str, Any]) -> dict[str, Any]:
         """Write policies, report and learning curve; return the report."""
         evaluations = read_lines(self._files.evaluations)
-        report = build_report(evaluations, final_variants)
+        report = build_report(evaluations, final_variants) | {"warnings": self.warnings()}
         self.policies(pool)
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
         plot_learning_curve(self._files.curve, evaluations, title=self._config.env.id)
@@ -99,6 +127,13 @@ class SilentRecorder(Recorder):
         """Do nothing."""
 
     def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def busy(self, activity: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return contextlib.nullcontext()
+
+    def imitation(self, policy: str, step: ImitationStep) -> None:
         """Do nothing."""
 
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:

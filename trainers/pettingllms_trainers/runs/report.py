@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from pettingllms_trainers.runs.evaluate import is_scripted
+from pettingllms_trainers.runs.evaluate import is_scripted, is_untouched
 
 __all__ = ["build_report", "report_table"]
 
@@ -23,10 +23,16 @@ def build_report(
     """
     first, last = evaluations[0], evaluations[-1]
     scripted = {n: figures for n, figures in first["variants"].items() if is_scripted(n)}
+    untouched = {n.partition(":")[2]: f for n, f in first["variants"].items() if is_untouched(n)}
     return {
         "manifest": first["manifest"],
         "num_episodes": first["num_episodes"],
-        "before": {"step": first["step"], "variants": _policies(first)},
+        "before": {"step": first["step"], "variants": untouched or _policies(first)},
+        **(
+            {"warm_start": {"step": first["step"], "variants": _policies(first)}}
+            if untouched
+            else {}
+        ),
         "after": {"step": last["step"], "variants": {**_policies(last), **final_variants}},
         "scripted": scripted,
     }
@@ -39,23 +45,32 @@ def report_table(report: Mapping[str, Any]) -> Table:
         f"(manifest {report['manifest']}), 95 % Wilson intervals",
         title_justify="left",
     )
-    for heading in ("who plays", "before training", "after training"):
+    columns = {
+        "before training": "before",
+        "after warm start": "warm_start",
+        "after training": "after",
+    }
+    columns = {heading: key for heading, key in columns.items() if key in report}
+    table.add_column("who plays", no_wrap=True)
+    for heading in columns:
         table.add_column(heading)
-    before, after = report["before"]["variants"], report["after"]["variants"]
     labels = {
         "greedy": "team, greedy",
         "sampled": "team, sampled",
         "swapped": "team, roles swapped",
     }
-    for name, figures in after.items():
-        table.add_row(labels.get(name, name), _share(before.get(name)), _share(figures))
+    for name in report["after"]["variants"]:
+        shares = [_share(report[key]["variants"].get(name)) for key in columns.values()]
+        table.add_row(labels.get(name, name), *shares)
     for name, figures in report["scripted"].items():
-        table.add_row(f"scripted policy {name.partition(':')[2]}", _share(figures), "same")
+        same = ["same"] * (len(columns) - 1)
+        table.add_row(f"scripted policy {name.partition(':')[2]}", _share(figures), *same)
     return table
 
 
 def _policies(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: figures for n, figures in line["variants"].items() if not is_scripted(n)}
+    variants = line["variants"].items()
+    return {n: figures for n, figures in variants if not (is_scripted(n) or is_untouched(n))}
 
 
 def _share(figures: Mapping[str, Any] | None) -> str:

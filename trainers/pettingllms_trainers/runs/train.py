@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
 from pettingllms_trainers.algorithm.targets import value_examples
 from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.errors import StuckError
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.sampler import (
@@ -18,7 +21,12 @@ from pettingllms_trainers.rollout.sampler import (
     num_candidates_per_decision,
 )
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
-from pettingllms_trainers.runs.evaluate import HeldOutSet, evaluation_metrics
+from pettingllms_trainers.runs.evaluate import (
+    Figures,
+    HeldOutSet,
+    evaluation_metrics,
+    untouched,
+)
 from pettingllms_trainers.runs.metrics import (
     rollout_metrics,
     timing_metrics,
@@ -58,6 +66,7 @@ class Trainer:
         Raises:
             TrainerError: A checkpoint cannot be used, too many rollouts failed, or the training
                 has diverged.
+            StuckError: Nothing is learnt any more, and the run was to stop then.
             StopRequested: A signal came during the warm start, when there was nothing to save.
         """
         config, step = self.config, self._restore()
@@ -73,10 +82,17 @@ class Trainer:
             self.recorder.metrics(step, metrics)
             if _is_due(step, config.checkpoint.every):
                 self._save(step)
+            if config.stop_when_stuck and self.pool.ranks.any(self.recorder.is_stuck):
+                break
         self._save(step)
-        if step < config.num_steps:
+        if step == config.num_steps:
+            return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
+        if self.stop.is_wanted():
             return None
-        return self.recorder.finish(self.pool, self.held_out.play_swapped(self.pool))
+        raise StuckError(
+            f"stopped after train step {step}, because nothing is learnt (stop_when_stuck). "
+            f"{' '.join(self.recorder.warnings())}"
+        )
 
     def measure(self) -> tuple[float, float]:
         """Take one train step and play one evaluation; return the seconds of each.
@@ -106,16 +122,33 @@ class Trainer:
 
     def _begin(self) -> None:
         """Imitate demonstrations, if wanted, and evaluate before the first train step."""
-        self.pool.release_engines()
-        metrics = self.warm_start.run(self.recorder.note)
-        self.pool.push_weights()
-        self.recorder.metrics(0, metrics | self._evaluate(0))
+        metrics: dict[str, float] = {}
+        variants: dict[str, Figures] = {}
+        if self.config.warm_start.num_steps:
+            self.recorder.note("evaluating the untouched policies")
+            with self._busy("evaluation of the untouched policies"):
+                variants = untouched(self.held_out.play(self.pool))
+            self.pool.release_engines()
+            metrics = self.warm_start.run(self.recorder.note, self.recorder.imitation)
+            self.pool.push_weights()
+        self.recorder.metrics(0, metrics | self._evaluate(0, variants))
         self._save(0)
+
+    def _busy(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the progress view says what is done, if it takes long."""
+        before = self.pool.num_completions
+
+        def activity() -> str:
+            written = self.pool.num_completions - before
+            return f"{what}: {written} completions" if written else what
+
+        return self.recorder.busy(activity)
 
     def _take_step(self, step: int) -> dict[str, float] | None:
         """Sample and learn; None when a signal came before anything has changed."""
         started = time.perf_counter()
-        sample = self.sampler.rollouts(step)
+        with self._busy(f"train step {step + 1}, rollouts"):
+            sample = self.sampler.rollouts(step)
         rollout_s = time.perf_counter() - started
         if self.stop.is_wanted():
             return None
@@ -135,7 +168,8 @@ class Trainer:
         data = training_groups(scored.decisions)
         self.pool.release_engines()
         started = time.perf_counter()
-        stats = self.pool.update(data)
+        with self._busy(f"train step {step}, update"):
+            stats = self.pool.update(data)
         update_s = time.perf_counter() - started
         fits = self._fit_values(step - 1, trees)
         self.pool.push_weights()
@@ -167,10 +201,11 @@ class Trainer:
             "time/fit_value_s": time.perf_counter() - started,
         }
 
-    def _evaluate(self, step: int) -> dict[str, float]:
-        """Play the held-out levels."""
+    def _evaluate(self, step: int, before: Mapping[str, Figures] | None = None) -> dict[str, float]:
+        """Play the held-out levels; what was played before counts to the evaluation too."""
         started = time.perf_counter()
-        variants = self.held_out.play(self.pool)
+        with self._busy(f"evaluation after train step {step}"):
+            variants = {**(before or {}), **self.held_out.play(self.pool)}
         if step == 0:
             variants |= self.held_out.play_scripted()
         self.pool.take_generate_s()

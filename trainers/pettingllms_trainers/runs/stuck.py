@@ -1,0 +1,147 @@
+"""Whether a run has stopped learning, seen from its metrics: since when, why, and what may help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.rollout.sampler import sampling_of
+
+__all__ = ["StuckWatch"]
+
+_SOLVED = 0.95
+"""Training success from which equal rewards and equal answers are no problem."""
+_MOST = 0.5
+"""Share of answers from which their fault is named as the cause."""
+_SAME = 0.95
+"""Share of one answer among all of a role from which the role has collapsed."""
+
+
+@dataclass(slots=True)
+class _Finding:
+    """Train steps in a row in which something was wrong with a policy or role."""
+
+    what: str
+    cause: str
+    first: int
+    last: int
+
+    @property
+    def num_steps(self) -> int:
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        steps = f"train steps {self.first} to {self.last}"
+        if self.first == self.last:
+            steps = f"train step {self.first}"
+        return f"{steps}: {self.what}. Likely cause: {self.cause}"
+
+
+class StuckWatch:
+    """Finds policies that are not updated, and roles that give one answer to every prompt.
+
+    Train steps that solve nearly all of their levels are left out: there equal rewards are success.
+    So are policies whose answers look sound while another policy is updated.
+
+    Args:
+        config: The run's configuration.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._present: dict[str, _Finding] = {}
+        self._past: list[_Finding] = []
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether something has been wrong for `stuck_after` train steps up to the latest one."""
+        return any(self._is_long(finding) for finding in self._present.values())
+
+    def warnings(self) -> list[str]:
+        """Return all that lasted for `stuck_after` train steps or more, oldest first."""
+        found = [*self._past, *filter(self._is_long, self._present.values())]
+        return [str(finding) for finding in sorted(found, key=lambda finding: finding.first)]
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> list[str]:
+        """Take the metrics of a train step; return what now has lasted long enough for a warning.
+
+        Args:
+            step: From 1; each is the one after the last.
+            metrics: As logged.
+        """
+        wrong = dict(self._wrong(metrics))
+        for key in [key for key in self._present if key not in wrong]:
+            ended = self._present.pop(key)
+            self._past += [ended] if self._is_long(ended) else []
+        new: list[str] = []
+        for key, (what, cause) in wrong.items():
+            first = self._present[key].first if key in self._present else step
+            self._present[key] = finding = _Finding(what, cause, first, step)
+            if finding.num_steps == self._config.stuck_after:
+                new.append(str(finding))
+        return new
+
+    def _is_long(self, finding: _Finding) -> bool:
+        return finding.num_steps >= self._config.stuck_after
+
+    def _wrong(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield key, what is wrong and its likely cause."""
+        if metrics.get("rollout/success", 0.0) >= _SOLVED:
+            return
+        trained = [name for name in self._config.models if f"update/{name}/skipped" in metrics]
+        is_idle = all(metrics[f"update/{name}/skipped"] for name in trained)
+        for name in trained:
+            roles = [role for role, policy in self._config.roles.items() if policy == name]
+            played = [role for role in roles if f"role/{role}/same_answer" in metrics]
+            if metrics[f"update/{name}/skipped"]:
+                cause = next(filter(None, (self._cause(role, metrics) for role in played)), None)
+                # Sound answers that all earn the same: while others learn, it may be good enough.
+                if cause is not None or is_idle:
+                    what = f"the policy {name} was not updated: no group has rewards that differ"
+                    yield f"skipped {name}", (what, cause or _EQUAL)
+            else:
+                for role in played:
+                    if metrics[f"role/{role}/same_answer"] >= _SAME:
+                        what = f"{_percent(metrics, role, 'same_answer')} of the answers of {role}"
+                        what += " are the same one, whatever the prompt"
+                        entropy = metrics.get(f"loss/{name}/entropy")
+                        shown = "" if entropy is None else f" (entropy {entropy:.2f} nats)"
+                        yield f"same {role}", (what + shown, self._collapse())
+
+    def _cause(self, role: str, metrics: Mapping[str, float]) -> str | None:
+        """Return why the answers of a role may all earn the same; None where they look sound."""
+        limit = sampling_of(self._config.rollout, role).max_completion_tokens
+        if metrics[f"role/{role}/parse_errors"] >= _MOST:
+            unreadable = f"{_percent(metrics, role, 'parse_errors')} of the answers of {role}"
+            unreadable += " cannot be read"
+            if metrics[f"role/{role}/truncated"] >= _MOST:
+                return (
+                    f"{unreadable}, and {_percent(metrics, role, 'truncated')} are truncated at "
+                    f"{limit} tokens. Raise rollout.max_completion_tokens; a model that thinks "
+                    "first may do without (chat_template_kwargs = { enable_thinking = false })"
+                )
+            return (
+                f"{unreadable}. Show the form of an answer in the prompt, or let the policy "
+                "imitate demonstrations first ([warm_start])"
+            )
+        if metrics[f"role/{role}/same_answer"] >= _SAME:
+            return f"the answers of {role} are all the same. {self._collapse()}"
+        return None
+
+    def _collapse(self) -> str:
+        rate = self._config.optimizer.learning_rate
+        return (
+            f"the policy has collapsed. Lower optimizer.learning_rate (now {rate:g}), or raise "
+            "loss.entropy_coefficient, and continue from a checkpoint before that step"
+        )
+
+
+_EQUAL = (
+    "all answers of a group earn the same. Take easier levels (a curriculum), more "
+    "rollout.num_candidates, rollout.max_refills, or a stronger start ([warm_start])"
+)
+
+
+def _percent(metrics: Mapping[str, float], role: str, name: str) -> str:
+    return f"{metrics[f'role/{role}/{name}']:.0%}".replace("%", " %")
