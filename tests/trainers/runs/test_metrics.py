@@ -202,7 +202,7 @@ def evaluation(step, success):
 
 def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
     first = evaluation(0, 0.3)
-    first["variants"] |= untouched({"greedy": arm(0.02), "sampled": arm(0.01)})
+    first["variants"] |= untouched({"greedy": variant(0.02), "sampled": variant(0.01)})
     lines = [first, evaluation(9, 0.9)]
     report = build_report(lines, {})
     assert report["before"]["variants"]["greedy"]["success"] == 0.02
