@@ -11,7 +11,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "pettingllms", ROOT / "envs" / "pettingllms_envs")
-GAMES = ("blocksworld", "code", "dining", "math", "plan_path", "queens", "sokoban", "sudoku")
+GAMES = (
+    "blocksworld",
+    "code",
+    "dining",
+    "math",
+    "plan_path",
+    "queens",
+    "search",
+    "sokoban",
+    "sudoku",
+)
 COMMANDS = "pettingllms.cli"
 """Its names are documented as commands."""
 DEFINED_TWICE = {"Report", "Request"}

@@ -33,6 +33,11 @@ VARIANTS = {
         {"observation_mode": "delta"},
     ],
     "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
+    "search_v0": [
+        {},
+        {"style": "letters", "documents": 12, "observation_mode": "delta"},
+        {"preset": "expert"},
+    ],
     "sokoban_v0": [
         {},
         {"tool": "call", "boxes": 2},

@@ -45,6 +45,7 @@ PLANNING = [
     *({"team": "single", "preset": preset} for preset in ("easy", "medium", "hard", "expert")),
 ]
 DINING = [{}, {"preset": "easy"}, {"preset": "medium"}, {"preset": "hard"}, {"max_turns": 6}]
+SEARCH = [{}, {"preset": "easy"}, {"preset": "hard"}, {"style": "letters", "documents": 12}]
 FEW = [  # slow: many agents, large levels, or a sandbox
     ("sokoban_v0", {}),
     ("sokoban_v0", {"team": "single", "size": 10, "boxes": 4}),
@@ -64,6 +65,7 @@ CASES = [
     *[("plan_path_v0", kwargs, 60) for kwargs in PLAN_PATH],
     *[("blocksworld_v0", kwargs, 60) for kwargs in PLANNING],
     *[("dining_v0", kwargs, 60) for kwargs in DINING],
+    *[("search_v0", kwargs, 60) for kwargs in SEARCH],
     *[("queens_v0", kwargs, 60) for kwargs in PLANNING],
     *[(env_id, kwargs, 12) for env_id, kwargs in FEW],
 ]

@@ -1,0 +1,385 @@
+"""`SearchEnv`: the shell around a question and its corpus."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from pettingllms.arguments import check_whole
+from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.errors import UnreachableRequest
+from pettingllms.parsing import answer_part, bare_answer, one_line
+from pettingllms.prompts import (
+    PromptField,
+    PromptFields,
+    PromptTemplate,
+    meanings,
+    resolve_prompts,
+)
+from pettingllms.splits import split_of
+from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, shaped
+from pettingllms_envs.search.bm25 import best, words
+from pettingllms_envs.search.generator import Request, generate
+from pettingllms_envs.search.policies import answer_of, query_of
+from pettingllms_envs.search.tasks import (
+    Document,
+    SearchTask,
+    content_of,
+    is_match,
+    parse_task,
+    parse_tasks,
+)
+
+MORE = "more"
+"""What the answerer says to get another search."""
+TERSE_MORE = "?"
+"""The same in one character."""
+MAX_CHARS = 300
+"""Longest query or answer that is read."""
+SHOWN_CHARS = 1000
+"""Characters of a document that agents read."""
+
+
+class SearchState(NamedTuple):
+    """The state of an episode."""
+
+    task: SearchTask
+    found: tuple[int, ...] = ()
+    """The documents found so far, in order."""
+    query: str = ""
+    """The last query."""
+    hits: tuple[int, ...] = ()
+    """What it found, best first."""
+
+
+def missing(state: SearchState) -> int:
+    """Return how many of the documents that are needed have not been found."""
+    return len(set(state.task.supporting) - set(state.found))
+
+
+def potential(state: SearchState) -> float:
+    """Return the potential: one step for each document that is needed, and one for the answer."""
+    return shaped(missing(state) + 1, len(set(state.task.supporting)) + 1)
+
+
+_SEARCHER = PromptTemplate(
+    """\
+Answer a question in a team of two: each turn you, the searcher, search a small set of documents. \
+Then the answerer, who reads the question and all documents found so far, answers or asks for more.
+A search ranks the documents by the words that they share with your query, and finds the best \
+{results}. There are {max_turns} turns. {costs}
+You may think first. The last line of your answer is #### and your query, for example:
+#### founder Orvan Mills""",
+    """\
+Turn {turn} of {max_turns}.{last_search}
+Question: {question}
+Documents found so far:
+{found}""",
+)
+_ANSWERER = PromptTemplate(
+    """\
+Answer a question in a team of two: each turn the searcher searches a small set of documents. Then \
+you, the answerer, read the question and all documents found so far, and answer with a name, or \
+ask for another search with the word more. There are {max_turns} turns; the first answer is final.
+{costs}
+You may think first. The last line of your answer is #### and your answer, for example:
+#### Orvan Mills""",
+    """\
+Turn {turn} of {max_turns}.{last_search}
+Question: {question}
+Documents found so far:
+{found}""",
+)
+
+
+@lru_cache(maxsize=4096)
+def _shown(documents: tuple[Document, ...], numbers: tuple[int, ...]) -> str:
+    lines = [f"[{documents[n].title}] {one_line(documents[n].text, SHOWN_CHARS)}" for n in numbers]
+    return "\n".join(lines) or "none"
+
+
+def _last_search(state: SearchState) -> str:
+    if not state.query:
+        return ""
+    titles = ", ".join(state.task.documents[one].title for one in state.hits) or "nothing"
+    return f"\nThe last search, for {state.query!r}, found: {titles}."
+
+
+_FIELDS: dict[str, PromptField[SearchState]] = {
+    "question": PromptField("the question", lambda state, agent, turn: state.task.question),
+    "found": PromptField(
+        "the documents found so far, a line each",
+        lambda state, agent, turn: _shown(state.task.documents, state.found),
+    ),
+    "question_compact": PromptField(
+        "the question without spaces",
+        lambda state, agent, turn: state.task.question.replace(" ", ""),
+    ),
+    "found_compact": PromptField(
+        "the texts of these documents, divided by spaces",
+        lambda state, agent, turn: " ".join(state.task.documents[n].text for n in state.found),
+    ),
+    "last_search": PromptField(
+        "a line on the last search; begins with a line break unless it is empty",
+        lambda state, agent, turn: _last_search(state),
+    ),
+    "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+}
+_LIMITS = {
+    "results": "maximum number of documents that a search finds",
+    "max_turns": "turns of the episode",
+    "costs": "a sentence on what bad answers cost",
+}
+
+
+def _costs_text(terms: Costs, reward: str) -> str:
+    if reward == "outcome":
+        return "Only a right answer is rewarded."
+    return (
+        f"Costs: an answer that cannot be read {-terms.malformed:.3g}; a search that finds nothing "
+        f"new {-terms.empty:.3g}."
+    )
+
+
+class SearchEnv(TextEnv[SearchState]):
+    """Answer a question: one agent searches documents, another answers from what was found.
+
+    ## Task
+
+    A question and a small corpus of documents, most of which are distractors. The task is solved
+    when the answer is that of the task or one of its aliases, apart from case, punctuation and
+    articles. Generated questions follow a chain of relations between invented names, so that
+    nothing but the documents can answer them: `Name the birthplace of the founder of Orvan Mills.`
+
+    ## Agents and roles
+
+    Each turn `searcher_0` writes a query, and the best documents by BM25 are found; then
+    `answerer_0` answers, which is final, or asks for another search. Only the searcher can search,
+    and only the answerer can answer. Both read the documents found so far, and neither reads the
+    others.
+
+    ## Observation
+
+    The rules, the turn, the question, the last search, and the documents found so far (of each the
+    first 1,000 characters). `prompt_fields` lists the placeholders of prompts.
+
+    ## Action
+
+    Searcher: a query, `#### founder Orvan Mills`, at most 300 characters. Answerer: the answer,
+    `#### Edda Orvan`, in the same form, or the word `more` (or `?`). Texts without `####` are read
+    only if the prompt of the role does not show it.
+
+    ## Reward
+
+    n is the number of documents that are needed, d is 1 plus the number of those not yet found,
+    d0 is n + 1. The potential is 0.1 * (1 - d / d0); it is -0.01 after a wrong answer and 0.1 after
+    a right one. T is `max_turns`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | always | rise of the potential |
+    | team | the answer is right | +1 |
+    | local | unreadable text | -0.05 / T |
+    | local | searcher: the search finds no new document | -0.04 / T |
+
+    With alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in
+    [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.1], a local part in
+    [-0.05 / T, 0].
+
+    ## Termination
+
+    Terminated by an answer (`success` if it is right); truncated after `max_turns` turns.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `num_found`: documents found so far.
+    - `num_missing`: needed documents not yet found.
+    - `query`: (searcher) the query; empty if none was read.
+    - `hits`: (searcher) titles of the documents that it found, best first.
+    - `answer`: (answerer) the answer; empty if none was given.
+
+    ## Arguments
+
+    - `hops`: steps of the chain of relations of a generated question, 1 to 3.
+    - `documents`: documents of a generated corpus, 8 to 64 (26 with letters).
+    - `results`: maximum number of documents that a search finds, 1 to 10.
+    - `style`: `"names"`: sentences; `"letters"`: the same facts with one letter for each name and
+      relation, which is all that a tiny model needs to read and write.
+    - `max_turns`: turns of an episode, at least `hops` for generated questions.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by the question.
+    - `levels`: tasks to draw from instead of generating: a path or pattern of JSON Lines files, or
+      a list of such lines, each an object with `question`, `answers` (the answer and its aliases),
+      `documents` (objects with `title` and `text`) and, if known, `supporting` (titles of the
+      documents that are needed). `split` applies to them, too.
+      `reset(options={"level": line})` sets one episode's task.
+    - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, answers need none.
+    - `render_mode`: `"ansi"` or `"human"`.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("search_v0", hops=2, split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    Search and question answering as in HotpotQA (Yang et al. 2018) and MuSiQue (Trivedi et al.
+    2022), with exact match after SQuAD. Changed: roles are divided, corpora are small and belong
+    to the task, generated questions are about an invented world and certified: the searches of the
+    oracle find every document that is needed.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "search_v0",
+        "render_modes": ["ansi", "human"],
+    }
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "question", "random", "guess")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"hops": 1, "documents": 12},
+        "medium": {"hops": 2, "documents": 24},
+        "hard": {"hops": 3, "documents": 48},
+        "expert": {"hops": 3, "documents": 64, "results": 1, "max_turns": 3},
+    }
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
+        "searcher": _SEARCHER,
+        "answerer": _ANSWERER,
+    }
+    prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
+
+    def __init__(
+        self,
+        *,
+        hops: int = 2,
+        documents: int = 24,
+        results: int = 3,
+        style: str = "names",
+        max_turns: int = 4,
+        split: str | None = "train",
+        levels: str | Path | Sequence[str] | None = None,
+        alpha: float = 1.0,
+        reward: str = "shaped",
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        self._request = Request(hops, documents, results, style, split).checked()
+        super().__init__(
+            stages=(("searcher_0",), ("answerer_0",)),
+            max_turns=max_turns,
+            alpha=alpha,
+            reward=reward,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
+            render_mode=render_mode,
+        )
+        self._costs = costs(max_turns, 1)
+        limits = (str(results), str(max_turns), _costs_text(self._costs, reward))
+        self._limits = dict(zip(_LIMITS, limits, strict=True))
+        self.board = "tasks"
+        self._levels = self._given(levels)
+        if not self._levels and hops > max_turns:
+            raise UnreachableRequest(
+                f"hops={hops} asks for as many searches, and there are max_turns={max_turns} turns"
+            )
+        self._marks = {
+            role: "#### " * ("####" in template.system + template.user)
+            for role, template in self.prompts.items()
+        }
+
+    def _given(self, levels: str | Path | Sequence[str] | None) -> tuple[SearchTask, ...]:
+        if levels is None:
+            return ()
+        given, split = read_levels(levels, parse_tasks, parse_task), self._request.split
+        kept = tuple(one for one in given if split in (None, split_of(content_of(one))))
+        if not kept:
+            raise UnreachableRequest(
+                f"none of the {len(given)} tasks in levels is in split={split!r}; give more tasks, "
+                "or split=None for all"
+            )
+        return kept
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SearchState:
+        if options.get("level") is not None:
+            return SearchState(read_level_option(options["level"], parse_task))
+        return SearchState(
+            rng.choice(self._levels) if self._levels else generate(rng, self._request)
+        )
+
+    def _fields(self, state: SearchState, agent: str, turn: int) -> Mapping[str, object]:
+        return {**PromptFields(_FIELDS, state, agent, turn), **self._limits}
+
+    def _parse(self, state: SearchState, agent: str, text: str) -> str | ParseError:
+        part = answer_part(text)
+        if isinstance(part, ParseError):
+            return part
+        # Whatever a text says would be an answer, so that it must be marked as one.
+        if not part.is_marked and self._marks[role_of(agent)]:
+            return ParseError("no ####")
+        said = bare_answer(part)
+        if len(said) > MAX_CHARS:
+            return ParseError(f"more than {MAX_CHARS} characters")
+        said = one_line(said, MAX_CHARS)
+        return said if said == TERSE_MORE or words(said) else ParseError("no word")
+
+    def _act(self, state: SearchState, agent: str, action: str | ParseError) -> Transition:
+        if agent == "searcher_0":
+            return self._search(state, action)
+        if isinstance(action, ParseError):
+            return Transition(state, 0.0, self._costs.malformed, info=self._facts(state, answer=""))
+        if action.casefold() in (MORE, TERSE_MORE):
+            return Transition(state, info=self._facts(state, answer=""))
+        is_right = is_match(action, state.task)
+        end = SUCCESS + shaped(0, 1) if is_right else LOST
+        info = self._facts(state, answer=action)
+        return Transition(state, end - potential(state), 0.0, True, is_right, info)
+
+    def _search(self, state: SearchState, action: str | ParseError) -> Transition:
+        query = "" if isinstance(action, ParseError) else action
+        hits = tuple(best(query, state.task.corpus, self._request.results))
+        found = tuple(dict.fromkeys((*state.found, *hits)))
+        after = SearchState(state.task, found, query, hits)
+        local = self._costs.empty if found == state.found else 0.0
+        if isinstance(action, ParseError):
+            local = self._costs.malformed
+        titles = tuple(state.task.documents[one].title for one in hits)
+        info = self._facts(after, query=query, hits=titles)
+        return Transition(after, potential(after) - potential(state), local, info=info)
+
+    def _facts(self, state: SearchState, **own: Any) -> dict[str, Any]:
+        return {"num_found": len(state.found), "num_missing": missing(state), **own}
+
+    def _ansi(self, state: SearchState) -> str:
+        found = _shown(state.task.documents, state.found)
+        return f"{state.task.question}{_last_search(state)}\n{found}"
+
+    def _scripted(self, state: SearchState, agent: str, policy: str, rng: random.Random) -> str:
+        if agent == "searcher_0":
+            return self._marks["searcher"] + query_of(state.task, state.found, policy, rng)
+        said = answer_of(state.task, state.found, policy, rng)
+        more = MORE if self._marks["answerer"] else TERSE_MORE
+        return self._marks["answerer"] + (more if said is None else said)

@@ -1,0 +1,161 @@
+"""The environment: who sees what, rewards, endings, tasks from files."""
+
+import json
+import random
+
+import pytest
+
+import pettingllms
+from pettingllms.errors import UnreachableRequest
+from pettingllms.splits import SPLITS
+from pettingllms.testing import play, transcript_of
+from pettingllms.testing.play import scripted_actor
+from pettingllms_envs.search import SearchEnv
+
+LINE = json.dumps(
+    {
+        "question": "Who founded Orvan Mills?",
+        "answers": ["Edda Orvan", "Orvan, Edda"],
+        "documents": [
+            {"title": "Orvan Mills", "text": "It was founded by Edda Orvan."},
+            {"title": "Edda Orvan", "text": "She was born in Sorn."},
+            {"title": "Sorn", "text": "A town of mills."},
+        ],
+        "supporting": ["Orvan Mills"],
+    }
+)
+
+
+def started(**kwargs):
+    env = pettingllms.make("search_v0", checks=False, results=1, **kwargs)
+    env.reset(seed=0, options={"level": LINE})
+    return env
+
+
+def parts(env, agent):
+    return env.infos[agent]["reward_parts"]
+
+
+@pytest.mark.parametrize("style", ["names", "letters"])
+@pytest.mark.parametrize("observation_mode", ["full", "delta"])
+def test_golden_transcripts(golden, style, observation_mode):
+    rng = random.Random(0)
+
+    def actor(env, agent):
+        if env.turn == 0:
+            return "Let me think about it."
+        return env.scripted_action(agent, "oracle", rng)
+
+    kwargs = {"style": style, "observation_mode": observation_mode, "documents": 12}
+    env = pettingllms.make("search_v0", checks=False, split="validation", **kwargs)
+    golden(f"search_{style}_{observation_mode}", transcript_of(env, 3, actor))
+
+
+def test_the_documented_example_runs():
+    example = (SearchEnv.__doc__ or "").split("```python\n")[1].split("```")[0]
+    lines = [line.removeprefix("    ") for line in example.split("\n")]
+    scope = {}
+    exec(compile("\n".join(lines), "example", "exec"), scope)
+    assert scope["info"]["success"]
+
+
+@pytest.mark.parametrize("preset", [None, *SearchEnv.presets])
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_oracle_answers_after_as_many_searches_as_documents_are_needed(preset, split):
+    env = pettingllms.make("search_v0", checks=False, preset=preset, split=split)
+    for seed in range(5):
+        env.reset(seed=seed)
+        needed = len(env.state().task.supporting)
+        steps = play(env, scripted_actor("oracle", random.Random(0)))
+        assert steps[-1]["info"]["success"]
+        assert steps[-1]["info"]["turn"] + 1 <= needed
+        assert sum(step["info"]["reward_parts"]["team"] for step in steps) == pytest.approx(1.1)
+
+
+def test_the_answerer_reads_only_what_was_found():
+    env = started()
+    env.step("#### Sorn town")
+    assert env.infos["searcher_0"]["hits"] == ("Sorn",)
+    seen = env.observe("answerer_0")
+    assert "[Sorn] A town of mills." in seen
+    assert "founded by" not in seen
+    env.step("#### more")
+    assert "The last search, for 'Sorn town', found: Sorn." in env.observe("searcher_0")
+    env.step("#### Orvan Mills")
+    assert "It was founded by Edda Orvan." in env.observe("answerer_0")
+
+
+@pytest.mark.parametrize("answer", ["Edda Orvan", "the orvan edda.", '"Edda Orvan"'])
+def test_a_right_answer_pays_whether_or_not_it_was_looked_up(answer):
+    env = started()
+    env.step("#### Sorn")
+    env.step(f"I know it.\n#### {answer}")
+    assert env.infos["answerer_0"]["success"]
+    assert parts(env, "answerer_0")["team"] == pytest.approx(1.1)
+
+
+def test_a_wrong_answer_is_final_and_takes_back_what_was_found():
+    env = started()
+    env.step("#### Orvan Mills")
+    assert parts(env, "searcher_0")["team"] == pytest.approx(0.05)
+    env.step("#### Sorn")
+    assert all(env.terminations.values())
+    assert not env.infos["answerer_0"]["success"]
+    assert parts(env, "answerer_0")["team"] == pytest.approx(-0.06)
+
+
+def test_searches_that_find_nothing_new_cost():
+    env = started()
+    for query, cost in [("Orvan Mills", 0), ("Orvan Mills", 0.04), ("zzz", 0.04)]:
+        env.step(f"#### {query}")
+        assert parts(env, "searcher_0")["local"] == pytest.approx(-cost / 4)
+        env.step("#### more")
+        assert parts(env, "answerer_0") == {"team": 0, "local": 0}
+    env.step("Orvan Mills")
+    assert env.infos["searcher_0"]["parse_error"] == "no ####"
+    assert parts(env, "searcher_0")["local"] == pytest.approx(-0.05 / 4)
+
+
+@pytest.mark.parametrize("text", ["", "####", "#### !;", "#### " + "x" * 301, "so Edda Orvan"])
+def test_what_is_no_answer(text):
+    env = started()
+    env.step("#### Sorn")
+    env.step(text)
+    assert env.infos["answerer_0"]["parse_error"]
+    assert not any(env.terminations.values())
+
+
+def test_terse_prompts_need_no_mark():
+    prompts = {role: {"system": "", "user": "{question}"} for role in ("searcher", "answerer")}
+    env = started(prompts=prompts)
+    rng = random.Random(0)
+    assert env.scripted_action("searcher_0", "oracle", rng) == "Orvan Mills"
+    env.step("Sorn")
+    assert env.scripted_action("answerer_0", "oracle", rng) == "?"
+    env.step("?")
+    env.step("Orvan Mills")
+    env.step("Edda Orvan")
+    assert env.infos["answerer_0"]["success"]
+
+
+def test_tasks_of_files_are_divided_into_splits(tmp_path):
+    lines = [LINE.replace("Mills?", f"Mills {number}?") for number in range(40)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
+    seen = {}
+    for split in SPLITS:
+        env = pettingllms.make("search_v0", levels=str(tmp_path / "*.jsonl"), split=split)
+        env.reset(seed=0)
+        seen[split] = set()
+        for seed in range(60):
+            env.reset(seed=seed)
+            seen[split].add(env.state().task.question)
+    assert not seen["train"] & seen["test"]
+    assert not seen["train"] & seen["validation"]
+    (own,) = (split for split in SPLITS if json.loads(lines[0])["question"] in seen[split])
+    with pytest.raises(UnreachableRequest, match="none of the 1 tasks in levels is in split="):
+        pettingllms.make("search_v0", levels=[lines[0]], split=SPLITS[SPLITS.index(own) - 1])
+
+
+def test_more_hops_than_turns_are_refused():
+    with pytest.raises(UnreachableRequest, match="hops=3 asks for as many searches"):
+        pettingllms.make("search_v0", hops=3, max_turns=2)

@@ -1,0 +1,176 @@
+"""Ranking, matching, files of tasks and generated questions."""
+
+import json
+import math
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
+from pettingllms.splits import SPLITS, split_of
+from pettingllms_envs.search.bm25 import best, scores
+from pettingllms_envs.search.generator import MAX_HOPS, STYLES, Request, generate
+from pettingllms_envs.search.tasks import content_of, is_match, normalised, parse_task, parse_tasks
+
+TASK = {
+    "question": "Who founded Orvan Mills?",
+    "answers": ["Edda Orvan", "Orvan, Edda"],
+    "documents": [
+        {"title": "Orvan Mills", "text": "It was founded by Edda Orvan."},
+        {"title": "Edda Orvan", "text": "She was born in Sorn."},
+    ],
+    "supporting": ["Orvan Mills"],
+}
+VOCABULARY = ("mill", "river", "town", "the", "old")
+texts = st.lists(st.sampled_from(VOCABULARY), max_size=8).map(" ".join)
+
+
+def reference(query, documents, k1=1.2, b=0.75):
+    """BM25 once more, straight from its formula."""
+    split = [re.findall(r"\w+", one.lower()) for one in documents]
+    mean = sum(map(len, split)) / len(split) or 1
+    found = []
+    for words in split:
+        total = 0.0
+        for term in re.findall(r"\w+", query.lower()):
+            n = sum(term in other for other in split)
+            if n:
+                idf = math.log((len(split) - n + 0.5) / (n + 0.5) + 1)
+                tf = words.count(term)
+                total += idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * len(words) / mean))
+        found.append(total)
+    return found
+
+
+@given(query=texts, documents=st.lists(texts, min_size=1, max_size=6))
+def test_scores_are_those_of_the_formula(query, documents):
+    expected = reference(query, documents)
+    assert scores(query, tuple(documents)) == pytest.approx(expected)
+    order = best(query, tuple(documents), 3)
+    ranked = sorted(range(len(documents)), key=lambda one: (-round(expected[one], 9), one))
+    assert [round(expected[n], 9) for n in order] == [
+        round(expected[n], 9) for n in ranked[:3] if expected[n] > 0
+    ]
+
+
+def test_scores_of_an_example():
+    """Two documents of two words, one of which holds the term: idf ln 2, norm 1.2."""
+    assert scores("Mill", ("the mill", "the town")) == pytest.approx([math.log(2), 0])
+
+
+def test_documents_without_a_common_word_are_not_found():
+    assert best("nothing", ("the mill", "the town"), 2) == []
+    assert best("", ("the mill",), 2) == []
+    assert best("the", ("the mill", "the town"), 1) == [0]
+
+
+@pytest.mark.parametrize("answer", ["edda orvan", "  The Edda  Orvan!", "Orvan Edda", "EDDA-ORVAN"])
+def test_right_answers(answer):
+    assert is_match(answer, parse_task(json.dumps(TASK)))
+
+
+@pytest.mark.parametrize("answer", ["Edda", "Edda Orvan or Bo Orvan", "", "the"])
+def test_wrong_answers(answer):
+    assert not is_match(answer, parse_task(json.dumps(TASK)))
+
+
+@given(st.text(max_size=40))
+def test_normalising_is_idempotent_and_raises_nothing(text):
+    assert normalised(normalised(text)) == normalised(text)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("hops", range(1, MAX_HOPS + 1))
+@pytest.mark.parametrize("split", SPLITS)
+def test_generated_questions_follow_the_documents(style, hops, split):
+    """The chain is walked again in the texts alone, and every search of a title finds it."""
+    request = Request(hops, 20, 2, style, split).checked()
+    phrases = {
+        "founder of": "was founded by",
+        "birthplace of": "was born in",
+        "teacher of": "was taught by",
+        "employer of": "works for",
+        "river of": "lies on the river",
+        "seat of": "has its seat in",
+    }
+    for seed in range(8):
+        task = generate(random.Random(seed), request)
+        assert split_of(content_of(task)) == split
+        assert len(task.documents) == len({one.title for one in task.documents}) == 20
+        everything = " ".join(one.text for one in task.documents)
+        if style == "letters":
+            *relations, name = task.question.split()
+            for letter in reversed(relations):
+                (name,) = re.findall(rf"\b{name}{letter}([A-Z])\b", everything)
+        else:
+            asked = task.question.removeprefix("Name ").removesuffix(".")
+            steps = re.findall(r"the (\w+ of) ", asked)
+            name = asked.rpartition(" of ")[2]
+            for step in reversed(steps):
+                (name,) = re.findall(rf"{name} {phrases[step]} ([^.]+)\.", everything)
+            assert f"also known as {task.answers[1]}." in everything
+        assert len(set(steps if style == "names" else relations)) >= 1
+        assert name == task.answers[0]
+        for number in task.supporting:
+            assert number in best(task.documents[number].title, task.corpus, 2)
+
+
+def test_aliases_belong_to_one_entity():
+    for seed in range(20):
+        task = generate(random.Random(seed), Request(1, 64, 3, "names", None))
+        found = re.findall(r"also known as ([^.]+)\.", " ".join(d.text for d in task.documents))
+        assert len({*map(normalised, found)}) == 64
+
+
+def test_requests_are_checked():
+    with pytest.raises(
+        InvalidArgument, match=r"invalid documents: got 30; allowed: .* from 8 to 26"
+    ):
+        Request(1, 30, 3, "letters", None).checked()
+    with pytest.raises(InvalidArgument, match="invalid hops: got 4"):
+        Request(4, 20, 3, "names", None).checked()
+
+
+def changed(**fields):
+    return json.dumps({**TASK, **fields})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no JSON"),
+        ("[1]", "no JSON object"),
+        ("[" * 100_000, "no JSON"),
+        (changed(question=" "), "no question"),
+        (changed(question=3), "no question"),
+        (changed(answers=[]), "no answers"),
+        (changed(answers="Edda"), "no answers"),
+        (changed(answers=["the"]), "no answers"),
+        (changed(documents=[]), "0 documents"),
+        (changed(documents=[{"title": "a"}]), "a document without title or text"),
+        (changed(documents=[{"title": "a", "text": "b"}] * 2), "two documents of one title"),
+        (changed(supporting=["Sorn"]), "supporting names no document"),
+        (changed(supporting=3), "supporting names no document"),
+    ],
+)
+def test_ill_formed_tasks_are_refused(text, problem):
+    with pytest.raises(LevelFormatError, match=problem):
+        parse_task(text)
+
+
+def test_files_hold_one_task_per_line():
+    found = parse_tasks(f"{json.dumps(TASK)}\n\n{changed(question='Who?')}\n")
+    assert [one.question for one in found] == ["Who founded Orvan Mills?", "Who?"]
+    assert found[0].supporting == (0,)
+    with pytest.raises(LevelFormatError, match="line 2"):
+        parse_tasks(f"{json.dumps(TASK)}\nx")
+    with pytest.raises(LevelFormatError, match="holds no task"):
+        parse_tasks("\n")
+
+
+def test_no_world_is_refused_in_words():
+    with pytest.raises(UnreachableRequest, match="200 random worlds held no task"):
+        generate(random.Random(0), Request(1, 20, 0, "names", None))
