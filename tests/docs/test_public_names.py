@@ -16,6 +16,7 @@ GAMES = (
     "code",
     "dining",
     "math",
+    "panel",
     "plan_path",
     "queens",
     "search",

@@ -33,6 +33,7 @@ VARIANTS = {
         {"observation_mode": "delta"},
     ],
     "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
+    "panel_v0": [{}, {"observation_mode": "delta"}, {"preset": "expert", "alpha": 0.5}],
     "search_v0": [
         {},
         {"style": "letters", "documents": 12, "observation_mode": "delta"},

@@ -46,6 +46,7 @@ PLANNING = [
 ]
 DINING = [{}, {"preset": "easy"}, {"preset": "medium"}, {"preset": "hard"}, {"max_turns": 6}]
 SEARCH = [{}, {"preset": "easy"}, {"preset": "hard"}, {"style": "letters", "documents": 12}]
+PANEL = [{}, {"preset": "easy"}, {"preset": "hard"}]
 FEW = [  # slow: many agents, large levels, or a sandbox
     ("sokoban_v0", {}),
     ("sokoban_v0", {"team": "single", "size": 10, "boxes": 4}),
@@ -66,6 +67,7 @@ CASES = [
     *[("blocksworld_v0", kwargs, 60) for kwargs in PLANNING],
     *[("dining_v0", kwargs, 60) for kwargs in DINING],
     *[("search_v0", kwargs, 60) for kwargs in SEARCH],
+    *[("panel_v0", kwargs, 60) for kwargs in PANEL],
     *[("queens_v0", kwargs, 60) for kwargs in PLANNING],
     *[(env_id, kwargs, 12) for env_id, kwargs in FEW],
 ]

@@ -1,0 +1,353 @@
+"""`PanelEnv`: the shell around the panel; the moderator chooses who speaks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pettingllms.arguments import check_whole
+from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.errors import UnreachableRequest
+from pettingllms.prompts import (
+    PromptField,
+    PromptFields,
+    PromptTemplate,
+    meanings,
+    resolve_prompts,
+)
+from pettingllms.transition import ParseError, Transition, role_of
+from pettingllms_envs.panel.policies import say
+from pettingllms_envs.panel.rules import (
+    PanelState,
+    Request,
+    canonical_form,
+    generate,
+    missing,
+    with_statement,
+)
+from pettingllms_envs.panel.text import (
+    FinalAnswer,
+    GiveFloor,
+    Statement,
+    board_compact,
+    board_text,
+    experts_compact,
+    experts_text,
+    own_compact,
+    own_text,
+    read_expert,
+    read_moderator,
+)
+from pettingllms_envs.reward import LOST, SUCCESS, costs, shaped
+
+_MODERATOR = PromptTemplate(
+    """\
+You moderate a panel of experts. Find the sum of some quantities, whole numbers from 0 to 9. Each \
+is known to one expert. You choose who speaks next and ask for one quantity; that expert then says \
+one thing, and you have the floor again. You alone answer, and your answer is final.
+{costs}
+You may think first. The last line of your answer is ####, and the number of an expert with the \
+quantity that you ask for, or = and the sum, for example:
+#### 1 b
+#### = 12""",
+    """\
+The question: {question} = ?
+{experts}
+Said so far: {board}.
+There are {actions_left} actions left, those of the experts included.""",
+)
+_EXPERT = PromptTemplate(
+    """\
+You are an expert on a panel. A moderator has to find the sum of some quantities, whole numbers \
+from 0 to 9, and chooses who speaks. Say what you know about the quantity that you are asked for.
+{costs}
+You may think first. The last line of your answer is ####, and one quantity with its value, or \
+pass, for example:
+#### b is 7""",
+    """\
+You are expert {expert}. You know: {own}.
+The question: {question} = ?
+Said so far: {board}.
+The moderator asks you for {request}.""",
+)
+
+
+def _is_expert(agent: str) -> bool:
+    return role_of(agent) == "expert"
+
+
+def _expert(agent: str) -> int:
+    return int(agent.rpartition("_")[2])
+
+
+_FIELDS: dict[str, PromptField[PanelState]] = {
+    "question": PromptField(
+        "the sum that is asked for", lambda state, agent, turn: " + ".join(state.level.needed)
+    ),
+    "question_compact": PromptField(
+        "the names of the quantities alone", lambda state, agent, turn: "".join(state.level.needed)
+    ),
+    "experts": PromptField(
+        "a line per expert: the names of what is known",
+        lambda state, agent, turn: experts_text(state),
+    ),
+    "experts_compact": PromptField(
+        "the same in one word: 0ab1cd", lambda state, agent, turn: experts_compact(state)
+    ),
+    "board": PromptField("what was said so far", lambda state, agent, turn: board_text(state)),
+    "board_compact": PromptField(
+        "the same in pairs: a7c2", lambda state, agent, turn: board_compact(state)
+    ),
+    "expert": PromptField(
+        "(expert) the reader's number", lambda state, agent, turn: _expert(agent)
+    ),
+    "own": PromptField(
+        "(expert) what the reader knows; empty for the moderator",
+        lambda state, agent, turn: own_text(state, _expert(agent)) * _is_expert(agent),
+    ),
+    "own_compact": PromptField(
+        "(expert) the same in pairs: a7b2",
+        lambda state, agent, turn: own_compact(state, _expert(agent)) * _is_expert(agent),
+    ),
+    "actions_left": PromptField(
+        "actions left, those of experts included", lambda state, agent, turn: state.actions_left
+    ),
+    "request": PromptField(
+        "the quantity that the speaker is asked for",
+        lambda state, agent, turn: state.request or "nothing",
+    ),
+}
+_COSTS = "costs"
+
+
+def potential(state: PanelState) -> float:
+    """Return the potential: one step for each quantity that is needed, and one for the answer."""
+    return shaped(missing(state) + 1, len(state.level.needed) + 1)
+
+
+class PanelEnv(TextEnv[PanelState]):
+    """Find a sum whose parts different experts know: a moderator chooses who speaks.
+
+    ## Task
+
+    Quantities have values from 0 to 9, each known to one expert. The question is the sum of some
+    of them. The moderator does not know the values, but which expert knows which quantities. The
+    task is solved when the moderator answers with the right sum. Every level can be solved within
+    the actions of an episode.
+
+    ## Agents and roles
+
+    `moderator_0` has the floor first, and gives it to one of `expert_0`, `expert_1`, ... by asking
+    for a quantity; that expert says one thing, and the moderator has the floor again. Who acts
+    next is thus the choice of an agent, not a fixed order: an expert may speak often or never.
+    A turn is as many actions as there are agents.
+
+    ## Observation
+
+    The rules, the question and what was said so far; for the moderator who knows which quantities,
+    and the actions left; for an expert the own values and the request. `prompt_fields` lists the
+    placeholders of prompts.
+
+    ## Action
+
+    Moderator: an expert and a quantity, `#### 1 b`, or the answer, `#### = 12`. Expert: a
+    statement, `#### b is 7`, or `#### pass`. Texts without `####` are read only if the prompt of
+    the role does not show it. An unreadable text of the moderator leaves the floor where it is;
+    one of an expert is a pass.
+
+    ## Reward
+
+    n is the number of quantities of the question, d is 1 plus the number of those that were not
+    yet said, or wrongly, d0 is n + 1. The potential is 0.1 * (1 - d / d0); it is -0.01 after a
+    wrong answer and 0.1 after the right one. T is `max_turns`, A the number of agents.
+
+    | part | when | value |
+    |---|---|---|
+    | team | always | rise of the potential |
+    | team | the answer is right | +1 |
+    | local | unreadable text | -0.05 / (T A) |
+    | local | expert: a false statement; moderator: an expert who cannot know | -0.04 / (T A) |
+
+    With alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in
+    [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a local part in
+    [-0.05 / T, 0].
+
+    ## Termination
+
+    Terminated by an answer (`success` if it is right); truncated after `max_turns` turns, which
+    are `max_turns` times the number of agents actions.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `num_missing`: quantities of the question not yet said, or wrongly.
+    - `next_speaker`: the agent that has the floor after the action.
+    - `shortest`: minimum number of actions of the level.
+
+    ## Arguments
+
+    - `experts`: number of experts, 2 to 6.
+    - `known`: quantities that each expert knows, 1 to 4.
+    - `needed`: quantities of the question, 1 to 4.
+    - `max_turns`: turns of an episode.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
+      to the names of quantities and the order of experts.
+    - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, answers need none.
+    - `render_mode`: `"ansi"` or `"human"`.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("panel_v0", experts=3, needed=2, split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    This project; the authors' summary of Stronger-MAS (arXiv 2510.11062) names dynamic role
+    switching, which needs an environment in which agents decide who acts.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "panel_v0",
+        "render_modes": ["ansi", "human"],
+    }
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "random", "guess")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"experts": 2, "known": 2, "needed": 1},
+        "medium": {"experts": 3, "known": 2, "needed": 2},
+        "hard": {"experts": 4, "known": 3, "needed": 3},
+        "expert": {"experts": 6, "known": 4, "needed": 4, "max_turns": 2},
+    }
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
+        "moderator": _MODERATOR,
+        "expert": _EXPERT,
+    }
+    prompt_fields: ClassVar[Mapping[str, str]] = {
+        **meanings(_FIELDS),
+        _COSTS: "a sentence on what bad answers cost",
+    }
+
+    def __init__(
+        self,
+        *,
+        experts: int = 3,
+        known: int = 2,
+        needed: int = 2,
+        max_turns: int = 3,
+        split: str | None = "train",
+        alpha: float = 1.0,
+        reward: str = "shaped",
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        self._request = Request(experts, known, needed, split).checked()
+        agents = ["moderator_0", *(f"expert_{number}" for number in range(experts))]
+        self._num_actions = max_turns * len(agents)
+        if 2 * needed + 1 > self._num_actions:
+            raise UnreachableRequest(
+                f"needed={needed} quantities take {2 * needed + 1} actions, and there are "
+                f"{self._num_actions}: max_turns={max_turns} times {len(agents)} agents"
+            )
+        super().__init__(
+            stages=[[agent] for agent in agents],
+            max_turns=max_turns,
+            alpha=alpha,
+            reward=reward,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
+            render_mode=render_mode,
+        )
+        self._costs = costs(self._num_actions, 1)
+        told = f"Costs: an answer that cannot be read {-self._costs.malformed:.3g}; a false "
+        told += f"statement, or asking an expert who cannot know {-self._costs.empty:.3g}."
+        self._told = "Only a right answer is rewarded." if reward == "outcome" else told
+        self.board = f"{experts} experts"
+        self._marks = {
+            role: "#### " * ("####" in template.system + template.user)
+            for role, template in self.prompts.items()
+        }
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PanelState:
+        return PanelState(generate(rng, self._request), self._num_actions)
+
+    def _next_agent(self, state: PanelState) -> str:
+        return "moderator_0" if state.speaker < 0 else f"expert_{state.speaker}"
+
+    def _fields(self, state: PanelState, agent: str, turn: int) -> Mapping[str, object]:
+        return {**PromptFields(_FIELDS, state, agent, turn), _COSTS: self._told}
+
+    def _parse(
+        self, state: PanelState, agent: str, text: str
+    ) -> GiveFloor | FinalAnswer | Statement | ParseError:
+        is_marked = bool(self._marks[role_of(agent)])
+        if _is_expert(agent):
+            return read_expert(text, is_marked)
+        return read_moderator(text, len(state.level.values), is_marked)
+
+    def _act(
+        self,
+        state: PanelState,
+        agent: str,
+        action: GiveFloor | FinalAnswer | Statement | ParseError,
+    ) -> Transition:
+        silent = PanelState(state.level, state.actions_left - 1, board=state.board)
+        if isinstance(action, ParseError):
+            return self._done(state, silent, self._costs.malformed)
+        if isinstance(action, GiveFloor):
+            after = silent._replace(speaker=action.expert, request=action.name)
+            can_know = action.name in dict(state.level.values[action.expert])
+            return self._done(state, after, 0.0 if can_know else self._costs.empty)
+        if isinstance(action, Statement):
+            if not action.name:
+                return self._done(state, silent, 0.0)
+            after = with_statement(state, action.name, action.value)
+            is_true = action in state.level.values[state.speaker]
+            return self._done(state, after, 0.0 if is_true else self._costs.empty)
+        is_right = action.value == state.level.answer
+        end = SUCCESS + shaped(0, 1) if is_right else LOST
+        done = self._done(state, silent, 0.0)
+        return done._replace(team=end - potential(state), terminated=True, success=is_right)
+
+    def _done(self, before: PanelState, after: PanelState, local: float) -> Transition:
+        info = {
+            "num_missing": missing(after),
+            "next_speaker": self._next_agent(after),
+            "shortest": before.level.shortest,
+        }
+        return Transition(after, potential(after) - potential(before), local, info=info)
+
+    def _ansi(self, state: PanelState) -> str:
+        lines = [f"{' + '.join(state.level.needed)} = ?"]
+        for number in range(len(state.level.values)):
+            lines.append(f"expert {number}: {own_text(state, number)}")
+        return "\n".join([*lines, f"said: {board_text(state)}"])
+
+    def _level_json(self, state: PanelState) -> str:
+        return canonical_form(state.level).decode()
+
+    def _scripted(self, state: PanelState, agent: str, policy: str, rng: random.Random) -> str:
+        expert = _expert(agent) if _is_expert(agent) else None
+        said = say(state, expert, policy, rng)
+        mark = self._marks[role_of(agent)]
+        return mark + said if mark else said.replace(" ", "").replace("is", "").replace("pass", "-")

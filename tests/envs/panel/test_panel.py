@@ -1,0 +1,238 @@
+"""Who has the floor, what is said, rewards, levels."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pettingllms
+from pettingllms.errors import InvalidArgument, UnreachableRequest
+from pettingllms.splits import SPLITS, split_of
+from pettingllms.testing import play, transcript_of
+from pettingllms.testing.play import mixed_actor, scripted_actor
+from pettingllms.transition import ParseError
+from pettingllms_envs.panel import PanelEnv
+from pettingllms_envs.panel.rules import Level, Request, canonical_form, generate
+from pettingllms_envs.panel.text import (
+    FinalAnswer,
+    GiveFloor,
+    Statement,
+    read_expert,
+    read_moderator,
+)
+
+
+def started(seed=0, **kwargs):
+    env = pettingllms.make("panel_v0", checks=False, **kwargs)
+    env.reset(seed=seed)
+    return env
+
+
+def parts(env, agent):
+    return env.infos[agent]["reward_parts"]
+
+
+def asked(env, place=0):
+    """Return (expert, name, value) of a quantity of the question."""
+    level = env.state().level
+    name = level.needed[place]
+    return level.owner(name), name, dict(level.values[level.owner(name)])[name]
+
+
+@pytest.mark.parametrize("observation_mode", ["full", "delta"])
+def test_golden_transcripts(golden, observation_mode):
+    rng = random.Random(0)
+
+    def actor(env, agent):
+        if env.state().actions_left == 12:
+            return "Let me think about it."
+        policy = "random" if env.turn == 0 else "oracle"
+        return env.scripted_action(agent, policy, rng)
+
+    env = pettingllms.make(
+        "panel_v0", checks=False, split="validation", observation_mode=observation_mode
+    )
+    golden(f"panel_{observation_mode}", transcript_of(env, 4, actor))
+
+
+def test_the_documented_example_runs():
+    example = (PanelEnv.__doc__ or "").split("```python\n")[1].split("```")[0]
+    lines = [line.removeprefix("    ") for line in example.split("\n")]
+    scope = {}
+    exec(compile("\n".join(lines), "example", "exec"), scope)
+    assert scope["info"]["success"]
+
+
+def test_the_moderator_chooses_who_speaks():
+    env = started()
+    assert env.agent_selection == "moderator_0"
+    for expert in (2, 0, 2):
+        name = env.state().level.values[expert][0][0]
+        env.step(f"#### {expert} {name}")
+        assert env.agent_selection == f"expert_{expert}"
+        assert env.acting() == (f"expert_{expert}",)
+        assert f"The moderator asks you for {name}." in env.observe(f"expert_{expert}")
+        env.step("#### pass")
+        assert env.agent_selection == "moderator_0"
+
+
+def test_an_unreadable_moderator_keeps_the_floor_and_an_unreadable_expert_loses_it():
+    env = started()
+    env.step("hm")
+    assert env.agent_selection == "moderator_0"
+    assert parts(env, "moderator_0")["local"] == pytest.approx(-0.05 / 12)
+    expert, name, _ = asked(env)
+    env.step(f"#### {expert} {name}")
+    env.step("hm")
+    assert env.agent_selection == "moderator_0"
+    assert parts(env, f"expert_{expert}")["local"] == pytest.approx(-0.05 / 12)
+
+
+def test_values_are_read_by_their_experts_only():
+    env = started()
+    own = dict(env.state().level.values[1])
+    shown = ", ".join(f"{name} = {value}" for name, value in own.items())
+    assert f"You know: {shown}." in env.observe("expert_1")
+    assert shown not in env.observe("moderator_0")
+    assert shown not in env.observe("expert_0")
+    prompts = {"moderator": {"system": "", "user": "{own}|{own_compact}"}}
+    assert started(prompts=prompts).observe("moderator_0") == "|"
+
+
+def test_statements_pay_what_they_are_worth():
+    env = started()
+    expert, name, value = asked(env)
+    for said, team, local in [
+        ((value + 1) % 10, 0, 0.04),
+        (value, 0.1 / 3, 0),
+        (value, 0, 0),
+        ((value + 1) % 10, -0.1 / 3, 0.04),
+    ]:
+        env.step(f"#### {expert} {name}")
+        assert parts(env, "moderator_0") == {"team": 0, "local": 0}
+        env.step(f"#### {name} is {said}")
+        assert parts(env, f"expert_{expert}")["team"] == pytest.approx(team)
+        assert parts(env, f"expert_{expert}")["local"] == pytest.approx(-local / 12)
+    assert f"Said so far: {name} = {(value + 1) % 10} (expert {expert})." in env.observe(
+        "moderator_0"
+    )
+
+
+def test_asking_an_expert_who_cannot_know_costs():
+    env = started()
+    expert, name, _ = asked(env)
+    env.step(f"#### {(expert + 1) % 3} {name}")
+    assert parts(env, "moderator_0")["local"] == pytest.approx(-0.04 / 12)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_an_answer_is_final(offset):
+    env = started()
+    env.step(f"#### = {env.state().level.answer + offset}")
+    assert all(env.terminations.values())
+    assert env.infos["moderator_0"]["success"] == (offset == 0)
+    assert parts(env, "moderator_0")["team"] == pytest.approx(-0.01 if offset else 1.1)
+
+
+@pytest.mark.parametrize("preset", [None, *PanelEnv.presets])
+def test_the_oracle_takes_the_fewest_actions(preset):
+    env = pettingllms.make("panel_v0", checks=False, preset=preset, split="test")
+    for seed in range(5):
+        env.reset(seed=seed)
+        steps = play(env, scripted_actor("oracle", random.Random(0)))
+        assert steps[-1]["info"]["success"]
+        assert len(steps) == steps[-1]["info"]["shortest"]
+        speakers = [step["agent"] for step in steps]
+        assert speakers[::2] == ["moderator_0"] * len(speakers[::2])
+
+
+def test_actions_left_are_those_of_the_episode():
+    for seed in range(20):
+        env = started(seed)
+        total = env.state().actions_left
+        assert total == env.max_turns * len(env.possible_agents)
+        steps = play(env, mixed_actor(random.Random(seed)))
+        assert env.state().actions_left == total - len(steps)
+
+
+@given(seed=st.integers(0, 10**6), order=st.permutations(range(3)))
+def test_names_and_seats_do_not_matter_to_the_canonical_form(seed, order):
+    level = generate(random.Random(seed), Request(3, 2, 2, None))
+    names = str.maketrans("abcdefghijklmnopqrstuvwx", "xwvutsrqponmlkjihgfedcba")
+    values = tuple(
+        tuple(sorted((n.translate(names), v) for n, v in level.values[number])) for number in order
+    )
+    image = Level(values, tuple(name.translate(names) for name in level.needed[::-1]))
+    assert canonical_form(image) == canonical_form(level)
+    assert image.answer == level.answer
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_generated_levels_keep_their_request(split):
+    for seed in range(20):
+        level = generate(random.Random(seed), Request(4, 3, 3, split).checked())
+        assert split_of(canonical_form(level)) == split
+        names = [name for own in level.values for name, _ in own]
+        assert len(set(names)) == len(names) == 12
+        assert len(set(level.needed)) == 3
+
+
+def test_requests_that_cannot_be_met_are_refused():
+    with pytest.raises(UnreachableRequest, match="needed=3 quantities are asked for"):
+        pettingllms.make("panel_v0", experts=2, known=1, needed=3)
+    with pytest.raises(UnreachableRequest, match="needed=3 quantities take 7 actions"):
+        pettingllms.make("panel_v0", experts=3, needed=3, max_turns=1)
+    with pytest.raises(InvalidArgument, match="invalid experts: got 7"):
+        pettingllms.make("panel_v0", experts=7)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("#### 1 b", GiveFloor(1, "b")),
+        ("Let us see.\n#### expert_2 C", GiveFloor(2, "c")),
+        ("#### 1, b", GiveFloor(1, "b")),
+        ("#### = 12", FinalAnswer(12)),
+        ("#### =7.", FinalAnswer(7)),
+    ],
+)
+def test_what_moderators_write(text, expected):
+    assert read_moderator(text, 3, is_marked=True) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1 b", "#### 3 b", "#### b", "#### 12", "#### = x", "#### = -3"]
+)
+def test_what_neither_gives_the_floor_nor_answers(text):
+    assert isinstance(read_moderator(text, 3, is_marked=True), ParseError)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("#### b is 7", Statement("b", 7)),
+        ("#### b7", Statement("b", 7)),
+        ("#### pass", Statement("", 0)),
+    ],
+)
+def test_what_experts_write(text, expected):
+    assert read_expert(text, is_marked=True) == expected
+
+
+@pytest.mark.parametrize("text", ["", "b is 7", "#### b is 12", "#### I do not know"])
+def test_what_is_no_statement(text):
+    assert isinstance(read_expert(text, is_marked=True), ParseError)
+
+
+def test_terse_prompts_need_no_mark():
+    prompts = {role: {"system": "", "user": "{question}"} for role in ("moderator", "expert")}
+    env = started(prompts=prompts)
+    rng = random.Random(0)
+    expert, name, value = asked(env)
+    assert env.scripted_action("moderator_0", "oracle", rng) == f"{expert}{name}"
+    env.step(f"{expert}{name}")
+    assert env.scripted_action(f"expert_{expert}", "oracle", rng) == f"{name}{value}"
+    env.step("-")
+    env.step(f"={env.state().level.answer}")
+    assert env.infos["moderator_0"]["success"]
