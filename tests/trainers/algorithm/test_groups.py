@@ -289,3 +289,29 @@ def test_decisions_of_fixed_policies_are_not_compared():
         scored = score_decisions([found], estimator)
         assert set(scored.num_decisions) == {"caller"}
         assert set(training_groups(scored.decisions)) == {"caller"}
+
+
+def test_truncated_completions_are_compared_but_left_out_of_the_loss():
+    """The option of TRL: advantages are those of all, the loss is that of whole answers."""
+
+    def cut(found, *positions):
+        return replace(
+            found,
+            candidates=tuple(
+                replace(c, completion=replace(c.completion, finish_reason="length"))
+                if position in positions
+                else c
+                for position, c in enumerate(found.candidates)
+            ),
+        )
+
+    decisions = [
+        cut(decision([1.0, 0.0, 0.0]), 1),
+        cut(decision([0.0, 1.0], index=1), 0, 1),
+    ]
+    scored = score_decisions([tree(*decisions)], AdvantageConfig()).decisions
+    (every,) = training_groups(scored).values()
+    (kept,) = training_groups(scored, mask_truncated=True).values()
+    assert [len(group.completions) for group in every] == [3, 2]
+    (group,) = kept
+    assert group.completions == (every[0].completions[0], every[0].completions[2])

@@ -137,6 +137,39 @@ def test_entropy_bonus_and_kl_penalty_are_added_with_their_coefficients():
     assert loss == pytest.approx(-2.0 - 0.5 * 0.75 + 2.0 * (0.5 - 0.75) / 2)
 
 
+@given(st.integers(0, 20), st.floats(0.0, 1.5))
+def test_the_corrected_kl_is_the_kl_after_the_policy_has_changed(seed, distance):
+    """Over all tokens of the sampling policy: value and gradient, by enumeration; TRL's option."""
+    generator = torch.Generator().manual_seed(seed)
+    old, reference, change = torch.randn(3, V, generator=generator, dtype=torch.float64)
+    old, reference = old.log_softmax(-1), reference.log_softmax(-1)
+
+    def penalty(logits, **options):
+        config = LossConfig(kl_coefficient=1.0, **options)
+        targets = targets_of(
+            old.tolist(), [0.0] * V, token_ids=torch.arange(V), logprobs=old, weights=old.exp(),
+            reference_logprobs=reference,
+        )  # fmt: skip
+        new = logits.log_softmax(-1)
+        return policy_loss(TokenStatistics(new, torch.zeros(V)), targets, config)
+
+    logits = (old + distance * change).requires_grad_()
+    new = logits.log_softmax(-1)
+    (expected,) = torch.autograd.grad((new.exp() * (new - reference)).sum(), logits)
+    corrected = penalty(logits, use_bias_correction_kl=True)
+    (gradient,) = torch.autograd.grad(corrected, logits)
+    exact = (new.exp() * (new - reference)).sum().item()
+    assert corrected.item() == pytest.approx(exact, rel=1e-6, abs=1e-9)
+    torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-9)
+    if distance > 0.5:
+        assert penalty(logits).item() != pytest.approx(exact, rel=1e-6)
+
+
+def test_the_correction_is_for_k3_alone():
+    with pytest.raises(ValueError, match=r'needs loss\.kl_estimator = "k3"; it is "k1"'):
+        LossConfig(use_bias_correction_kl=True, kl_estimator="k1")
+
+
 def test_importance_weights_are_trainer_over_engine_and_capped():
     config = LossConfig(importance_cap=1.5, old_logprobs="recompute")
     old = torch.log(torch.tensor([0.5, 0.8]))

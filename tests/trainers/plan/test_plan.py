@@ -428,3 +428,39 @@ def test_a_dry_run_finds_what_a_run_would(dry_run, flags, message):
     code, out, err = dry_run(*flags)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_activations_are_bounded_by_what_a_step_has():
+    """A micro-batch may hold more tokens than a train step or a warm start ever gives it."""
+    rollout = {"num_levels": 2, "num_candidates": 4}
+    config = config_of(rollout=rollout, optimizer={"tokens_per_microbatch": 1 << 20})
+    shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
+    lengths = dict.fromkeys(shapes, Lengths(100, 50))
+
+    def activations(config, num_groups):
+        groups = None if num_groups is None else dict.fromkeys(shapes, num_groups)
+        plan = plan_memory(
+            config, shapes, lengths, num_ranks=1, gpu_bytes=80 * GIB, num_groups=groups
+        )
+        return next(iter(plan.policies.values())).activations
+
+    unbounded, one, two = (activations(config, number) for number in (None, 1, 2))
+    assert one < two < unbounded / 100
+    parts = config.model_copy(
+        update={"optimizer": config.optimizer.model_copy(update={"groups_per_minibatch": 1})}
+    )
+    assert activations(parts, 2) == one
+
+
+def test_a_directory_with_an_adapter_is_planned_as_that_adapter(tmp_path):
+    from pettingllms_trainers.backends.hf.adapters import AdapterBase
+    from pettingllms_trainers.config.policies import LoraConfig
+
+    base = build_tiny(tmp_path / "base", hidden_size=16, num_layers=1, num_heads=2, max_length=64)
+    new = PolicyConfig(model=str(base), lora=LoraConfig(rank=3))
+    adapter = AdapterBase.from_pretrained(str(base), precision="float32", device="cpu")
+    adapter.add("one", new.lora, 0).save(tmp_path / "adapter")
+    stored = PolicyConfig(model=str(tmp_path / "adapter"))
+    assert stored.has_adapter
+    planned = shape_of("p", stored)
+    assert planned.num_trained == shape_of("p", new).num_trained < planned.num_parameters / 2

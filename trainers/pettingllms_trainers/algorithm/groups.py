@@ -215,12 +215,13 @@ def _with_advantages(
 
 
 def training_groups(
-    decisions: Sequence[Decision],
+    decisions: Sequence[Decision], *, mask_truncated: bool = False
 ) -> dict[str, list[TrainingGroup]]:
     """Return what each policy is trained on: the sampled token ids with their advantages.
 
     Args:
         decisions: Decisions whose candidates carry advantages.
+        mask_truncated: Whether completions that reached the token limit are left out.
 
     Raises:
         GroupError: A candidate has no advantage, or one that is not finite.
@@ -233,9 +234,13 @@ def training_groups(
             if advantage is None or not math.isfinite(advantage):
                 raise GroupError(f"decision {tuple(decision.key)} has the advantage {advantage}")
             completion = candidate.completion
+            if mask_truncated and completion.finish_reason == "length":
+                continue
             completions.append(
                 TrainingCompletion(completion.token_ids, completion.logprobs, advantage)
             )
+        if not completions:
+            continue
         data[decision.policy].append(
             TrainingGroup(
                 role=decision.role,

@@ -222,7 +222,8 @@ def policy_loss(
     Source: PPO (arXiv 1707.06347, eq. 7); the higher upper limit of DAPO (arXiv 2503.14476, section
         3.1); truncated importance sampling, a factor ``min(trainer / engine, cap)`` without
         gradient: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
-        training". Changed: the log-ratio is cut at +-20 so that no product is infinite.
+        training"; KL times the ratio: DeepSeek-V3.2 (arXiv 2512.02556, section 3.1). Changed: the
+        log-ratio is cut at +-20 so that no product is infinite.
     """
     old = targets.logprobs if targets.old_logprobs is None else targets.old_logprobs
     # All [M]. Weights add up to the share of this micro-batch, so losses of micro-batches add up.
@@ -240,6 +241,9 @@ def policy_loss(
     kl = torch.zeros_like(ratio)
     if targets.reference_logprobs is not None:
         kl = kl_estimate(statistics.logprobs, targets.reference_logprobs, config.kl_estimator)
+        if config.use_bias_correction_kl:
+            # With gradient: the mean over tokens of the old policy is then the KL of the new one.
+            kl = kl * ratio
         loss = loss + config.kl_coefficient * (kl * targets.weights).sum()
     if diagnostics is not None:
         is_positive = targets.advantages > 0

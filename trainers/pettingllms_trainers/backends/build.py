@@ -85,7 +85,9 @@ def _build_group(
         name: TransformersPolicy(
             model,
             engine=config.engine,
-            training=None if config.policies[name].frozen else _training(config, name),
+            training=None
+            if config.policies[name].frozen
+            else _training(config, name, is_cpu=device.type == "cpu"),
             chat_template_kwargs=config.policies[name].chat_template_kwargs,
             ranks=ranks,
             new_learner=_new_learner(config),
@@ -144,7 +146,7 @@ def _new_learner(config: Config) -> NewLearner:
     return functools.partial(zero_learner, deepspeed=config.deepspeed)
 
 
-def _training(config: Config, name: str) -> TrainingSettings:
+def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
     """Return how a policy learns."""
     return TrainingSettings(
         loss=config.resolved_loss,
@@ -158,18 +160,18 @@ def _training(config: Config, name: str) -> TrainingSettings:
         seed=derive_seed(config.seed, "update", name),
         max_logprob_gap=config.engine.max_logprob_gap,
         value=config.value if config.advantage.credit == "value" else None,
-        memory_advice=_memory_advice(config, config.policies[name]),
+        memory_advice=_memory_advice(config, config.policies[name], is_cpu=is_cpu),
     )
 
 
-def _memory_advice(config: Config, policy: PolicyConfig) -> tuple[str, ...]:
+def _memory_advice(config: Config, policy: PolicyConfig, *, is_cpu: bool) -> tuple[str, ...]:
     advice: list[str] = []
     if config.engine.kind == "vllm":
         if not config.engine.vllm.sleep:
             advice.append("set engine.vllm.sleep = true (now false)")
         share = config.engine.vllm.gpu_memory_utilization
         advice.append(f"lower engine.vllm.gpu_memory_utilization (now {share:g})")
-    if not policy.has_adapter:
+    if not policy.has_adapter and not is_cpu:
         stage, offload = config.deepspeed.stage, config.deepspeed.offload
         advice.append(
             f'raise deepspeed.stage (now {stage}) or set deepspeed.offload (now "{offload}")'

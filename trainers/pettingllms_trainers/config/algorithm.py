@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pettingllms_trainers.config.section import Section
 
@@ -160,12 +160,28 @@ class LossConfig(Section):
     """Estimator of that KL from one sampled token: log-ratio (with the gradient of k2), half its
     square, or the one of GRPO, unbiased and never negative, whose gradient is right near the
     reference only."""
+    use_bias_correction_kl: bool = False
+    """Whether that estimate is multiplied by the importance ratio (DeepSeek-V3.2, arXiv 2512.02556,
+    section 3.1; the option of TRL): unbiased then, with the right gradient, when tokens were
+    sampled by an older policy. Needs k3."""
+    mask_truncated_completions: bool = False
+    """Whether completions that reached the token limit are left out of the loss (DAPO; the option
+    of TRL). They are compared with the others all the same."""
     old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
     """Denominator of the ratio: what the engine reported, or a forward pass before the update;
     auto: recompute when the engine has weights of its own (vLLM), else engine."""
     importance_cap: float = Field(default=2.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
     most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""
+
+    @model_validator(mode="after")
+    def _check_kl(self) -> LossConfig:
+        if self.use_bias_correction_kl and self.kl_estimator != "k3":
+            raise ValueError(
+                'loss.use_bias_correction_kl needs loss.kl_estimator = "k3"; it is '
+                f'"{self.kl_estimator}"'
+            )
+        return self
 
 
 class OptimizerConfig(Section):

@@ -66,6 +66,7 @@ def make_plan(
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     prompts = first_prompts(config, training)
     lengths = lengths_of(config, shapes, prompts)
+    step = plan_step(config, training, lengths)
     every = config.evaluation.every
     middle = sum(step % every == 0 for step in range(1, config.num_steps)) if every else 0
     return Plan(
@@ -73,13 +74,14 @@ def make_plan(
         shapes=shapes,
         prompts=prompts,
         lengths=lengths,
-        step=plan_step(config, training, lengths),
+        step=step,
         memory=plan_memory(
             config,
             shapes,
             lengths,
             num_ranks=_num_ranks(config, devices),
             gpu_bytes=devices.num_bytes,
+            num_groups=step.num_groups,
         ),
         num_evaluations=1 + middle + (config.num_steps > 0),
         num_held_out=2 * config.evaluation.num_episodes,

@@ -7,12 +7,15 @@ micro-batch, T longest completion, S longest prompt and completion together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pettingllms_trainers.backends.hf.head import MAX_LOGITS
 from pettingllms_trainers.config import Config, DeepSpeedConfig
 from pettingllms_trainers.config.policies import PolicyConfig, base_groups
 from pettingllms_trainers.plan.shapes import ModelShape
+from pettingllms_trainers.rollout.sampler import num_candidates_per_decision
 
 __all__ = ["USABLE", "Lengths", "MemoryPlan", "PolicyMemory", "gib", "plan_memory"]
 
@@ -106,6 +109,7 @@ def plan_memory(
     *,
     num_ranks: int,
     gpu_bytes: int,
+    num_groups: Mapping[str, int] | None = None,
 ) -> MemoryPlan:
     """Estimate what one GPU must hold.
 
@@ -115,18 +119,23 @@ def plan_memory(
         lengths: Policy to its longest sequences.
         num_ranks: Processes, with a GPU each, that share an update.
         gpu_bytes: Memory of one GPU.
+        num_groups: Policy to the decisions of a train step, at most; None: any number.
     """
     groups = base_groups(config.models)
+    batches = {
+        name: _Batch.of(config, lengths[name], None if num_groups is None else num_groups[name])
+        for name in config.models
+    }
     policies: dict[str, PolicyMemory] = {}
     for group in groups:
         for index, name in enumerate(group):
             policies[name] = _policy_memory(
-                config, config.models[name], shapes[name], lengths[name], num_ranks, index == 0
+                config, config.models[name], shapes[name], batches[name], num_ranks, index == 0
             )
     placed = _busiest_gpu(config, groups, policies)
     shown = [policies[name] for group in placed for name in group]
     kept = sum(memory.kept for memory in shown) + _CONTEXT_BYTES
-    engine_weights, kv_cache, engine_total = _engines(config, placed, shapes, gpu_bytes)
+    engine_weights, kv_cache, engine_total = _engines(config, placed, shapes, gpu_bytes, batches)
     asleep = _SLEEPING_BYTES * len(placed) if config.engine.vllm.sleep else engine_total
     return MemoryPlan(
         policies=policies,
@@ -150,24 +159,64 @@ def _host_bytes(
     return num_ranks * (kept + loading)
 
 
-def activation_bytes(config: Config, shape: ModelShape, lengths: Lengths, kind: str) -> int:
+class _Batch(NamedTuple):
+    """What of a policy's data is in memory at once, in tokens, at most."""
+
+    lengths: Lengths
+    learnt: int
+    """Input tokens of a micro-batch."""
+    targets: int
+    """Tokens of completions among them."""
+    written: int
+    """Prompts and completions that the engine in this process holds."""
+
+    @classmethod
+    def of(cls, config: Config, lengths: Lengths, num_groups: int | None) -> _Batch:
+        """Return the sizes for a policy with so many groups in a train step; None: any number."""
+        optimizer, (prompt, completion) = config.optimizer, lengths
+        num_candidates = num_candidates_per_decision(config.rollout)
+        longest = prompt + completion
+        of_group = num_candidates * completion + prompt * (
+            1 if optimizer.packing else num_candidates
+        )
+        learnt, written = optimizer.tokens_per_microbatch, config.engine.tokens_per_batch
+        if num_groups is not None:
+            size = min(optimizer.groups_per_minibatch or num_groups, num_groups)
+            demonstrated = config.warm_start.batch_size * longest
+            most = max(size * of_group, demonstrated if config.warm_start.num_steps else 0)
+            learnt = min(learnt, most)
+            shared = num_candidates * completion + prompt
+            episodes = config.rollout.num_levels * (
+                shared if config.rollout.mode == "tree" else shared * config.rollout.num_candidates
+            )
+            written = min(written, max(episodes, config.evaluation.num_episodes * longest))
+        learnt = max(learnt, longest)
+        return cls(
+            lengths=lengths,
+            learnt=learnt,
+            # Logits of prompts are not computed.
+            targets=math.ceil(learnt * num_candidates * completion / of_group),
+            written=max(written, longest),
+        )
+
+
+def activation_bytes(config: Config, shape: ModelShape, batch: _Batch, kind: str) -> int:
     """Return what a micro-batch keeps, at its peak.
 
     Args:
         config: The run's configuration.
         shape: Sizes of the model.
-        lengths: Longest sequences.
+        batch: What a micro-batch holds.
         kind: A key of `_LAYER_BYTES`.
     """
-    optimizer = config.optimizer
-    longest = min(lengths.prompt + lengths.completion, shape.context_length)
-    num_tokens = max(optimizer.tokens_per_microbatch, longest)
+    optimizer, lengths, num_tokens = config.optimizer, batch.lengths, batch.learnt
     sizes = (shape.hidden_size, shape.intermediate_size, shape.query_size, shape.key_value_size)
     per_token = sum(a * b for a, b in zip(_LAYER_BYTES[kind], sizes, strict=True))
     size = _FLOAT if kind == "float32" else _HALF
     scores = size * shape.num_heads * _most_scores(num_tokens, lengths) if optimizer.packing else 0
     layer = num_tokens * per_token
-    logits = _LOGIT_BYTES * num_tokens * shape.vocab_size
+    # More logits than these are computed in chunks.
+    logits = _LOGIT_BYTES * min(batch.targets * shape.vocab_size, max(MAX_LOGITS, shape.vocab_size))
     if optimizer.gradient_checkpointing:
         entries = _RESIDUAL_BYTES[kind] * num_tokens * shape.hidden_size * shape.num_layers
         return round(entries + max(logits, layer + 4 * scores))
@@ -189,7 +238,7 @@ def _policy_memory(
     config: Config,
     policy: PolicyConfig,
     shape: ModelShape,
-    lengths: Lengths,
+    batch: _Batch,
     num_ranks: int,
     has_base: bool,
 ) -> PolicyMemory:
@@ -203,12 +252,12 @@ def _policy_memory(
         reference = 0
     if policy.has_adapter:
         kind = "adapter" if is_half else "float32"
-        activations = activation_bytes(config, shape, lengths, kind)
+        activations = activation_bytes(config, shape, batch, kind)
         own = _FLOAT * trained
         return PolicyMemory(frozen + own, own, _ADAM_BYTES * trained, reference, activations, 0)
     stage = config.deepspeed.stage
     kind = "bfloat16 weights" if is_half and stage else config.engine.precision
-    activations = activation_bytes(config, shape, lengths, kind)
+    activations = activation_bytes(config, shape, batch, kind)
     if not stage:
         # In bfloat16 a forward pass makes copies of all matrices, which the backward pass needs.
         copies = _HALF * shape.num_matrix_parameters if is_half else 0
@@ -265,14 +314,19 @@ def _engines(
     groups: Sequence[tuple[str, ...]],
     shapes: Mapping[str, ModelShape],
     gpu_bytes: int,
+    batches: Mapping[str, _Batch],
 ) -> tuple[int, int, int]:
     """Return weights, KV cache and all of the engines on a GPU."""
     engine = config.engine
     size = _HALF if engine.precision == "bfloat16" else _FLOAT
     models = [shapes[group[0]] for group in groups]
     if engine.kind == "transformers":
-        cache = max(2 * size * m.key_value_size * m.num_layers for m in models)
-        cache *= engine.tokens_per_batch
+        # One policy writes at a time.
+        cache = max(
+            2 * size * model.key_value_size * model.num_layers * batches[name].written
+            for model, group in zip(models, groups, strict=True)
+            for name in group
+        )
         return 0, cache, cache
     if engine.kind == "vllm_server":
         return 0, 0, 0

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen3Config
 
+from pettingllms_trainers.backends.hf.adapter_settings import read_settings
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
 from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.config.policies import TINY, base_of_adapter
@@ -69,7 +70,7 @@ def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
     if source == TINY:
         return _tiny_shape(policy)
     try:
-        return _shape(source, policy.lora.rank, policy.lora.targets)
+        return _shape(source, *_adapter_of(policy))
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
@@ -77,6 +78,14 @@ def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
             f"({reason}). Name a directory with it, or download the model first; without a network "
             f"only these are known: {', '.join(_PUBLISHED)}"
         ) from error
+
+
+def _adapter_of(policy: PolicyConfig) -> tuple[int, str | tuple[str, ...]]:
+    """Return rank and layers of the adapter that is trained; rank 0 without one."""
+    if policy.lora.rank or base_of_adapter(policy.model) is None:
+        return policy.lora.rank, policy.lora.targets
+    settings = read_settings(Path(policy.model))
+    return settings.r, tuple(sorted(settings.target_modules or ()))
 
 
 def _tiny_shape(policy: PolicyConfig) -> ModelShape:

@@ -48,6 +48,8 @@ class StepPlan(NamedTuple):
     """Completions."""
     num_prompt_tokens: int
     num_completion_tokens: int
+    num_groups: Mapping[str, int]
+    """Decisions of the roles of each policy with a model."""
     num_optimizer_steps: Mapping[str, int]
     """Of each policy that is trained."""
 
@@ -126,6 +128,7 @@ def plan_step(
         num_samples=per_agent * num_samples * len(asked),
         num_prompt_tokens=per_agent * sum(each.prompt for each in asked),
         num_completion_tokens=per_agent * num_samples * sum(each.completion for each in asked),
+        num_groups={name: per_agent * assigned.count(name) for name in config.models},
         num_optimizer_steps={
             name: _num_optimizer_steps(config, per_agent * assigned.count(name))
             for name, policy in config.models.items()

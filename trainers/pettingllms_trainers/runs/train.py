@@ -165,7 +165,9 @@ class Trainer:
         """Update every policy on its groups."""
         scored = score_decisions(trees, self.config.advantage)
         self.recorder.rollouts(step, trees, scored, self.pool)
-        data = training_groups(scored.decisions)
+        data = training_groups(
+            scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
+        )
         self.pool.release_engines()
         started = time.perf_counter()
         with self._busy(f"train step {step}, update"):
