@@ -287,6 +287,27 @@ def _caption(data: dict[str, Any]) -> str:
     return f"\nMeasured on {data['date']}, {data['hardware']}, with `{data['command'].strip()}`.\n"
 
 
+def viewer() -> str:
+    """Return what the pages of long runs take."""
+    sizes: dict[str, dict[str, Any]] = result("viewer")["sizes"]
+    rows = [
+        [what, *(f"{entry[key]:.3g} {unit}" for entry in sizes.values())]
+        for what, key, unit in (
+            ("rollouts.jsonl", "rollouts_mb", "MB"),
+            ("the page", "page_mb", "MB"),
+            ("write the page, with every tree played again", "write_s", "s"),
+            ("open it until it is drawn", "open_s", "s"),
+            ("go to another episode, median", "episode_s", "s"),
+            ("the slowest of them", "episode_max_s", "s"),
+            ("go to another candidate", "candidate_s", "s"),
+            ("first look at the curves of 2,000 steps", "curves_s", "s"),
+            ("open it with a search through all texts", "find_s", "s"),
+        )
+    ]
+    names = [f"{name}, {entry['num_episodes']} trees" for name, entry in sizes.items()]
+    return markdown(["", *names], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
     "ladder": ladder,
@@ -300,6 +321,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tokens": tokens,
     "boards": boards,
     "presets": presets,
+    "viewer": viewer,
 }
 
 

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import random
 import re
 import sys
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
 
 from pettingllms.cli.console import stdout, visible
+from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _SUFFIX = ".tmpl"
 """Keeps tools from reading the templates as part of this package."""
+_WHAT = {
+    "rules.py": "the state, and what actions do to it",
+    "env.py": "prompts, how answers are read, rewards, scripted policies",
+    "train.toml": "teaches it to very small models",
+    "README.md": "what to change, and how to test it",
+}
 
 
 @click.command("new")
@@ -38,7 +50,11 @@ def new_command(name: str, parent: Path) -> int:
     written = write_package(name, parent)
     console = stdout()
     for path in written:
-        console.print(visible(str(path), "green"))
+        line = visible(str(path), "green")
+        if path.name in _WHAT:
+            line.append(f"  {_WHAT[path.name]}", "dim")
+        console.print(line, soft_wrap=True)
+    console.print(_picture(_first_turn(name, parent / name)))
     console.print(
         f"\nNext:\n  cd {parent / name}\n  pip install -e .\n  python -m pytest\n"
         f"  pettingllms eval {name}_v0 --policy oracle\n  pettingllms-train train.toml",
@@ -46,6 +62,55 @@ def new_command(name: str, parent: Path) -> int:
         highlight=False,
     )
     return 0
+
+
+def _first_turn(name: str, folder: Path) -> list[tuple[str, str]]:
+    """Return (title, text) of what is read, answered and earned in the first turn of the game.
+
+    The new package is not installed: it is imported from where it lies, and forgotten again.
+    """
+    source = folder / "src" / name / "__init__.py"
+    spec = importlib.util.spec_from_file_location(
+        name, source, submodule_search_locations=[str(source.parent)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # What is only looked at leaves no cache between the author's files.
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+        (class_name,) = module.__all__
+        env: TextEnv[Any] = getattr(module, class_name)(render_mode="ansi")
+        return _played(env)
+    finally:
+        sys.dont_write_bytecode = writes
+        for known in [key for key in sys.modules if key.partition(".")[0] == name]:
+            del sys.modules[known]
+
+
+def _played(env: TextEnv[Any]) -> list[tuple[str, str]]:
+    env.reset(seed=7)
+    rng = random.Random(0)
+    shown: list[tuple[str, str]] = []
+    while env.turn == 0 and not any(env.terminations.values()):
+        agent = env.agent_selection
+        text = env.scripted_action(agent, "oracle", rng)
+        prompt = env.messages(agent)[-1]["content"]
+        env.step(text)
+        reward = f"reward {env.rewards[agent]:+.3f}"
+        shown.append((f"{agent} reads", prompt))
+        shown.append((f"{agent} answers, {reward}", text))
+    return [*shown, ("the state after one turn", str(env.render()))]
+
+
+def _picture(turn: list[tuple[str, str]]) -> RenderableType:
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim", justify="right")
+    for title, text in turn:
+        rows.add_row(title, visible(text.strip()))
+    return Panel(rows, title="the game as it is now", title_align="left", expand=False)
 
 
 def write_package(name: str, parent: Path) -> list[Path]:

@@ -105,6 +105,9 @@ def comparison_note(comparison: Comparison) -> str:
     return note
 
 
+_REPEATED = "levels repeat: play more that differ; intervals count only those"
+
+
 def pool_note(plan: EvaluationPlan) -> str:
     """Return in one sentence that an environment has fewer levels than were asked for."""
     return (
@@ -117,10 +120,12 @@ def variant_rows(variant: VariantReport) -> list[tuple[str, str]]:
     """Return the figures of a variant as (name, text)."""
     episodes = f"{variant.num_episodes} of {variant.num_expected}"
     levels = f"{variant.num_levels} levels, {variant.num_distinct_levels} different"
+    repeated = "" if variant.num_distinct_levels == variant.num_levels else _REPEATED
     rows = [
         ("success", share(variant.success) + f", {variant.num_success} solved"),
         *[(f"pass@{k}", share(value)) for k, value in variant.pass_at_k.items() if k > 1],
         ("episodes", f"{episodes} ({levels})"),
+        *([("warning", repeated)] if repeated else []),
         ("out of turns", str(variant.num_truncated)),
         ("turns", mean(variant.num_turns)),
         *[(f"return of {agent}", mean(value)) for agent, value in variant.returns.items()],

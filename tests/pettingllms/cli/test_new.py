@@ -46,7 +46,10 @@ def test_a_new_package_works_in_a_fresh_environment(cli, fresh_python, tmp_path)
     done = cli("new", "hidden_number")
     assert done.returncode == 0
     assert "hidden_number/src/hidden_number/rules.py" in done.stdout.replace(os.sep, "/")
+    for shown in ("scout_0 reads", "guesser_0 answers, reward", "the state after one turn"):
+        assert shown in done.stdout
     package = tmp_path / "hidden_number"
+    assert not list(package.rglob("__pycache__")), "a look at the game leaves nothing behind"
     written = [path.read_text() for path in package.rglob("*") if path.is_file()]
     assert not any("my_game" in text or "MyGame" in text for text in written)
 

@@ -19,7 +19,7 @@ from pettingllms.evaluation import (
     summarise_variant,
     wilson_interval,
 )
-from pettingllms.evaluation.markdown import comparison_markdown, report_markdown
+from pettingllms.evaluation.markdown import comparison_markdown, report_markdown, variant_rows
 
 
 def test_the_example_of_the_package_runs(monkeypatch, tmp_path, capsys):
@@ -38,6 +38,15 @@ def test_success_is_a_wilson_interval(result):
     assert (variant.num_success, variant.num_truncated, variant.num_levels) == (7, 3, 10)
     assert variant.pass_at_k == {1: variant.success}
     assert variant.manifest == manifest_of(f"state {level}" for level in range(10))
+
+
+def test_levels_that_repeat_are_reported(result):
+    different = summarise_variant([result(level, True) for level in range(3)])
+    assert "warning" not in dict(variant_rows(different))
+    same = [replace(result(level, True), initial_state_hash="one") for level in range(3)]
+    rows = dict(variant_rows(summarise_variant(same)))
+    assert "3 levels, 1 different" in rows["episodes"]
+    assert "levels repeat" in rows["warning"]
 
 
 def test_pass_at_k_over_levels(result):
