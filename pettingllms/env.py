@@ -173,39 +173,36 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             "success": success,
             "turn": self.turn,
         }
-        self.infos = infos = {**self.infos, agent: info}
-        # Every agent learns how the episode ended, also those that did not act last.
-        if terminated:
-            for other, known in infos.items():
-                infos[other] = {**known, "success": success}
-        self.rewards = rewards = dict.fromkeys(self._order, team)
+        self.infos = self.infos.copy()
+        self.infos[agent] = info
+        self.rewards = rewards = {}
         cumulative = self._cumulative_rewards
-        if team:
-            for other in cumulative:
-                cumulative[other] += team
+        for other in cumulative:
+            rewards[other] = team
+            cumulative[other] += team
         # `last` has paid out what the agent earned since its last action: only this one counts now.
         rewards[agent] = cumulative[agent] = team + local
-        self._advance(state, terminated)
-
-    def _advance(self, state: StateT, terminated: bool) -> None:
-        """Take over the state after an action, and select the agent that acts next."""
-        order = self._order
-        place = self._num_acted + 1
+        self._state = state
+        order, place = self._order, self._num_acted + 1
         if place == len(order):
             place = 0
             self.turn += 1
-            # A success in the last turn is a success: termination wins over truncation.
-            if self.turn == self.max_turns and not terminated:
-                self.truncations = dict.fromkeys(order, True)
-        self._state = state
         self._num_acted = place
         self.agent_selection = self._selected(state) if self._selects else order[place]
         # Within a stage observations keep showing its start: its agents act simultaneously.
         if self._opens_stage[place]:
             self._stage_state = state
+        # A success in the last turn is a success: termination wins over truncation.
         if terminated:
-            self._stage_state = state
-            self.terminations = dict.fromkeys(order, True)
+            self._terminate(success)
+        elif self.turn == self.max_turns:
+            self.truncations = dict.fromkeys(order, True)
+
+    def _terminate(self, success: bool) -> None:
+        """End the episode; every agent learns how, also those that did not act last."""
+        self._stage_state = self._state
+        self.terminations = dict.fromkeys(self._order, True)
+        self.infos = {agent: {**info, "success": success} for agent, info in self.infos.items()}
 
     def _selected(self, state: StateT) -> str:
         agent = self._next_agent(state)

@@ -58,6 +58,7 @@ def steps(env_id: str, texts_of: Callable[[Any, random.Random], list[str]], **kw
         rng, step, last = random.Random(seed), env.step, env.last
         for episode in itertools.count(seed):
             env.reset(seed=episode)
+            last()  # the peers' `reset` returns the first observation, too
             texts = texts_of(env, rng)
             num_steps, begin = 0, time.process_time()
             for text in texts:

@@ -48,24 +48,27 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
     elif outcome.fault is Fault.EMPTY or (outcome.moves and position == state.position):
         local = costs.empty
     facts = {"call": outcome.call, "result": outcome.text}
-    return _promise(maze, state, position, outcome, local, facts)
+    return _promise(maze, state, position, outcome[:3], local, facts)
 
 
 def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
     """Play the proposer's action: its moves are tried and shown to the planner, not executed."""
-    maze, moves = maze_of(state.level), _counted(action, terms.moves_per_turn)
-    position, executed, illegal = walk(maze, state.position, moves)
+    maze, position = maze_of(state.level), state.position
+    given = "" if isinstance(action, ParseError) else action
+    moves = given[: terms.moves_per_turn]
+    promised, executed, illegal = walk(maze, position, moves)
     local = illegal * terms.costs.illegal if illegal else 0.0
-    if position == state.position:
+    if promised == position:
         local, _ = unchanged_answer(action, executed, terms.costs)
-    facts = _counts(action, moves, executed, illegal)
-    return _promise(maze, state, position, ToolResult("", "", moves), local, facts)
+    facts = _counts(given, moves, executed, illegal)
+    return _promise(maze, state, promised, ("", "", moves), local, facts)
 
 
 def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
     """Play the planner's action: its moves are executed and the turn's proposal is settled."""
-    level, before, moves_used, promised, *_ = state
-    maze, moves = maze_of(level), _counted(action, terms.moves_per_turn)
+    level, before, moves_used, promised, _, _, _, _ = state
+    maze, given = maze_of(level), "" if isinstance(action, ParseError) else action
+    moves = given[: terms.moves_per_turn]
     position, executed, illegal = walk(maze, before, moves)
     local, unchanged = (illegal * terms.costs.illegal if illegal else 0.0), ""
     if position == before:
@@ -73,11 +76,9 @@ def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transi
     moves_used += len(executed)
     solved = position == level.goal
     team = potential(maze, position) - potential(maze, promised if promised >= 0 else before)
-    info = {
-        **_counts(action, moves, executed, illegal),
-        "executed": tuple(executed),
-        **_facts(maze, position, moves_used),
-    }
+    info = _counts(given, moves, executed, illegal)
+    info["executed"] = tuple(executed)
+    info |= _facts(maze, position, moves_used)
     after = PlanPathState(level, position, moves_used, -1, "", "", "", unchanged)
     return Transition(after, team + SUCCESS * solved, local, solved, solved, info)
 
@@ -86,44 +87,43 @@ def _promise(
     maze: Maze,
     state: PlanPathState,
     promised: int,
-    outcome: ToolResult,
+    shown: tuple[str, str, str],
     local: float,
     facts: dict[str, Any],
 ) -> Transition:
-    """Return the transition to a state in which the planner reads what the team-mate proposes."""
+    """Return the transition to a state in which the planner reads what the team-mate proposes.
+
+    Args:
+        maze: The level's tables.
+        state: The state at the start of the turn.
+        promised: Where the proposed moves lead.
+        shown: The tool agent's call, its result, and the proposed moves.
+        local: The local reward.
+        facts: What infos hold of the action alone; the rest is added.
+    """
     level, position, moves_used, _, _, _, _, unchanged = state
+    facts |= _facts(maze, position, moves_used)
+    facts["proposed"] = tuple(shown[2])
+    facts["promised_distance"] = maze.to_goal[promised]
     team = potential(maze, promised) - potential(maze, position)
-    info = {
-        **facts,
-        **_facts(maze, position, moves_used),
-        "proposed": tuple(outcome.moves),
-        "promised_distance": maze.to_goal[promised],
-    }
-    after = PlanPathState(
-        level, position, moves_used, promised, outcome.call, outcome.text, outcome.moves, unchanged
-    )
-    return Transition(after, team, local, False, False, info)
+    after = PlanPathState(level, position, moves_used, promised, *shown, unchanged)
+    return Transition(after, team, local, False, False, facts)
 
 
-def _counted(action: str | ParseError, limit: int) -> str:
-    """Return the moves that count."""
-    return "" if isinstance(action, ParseError) else action[:limit]
-
-
-def _counts(action: str | ParseError, moves: str, executed: str, illegal: int) -> dict[str, Any]:
+def _counts(given: str, moves: str, executed: str, illegal: int) -> dict[str, Any]:
     return {
         "illegal_moves": illegal,
-        "cut_moves": 0 if isinstance(action, ParseError) else len(action) - len(moves),
+        "cut_moves": len(given) - len(moves),
         "unused_moves": len(moves) - len(executed) - illegal,
     }
 
 
 def _facts(maze: Maze, position: int, moves_used: int) -> dict[str, Any]:
-    level = maze.level
+    _, cols, _, _, goal, shortest = maze.level
     return {
-        "position": divmod(position, level.cols + 1),
+        "position": divmod(position, cols + 1),
         "distance": maze.to_goal[position],
-        "shortest": level.shortest,
+        "shortest": shortest,
         "moves_used": moves_used,
-        "optimality": level.shortest / moves_used if position == level.goal else 0.0,
+        "optimality": shortest / moves_used if position == goal else 0.0,
     }

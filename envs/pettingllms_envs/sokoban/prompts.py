@@ -9,7 +9,13 @@ from pettingllms_envs.grid import moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
 from pettingllms_envs.sokoban.rules import SokobanState
-from pettingllms_envs.sokoban.text import cell_list, labelled_text, places_text, shown_text
+from pettingllms_envs.sokoban.text import (
+    cell_list,
+    labelled_text,
+    places_text,
+    scene_text,
+    shown_text,
+)
 from pettingllms_envs.sokoban.tools import DESCRIPTION, MAX_CALLS
 
 _RULES = """\
@@ -56,7 +62,7 @@ _ANSWER_PROGRAM = f"""\
 The program reads the board from stdin, one line per row, without spaces and without numbers. It \
 prints a JSON list of moves, such as ["U","R","R"]; its answer is the last list that it prints.
 {INSTRUCTIONS}"""
-_USER = "Turn {turn} of {max_turns}.{history}\n{board}\n{places}"
+_USER = "Turn {turn} of {max_turns}.{history}\n{scene}"
 
 
 def templates(
@@ -108,6 +114,10 @@ def _player(state: SokobanState) -> str:
 def fields(max_turns: int = 4, moves_per_turn: int = 20) -> dict[str, PromptField[SokobanState]]:
     """Return the placeholders of an environment with these arguments."""
     return {
+        "scene": PromptField(
+            "`board` and, on the line below it, `places`",
+            lambda state, agent, turn: scene_text(state.level, state.player, state.boxes),
+        ),
         "board": PromptField(
             "the board with row and column numbers, symbols divided by spaces",
             lambda state, agent, turn: labelled_text(state.level, state.player, state.boxes),

@@ -53,14 +53,11 @@ def shown_text(level: Level, player: int, boxes: int) -> str:
     return board_text(level, player, boxes).replace(FLOOR, SHOWN_FLOOR)
 
 
-# Agents of a turn, branches and later turns often see the same board.
-@lru_cache(maxsize=4096)
 def labelled_text(level: Level, player: int, boxes: int) -> str:
-    """Return the board as prompts show it: with row and column numbers, divided by spaces."""
+    """Return the board with row and column numbers, divided by spaces."""
     return _with_player(_labelled(level, boxes), level, player)
 
 
-@lru_cache(maxsize=4096)
 def places_text(level: Level, player: int, boxes: int) -> str:
     """Return a sentence with the cells of player, boxes and goals."""
     row, col = divmod(player, level.stride)
@@ -71,9 +68,16 @@ def places_text(level: Level, player: int, boxes: int) -> str:
     )
 
 
+# Agents of a turn, branches and later turns often see the same scene.
+@lru_cache(maxsize=4096)
+def scene_text(level: Level, player: int, boxes: int) -> str:
+    """Return what prompts show of a scene: the board, and below it the places."""
+    return f"{labelled_text(level, player, boxes)}\n{places_text(level, player, boxes)}"
+
+
 def cell_list(bits: int, stride: int) -> str:
     """Return the cells of a bit-board as `(row, column)`, divided by commas."""
-    return ", ".join(f"({cell // stride}, {cell % stride})" for cell in cells_of(bits)) or "none"
+    return ", ".join([f"({cell // stride}, {cell % stride})" for cell in cells_of(bits)]) or "none"
 
 
 @lru_cache(maxsize=512)

@@ -22,45 +22,44 @@ class Terms(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """How far a state is from solved."""
+    """How far a placement of boxes and player is from solved."""
 
-    distance: float
-    """See `Guide.distance`."""
-    start: float
-    """The distance of the level's first state."""
+    potential: float
+    """In [-0.01, 0.1]; see `shaped`."""
     pushes_left: int
     """Lower bound of the pushes left, -1 if the level is certainly lost."""
-
-    @property
-    def potential(self) -> float:
-        """The potential of the state, in [-0.01, 0.1]; see `shaped`."""
-        return shaped(self.distance, self.start)
+    boxes_home: int
+    """Boxes on goals."""
 
 
+# What the proposer promises, the planner often does, and agents and branches share what they see.
 @lru_cache(maxsize=4096)
 def outlook_of(level: Level, player: int, boxes: int) -> Outlook:
-    """Return the outlook of a state."""
+    """Return the outlook of a placement."""
     guide = guide_of(level)
-    return Outlook(guide.distance(player, boxes), guide.start, guide.pushes_left(boxes))
+    potential = shaped(guide.distance(player, boxes), guide.start)
+    return Outlook(potential, guide.pushes_left(boxes), (boxes & level.goals).bit_count())
 
 
 def move(state: SokobanState, action: str | ParseError, terms: Terms) -> Transition:
     """Play the planner's action: its moves are executed and the turn's proposal is settled."""
-    level, before = state.level, state.potential
-    moves, num_cut = _counted(action, terms.moves_per_turn)
-    player, boxes, executed, num_illegal, num_pushes = play(level, state.player, state.boxes, moves)
-    solved = boxes == level.goals
-    distance, start, pushes_left = outlook_of(level, player, boxes)
-    reached = shaped(distance, start)
+    level, player, boxes, moves_used, before, _, _, _, _ = state
+    given = "" if isinstance(action, ParseError) else action
+    moves = given[: terms.moves_per_turn]
+    player_after, boxes_after, executed, num_illegal, num_pushes = play(level, player, boxes, moves)
+    outlook = reached, pushes_left, _ = outlook_of(level, player_after, boxes_after)
     local, unchanged = (num_illegal * terms.costs.illegal if num_illegal else 0.0), ""
-    if player == state.player and boxes == state.boxes:
+    if player_after == player and boxes_after == boxes:
         local, unchanged = unchanged_answer(action, executed, terms.costs)
-    moves_used = state.moves_used + len(executed)
-    after = SokobanState(level, player, boxes, moves_used, reached, "", "", "", unchanged)
-    info = _facts(after, pushes_left, num_illegal, num_cut)
+    moves_used += len(executed)
+    info = _facts(level, outlook, num_illegal, len(given) - len(moves), moves_used)
     info["executed"] = tuple(executed)
     info["num_pushes"] = num_pushes
+    solved = boxes_after == level.goals
     ended = solved or (pushes_left < 0 and terms.stop_when_lost)
+    after = SokobanState(
+        level, player_after, boxes_after, moves_used, reached, "", "", "", unchanged
+    )
     return Transition(after, reached - before + SUCCESS * solved, local, ended, solved, info)
 
 
@@ -77,35 +76,31 @@ def propose(
         result: Its result, bounded.
     """
     level, player, boxes, moves_used, before, _, _, _, unchanged = state
-    moves, num_cut = _counted(action, terms.moves_per_turn)
+    given = "" if isinstance(action, ParseError) else action
+    moves = given[: terms.moves_per_turn]
     player_there, boxes_there, executed, num_illegal, _ = play(level, player, boxes, moves)
-    promised = outlook_of(level, player_there, boxes_there).potential
+    promised, _, _ = outlook_of(level, player_there, boxes_there)
     local = num_illegal * terms.costs.illegal if num_illegal else 0.0
     if player == player_there and boxes == boxes_there:
         local, _ = unchanged_answer(action, executed, terms.costs)
-    after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves, unchanged)
-    pushes_left = outlook_of(level, player, boxes).pushes_left
-    info = _facts(after, pushes_left, num_illegal, num_cut)
+    outlook = outlook_of(level, player, boxes)
+    info = _facts(level, outlook, num_illegal, len(given) - len(moves), moves_used)
     info["proposed"] = tuple(moves)
+    after = SokobanState(level, player, boxes, moves_used, promised, call, result, moves, unchanged)
     return Transition(after, promised - before, local, False, False, info)
 
 
-def _counted(action: str | ParseError, limit: int) -> tuple[str, int]:
-    """Return the moves that count, and how many are left out."""
-    if isinstance(action, ParseError):
-        return "", 0
-    return (action, 0) if len(action) <= limit else (action[:limit], len(action) - limit)
-
-
-def _facts(state: SokobanState, pushes_left: int, num_illegal: int, num_cut: int) -> dict[str, Any]:
-    level = state.level
+def _facts(
+    level: Level, outlook: Outlook, num_illegal: int, num_cut: int, moves_used: int
+) -> dict[str, Any]:
+    _, pushes_left, boxes_home = outlook
     return {
         "illegal_moves": num_illegal,
         "cut_moves": num_cut,
-        "boxes_home": (state.boxes & level.goals).bit_count(),
+        "boxes_home": boxes_home,
         "pushes_left": pushes_left,
         "lost": pushes_left < 0,
         "certificate": level.certificate,
         "level_moves": level.num_moves,
-        "moves_used": state.moves_used,
+        "moves_used": moves_used,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import isqrt
 from operator import getitem, itemgetter
 
@@ -105,17 +105,22 @@ def own_fills(clues: bytes, cells: bytes) -> str:
 
 @lru_cache(maxsize=512)
 def _blanks(clues: bytes) -> tuple[Callable[[bytes], tuple[int, ...]], list[list[str]]]:
-    """Return what reads the values of all cells that are no clues, and every fill of them as text.
-
-    The text of the value 0 is empty, those of the others end with a comma.
-    """
-    size = isqrt(len(clues))
+    """Return what reads the values of all cells that are no clues, and the texts of their fills."""
+    texts = _fill_texts(isqrt(len(clues)))
     cells = [cell for cell, clue in enumerate(clues) if not clue]
-    texts = [
-        ["", *(f"[{cell // size + 1},{cell % size + 1},{value}]," for value in range(1, size + 1))]
-        for cell in cells
+    # One cell more: for a single cell it would give no tuple.
+    return itemgetter(*cells, -1), [texts[cell] for cell in cells]
+
+
+@cache
+def _fill_texts(size: int) -> list[list[str]]:
+    """Return every fill of every cell as text that ends with a comma; that of value 0 is empty."""
+    numbers = range(1, size + 1)
+    return [
+        ["", *(f"[{row},{col},{value}]," for value in numbers)]
+        for row in numbers
+        for col in numbers
     ]
-    return itemgetter(*cells, -1), texts  # one cell more: for a single cell it would give no tuple
 
 
 def _own_fills(state: SudokuState) -> str:

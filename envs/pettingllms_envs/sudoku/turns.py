@@ -72,8 +72,8 @@ def try_answer(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> Trial:
 
 def decide(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
     """Play the planner's action: its fills are written and the turn's proposal is settled."""
-    puzzle, before = state.puzzle, state.potential
-    trial, local = _judge(state, action, costs)
+    puzzle, grid, before, _, _, _, _, _ = state
+    trial, local = _judge(puzzle, grid, action, costs)
     grid, fills, refused, is_idle = trial
     reached, solved = potential(grid), is_solved(grid)
     refusals = _refusals(refused) if refused else ""
@@ -85,7 +85,7 @@ def decide(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) ->
 
 def propose(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
     """Play the proposer's action: its fills are tried out and shown to the planner, not written."""
-    trial, local = _judge(state, action, costs)
+    trial, local = _judge(state.puzzle, state.grid, action, costs)
     return _promise(state, trial, local)
 
 
@@ -117,11 +117,11 @@ def cost(trial: Trial, costs: Costs) -> float:
 
 
 def _judge(
-    state: SudokuState, action: FillAnswer | ParseError, costs: Costs
+    puzzle: Puzzle, grid: Grid, action: FillAnswer | ParseError, costs: Costs
 ) -> tuple[Trial, float]:
     if isinstance(action, ParseError):
-        return Trial(state.grid), costs.malformed
-    trial = try_answer(state.puzzle, state.grid, action)
+        return Trial(grid), costs.malformed
+    trial = try_answer(puzzle, grid, action)
     return trial, cost(trial, costs)
 
 
