@@ -9,13 +9,16 @@ which is on no package index and needs numpy. What is missing is left out and re
 Both sides of a row run in processes of their own, one after the other, round by round; every ratio
 is formed within a round, from CPU seconds. Steps are timed without the resets between them, on a
 fresh level in every episode; both sides return or build the text that an agent reads at every step.
-Ours is a whole prompt with the rules each time, unless the row says delta; those of the peers are
-increments or the board alone. Rows marked `is_core` time a part of ours that no user calls alone.
+Ours is a whole prompt with the rules each time, unless the row says that it is the board alone;
+those of the peers are the board alone (gem adds a sentence), unless the row says otherwise. What
+the paper's agents read of Plan-Path is the first board, not the present one. Rows marked `is_core`
+time a part of ours that no user calls alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,61 +58,45 @@ def paper(name: str) -> str:
 
 SUDOKU, SOKOBAN = paper("SudukuEnvState"), paper("SokobanGridEnvState")
 PLAN_PATH = "`PlanPathGridEnvState.step([action])`, `text_observation()`"
+PAPER_AGENT = "`PlanAgent.update_from_model(text)`, `.step(env)`, `.update_from_env(turn, env)`"
 GYM = "`create_dataset(...)[i]`"
 ROWS = (
-    Row("Sudoku 4x4, steps", STEP, "gem-llm", GEM_STEP, "sudoku_4x4_steps", "sudoku_4x4_steps", 2),
-    Row(
-        "Sudoku 4x4, steps, delta observations",
-        STEP,
-        "gem-llm",
-        GEM_STEP,
-        "sudoku_4x4_delta_steps",
-        "sudoku_4x4_steps",
+    *(
+        Row(f"{title}, steps{note}", STEP, "gem-llm", there, ours, theirs, goal)
+        for title, name, env, aim in (
+            ("Sudoku 4x4", "sudoku_4x4", "Sudoku", 2),
+            ("Sudoku 9x9", "sudoku_9x9", "Sudoku", 2),
+            ("Sokoban 6x6, 1 box", "sokoban", "Sokoban", 3),
+        )
+        for note, there, ours, theirs, goal in (
+            ("", f"`{env}Env.step(text)`", f"{name}_steps", f"{name}_steps", aim),
+            (
+                ", the board alone on both sides",
+                f"`{env}Env.step(text)`",
+                f"{name}_board_steps",
+                f"{name}_steps",
+                None,
+            ),
+            (
+                ", whole prompts on both sides",
+                f"`ObservationWrapper({env}Env).step(text)`",
+                f"{name}_steps",
+                f"{name}_prompt_steps",
+                None,
+            ),
+        )
     ),
-    Row("Sudoku 9x9, steps", STEP, "gem-llm", GEM_STEP, "sudoku_9x9_steps", "sudoku_9x9_steps", 2),
-    Row(
-        "Sudoku 9x9, steps, delta observations",
-        STEP,
-        "gem-llm",
-        GEM_STEP,
-        "sudoku_9x9_delta_steps",
-        "sudoku_9x9_steps",
-    ),
-    Row(
-        "Sudoku 16x16, steps",
-        STEP,
-        "paper's code",
-        SUDOKU,
-        "sudoku_16x16_steps",
-        "sudoku_16x16_steps",
-        10,
-    ),
-    Row(
-        "Plan-Path 10x10, steps",
-        STEP,
-        "paper's code",
-        PLAN_PATH,
-        "plan_path_steps",
-        "plan_path_steps",
-        3,
-    ),
-    Row(
-        "Sokoban 6x6, 1 box, steps",
-        STEP,
-        "paper's code",
-        SOKOBAN,
-        "sokoban_steps",
-        "sokoban_steps",
-        3,
-    ),
-    Row(
-        "Sokoban 6x6, 1 box, steps",
-        STEP,
-        "gem-llm",
-        "`SokobanEnv.step(text)`",
-        "sokoban_steps",
-        "sokoban_steps",
-        3,
+    *(
+        Row(title, STEP, "paper's code", there, f"{name}_steps", theirs, goal)
+        for game, name, state, goal in (
+            ("Sudoku 16x16", "sudoku_16x16", SUDOKU, 10),
+            ("Plan-Path 10x10", "plan_path", PLAN_PATH, 3),
+            ("Sokoban 6x6, 1 box", "sokoban", SOKOBAN, 3),
+        )
+        for title, there, theirs in (
+            (f"{game}, steps; the peer's reads no text", state, f"{name}_steps"),
+            (f"{game}, steps, from text to prompt", PAPER_AGENT, f"{name}_agent_steps"),
+        )
     ),
     *(
         Row(
@@ -211,7 +198,9 @@ ROWS = (
 
 def rate(command: list[str]) -> float | None:
     """Return what a workload prints last, None if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # CPU time counts all threads, and NumPy's linear algebra starts some that spin for a while.
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         print(f"{' '.join(command[1:5])}: {reason}", file=sys.stderr)
@@ -277,11 +266,6 @@ def main() -> None:
         )
         print(row.title, row.peer, found.get("ratio"), flush=True)
         result["rows"].append(found)
-    result["ratios"] = {
-        f"{row['ours']}_over_{row['peer']}": row["ratio"]
-        for row in result["rows"]
-        if "ratio" in row
-    }
     write(result, options.output)
 
 

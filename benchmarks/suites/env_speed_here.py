@@ -4,7 +4,8 @@
 
 Prints units per CPU second as the last line. Environments are made with `checks=False`, as for
 training. Steps are those of a team of two on a fresh level in every episode: the time is that of
-`env.step(text)` and `env.last()`, which builds the observation; that of `reset` is not in it.
+`env.step(text)` and `env.last()`, which builds the observation; that of `reset` and of the first
+observation is not in it.
 """
 
 from __future__ import annotations
@@ -154,6 +155,13 @@ def sudoku_core(seed: int) -> Units:
         yield len(fills), time.process_time() - begin
 
 
+def shown(board: str) -> dict[str, Any]:
+    """Return arguments with which agents read as much as in the peers: the board, not the rules."""
+    first, second = f"Turn {{turn}}.\n{{{board}}}", f"{{{board}}}\n{{proposal}}"
+    prompts = {"proposer": {"update": first}, "planner": {"update": second}}
+    return {"observation_mode": "delta", "prompts": prompts}
+
+
 WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_4x4_steps": steps("sudoku_v0", fills_of, size=4, max_turns=16),
     "sudoku_9x9_steps": steps("sudoku_v0", fills_of, size=9, max_turns=81),
@@ -169,11 +177,10 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_9x9_31_clues_levels": levels("sudoku_v0", size=9, clues=31),
     "plan_path_levels": levels("plan_path_v0"),
     "forks": forks,
-    "sudoku_4x4_delta_steps": steps(
-        "sudoku_v0", fills_of, size=4, max_turns=16, observation_mode="delta"
-    ),
-    "sudoku_9x9_delta_steps": steps(
-        "sudoku_v0", fills_of, size=9, max_turns=81, observation_mode="delta"
+    "sudoku_4x4_board_steps": steps("sudoku_v0", fills_of, size=4, max_turns=16, **shown("grid")),
+    "sudoku_9x9_board_steps": steps("sudoku_v0", fills_of, size=9, max_turns=81, **shown("grid")),
+    "sokoban_board_steps": steps(
+        "sokoban_v0", moves_of, max_turns=25, stop_when_lost=False, **shown("board")
     ),
     "plan_path_core_steps": plan_path_core,
     "sokoban_core_steps": sokoban_core,

@@ -7,9 +7,11 @@ on a fresh level in every episode, without the time of `reset`. Peers that honou
 by the seeded global generator, as their own code is.
 """
 
+import contextlib
 import copy
 import importlib
 import itertools
+import json
 import random
 import sys
 import time
@@ -48,14 +50,21 @@ def gem_act(env, text):
     return terminated or truncated
 
 
+def gem_prompts(env):
+    """Wrap an environment so that it returns all that an agent reads: rules, history and board."""
+    from gem.wrappers.observation_wrapper import ObservationWrapper
+
+    return ObservationWrapper(env, include_action=False, include_chat_template=False)
+
+
 def gem_sokoban_env(num_boxes=1):
     from gem.envs.game_env.sokoban import SokobanEnv
 
     return SokobanEnv(dim_room=(6, 6), max_turns=10**9, num_boxes=num_boxes)
 
 
-def gem_sokoban_steps():
-    env = gem_sokoban_env()
+def gem_sokoban_steps(wrap=lambda env: env):
+    env = wrap(gem_sokoban_env())
     names = [f"\\boxed{{{name}}}" for name in ("up", "down", "left", "right")]
 
     def setup(seed):
@@ -72,14 +81,15 @@ def gem_sudoku_env(scale, num_empty):
     return SudokuEnv(clues=num_empty, max_turns=10**9, scale=scale)
 
 
-def gem_sudoku_steps(scale, num_empty):
-    env = gem_sudoku_env(scale, num_empty)
+def gem_sudoku_steps(scale, num_empty, wrap=lambda env: env):
+    game = gem_sudoku_env(scale, num_empty)
+    env = wrap(game)
 
     def setup(seed):
         env.reset(seed=seed)
-        cells = [(r, c) for r in range(scale) for c in range(scale) if env.board[r][c] == 0]
+        cells = [(r, c) for r in range(scale) for c in range(scale) if game.board[r][c] == 0]
         random.Random(seed).shuffle(cells)
-        return env, [f"\\boxed{{{r + 1} {c + 1} {env.full_grid[r][c]}}}" for r, c in cells]
+        return env, [f"\\boxed{{{r + 1} {c + 1} {game.full_grid[r][c]}}}" for r, c in cells]
 
     return timed(setup, gem_act)
 
@@ -115,13 +125,38 @@ def paper_moves(seed):
     return [[move] for move in random.Random(seed).choices("UDLR", k=50)]
 
 
+def paper_agent(benchmark, setup):
+    """Play as its rollouts do: an agent that reads a text, plays it, and builds the next prompt."""
+    paper_states()  # the path of the checkout
+    stateful = importlib.import_module("pettingllms.multi_agent_env.stateful.stateful_env")
+    agents = importlib.import_module("pettingllms.multi_agent_env.stateful.agents.plan_agent")
+
+    def setup_agent(seed):
+        state, actions = setup(seed)
+        env = stateful.StatefulEnv(env_idx=0, rollout_idx=0, max_turns=10**9)
+        env.state, agent = state, agents.PlanAgent(benchmark=benchmark)
+        env.reset()  # sets what the tool agent would write
+        agent.update_from_env(0, env)
+        return (agent, env), [f"#### {json.dumps(action)}" for action in actions]
+
+    def act(pair, text):
+        agent, env = pair
+        agent.update_from_model(text)
+        with contextlib.suppress(StopIteration):
+            agent.step(env).send(None)  # a coroutine that waits for nothing
+        agent.update_from_env(1, env)
+        return env.state.done
+
+    return timed(setup_agent, act)
+
+
 def paper_plan_path():
     states = paper_states()
 
     def setup(seed):
         return states.PlanPathGridEnvState(seed=seed % 2**31), paper_moves(seed)
 
-    return timed(setup, paper_plan_path_step)
+    return setup
 
 
 def paper_sokoban():
@@ -131,7 +166,7 @@ def paper_sokoban():
         state = states.SokobanGridEnvState(seed=seed % 2**31, config=config)
         return state, paper_moves(seed)
 
-    return timed(setup, paper_step)
+    return setup
 
 
 def paper_sudoku(size, num_clues):
@@ -152,7 +187,7 @@ def paper_sudoku(size, num_clues):
         state = states.SudukuEnvState(puzzle=puzzle, size=size)
         return state, [[[row, col, full[row][col]]] for row, col in empty]
 
-    return timed(setup, paper_step)
+    return setup
 
 
 def reasoning_gym(name, **config):
@@ -189,11 +224,17 @@ def textarena_levels(name, **kwargs):
 WORKLOADS = {
     ("gem-llm", "sudoku_4x4_steps"): lambda: gem_sudoku_steps(4, 10),
     ("gem-llm", "sudoku_9x9_steps"): lambda: gem_sudoku_steps(9, 45),
-    ("paper's code", "sudoku_4x4_steps"): lambda: paper_sudoku(4, 6),
-    ("paper's code", "sudoku_9x9_steps"): lambda: paper_sudoku(9, 36),
-    ("paper's code", "sudoku_16x16_steps"): lambda: paper_sudoku(16, 150),
-    ("paper's code", "plan_path_steps"): paper_plan_path,
-    ("paper's code", "sokoban_steps"): paper_sokoban,
+    ("gem-llm", "sudoku_4x4_prompt_steps"): lambda: gem_sudoku_steps(4, 10, gem_prompts),
+    ("gem-llm", "sudoku_9x9_prompt_steps"): lambda: gem_sudoku_steps(9, 45, gem_prompts),
+    ("gem-llm", "sokoban_prompt_steps"): lambda: gem_sokoban_steps(gem_prompts),
+    ("paper's code", "sudoku_16x16_steps"): lambda: timed(paper_sudoku(16, 150), paper_step),
+    ("paper's code", "plan_path_steps"): lambda: timed(paper_plan_path(), paper_plan_path_step),
+    ("paper's code", "sokoban_steps"): lambda: timed(paper_sokoban(), paper_step),
+    ("paper's code", "sudoku_16x16_agent_steps"): lambda: paper_agent(
+        "suduku", paper_sudoku(16, 150)
+    ),
+    ("paper's code", "plan_path_agent_steps"): lambda: paper_agent("plan_path", paper_plan_path()),
+    ("paper's code", "sokoban_agent_steps"): lambda: paper_agent("sokoban", paper_sokoban()),
     ("gem-llm", "sokoban_steps"): gem_sokoban_steps,
     ("gem-llm", "sokoban_1_box_levels"): lambda: gem_levels(gem_sokoban_env(1)),
     ("gem-llm", "sokoban_2_boxes_levels"): lambda: gem_levels(gem_sokoban_env(2)),

@@ -50,6 +50,7 @@ def environment_page(env_id: str, images: list[str]) -> str:
     parts = [f"# {env_id}\n\n{_summary(env)}\n"]
     parts += [f"![A level of {env_id}]({name}){{ .level }}\n" for name in images[:1]]
     parts += [f"## {name}\n\n{_prose(text)}\n" for name, text in sections.items()]
+    parts += ["## Presets\n", _presets(env_id, env)] if env.presets else []
     parts += ["## Prompts\n", _prompts(env), "## An episode\n", _episode(env, images[1:])]
     return "\n".join(parts)
 
@@ -93,6 +94,16 @@ def _call(env_id: str, env: Any) -> str:
     parameters = inspect.signature(type(env)).parameters.values()
     lines = [f"    {p.name}={p.default!r}," for p in parameters if p.default is not p.empty]
     return "\n".join(["env = pettingllms.make(", f'    "{env_id}",', *lines, ")"])
+
+
+def _presets(env_id: str, env: Any) -> str:
+    rows = [
+        [code(name), ", ".join(code(f"{key}={value!r}") for key, value in arguments.items())]
+        for name, arguments in env.presets.items()
+    ]
+    name = next(iter(env.presets))
+    call = f'pettingllms.make("{env_id}", preset="{name}")'
+    return f"From easy to hard; {code(call)} is one.\n\n" + table(["preset", "arguments"], rows)
 
 
 def _prompts(env: Any) -> str:

@@ -145,9 +145,18 @@ def _facts(env_id: str, env: TextEnv[Any]) -> Any:
     stages = "  then  ".join(" + ".join(stage) for stage in _stages(env))
     table.add_row("a turn", f"{stages}  (at most {env.max_turns} turns)")
     table.add_row("scripted policies", ", ".join(env.scripted_policies) or "none")
+    table.add_row("presets", "\n".join(map(": ".join, _presets(env).items())) or "none")
     table.add_row("placeholders of prompts", ", ".join(env.prompt_fields))
     table.add_row("package", spec(env_id).package or "registered by a call")
     return table
+
+
+def _presets(env: TextEnv[Any]) -> dict[str, str]:
+    """Return preset -> its arguments, from easy to hard."""
+    return {
+        name: ", ".join(f"{argument}={value!r}" for argument, value in arguments.items())
+        for name, arguments in env.presets.items()
+    }
 
 
 def _stages(env: TextEnv[Any]) -> list[list[str]]:
@@ -204,6 +213,7 @@ def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
         "stages": _stages(env),
         "max_turns": env.max_turns,
         "scripted_policies": list(env.scripted_policies),
+        "presets": {name: dict(arguments) for name, arguments in env.presets.items()},
         "prompt_fields": dict(env.prompt_fields),
         "arguments": {p.name: _default_json(p.default) for p in _arguments(env)},
         "sections": {

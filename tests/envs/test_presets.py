@@ -33,6 +33,18 @@ def test_the_oracle_solves_every_level(env_id, preset, team):
         assert steps[-1]["info"]["success"]
 
 
+@pytest.mark.parametrize("env_id", ["code_v0", "math_v0", "math_ensemble_v0"])
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_presets_choose_built_in_problems_by_difficulty(env_id, split):
+    presets = pettingllms.spec(env_id).load().presets
+    seen = set()
+    for preset in presets:
+        env = pettingllms.make(env_id, preset=preset, split=split, checks=False)
+        env.reset(seed=0)
+        assert env.last()[0] not in seen
+        seen.add(env.last()[0])
+
+
 @pytest.mark.parametrize("env_id", GAMES)
 def test_the_greedy_rule_solves_fewer_levels_of_harder_presets(env_id):
     shares = []

@@ -96,7 +96,8 @@ class CodeEnv(TextEnv[CodeState]):
 
     Summed over an episode the team part lies in [0, 2] (2: solved), the coder's local part in
     [-0.25, 1], the tester's in [-0.25, 1], whatever the number of turns: repeating, oscillating
-    and drawing out an episode pay nothing.
+    and drawing out an episode pay nothing. Of a single action, a team part lies in [-2, 2], a local
+    part in [-1, 1].
 
     ## Termination
 
@@ -170,6 +171,10 @@ class CodeEnv(TextEnv[CodeState]):
 
     metadata: dict[str, Any] = {"name": "code_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"difficulty": ("introductory", "easy")},
+        "hard": {"difficulty": ("medium", "hard")},
+    }
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
 

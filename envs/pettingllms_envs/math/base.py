@@ -64,6 +64,12 @@ class AnswerEnv(TextEnv[MathState]):
     """
 
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "easy": {"difficulty": (1, 2)},
+        "medium": {"difficulty": (3, 3)},
+        "hard": {"difficulty": (4, 4)},
+        "expert": {"difficulty": (5, 5)},
+    }
 
     def __init__(
         self,

@@ -69,7 +69,8 @@ class MathEnsembleEnv(AnswerEnv):
     | local | no readable answer, or a program that fails or prints nothing | -0.25 / T |
 
     Summed over an episode the team part is 1 if the answer handed in is right, else 0; an agent's
-    local parts lie in [-0.25, 1], the judge's in [-0.25, 0].
+    local parts lie in [-0.25, 1], the judge's in [-0.25, 0]. Of a single action, a team part lies
+    in [-1, 1], a local part in [-1, 1].
 
     ## Termination
 

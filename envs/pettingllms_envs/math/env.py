@@ -79,8 +79,9 @@ class MathEnv(AnswerEnv):
 
     Summed over an episode the team part is 1 if the answer handed in is right, else 0, whatever
     the number of turns, and an agent's local parts lie in [-0.25, 1]. Staying, oscillating and
-    drawing out an episode pay nothing. A verdict that the verifier could not reach counts as not
-    right and is reported in `verdict`.
+    drawing out an episode pay nothing. Of a single action, a team part lies in [-1, 1], a local
+    part in [-1, 1]. A verdict that the verifier could not reach counts as not right and is reported
+    in `verdict`.
 
     ## Termination
 

@@ -43,7 +43,15 @@ def test_list_shows_an_environment_that_cannot_be_loaded(cli, tmp_path):
 def test_info_shows_page_arguments_and_prompts(call):
     done = call("info", ENV, "-e", "size=6", "-e", "team=single", "--seed", "7")
     assert done.returncode == 0
-    for text in ("Reward", "obstacle_ratio", "planner_0", "at most 4 turns", "seed 7", "Turn 1"):
+    for text in (
+        "Reward",
+        "easy: size=6, max_moves=8",
+        "obstacle_ratio",
+        "planner_0",
+        "at most 4 turns",
+        "seed 7",
+        "Turn 1",
+    ):
         assert text in done.stdout
     assert "tool_0  then" not in done.stdout
 
@@ -60,6 +68,7 @@ def test_info_as_json(call):
     page = json.loads(call("info", ENV, "--json").stdout)
     assert page["stages"] == [["tool_0"], ["planner_0"]]
     assert page["arguments"]["size"] == 10
+    assert page["presets"]["easy"] == {"size": 6, "max_moves": 8}
     assert page["messages"]["planner_0"][0]["role"] == "system"
 
 
