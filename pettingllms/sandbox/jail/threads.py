@@ -53,7 +53,7 @@ class ThreadCount:
         self._most = most
         self._exit_number = exit_number
         self._others = 0
-        self._nice = 0
+        self._base = self._nice = os.getpriority(os.PRIO_PROCESS, 0)  # not 0 under `nice`
         self._waiting: deque[tuple[int, float]] = deque()
 
     @property
@@ -80,7 +80,7 @@ class ThreadCount:
 
     def _admit(self, identifier: int) -> None:
         self._others += 1
-        nice = niceness(self._others + 1)
+        nice = min(_MAX_NICE, self._base + niceness(self._others + 1))
         if nice > self._nice:
             self._nice = nice
             with contextlib.suppress(ProcessLookupError):

@@ -131,6 +131,16 @@ class TestThreads:
         code = "import os\nprint(os.getpriority(os.PRIO_PROCESS, 0))"
         assert int(any_jail.run(code).stdout) == os.getpriority(os.PRIO_PROCESS, 0)
 
+    def test_a_nice_process_has_a_sandbox(self, any_jail):
+        tier = any_jail.describe()["isolation"]
+        code = (
+            "from pettingllms.sandbox import Sandbox\n"
+            f"print(Sandbox(isolation={tier!r}).run({COUNT_THREADS!r}).status.value)"
+        )
+        nice = ["nice", "-n", "10", sys.executable, "-c", code]
+        done = subprocess.run(nice, capture_output=True, text=True, check=True)
+        assert done.stdout == "ok\n"
+
     @given(st.integers(1, 68))
     def test_niceness(self, num_threads):
         weight = 1024 / 1.25 ** niceness(num_threads)
