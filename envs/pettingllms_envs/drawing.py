@@ -1,10 +1,19 @@
-"""Boards as text: drawn once without what moves, which is then put in its place."""
+"""Boards as text, drawn once without what moves, which is then put in its place; blank pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from pettingllms.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+
+PAPER = (250, 250, 247)
+"""Background of pictures."""
 
 
 class Drawing(NamedTuple):
@@ -48,3 +57,17 @@ def _frame(num_rows: int, cols: int) -> str:
     label = len(str(num_rows - 1))
     head = " ".join([" " * label, *map(str, range(cols))])
     return "\n".join([head, *(f"{row:>{label}} %s" for row in range(num_rows))])
+
+
+def blank_picture(width: int, height: int) -> tuple[Image, ImageDraw]:
+    """Return a picture of `PAPER`, in pixels, and the pen that draws on it.
+
+    Raises:
+        MissingDependency: If Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError as error:
+        raise MissingDependency('render_mode="rgb_array"', "pillow", "render") from error
+    image = Image.new("RGB", (width, height), PAPER)
+    return image, ImageDraw.Draw(image)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pettingllms.errors import LevelFormatError, MissingDependency
-from pettingllms_envs.drawing import Drawing, compact, labelled
+from pettingllms.errors import LevelFormatError
+from pettingllms_envs.drawing import PAPER, Drawing, blank_picture, compact, labelled
 from pettingllms_envs.grid import (
     UNREACHABLE,
     bits_of,
@@ -144,7 +144,7 @@ def parse_level(text: str) -> Level:
 
 
 CELL_PIXELS = 24
-_PAPER, _LINE, _STONE = (250, 250, 247), (216, 216, 210), (66, 72, 82)
+_LINE, _STONE = (216, 216, 210), (66, 72, 82)
 _FLAG, _SHIRT = (58, 156, 92), (40, 104, 196)
 
 
@@ -161,20 +161,15 @@ def draw_image(level: Level, position: int) -> npt.NDArray[np.uint8]:
     Raises:
         MissingDependency: If Pillow is not installed.
     """
-    try:
-        from PIL import Image, ImageDraw
-    except ImportError as error:
-        raise MissingDependency('render_mode="rgb_array"', "pillow", "render") from error
     import numpy as np
 
     size = CELL_PIXELS
-    image = Image.new("RGB", (level.cols * size + 1, level.rows * size + 1), _PAPER)
-    pen = ImageDraw.Draw(image)
+    image, pen = blank_picture(level.cols * size + 1, level.rows * size + 1)
     for row, line in enumerate(level.cells.split("\n")):
         for col, symbol in enumerate(line):
             box = (col * size, row * size, (col + 1) * size, (row + 1) * size)
             is_goal = level.cell(row, col) == level.goal
-            fill = _FLAG if is_goal else _STONE if symbol == WALL else _PAPER
+            fill = _FLAG if is_goal else _STONE if symbol == WALL else PAPER
             pen.rectangle(box, fill=fill, outline=_LINE)
     row, col = divmod(position, level.stride)
     left, top = col * size + 5, row * size + 5

@@ -89,8 +89,8 @@ def greedy_moves(level: Level, player: int, boxes: int, num_moves: int, rng: ran
         more = min(ways, key=len) if ways else random_moves(level, player, boxes, 1, rng)
         if not more:
             break
-        done = play(level, player, boxes, more)
-        player, boxes, moves = done.player, done.boxes, moves + more
+        player, boxes, _, _, _ = play(level, player, boxes, more)
+        moves += more
     return moves[:num_moves]
 
 

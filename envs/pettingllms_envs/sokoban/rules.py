@@ -63,17 +63,6 @@ class SokobanState(NamedTuple):
     """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
 
 
-class Walk(NamedTuple):
-    """What a list of moves did."""
-
-    player: int
-    boxes: int
-    executed: str
-    """The legal moves, in order."""
-    num_illegal: int
-    num_pushes: int
-
-
 deltas_of = cache(deltas)
 """Stride -> change of the cell number by each move; one table per stride."""
 
@@ -97,7 +86,7 @@ def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
     return (target, boxes) if bit & floor else (player, boxes)
 
 
-def play(level: Level, player: int, boxes: int, moves: str) -> Walk:
+def play(level: Level, player: int, boxes: int, moves: str) -> tuple[int, int, str, int, int]:
     """Execute moves in order until all boxes are on goals.
 
     Args:
@@ -105,6 +94,10 @@ def play(level: Level, player: int, boxes: int, moves: str) -> Walk:
         player: Number of the player's cell.
         boxes: The cells with boxes.
         moves: Letters of U D L R; an illegal move changes nothing.
+
+    Returns:
+        Player and boxes afterwards, the legal moves in order, the number of illegal ones, and that
+        of pushes.
     """
     floor, goals, delta = level.floor, level.goals, deltas_of(level.cols + 1)
     executed, num_illegal, num_pushes = "", 0, 0
@@ -126,7 +119,7 @@ def play(level: Level, player: int, boxes: int, moves: str) -> Walk:
             continue
         player = target
         executed += move
-    return Walk(player, boxes, executed, num_illegal, num_pushes)
+    return player, boxes, executed, num_illegal, num_pushes
 
 
 class Guide:

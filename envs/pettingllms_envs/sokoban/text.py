@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pettingllms.errors import LevelFormatError, MissingDependency
-from pettingllms_envs.drawing import Drawing, compact, labelled
+from pettingllms.errors import LevelFormatError
+from pettingllms_envs.drawing import PAPER, Drawing, blank_picture, compact, labelled
 from pettingllms_envs.grid import bits_of, cells_of, find_symbols, flood, parse_rows
 from pettingllms_envs.sokoban.generator import certify, is_small
 from pettingllms_envs.sokoban.rules import (
@@ -225,7 +225,7 @@ def _place(cell: tuple[int, int], first_line: int) -> tuple[int, int]:
 
 
 CELL_PIXELS = 24
-_PAPER, _LINE, _STONE = (250, 250, 247), (216, 216, 210), (66, 72, 82)
+_LINE, _STONE = (216, 216, 210), (66, 72, 82)
 _RING, _SHIRT = (58, 156, 92), (40, 104, 196)
 _WOOD, _WOOD_HOME, _EDGE = (206, 150, 82), (120, 178, 98), (120, 82, 36)
 
@@ -244,22 +244,17 @@ def draw_image(level: Level, player: int, boxes: int) -> npt.NDArray[np.uint8]:
     Raises:
         MissingDependency: If Pillow is not installed.
     """
-    try:
-        from PIL import Image, ImageDraw
-    except ImportError as error:
-        raise MissingDependency('render_mode="rgb_array"', "pillow", "render") from error
     import numpy as np
 
     size = CELL_PIXELS
-    image = Image.new("RGB", (level.cols * size + 1, level.rows * size + 1), _PAPER)
-    pen = ImageDraw.Draw(image)
+    image, pen = blank_picture(level.cols * size + 1, level.rows * size + 1)
     for cell in range(level.rows * level.stride):
         row, col = divmod(cell, level.stride)
         if col == level.cols:
             continue
         left, top = col * size, row * size
         is_floor, is_goal = level.floor >> cell & 1, level.goals >> cell & 1
-        fill = _PAPER if is_floor else _STONE
+        fill = PAPER if is_floor else _STONE
         pen.rectangle((left, top, left + size, top + size), fill=fill, outline=_LINE)
         if is_goal:
             pen.ellipse((left + 7, top + 7, left + 17, top + 17), outline=_RING, width=3)

@@ -148,9 +148,9 @@ def run_calls(
         if name == "move":
             num_cut += max(0, len(answer) - max_moves)
             answer = answer[:max_moves]
-        done = play(level, world.player, world.boxes, answer)
-        world, moves = _World(level, done.player, done.boxes), moves + answer
-        end = _end(world, done.num_illegal)
+        player, boxes, _, num_illegal, _ = play(level, world.player, world.boxes, answer)
+        world, moves = _World(level, player, boxes), moves + answer
+        end = _end(world, num_illegal)
         lines.append(f"{shown} = {_cut(moves_json(answer), MOVES_CHARS)}, {end}")
     return CallResults("; ".join(asked), "\n".join(lines), moves, num_cut)
 

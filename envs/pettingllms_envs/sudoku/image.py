@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pettingllms.errors import MissingDependency
+from pettingllms_envs.drawing import blank_picture
 from pettingllms_envs.sudoku.solver import geometry
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pettingllms_envs.sudoku.turns import SudokuState
 
 CELL_PIXELS = 32
-_PAPER, _LINE, _INK = (250, 250, 247), (190, 190, 186), (40, 44, 52)
+_LINE, _INK = (190, 190, 186), (40, 44, 52)
 _RIGHT, _WRONG = (40, 104, 196), (196, 60, 48)
 
 
@@ -27,17 +27,15 @@ def draw_image(state: SudokuState) -> npt.NDArray[np.uint8]:
     Raises:
         MissingDependency: If Pillow is not installed.
     """
-    try:
-        from PIL import Image, ImageDraw, ImageFont
-    except ImportError as error:
-        raise MissingDependency('render_mode="rgb_array"', "pillow", "render") from error
     import numpy as np
 
     puzzle, pixels = state.puzzle, CELL_PIXELS
     size, shape = puzzle.size, geometry(puzzle.size)
     side = size * pixels + 3
-    image = Image.new("RGB", (side, side), _PAPER)
-    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=18)
+    image, pen = blank_picture(side, side)
+    from PIL import ImageFont  # there is Pillow, or the picture would have failed
+
+    font = ImageFont.load_default(size=18)
     for line in range(size + 1):
         at = 1 + line * pixels
         for is_border, span in (
