@@ -16,7 +16,7 @@ from pettingllms.sandbox.library import packages_of
 from pettingllms.sandbox.outcome import CallResult, ExecutionResult, Limits, Status
 from pettingllms.sandbox.processors import num_processors
 from pettingllms.sandbox.servers import Servers
-from pettingllms.sandbox.worker import Request
+from pettingllms.sandbox.worker import ExecutionRequest
 
 Isolation = Literal["auto", "namespaces", "landlock", "sealed", "unsafe"]
 Flavour = Literal["lean", "science"]
@@ -184,12 +184,12 @@ class Sandbox:
 
     # ---- inner workings
 
-    def _request(self, code: str, stdin: str | bytes, limits: Limits | None) -> Request:
-        return Request(_encode(code), _encode(stdin), limits or self.limits)
+    def _request(self, code: str, stdin: str | bytes, limits: Limits | None) -> ExecutionRequest:
+        return ExecutionRequest(_encode(code), _encode(stdin), limits or self.limits)
 
     def _call_requests(
         self, code: str, name: str, args_list: Iterable[Sequence[Any]], limits: Limits | None
-    ) -> Iterator[Request]:
+    ) -> Iterator[ExecutionRequest]:
         source = _encode(code)
         for arguments in args_list:
             try:
@@ -197,9 +197,9 @@ class Sandbox:
             except (TypeError, ValueError) as error:
                 allowed = f"values that JSON can say ({error})"
                 raise InvalidArgument("args_list", arguments, allowed) from error
-            yield Request(source, stdin, limits or self.limits, calls_function=True)
+            yield ExecutionRequest(source, stdin, limits or self.limits, calls_function=True)
 
-    def _stream(self, requests: Iterable[Request]) -> Iterator[Finished]:
+    def _stream(self, requests: Iterable[ExecutionRequest]) -> Iterator[Finished]:
         """Results in order, with a bounded number of requests in flight."""
         pool = self._servers.pool()
         window = pool.window
@@ -215,7 +215,7 @@ class Sandbox:
             for future in under_way:
                 future.cancel()
 
-    async def _gather(self, requests: Iterable[Request]) -> list[Finished]:
+    async def _gather(self, requests: Iterable[ExecutionRequest]) -> list[Finished]:
         """As `_stream`, for asyncio."""
         if not self._servers.are_running:
             # Starting servers takes a while, and the event loop must not block.

@@ -145,34 +145,70 @@ def _actions(*, has_fstat: bool) -> dict[int, _Action]:
 _Instruction = tuple[int, int, int, int]
 
 
-def _leaf(action: _Action) -> list[_Instruction]:
-    if isinstance(action, int):
-        return [(_RETURN, 0, 0, action)]
-    code: list[_Instruction] = []
-    for test in action.tests:
-        # seccomp_data: number at 0, architecture at 4, arguments from 16 on, 8 bytes each, low half
-        # first on little-endian machines.
-        code.append((_LOAD, 0, 0, 16 + 8 * test.argument + (4 if test.high else 0)))
-        if test.mask != 0xFFFFFFFF:
-            code.append((_AND, 0, 0, test.mask))
-        for index, value in enumerate(test.values):
-            # A match skips the remaining values and the refusal after them.
-            code.append((_JUMP_EQ, len(test.values) - index, 0, value))
-        code.append((_RETURN, 0, 0, action.otherwise))
-    code.append((_RETURN, 0, 0, action.passed))
-    return code
+class _Assembler:
+    """Builds a program from its end, since jumps go forwards only.
 
+    A position is a number of instructions from the end, so it stays what it is while instructions
+    are put before it. Every child loads a program of its own, which takes the kernel longer the
+    more instructions there are; so returns are shared.
+    """
 
-def _tree(intervals: list[tuple[int, _Action]]) -> list[_Instruction]:
-    if len(intervals) == 1:
-        return _leaf(intervals[0][1])
-    middle = len(intervals) // 2
-    left, right = _tree(intervals[:middle]), _tree(intervals[middle:])
-    first = intervals[middle][0]
-    # Conditional jumps reach 255 instructions only, plain jumps reach everywhere.
-    if len(left) <= _LONGEST_JUMP:
-        return [(_JUMP_GE, len(left), 0, first), *left, *right]
-    return [(_JUMP_GE, 0, 1, first), (_JUMP, 0, 0, len(left)), *left, *right]
+    def __init__(self) -> None:
+        self._reversed: list[_Instruction] = []
+        self._returns: dict[int, int] = {}
+
+    @property
+    def code(self) -> list[_Instruction]:
+        """The whole program."""
+        return self._reversed[::-1]
+
+    def put(self, operation: int, value: int, if_true: int = 0, if_false: int = 0) -> int:
+        """Put an instruction first; `if_true` and `if_false` are positions. Returns its own."""
+        here = len(self._reversed)
+        is_test = operation in (_JUMP_EQ, _JUMP_GE)
+        jumps = (here - if_true, here - if_false) if is_test else (0, 0)
+        self._reversed.append((operation, *jumps, value))
+        return here + 1
+
+    def near(self, position: int) -> int:
+        """A position from where the program goes on to `position`, and which a test reaches."""
+        here = len(self._reversed)
+        # A rule's other instructions may come between this one and the test.
+        is_near = here - position < _LONGEST_JUMP // 2
+        return position if is_near else self.put(_JUMP, here - position)
+
+    def action(self, action: _Action) -> int:
+        """Put what an action needs; returns where it begins."""
+        if not isinstance(action, int):
+            return self._rule(action)
+        known = self._returns.get(action)
+        if known is None or len(self._reversed) - known >= _LONGEST_JUMP // 2:
+            self._returns[action] = self.put(_RETURN, action)
+        return self._returns[action]
+
+    def _rule(self, rule: _Rule) -> int:
+        next_test = self.action(rule.passed)
+        for test in reversed(rule.tests):
+            refused = self.action(rule.otherwise)
+            passed = self.near(next_test)
+            for value in reversed(test.values):
+                refused = self.put(_JUMP_EQ, value, passed, refused)
+            if test.mask != 0xFFFFFFFF:
+                self.put(_AND, test.mask)
+            # seccomp_data: number at 0, architecture at 4, arguments from 16 on, 8 bytes each, low
+            # half first on little-endian machines.
+            next_test = self.put(_LOAD, 16 + 8 * test.argument + (4 if test.high else 0))
+        return next_test
+
+    def tree(self, intervals: list[tuple[int, _Action]]) -> int:
+        """Put a search tree over the number of the call; returns where it begins."""
+        if len(intervals) == 1:
+            return self.action(intervals[0][1])
+        middle = len(intervals) // 2
+        right = self.tree(intervals[middle:])
+        left = self.tree(intervals[:middle])
+        right, left = self.near(right), self.near(left)
+        return self.put(_JUMP_GE, intervals[middle][0], right, left)
 
 
 def _intervals(actions: dict[int, _Action], default: int) -> list[tuple[int, _Action]]:
@@ -197,15 +233,13 @@ def build_filter(*, has_fstat: bool) -> FilterProgram:
     Raises:
         SandboxError: There is no table of system calls for this machine type.
     """
-    code: list[_Instruction] = [
-        # A call through another architecture's entry has other numbers: kill it before looking
-        # further.
-        (_LOAD, 0, 0, 4),
-        (_JUMP_EQ, 1, 0, audit_arch()),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, 0),
-    ]
-    code += _tree(_intervals(_actions(has_fstat=has_fstat), _error(errno.EPERM)))
+    assembler = _Assembler()
+    assembler.tree(_intervals(_actions(has_fstat=has_fstat), _error(errno.EPERM)))
+    known = assembler.put(_LOAD, 0)
+    # A call through another architecture's entry has other numbers: kill it before looking further.
+    assembler.put(_JUMP_EQ, audit_arch(), known, assembler.action(_KILL))
+    assembler.put(_LOAD, 4)
+    code = assembler.code
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
     # Offset of the 32-bit constant within each 8-byte instruction (H B B I) that compares with the
     # placeholder; the child writes its own pid there.

@@ -7,8 +7,8 @@ import time
 from concurrent.futures import Future
 
 from pettingllms.sandbox.outcome import ExecutionResult, sandbox_failure
-from pettingllms.sandbox.verdict import Report, judge
-from pettingllms.sandbox.worker import Request, RunFiles, Worker
+from pettingllms.sandbox.verdict import ChildReport, judge
+from pettingllms.sandbox.worker import ExecutionRequest, RunFiles, Worker
 
 Finished = tuple[ExecutionResult, bytes]
 """A result, and what the driver of a called function reported (empty otherwise)."""
@@ -19,7 +19,7 @@ class Run:
 
     __slots__ = ("attempts", "files", "future", "is_alone", "request")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ExecutionRequest) -> None:
         self.request = request
         self.future: Future[Finished] = Future()
         self.files: RunFiles | None = None
@@ -45,7 +45,7 @@ class Run:
         if self.future.running() or self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
-    def collect(self, report: Report) -> Finished:
+    def collect(self, report: ChildReport) -> Finished:
         """The result of a run that ended."""
         files, limits = self.files, self.request.limits
         assert files is not None

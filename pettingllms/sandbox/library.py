@@ -10,7 +10,6 @@ import fcntl
 import functools
 import importlib.machinery
 import importlib.util
-import json
 import os
 import struct
 import sys
@@ -117,20 +116,20 @@ def archive(flavour: str) -> int:
     """
     files = [file for folder in _standard_library() for file in _modules("", folder)]
     files += [file for name, folder in packages_of(flavour) for file in _package(name, folder)]
-    index: dict[str, list[object]] = {}
+    index: dict[str, str] = {}
     blobs: list[bytes] = []
     offset = 0
     for name, path, is_package in files:
-        if name in index:
+        if name in index or "\n" in path or "\t" in path:
             continue  # as on sys.path, the first folder wins
         if not path.endswith(".py"):
-            index[name] = [path]
+            index[name] = f"{name}\t{path}"
             continue
         is_bytecode, data = _content(path)
-        index[name] = [path, is_package, is_bytecode, offset, len(data)]
+        index[name] = f"{name}\t{path}\t{is_package:d}\t{is_bytecode:d}\t{offset}\t{len(data)}"
         blobs.append(data)
         offset += len(data)
-    head = json.dumps(index).encode()
+    head = "\n".join(["", *index.values(), ""]).encode()
     descriptor = os.memfd_create("library", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(descriptor, "wb", closefd=False) as file:
         file.writelines([HEADER.pack(len(head)), head, *blobs])

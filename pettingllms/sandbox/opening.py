@@ -17,7 +17,7 @@ from pettingllms.sandbox.library import archive
 from pettingllms.sandbox.outcome import Limits, Status
 from pettingllms.sandbox.pool import Pool
 from pettingllms.sandbox.syscalls import syscall_numbers
-from pettingllms.sandbox.worker import Request, Worker
+from pettingllms.sandbox.worker import ExecutionRequest, Worker
 
 _MAX_SERVERS = 16
 _instances = itertools.count()
@@ -46,7 +46,7 @@ def open_jail(tier: Tier, flavour: str, workers: int) -> Pool:
 def _check_canary(pool: Pool, tier: Tier) -> None:
     numbers = syscall_numbers()
     stdin = f"{numbers['newfstatat']} {numbers['statx']}".encode()
-    result, _ = pool.submit(Request(CANARY.encode(), stdin, Limits())).result()
+    result, _ = pool.submit(ExecutionRequest(CANARY.encode(), stdin, Limits())).result()
     if result.status is not Status.OK:
         last_line = result.stderr.strip().rpartition("\n")[2]
         raise SandboxError(f"a canary in the jail ended with {result.status}: {last_line}")

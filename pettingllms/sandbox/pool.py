@@ -14,9 +14,9 @@ from typing import Any
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.lane import Finished, Lane, Run
 from pettingllms.sandbox.outcome import Status, sandbox_failure
-from pettingllms.sandbox.verdict import Report
+from pettingllms.sandbox.verdict import ChildReport
 from pettingllms.sandbox.waiting import LONG_QUEUE, Waiting
-from pettingllms.sandbox.worker import Request, RunFiles, Worker, WorkerDied
+from pettingllms.sandbox.worker import ExecutionRequest, RunFiles, Worker, WorkerDied
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Pool:
         """Number of requests in flight that is useful for one caller; more only queue up."""
         return sum(lane.slots + LONG_QUEUE + 2 for lane in self._lanes)
 
-    def submit(self, request: Request) -> Future[Finished]:
+    def submit(self, request: ExecutionRequest) -> Future[Finished]:
         """Queue a request.
 
         Raises:
@@ -168,7 +168,7 @@ class Pool:
             if not lane.is_up and not lane.in_flight and not self._replace(lane, ""):
                 return
 
-    def _conclude(self, run: Run, report: Report) -> None:
+    def _conclude(self, run: Run, report: ChildReport) -> None:
         finished = run.collect(report)
         if finished[0].status is Status.SANDBOX_ERROR and run.attempts + 1 < _MAX_ATTEMPTS:
             run.release()

@@ -19,8 +19,8 @@ from pettingllms.errors import SandboxError
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.jail.server import OUT_OF_TIME
 from pettingllms.sandbox.outcome import ExecutionResult, Limits, sandbox_failure
-from pettingllms.sandbox.verdict import Report, judge
-from pettingllms.sandbox.worker import Request, bare_environment
+from pettingllms.sandbox.verdict import ChildReport, judge
+from pettingllms.sandbox.worker import ExecutionRequest, bare_environment
 
 SWITCH = "PETTINGLLMS_ALLOW_UNSAFE_SANDBOX"
 
@@ -64,7 +64,7 @@ class UnsafePool:
         self.facts: dict[str, Any] = {"landlock": 0, "uid": os.getuid()}
         self._threads = ThreadPoolExecutor(workers, "pettingllms-unsafe")
 
-    def submit(self, request: Request) -> Future[tuple[ExecutionResult, bytes]]:
+    def submit(self, request: ExecutionRequest) -> Future[tuple[ExecutionResult, bytes]]:
         """Queue a request."""
         return self._threads.submit(_run, request)
 
@@ -73,7 +73,7 @@ class UnsafePool:
         self._threads.shutdown(cancel_futures=True)
 
 
-def _run(request: Request) -> tuple[ExecutionResult, bytes]:
+def _run(request: ExecutionRequest) -> tuple[ExecutionResult, bytes]:
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(6)]
         source, stdin, stdout, stderr, stage, result = files
@@ -118,7 +118,7 @@ def _resource_limits(limits: Limits) -> dict[str, int]:
     return {**wanted, "RLIMIT_AS": limits.memory_bytes} if sys.platform == "linux" else wanted
 
 
-def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> Report:
+def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> ChildReport:
     killed_for = 0
     pause_s = 0.0005
     while True:
@@ -137,7 +137,7 @@ def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> Re
     wall = time.monotonic() - started
     cpu_s = usage.ru_utime + usage.ru_stime
     stage = child.SETTING_UP
-    return Report(0, status, wall, cpu_s, rss, usage.ru_nivcsw, stage, killed_for, "")
+    return ChildReport(0, status, wall, cpu_s, rss, usage.ru_nivcsw, stage, killed_for, "")
 
 
 def _read(file: IO[bytes], most: int) -> bytes:

@@ -14,7 +14,7 @@ _ENOUGH_CPU = 0.9
 _MANY_PREEMPTIONS = 3
 
 
-class Report(NamedTuple):
+class ChildReport(NamedTuple):
     """What the fork server says about the end of one child."""
 
     number: int
@@ -33,7 +33,7 @@ class Report(NamedTuple):
     """Why locking up failed, if it did."""
 
 
-def judge(report: Report, limits: Limits, stdout: bytes, stderr: bytes) -> ExecutionResult:
+def judge(report: ChildReport, limits: Limits, stdout: bytes, stderr: bytes) -> ExecutionResult:
     """What the run is called, and its output as text.
 
     Args:
@@ -61,7 +61,7 @@ def judge(report: Report, limits: Limits, stdout: bytes, stderr: bytes) -> Execu
     )
 
 
-def _is_starved(report: Report, limits: Limits) -> bool:
+def _is_starved(report: ChildReport, limits: Limits) -> bool:
     """Whether a time-out on the clock looks as if others had the processors.
 
     A program that had one to itself would have used its processor time up, or all the time on the
@@ -74,7 +74,7 @@ def _is_starved(report: Report, limits: Limits) -> bool:
 
 
 def _status(
-    report: Report, limits: Limits, exit_code: int, stderr: bytes, *, truncated: bool
+    report: ChildReport, limits: Limits, exit_code: int, stderr: bytes, *, truncated: bool
 ) -> Status:
     if exit_code == -signal.SIGSYS:
         return Status.VIOLATION
@@ -98,7 +98,7 @@ def _status(
     return Status.MEMORY_LIMIT if last_line.startswith(b"MemoryError") else Status.ERROR
 
 
-def _who_killed(report: Report, limits: Limits) -> Status:
+def _who_killed(report: ChildReport, limits: Limits) -> Status:
     """A program cannot send SIGKILL, so the kernel did, or somebody outside."""
     if report.max_rss_bytes > limits.memory_bytes // 2:
         return Status.MEMORY_LIMIT

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.jail.server import JOB, RESULT
 from pettingllms.sandbox.outcome import Limits
-from pettingllms.sandbox.verdict import Report
+from pettingllms.sandbox.verdict import ChildReport
 
 _SCRIPT = Path(__file__).parent / "jail" / "__main__.py"
 _START_TIMEOUT_S = 120.0
@@ -26,7 +26,7 @@ _RESOLVE_AT_ONCE = "LD_BIND_NOW"  # taken away by `jail.__main__`
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH",)
 
 
-class Request(NamedTuple):
+class ExecutionRequest(NamedTuple):
     """One program and its input."""
 
     code: bytes
@@ -38,7 +38,7 @@ class Request(NamedTuple):
 class RunFiles:
     """The memory files through which one run is fed and heard."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ExecutionRequest) -> None:
         self._open: list[int] = []
         try:
             self.program = self._sealed(request.code)
@@ -171,7 +171,7 @@ class Worker:
         with contextlib.suppress(OSError):
             socket.send_fds(self._socket, [message], files.descriptors)
 
-    def receive(self, timeout_s: float) -> Report | None:
+    def receive(self, timeout_s: float) -> ChildReport | None:
         """The next job that ended, or None if none did within `timeout_s`.
 
         Raises:
@@ -182,7 +182,7 @@ class Worker:
             return None
         self.num_runs += 1
         reason = data[RESULT.size :].decode("utf-8", "replace")
-        return Report._make((*RESULT.unpack(data[: RESULT.size]), reason))
+        return ChildReport._make((*RESULT.unpack(data[: RESULT.size]), reason))
 
     def _receive(self, timeout_s: float) -> bytes | None:
         poll = select.poll()

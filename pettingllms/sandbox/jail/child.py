@@ -101,22 +101,6 @@ def _lock(job: Job, locks: Locks, channel: socket.socket) -> None:
     _set_limit(resource.RLIMIT_NOFILE, job.open_files, open_files)
 
 
-def rehearse(locks: Locks) -> None:
-    """Call what only children call, with nothing to do (see `program.rehearse`)."""
-    channel, other_end = kernel.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for _ in range(program.REHEARSALS):
-        program.read_whole(0, 0)
-        for kind, hard in zip(LIMITED, locks.hard_limits, strict=True):
-            _set_limit(kind, hard, hard)
-        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-        locks.filter.put_in(locks.pid_offsets, os.getpid())
-        _hand_over(channel, 0, 0)
-        other_end.recv(NUMBER.size)
-        kernel.close_from(1 << 20)
-    channel.close()
-    other_end.close()
-
-
 def run(
     job: Job,
     files: Descriptors,

@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 socketpair = socket.socketpair
 """The real one; programs find another under this name (`pairs.py`)."""
@@ -47,6 +48,13 @@ def syscall(number: int, *arguments: int | bytes | None) -> int:
     return _check(_syscall(ctypes.c_long(number), *words), f"system call {number}")
 
 
+def harmless() -> Any:
+    """A function like that behind `syscall`, which does nothing and returns 0."""
+    function = _libc.sched_yield
+    function.restype = ctypes.c_long
+    return function
+
+
 def prctl(option: int, value: int) -> None:
     """Call prctl with one argument."""
     _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl({option})")
@@ -77,6 +85,12 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
 def umount(target: str, flags: int) -> None:
     """Unmount a file system."""
     _check(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
+
+
+def mprotect(address: int, length: int, rights: int) -> None:
+    """Change what may be done with memory."""
+    result = _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(length), rights)
+    _check(result, "mprotect")
 
 
 def close_from(first: int) -> None:

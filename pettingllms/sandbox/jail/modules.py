@@ -1,9 +1,9 @@
 """What a program can import: modules that lie in memory, and what was imported before the locks.
 
-The parent hands over one memory file: the length of an index, the index as JSON, and the modules
-one after the other. The index has `name: [path, is package, is byte code, offset, length]` for
-Python modules and `name: [path]` for extension modules. Extension modules can be loaded before the
-locks only, since the loader opens files; all other modules at any time.
+The parent hands over one memory file: the length of an index, the index, and the modules one after
+the other. The index has one line per module, with fields between tabs: name, path and, for Python
+modules, whether it is a package, whether it is byte code, offset and length. Extension modules can
+be loaded before the locks only, since the loader opens files; all other modules at any time.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import gc
 import importlib
 import importlib.machinery
 import importlib.util
-import json
 import marshal
 import mmap
 import os
+import re
 import struct
 import sys
 from collections.abc import Iterable
 from types import CodeType, ModuleType
-from typing import Any
 
 HEADER = struct.Struct("=Q")
 """Length of the index, at the beginning of the memory file."""
@@ -61,50 +60,65 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class MemoryFinder:
-    """A finder that knows all modules there are."""
+    """A finder that knows all modules there are.
+
+    The index stays in the memory file: as objects it would be a tenth of all the memory whose page
+    tables are copied for each run.
+    """
 
     def __init__(self, descriptor: int) -> None:
-        with mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
-            (length,) = HEADER.unpack(mapped[: HEADER.size])
-            first = HEADER.size + length
-            self._index: dict[str, list[Any]] = json.loads(mapped[HEADER.size : first])
-        self._modules = memoryview(mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ))[
-            first:
-        ]
+        self._mapped = mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        (length,) = HEADER.unpack_from(self._mapped)
+        self._end_of_index = HEADER.size + length
+        self._modules = memoryview(self._mapped)[self._end_of_index :]
+        self._has_extensions = True
+
+    def _entry(self, fullname: str) -> list[str] | None:
+        """The fields of a module's line after its name."""
+        if "\t" in fullname or "\n" in fullname:
+            return None
+        beginning = f"\n{fullname}\t".encode("utf-8", "surrogatepass")
+        start = self._mapped.find(beginning, HEADER.size, self._end_of_index)
+        if start < 0:
+            return None
+        start += len(beginning)
+        return self._mapped[start : self._mapped.find(b"\n", start)].decode().split("\t")
 
     def find_spec(
         self, fullname: str, path: object = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The module's specification, or None when there is no such module."""
-        found = self._index.get(fullname)
+        found = self._entry(fullname)
         if found is None:
             return None
-        if len(found) == 1:
-            loader = importlib.machinery.ExtensionFileLoader(fullname, found[0])
-            return importlib.util.spec_from_file_location(fullname, found[0], loader=loader)
-        file, is_package, is_bytecode, offset, length = found
+        file, *numbers = found
+        if not numbers:
+            if not self._has_extensions:
+                return None
+            loader = importlib.machinery.ExtensionFileLoader(fullname, file)
+            return importlib.util.spec_from_file_location(fullname, file, loader=loader)
+        is_package, is_bytecode, offset, length = map(int, numbers)
         data = self._modules[offset : offset + length]
         return importlib.util.spec_from_file_location(
             fullname,
             file,
-            loader=_Loader(fullname, file, data, is_bytecode),
+            loader=_Loader(fullname, file, data, bool(is_bytecode)),
             submodule_search_locations=[os.path.dirname(file)] if is_package else None,
         )
 
     def extensions_of(self, packages: Iterable[str]) -> list[str]:
         """Names of the extension modules of packages, without those for their own tests."""
-        inside = tuple(name + "." for name in packages)
+        index = self._mapped[HEADER.size : self._end_of_index].decode()
         return [
             name
-            for name, found in self._index.items()
-            if len(found) == 1
-            and name.startswith(inside)
-            and not any(part in name for part in _UNWANTED)
+            for package in packages
+            for name in re.findall(rf"^({package}\.\S+)\t[^\t]*$", index, re.MULTILINE)
+            if not any(part in name for part in _UNWANTED)
         ]
 
     def forget_extensions(self) -> None:
         """From now on, an extension module that is not loaded does not exist."""
-        self._index = {name: found for name, found in self._index.items() if len(found) > 1}
+        self._has_extensions = False
 
 
 def install(descriptor: int) -> MemoryFinder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import builtins
-import io
 import json
 import linecache
 import os
@@ -20,27 +19,6 @@ RESULT = 3
 """Descriptor on which a called function's result is reported."""
 
 NAME = "program.py"
-
-REHEARSALS = 12  # more than it takes until the interpreter specialises a function
-_REHEARSED = b"""
-import sys, math
-from collections import Counter, defaultdict, deque
-def solve(numbers):
-    seen = defaultdict(list)
-    for index, number in enumerate(numbers):
-        seen[number].append(index)
-    return max(len(places) for places in seen.values()) + math.gcd(*numbers)
-class Node:
-    def __init__(self, value, rest=None):
-        self.value, self.rest = value, rest
-numbers = list(map(int, input().split()))
-queue = deque(sorted(numbers, key=lambda number: -number))
-while queue:
-    node = Node(queue.popleft())
-words = "a b".split()
-print(solve(numbers), node.value, *words, f"{numbers[0]:.2f}", Counter(words).most_common(1))
-sys.stdout.write(" ".join(str(number * 2) for number in numbers) + "\\n")
-"""
 
 # A program may replace these in their modules; what ends it must not be its own.
 _exit = os._exit
@@ -82,25 +60,6 @@ def prepare() -> None:
     random.seed(0)
     for name in [name for name in sys.modules if name.partition(".")[0] == "jail"]:
         del sys.modules[name]
-
-
-def rehearse() -> None:
-    """Do what every child does, so that each finds the interpreter's caches filled.
-
-    What is written for the first time after a fork costs a copy of its page, and specialised byte
-    code is not written to any more.
-    """
-    streams = sys.stdin, sys.stdout
-    for _ in range(REHEARSALS):
-        sys.stdin, sys.stdout = io.StringIO("3 4\n"), io.StringIO()
-        main = _fresh_main()
-        code = compile_source(_REHEARSED)
-        assert code is not None
-        exec(code, main.__dict__)
-        _flush()
-        main.__dict__.clear()
-    sys.stdin, sys.stdout = streams
-    linecache.cache.clear()
 
 
 def compile_source(source: bytes) -> CodeType | None:

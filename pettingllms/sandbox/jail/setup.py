@@ -12,7 +12,18 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from . import child, kernel, landlock, modules, namespaces, pairs, program, warm
+from . import (
+    child,
+    kernel,
+    landlock,
+    mappings,
+    modules,
+    namespaces,
+    pairs,
+    program,
+    rehearsal,
+    warm,
+)
 
 _STACK_BYTES = 64 << 20
 _THREAD_STACK_BYTES = 8 << 20
@@ -86,13 +97,13 @@ def _prepare_interpreter(config: dict[str, Any], library: int) -> None:
     _prefer_us_when_memory_runs_out()
     finder = modules.install(library)
     modules.preload(finder, config["packages"])
-    program.rehearse()
     if config["warm_up"]:
         warm.science()
     _use_memory_files_as_standard_streams()
     program.prepare()
     pairs.install()
     threading.stack_size(_THREAD_STACK_BYTES)
+    mappings.merge()
     modules.settle(finder)
 
 
@@ -145,5 +156,5 @@ def set_up(
         tuple(_hard_limit(kind) for kind in child.LIMITED),
         0 if own_pids >= 0 else os.getpid(),
     )
-    child.rehearse(locks)
+    rehearsal.rehearse(locks)
     return locks, own_pids, facts

@@ -25,7 +25,7 @@ from pettingllms.sandbox import (
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.library import archive
 from pettingllms.sandbox.outcome import clean
-from pettingllms.sandbox.verdict import Report, judge
+from pettingllms.sandbox.verdict import ChildReport, judge
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ class TestUnsafe:
 
 def test_a_sandbox_failure_is_not_the_programs_fault():
     def status(**facts):
-        usual = Report(0, 0, 0.1, 0.1, 1 << 20, 0, child.RUNNING, killed_for=0, reason="")
+        usual = ChildReport(0, 0, 0.1, 0.1, 1 << 20, 0, child.RUNNING, killed_for=0, reason="")
         return judge(usual._replace(**facts), Limits(), b"", b"").status
 
     assert status() is Status.OK

@@ -17,9 +17,9 @@ from pettingllms.sandbox import Limits, Sandbox, Status, lane
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.jail.server import OUT_OF_TIME
 from pettingllms.sandbox.jail.threads import niceness
-from pettingllms.sandbox.verdict import Report, judge
+from pettingllms.sandbox.verdict import ChildReport, judge
 from pettingllms.sandbox.waiting import Waiting
-from pettingllms.sandbox.worker import Request
+from pettingllms.sandbox.worker import ExecutionRequest
 
 SCRIPT = Path(__file__).with_name("neighbours.py")
 ORDINARY_UID = 61000
@@ -149,7 +149,7 @@ class TestThreads:
 
 
 def report(**facts):
-    usual = Report(0, 9, 8.0, 0.2, 1 << 20, 100, child.RUNNING, OUT_OF_TIME, "")
+    usual = ChildReport(0, 9, 8.0, 0.2, 1 << 20, 100, child.RUNNING, OUT_OF_TIME, "")
     return judge(usual._replace(**facts), Limits(wall_s=8, cpu_s=2), b"", b"")
 
 
@@ -254,7 +254,7 @@ def test_alone_is_alone_and_nothing_is_lost(steps):
     for step in steps:
         if step == "add":
             num_added += 1
-            waiting.add(lane.Run(Request(str(num_added).encode(), b"", Limits())))
+            waiting.add(lane.Run(ExecutionRequest(str(num_added).encode(), b"", Limits())))
         elif step == "take":
             take()
         else:
