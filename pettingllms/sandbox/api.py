@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import reprlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -159,7 +160,7 @@ class Sandbox:
             expect, outside. A program can make its function return anything, but knows no answer.
 
         Raises:
-            InvalidArgument: Arguments that JSON cannot say.
+            InvalidArgument: Arguments that JSON cannot say, or nested too deep for it.
             SandboxError: As for `run`.
         """
         requests = self._call_requests(code, function_name, args_list, limits)
@@ -191,12 +192,14 @@ class Sandbox:
         self, code: str, name: str, args_list: Iterable[Sequence[Any]], limits: Limits | None
     ) -> Iterator[ExecutionRequest]:
         source = _encode(code)
-        for arguments in args_list:
+        for index, arguments in enumerate(args_list):
             try:
                 stdin = json.dumps([name, list(arguments)]).encode()
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
+                # Bounded, for these may be of any size and nested to any depth.
+                shown = reprlib.repr(arguments)
                 allowed = f"values that JSON can say ({error})"
-                raise InvalidArgument("args_list", arguments, allowed) from error
+                raise InvalidArgument(f"args_list[{index}]", shown, allowed) from error
             yield ExecutionRequest(source, stdin, limits or self.limits, calls_function=True)
 
     def _stream(self, requests: Iterable[ExecutionRequest]) -> Iterator[Finished]:

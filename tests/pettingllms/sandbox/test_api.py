@@ -1,6 +1,7 @@
 """Arguments, results, calls of functions, descriptions."""
 
 import dataclasses
+import functools
 import json
 import pickle
 import re
@@ -176,6 +177,18 @@ class TestCalls:
     def test_arguments_that_json_cannot_say(self, any_jail):
         with pytest.raises(InvalidArgument, match="args_list"):
             any_jail.run_calls("def f(x): pass", "f", [({1},)])
+
+    def test_deep_arguments(self, any_jail):
+        nested = functools.reduce(lambda inner, _: [inner], range(500), [])
+        (call,) = any_jail.run_calls("def f(x): return 1", "f", [(nested,)])
+        assert call.value == 1
+
+    @pytest.mark.parametrize("depth", [2_000, 100_000])
+    def test_arguments_deeper_than_json_goes(self, any_jail, depth):
+        nested = functools.reduce(lambda inner, _: [inner], range(depth), [])
+        with pytest.raises(InvalidArgument, match=r"args_list\[1\]") as raised:
+            any_jail.run_calls("def f(x): return 1", "f", [(1,), (nested,)])
+        assert len(str(raised.value)) < 1000
 
 
 def test_describe(jail):
