@@ -110,16 +110,18 @@ def hostile_neighbours(sandbox: Sandbox) -> Iterator[collections.Counter[str]]:
 
 
 def state_of_host(pids: Sequence[int]) -> dict[str, Any]:
-    """What could grow, and does not: processes, memory, descriptors, files."""
+    """What could grow, and does not: processes, memory, descriptors, files.
+
+    Only processes of the sandbox are looked at; this process may have other children.
+    """
     servers = [member for pid in pids for member in (pid, *_children(pid))]
-    zombies = [pid for pid in _children(os.getpid()) if _state(pid) == "Z"]
     left = [member for pid in servers for member in _children(pid) if member not in servers]
     return {
         "server_rss_kib": [_rss_kib(pid) for pid in servers],
         "parent_rss_kib": _rss_kib(os.getpid()),
         "parent_descriptors": len(os.listdir("/proc/self/fd")),
         "server_descriptors": [len(os.listdir(f"/proc/{pid}/fd")) for pid in servers],
-        "zombies": len(zombies) + sum(_state(pid) == "Z" for pid in left),
+        "zombies": sum(_state(pid) == "Z" for pid in (*servers, *left)),
         "processes_left": len(left),
         "files_left": sum(
             Path(folder, "soaked").exists() for folder in ("/tmp", "/var/tmp", "/dev/shm")

@@ -237,6 +237,8 @@ class _Play:
     def _failed(self, spec: EpisodeSpec, error: Exception) -> None:
         cause = f"{type(error).__name__}: {error}"
         failures = self._progress.failures
+        if failures.total() > self._max_failures:
+            return  # another worker stops the evaluation; this one failed before it was cancelled
         if cause not in failures:
             # The traceback of an environment or plug-in is needed to fix it; logged once per cause.
             _logger.info("episode %s failed", spec, exc_info=error)

@@ -5,7 +5,7 @@ namespaces. Fair programs need none of these, whole families of attacks do, and 
 ever be one process is ended by one SIGKILL. Calls that no fair program makes kill (status
 `violation`); the others return an error that Python turns into an ordinary exception.
 
-The program is an interval tree over the call number, built once in the parent.
+The program is a search tree over the call number, built once in the parent.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class _Assembler:
         """Put an instruction first; `if_true` and `if_false` are positions. Returns its own."""
         here = len(self._reversed)
         is_test = operation in (_JUMP_EQ, _JUMP_GE)
-        jumps = (here - if_true, here - if_false) if is_test else (0, 0)
-        self._reversed.append((operation, *jumps, value))
+        true, false = (here - if_true, here - if_false) if is_test else (0, 0)
+        self._reversed.append((operation, true, false, value))
         return here + 1
 
     def near(self, position: int) -> int:

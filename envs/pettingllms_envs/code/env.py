@@ -73,7 +73,8 @@ class CodeEnv(TextEnv[CodeState]):
     exceeded the time limit (so at most 5 do), and with a limit of 1 s after its first failed test.
     A test costs a run of the solution (or of up to 4 passing programs), of at most 6 known-bad
     programs (1 s each), and of the program of the turn. The time limit is one of processor time;
-    on the clock a run may take three times that and 2 s. Verdicts are remembered.
+    on the clock a run may take three times that and 2 s, and a program that sleeps holds one of the
+    sandbox's workers for that long in each run. Verdicts are remembered.
 
     ## Reward
 

@@ -15,7 +15,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from mmap import mmap
 from typing import Any, NoReturn
 
@@ -49,7 +49,7 @@ for line in sys.stdin:
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, **values: object) -> Iterator[None]:
+def _replaced(owner: Any, **values: object) -> Generator[None, None, None]:
     kept = {name: getattr(owner, name) for name in values}
     try:
         for name, value in values.items():
@@ -79,7 +79,17 @@ def rehearse(locks: child.Locks) -> None:
     os.write(source, _PROGRAM)
     os.write(0, _INPUT)
     files = child.Descriptors(source, 0, 1, 2, -1)
-    job = child.Job(0, len(_PROGRAM), 0.0, float(_UNLIMITED), *[_UNLIMITED] * 4, 0)
+    job = child.Job(
+        number=0,
+        program_bytes=len(_PROGRAM),
+        wall_s=0.0,
+        cpu_s=float(_UNLIMITED),
+        memory_bytes=_UNLIMITED,
+        output_bytes=_UNLIMITED,
+        open_files=_UNLIMITED,
+        threads=0,
+        calls_function=0,
+    )
     if locks.server_pid:
         locks = locks._replace(server_pid=os.getppid())
     with (

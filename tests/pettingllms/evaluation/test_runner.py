@@ -201,6 +201,21 @@ def test_too_many_failures_stop_the_evaluation(begin, scripted):
         play(folder, max_failures=3, max_concurrency=2)
 
 
+def test_what_fails_beside_the_last_failure_is_not_counted(begin, scripted):
+    policy = scripted("mine", lambda prompt: "")
+    both_asked = asyncio.Barrier(2)
+
+    async def fail(prompts, n, sampling):
+        await both_asked.wait()
+        raise PolicyFailure("the server coughed")
+
+    policy.sample = fail
+    seen = []
+    with pytest.raises(EvaluationStopped, match="1 episodes failed"):
+        play(begin("oracle", "mine"), max_failures=0, max_concurrency=2, on_progress=seen.append)
+    assert seen[-1].failures.total() == 1
+
+
 def test_a_policy_that_dies_stops_at_once_and_keeps_what_was_played(begin, scripted):
     num_said = 0
 

@@ -110,3 +110,9 @@ def test_files_are_not_looked_up_by_path():
     assert call("statx", 0, 0, 0x1000) == error(errno.ENOENT)
     assert decide(STRICT, NUMBERS["newfstatat"], (0, 0, 0, 0x1000)) == error(errno.ENOENT)
     assert decide(STRICT, NUMBERS["fstat"]) == ALLOW
+
+
+@pytest.mark.parametrize("program", [FILTER, STRICT])
+def test_it_is_short(program):
+    """Every child loads it, and the kernel translates it anew for each."""
+    assert len(program.code) // 8 <= 280

@@ -231,3 +231,11 @@ def test_samples_of_a_contest(any_jail, shared_data):
                 num_right += result.is_ok and result.stdout.split() == expected.split()
     assert num_all >= 10
     assert num_right >= 0.8 * num_all
+
+
+@pytest.mark.parametrize("name", ["nothing", "os\t/", "json\n", "a\0b", "\ud800", "", "_lzma.x"])
+def test_modules_that_are_not_there(jail, name):
+    code = f"import importlib\nimportlib.import_module({name!r})"
+    result = jail.run(code)
+    assert result.status is Status.ERROR
+    assert "ModuleNotFoundError" in result.stderr or "ValueError" in result.stderr
