@@ -88,14 +88,14 @@ ROWS = (
     ),
     *(
         Row(title, STEP, "paper's code", there, f"{name}_steps", theirs, goal)
-        for game, name, state, goal in (
-            ("Sudoku 16x16", "sudoku_16x16", SUDOKU, 10),
-            ("Plan-Path 10x10", "plan_path", PLAN_PATH, 3),
-            ("Sokoban 6x6, 1 box", "sokoban", SOKOBAN, 3),
+        for game, name, state, note, goal in (
+            ("Sudoku 16x16", "sudoku_16x16", SUDOKU, "", 10),
+            ("Plan-Path 10x10", "plan_path", PLAN_PATH, " (there: of the first board)", 3),
+            ("Sokoban 6x6, 1 box", "sokoban", SOKOBAN, "", 3),
         )
         for title, there, theirs in (
             (f"{game}, steps; the peer's reads no text", state, f"{name}_steps"),
-            (f"{game}, steps, from text to prompt", PAPER_AGENT, f"{name}_agent_steps"),
+            (f"{game}, steps, from text to prompt{note}", PAPER_AGENT, f"{name}_agent_steps"),
         )
     ),
     *(
