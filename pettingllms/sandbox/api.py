@@ -29,7 +29,8 @@ class Sandbox:
     A program sees Python's standard library, the packages of the flavour, its stdin, and nothing
     else: no file of the host, no network, no other process, no environment variable. It writes
     to stdout and stderr only. Each run is a fresh process; nothing of it is left afterwards.
-    Equal program and input give equal output, unless the program asks for time or entropy.
+    Equal program and input give equal output, unless the program asks for time, for entropy or for
+    the address of an object.
 
     The sandbox is safe to use from threads, from asyncio, and in processes that were forked or
     spawned (each gets its own servers). Servers start with the first run.

@@ -100,10 +100,12 @@ PROGRAMS = {
         "last\n",
     ),
     "thread pool": (
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "with ThreadPoolExecutor(4) as pool: print(sum(pool.map(abs, range(-9, 0))))",
+        "import threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "all_are_there = threading.Barrier(12)\n"
+        "with ThreadPoolExecutor(12) as pool:\n"
+        "    print(sorted(pool.map(lambda n: all_are_there.wait(), range(12))))",
         "",
-        "45\n",
+        f"{list(range(12))}\n",
     ),
     "standard library": (
         "import bisect, collections, datetime, decimal, fractions, hashlib, heapq, itertools\n"
