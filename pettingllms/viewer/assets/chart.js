@@ -46,7 +46,7 @@ function lineChart(title, series, options) {
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   for (const y of ticks(y0, y1, 5)) {
     picture.append(svg("line", { class: "rule", x1: left, x2: width - right, y1: py(y), y2: py(y) }),
-      svg("text", { class: "tick", x: left - 6, y: py(y) + 4, "text-anchor": "end" }, format(y)));
+      svg("text", { class: "tick", x: left - 6, y: py(y) + 4, "text-anchor": "end" }, format(y).replace(/\.0(?= %$)/, "")));
   }
   for (const x of ticks(x0, x1, 6).filter((x) => Number.isInteger(x))) {
     picture.append(svg("text", { class: "tick", x: px(x), y: height - 8, "text-anchor": "middle" }, String(x)));

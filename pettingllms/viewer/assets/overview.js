@@ -63,7 +63,7 @@ function overlays(runs) {
   const trained = runs.filter((run) => run.kind === "training");
   if (!trained.length) return [];
   const series = (points) => runs.map((run) => ({ name: run.name, points: run.kind === "training" ? points(run) : [] }));
-  const variants = [...new Set(trained.flatMap((run) => Object.keys(run.curves.evaluations)))].filter((name) => !/^(scripted|reference):/.test(name));
+  const variants = [...new Set(trained.flatMap((run) => Object.keys(run.curves.evaluations)))].filter((name) => !/^(scripted|reference|untouched):/.test(name));
   const heldOut = variants.map((name) => [`held-out success, ${name}`, series((run) => {
     const found = run.curves.evaluations[name];
     return found ? found.step.map((x, i) => ({ x, y: found.success[i], low: found.success_low[i], high: found.success_high[i] })) : [];
