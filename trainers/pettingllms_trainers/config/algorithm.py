@@ -207,5 +207,8 @@ class OptimizerConfig(Section):
     """Tokens that are in memory at once; does not change the result."""
     packing: bool = True
     """Whether a group's prompt is computed once for all its completions; same result."""
+    packed_attention: Literal["auto", "flex", "padded"] = "auto"
+    """Of packing. flex: FlexAttention, compiled for the GPU at the first steps, without copies of
+    prompts (experimental); padded: rows padded to one length; auto: flex on a GPU."""
     gradient_checkpointing: bool = False
     """Whether activations are recomputed in the backward pass: less memory, more time."""

@@ -250,6 +250,7 @@ _RESULTLESS = (
     "ray.",
     "optimizer.tokens_per_microbatch",
     "optimizer.gradient_checkpointing",
+    "optimizer.packed_attention",
     "engine.tokens_per_batch",
     "engine.vllm.gpu_memory_utilization",
     "engine.vllm.kv_cache_bytes",

@@ -21,6 +21,7 @@ from pettingllms_trainers.algorithm.minibatch import (
     weighted_groups,
 )
 from pettingllms_trainers.backends.hf.attention import flat_forward
+from pettingllms_trainers.backends.hf.flex import FlexLayout, uses_flex
 from pettingllms_trainers.backends.hf.head import bare_output, chunked_statistics
 from pettingllms_trainers.backends.hf.optimizer import Optimizer, PlainOptimizer
 from pettingllms_trainers.backends.hf.packed import PackedLayout
@@ -64,13 +65,18 @@ def freeze_dropout(model: nn.Module) -> None:
             setattr(module, "attention_dropout", 0.0)  # noqa: B010 - typed as Tensor | Module
 
 
-def target_logits(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
-    """Return the logits ``[M, V]`` that predict the targets of a micro-batch."""
+def target_logits(model: PreTrainedModel, batch: MicroBatch, *, is_flex: bool = False) -> Tensor:
+    """Return the logits ``[M, V]`` that predict the targets of a micro-batch.
+
+    Args:
+        model: Prepared by `use_layouts` for packed tokens.
+        batch: On its device.
+        is_flex: Whether packed tokens attend by FlexAttention.
+    """
     inputs = batch.inputs
     if isinstance(inputs, PackedTokens):
-        layout = PackedLayout(
-            inputs.prompt_lengths, inputs.completion_lengths, inputs.owners, model.device
-        )
+        kind = FlexLayout if is_flex else PackedLayout
+        layout = kind(inputs.prompt_lengths, inputs.completion_lengths, inputs.owners, model.device)
         return flat_forward(model, inputs.token_ids, inputs.positions, layout, inputs.kept)
     first = int(inputs.columns.min())
     output = model(
@@ -111,6 +117,7 @@ class Learner:
         self._ranks = ranks or Ranks()
         self.is_packed = config.packing
         """Whether the prompt of a group is computed once for all its completions."""
+        self._is_flex = config.packing and uses_flex(self.model, config.packed_attention)
         self.is_chunked = False
         """Whether logits are computed in chunks; right where `is_head_last`."""
         freeze_dropout(self.model)
@@ -154,10 +161,10 @@ class Learner:
         with arithmetic(self.model, self.precision):
             if self.is_chunked:
                 with bare_output(self.model) as head:
-                    hidden = target_logits(forward, batch)  # [M, D]
+                    hidden = target_logits(forward, batch, is_flex=self._is_flex)  # [M, D]
                 size = self.model.config.get_text_config().vocab_size
                 return chunked_statistics(head, hidden, batch.targets, size)
-            logits = target_logits(forward, batch)  # [M, V]
+            logits = target_logits(forward, batch, is_flex=self._is_flex)  # [M, V]
         return token_statistics(logits, batch.targets.token_ids, batch.targets.temperatures)
 
     @torch.no_grad()
@@ -179,7 +186,9 @@ class Learner:
         parts: list[Tensor] = []
         with arithmetic(self.model, self.precision), bare_output(self.model):
             for batch in self._micro_batches(groups):
-                parts.append(target_logits(self.model, batch.to(self._device)).float())
+                moved = batch.to(self._device)
+                logits = target_logits(self.model, moved, is_flex=self._is_flex)
+                parts.append(logits.float())
         return torch.cat(parts)
 
     @torch.no_grad()

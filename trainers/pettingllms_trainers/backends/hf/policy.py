@@ -70,7 +70,8 @@ class TransformersPolicy:
         wants_packing = training is not None and training.optimizer.packing
         is_right = True
         if engine.kind == "transformers" or training is not None:
-            is_right = check_model(loaded, engine.precision) is None
+            packed = training.optimizer.packed_attention if training and wants_packing else "padded"
+            is_right = check_model(loaded, engine.precision, packed) is None
         self.engine = TransformersEngine(loaded, engine, shares_prompts=wants_sharing and is_right)
         self.updater: Updater | None = None
         if training is None:

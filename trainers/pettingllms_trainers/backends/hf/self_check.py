@@ -29,6 +29,7 @@ from pettingllms_trainers.backends.hf.decoders import (
     SharedPrefixDecoder,
 )
 from pettingllms_trainers.backends.hf.decoding import generate
+from pettingllms_trainers.backends.hf.flex import PackedAttention, uses_flex
 from pettingllms_trainers.backends.hf.learner import arithmetic, target_logits
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.types import (
@@ -52,10 +53,13 @@ _PROMPTS, _COMPLETIONS = (9, 4), (6, 3)
 _ANY = (PettingLLMsError, RuntimeError, ValueError, TypeError, AttributeError, LookupError)
 """How a model fails that meets an attention, a batch or a cache that its authors never tried."""
 
-_checked: WeakKeyDictionary[PreTrainedModel, str | None] = WeakKeyDictionary()
+_checked: WeakKeyDictionary[PreTrainedModel, dict[bool, str | None]] = WeakKeyDictionary()
+"""Model, and whether its packed completions attend by FlexAttention, to what was found."""
 
 
-def check_model(loaded: LoadedModel, precision: str) -> str | None:
+def check_model(
+    loaded: LoadedModel, precision: str, packed: PackedAttention = "padded"
+) -> str | None:
     """Compare packed, padded and generated log-probabilities with forward passes of one sequence.
 
     Models with the same weights in memory are checked once. The attention of the model is replaced
@@ -64,6 +68,7 @@ def check_model(loaded: LoadedModel, precision: str) -> str | None:
     Args:
         loaded: The model, in evaluation mode.
         precision: Arithmetic of the run.
+        packed: How packed completions attend; see `OptimizerConfig.packed_attention`.
 
     Returns:
         Why prompts cannot be shared nor packed; None when they can.
@@ -73,19 +78,22 @@ def check_model(loaded: LoadedModel, precision: str) -> str | None:
             be trained.
     """
     model = loaded.model
-    if model not in _checked:
-        _checked[model] = _check(loaded, precision)
-        if _checked[model] is not None:
+    found = _checked.setdefault(model, {})
+    # Weights that are sharded later are on the CPU at first.
+    is_flex = model.device.type == "cuda" and uses_flex(model, packed)
+    if is_flex not in found:
+        found[is_flex] = _check(loaded, precision, is_flex)
+        if found[is_flex] is not None:
             logger.warning(
                 "%s: prompts are neither shared nor packed, which takes longer and gives the same "
                 "result: %s",
                 type(model).__name__,
-                _checked[model],
+                found[is_flex],
             )
-    return _checked[model]
+    return found[is_flex]
 
 
-def _check(loaded: LoadedModel, precision: str) -> str | None:
+def _check(loaded: LoadedModel, precision: str, is_flex: bool) -> str | None:
     model, context = loaded.model, loaded.limits(0).context_length
     if context is not None and context < _PROMPTS[0] + _COMPLETIONS[0]:
         return f"its context of {context} tokens is too short for a check"
@@ -96,7 +104,7 @@ def _check(loaded: LoadedModel, precision: str) -> str | None:
         try:
             use_layouts(model)
             found = {
-                "packed": _batched(model, groups, alone, is_packed=True),
+                "packed": _batched(model, groups, alone, is_packed=True, is_flex=is_flex),
                 "padded": _batched(model, groups, alone, is_packed=False),
                 "generated": _generated(loaded, SharedPrefixDecoder(model)),
             }
@@ -181,13 +189,18 @@ def _of_row(model: PreTrainedModel, prompt: Sequence[int], completion: Sequence[
 
 
 def _batched(
-    model: PreTrainedModel, groups: Sequence[TrainingGroup], alone: Tensor, *, is_packed: bool
+    model: PreTrainedModel,
+    groups: Sequence[TrainingGroup],
+    alone: Tensor,
+    *,
+    is_packed: bool,
+    is_flex: bool = False,
 ) -> float:
     """Return the mean distance of log-probabilities as the update computes them."""
     weighted = weighted_groups(groups, "token_mean", 1)
     (batch,) = micro_batches(weighted, max_tokens=10**6, is_packed=is_packed)
     batch = batch.to(model.device)
-    logits = target_logits(model, batch).float()
+    logits = target_logits(model, batch, is_flex=is_flex).float()
     logprobs = logits.log_softmax(-1).gather(1, batch.targets.token_ids[:, None]).squeeze(1)
     return float((logprobs - alone).abs().mean())
 
