@@ -82,6 +82,7 @@ def make_plan(
             num_ranks=_num_ranks(config, devices),
             gpu_bytes=devices.num_bytes,
             num_groups=step.num_groups,
+            has_gpu=devices.num_gpus > 0,
         ),
         num_evaluations=1 + middle + (config.num_steps > 0),
         num_held_out=2 * config.evaluation.num_episodes,

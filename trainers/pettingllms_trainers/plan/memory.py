@@ -110,6 +110,7 @@ def plan_memory(
     num_ranks: int,
     gpu_bytes: int,
     num_groups: Mapping[str, int] | None = None,
+    has_gpu: bool = True,
 ) -> MemoryPlan:
     """Estimate what one GPU must hold.
 
@@ -120,7 +121,11 @@ def plan_memory(
         num_ranks: Processes, with a GPU each, that share an update.
         gpu_bytes: Memory of one GPU.
         num_groups: Policy to the decisions of a train step, at most; None: any number.
+        has_gpu: Whether it is one, where packed completions attend without keeping scores.
     """
+    if has_gpu and config.optimizer.packed_attention == "auto":
+        optimizer = config.optimizer.model_copy(update={"packed_attention": "flex"})
+        config = config.model_copy(update={"optimizer": optimizer})
     groups = base_groups(config.models)
     batches = {
         name: _Batch.of(config, lengths[name], None if num_groups is None else num_groups[name])
@@ -213,7 +218,8 @@ def activation_bytes(config: Config, shape: ModelShape, batch: _Batch, kind: str
     sizes = (shape.hidden_size, shape.intermediate_size, shape.query_size, shape.key_value_size)
     per_token = sum(a * b for a, b in zip(_LAYER_BYTES[kind], sizes, strict=True))
     size = _FLOAT if kind == "float32" else _HALF
-    scores = size * shape.num_heads * _most_scores(num_tokens, lengths) if optimizer.packing else 0
+    keeps_scores = optimizer.packing and optimizer.packed_attention != "flex"
+    scores = size * shape.num_heads * _most_scores(num_tokens, lengths) * keeps_scores
     layer = num_tokens * per_token
     # More logits than these are computed in chunks.
     logits = _LOGIT_BYTES * min(batch.targets * shape.vocab_size, max(MAX_LOGITS, shape.vocab_size))

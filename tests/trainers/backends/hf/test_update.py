@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Mistra
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.minibatch import weighted_groups
-from pettingllms_trainers.backends.hf import attention, head, packed
+from pettingllms_trainers.backends.hf import attention, flex, head, packed
 from pettingllms_trainers.backends.hf import learner as learner_module
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
@@ -160,6 +160,28 @@ def test_packed_and_unpacked_gradients_agree(family):
     apart = gradient_of(policy.loaded.model, groups, packing=False, max_grad_norm=1e9)
     torch.testing.assert_close(together, apart, rtol=1e-3, atol=1e-5)
     assert together.abs().max() > 0.1
+
+
+def test_a_fused_kernel_gives_the_same_gradient(monkeypatch):
+    """FlexAttention as on a GPU; PyTorch has no gradient of it on a CPU."""
+    policy = make_policy()
+    groups = sample_groups(policy)
+    padded = gradient_of(policy.loaded.model, groups, packing=True, max_grad_norm=1e9)
+    calls = []
+
+    def attend(query, key, value, mask):
+        calls.append(mask)
+        tokens, zero = torch.arange(query.shape[2]), torch.tensor(0)
+        seen = mask.mask_mod(zero, zero, tokens[:, None], tokens[None])
+        return attention.grouped_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), seen
+        ).transpose(1, 2)
+
+    monkeypatch.setattr(flex, "_attend", attend)
+    monkeypatch.setattr(learner_module, "uses_flex", lambda model, kind: kind == "auto")
+    fused = gradient_of(policy.loaded.model, groups, packing=True, max_grad_norm=1e9)
+    torch.testing.assert_close(padded, fused, rtol=1e-3, atol=1e-5)
+    assert calls
 
 
 def test_repeated_key_heads_as_on_a_gpu_give_the_same_gradient(monkeypatch):
