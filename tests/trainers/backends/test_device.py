@@ -1,8 +1,9 @@
 """Names of devices are checked where no device is."""
 
 import pytest
+from pydantic import ValidationError
 
-from pettingllms_trainers.backends.device import named_device
+from pettingllms_trainers.backends.device import check_parallel, named_device
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 
@@ -35,3 +36,35 @@ def test_one_gpu_for_several_processes_is_refused():
         named_device(config("cuda:0"), 2)
     assert named_device(config("cpu:0"), 2).type == "cpu", "cores are shared"
     assert named_device(config("cuda:0", ray={"enabled": True}), 2).index == 0
+
+
+def test_engines_on_several_gpus_need_them_in_one_process(monkeypatch):
+    spread = config(
+        "cuda",
+        engine={"kind": "vllm", "precision": "bfloat16", "vllm": {"tensor_parallel_size": 4}},
+    )
+    with pytest.raises(ConfigError, match="a launcher has started 2 processes with one GPU each"):
+        check_parallel(spread, 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigError, match="size is 4, and this process sees 2 GPUs"):
+        check_parallel(spread, 1)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    check_parallel(spread, 1)
+    check_parallel(config("cuda"), 2)
+
+
+@pytest.mark.parametrize(("gpus", "size"), [(2, 1), (1, 2), (0.5, 2), (4, 2)])
+def test_a_worker_of_ray_has_the_gpus_of_its_engine(gpus, size):
+    ray = {"enabled": True, "gpus_per_worker": gpus}
+    engine = {"kind": "vllm", "vllm": {"tensor_parallel_size": size}}
+    with pytest.raises(ValidationError, match=r"ray.gpus_per_worker is .* set both alike"):
+        config("cuda", ray=ray, engine=engine)
+    for fitting in (max(1, size), 0):  # 0: all on the CPU
+        ray["gpus_per_worker"] = fitting
+        assert config("cuda", ray=ray, engine=engine).ray.gpus_per_worker == fitting
+
+
+def test_parts_of_gpus_are_for_workers_that_share_one():
+    with pytest.raises(ValidationError, match="only full GPUs"):
+        config("cuda", ray={"enabled": True, "gpus_per_worker": 1.5})

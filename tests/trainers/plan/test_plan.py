@@ -339,6 +339,24 @@ def test_prompts_without_room_are_told(policy, engine, advice):
     assert f": {advice}, or lower rollout.max_completion_tokens" in told
 
 
+def test_engines_on_several_gpus_hold_a_share_each():
+    model, vllm = {"model": "Qwen/Qwen3-8B"}, {"kv_cache_bytes": 5 * GIB}
+    alone = memory_of(config_of(model, engine={"kind": "vllm", "vllm": vllm}))
+    spread = config_of(model, engine={"kind": "vllm", "vllm": vllm | {"tensor_parallel_size": 4}})
+    assert memory_of(spread).engine_weights == alone.engine_weights // 4
+    assert not any(
+        "tensor_parallel" in text for text in warnings_of(spread, plan_of(spread, num_gpus=4))
+    )
+    warned = " ".join(warnings_of(spread, plan_of(spread, num_gpus=2)))
+    assert "tensor_parallel_size is 4, and there are 2 GPUs" in warned
+    # one process learns; the other GPUs are the engine's
+    four, eight = (plan_of(spread, num_gpus=number).memory for number in (4, 8))
+    assert four.updating == eight.updating
+    odd = config_of(model, engine={"kind": "vllm", "vllm": {"tensor_parallel_size": 3}})
+    warned = " ".join(warnings_of(odd, plan_of(odd, num_gpus=4)))
+    assert "does not divide the 32 attention heads of Qwen/Qwen3-8B" in warned
+
+
 def test_small_caches_and_lonely_shards_are_told():
     config = config_of(
         {"model": "Qwen/Qwen3-0.6B"},

@@ -10,7 +10,7 @@ from pettingllms_trainers.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["named_device"]
+__all__ = ["check_parallel", "named_device"]
 
 
 def named_device(config: Config, num_ranks: int) -> torch.device:
@@ -46,3 +46,33 @@ def named_device(config: Config, num_ranks: int) -> torch.device:
             f'device = "{device.type}" or "auto": the launcher then says which'
         )
     return device
+
+
+def check_parallel(config: Config, num_ranks: int) -> None:
+    """Make sure that engines can spread over as many GPUs as they should.
+
+    Args:
+        config: The run's configuration.
+        num_ranks: Processes of a launcher, or workers of a policy.
+
+    Raises:
+        ConfigError: There are too few GPUs, or a launcher gives each process one.
+    """
+    # Imported here: torch takes seconds.
+    import torch
+
+    size = config.engine.vllm.tensor_parallel_size
+    if config.engine.kind != "vllm" or size == 1:
+        return
+    if num_ranks > 1 and not config.ray.enabled:
+        raise ConfigError(
+            f"engine.vllm.tensor_parallel_size is {size}, but a launcher has started {num_ranks} "
+            "processes with one GPU each. Start the run without a launcher, with Ray, or with "
+            'engine.kind = "vllm_server" and servers of that size'
+        )
+    count = torch.cuda.device_count()
+    if torch.cuda.is_available() and count < size:
+        raise ConfigError(
+            f"engine.vllm.tensor_parallel_size is {size}, and this process sees {count} GPUs; it "
+            "can be as many as there are"
+        )

@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pettingllms_trainers.backends.device import check_parallel
 from pettingllms_trainers.backends.hf.adapters import Adapter
 from pettingllms_trainers.backends.hf.copied import CopiedModel
 from pettingllms_trainers.backends.hf.model import LoadedModel
@@ -164,6 +165,7 @@ def build_engines(
     """
     if config.engine.kind == "transformers":
         return {name: _own_model(policy, config.engine) for name, policy in policies.items()}
+    check_parallel(config, ranks.size)
     groups: dict[object, list[str]] = {}
     for name, policy in policies.items():
         adapter = policy.loaded.adapter
@@ -174,7 +176,9 @@ def build_engines(
         members = {name: policies[name] for name in names}
         try:
             # Allocators of engines that sleep cannot share a process: vLLM refuses the second one.
-            has_own_process = len(groups) > 1 and config.engine.vllm.sleep
+            # The parts of engines on several GPUs have processes of their own anyway.
+            vllm = config.engine.vllm
+            has_own_process = len(groups) > 1 and vllm.sleep and vllm.tensor_parallel_size == 1
             engines |= _shared(config, members, ranks, has_own_process)
         except ConfigError as error:
             raise ConfigError(f"[policies.{names[0]}]: {error}") from error

@@ -47,9 +47,9 @@ class RayConfig(Section):
     workers_per_policy: int = Field(default=1, ge=1)
     """Worker processes of every policy: its requests and updates are split over them; see
     deepspeed.stage."""
-    gpus_per_worker: float = Field(default=1.0, ge=0, le=1)
-    """GPU of one policy worker; a fraction lets workers of several policies share one, 0 is for
-    CPUs."""
+    gpus_per_worker: float = Field(default=1.0, ge=0)
+    """GPUs of one policy worker; a fraction lets workers of several policies share one, 0 is for
+    CPUs; more than 1 are for engine.vllm.tensor_parallel_size."""
     cpus_per_worker: float = Field(default=1.0, gt=0)
     """CPU cores of one policy worker."""
     num_env_workers: int = Field(default=0, ge=0)
@@ -61,6 +61,10 @@ class RayConfig(Section):
 
     @model_validator(mode="after")
     def _check_gpus(self) -> RayConfig:
+        if self.gpus_per_worker > 1 and not self.gpus_per_worker.is_integer():
+            raise ValueError(
+                f"ray.gpus_per_worker is {self.gpus_per_worker:g}: above 1 only full GPUs are given"
+            )
         if self.workers_per_policy > 1 and 0 < self.gpus_per_worker < 1:
             raise ValueError(
                 f"ray.gpus_per_worker is {self.gpus_per_worker:g}: several workers of one policy "

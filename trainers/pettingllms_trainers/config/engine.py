@@ -41,6 +41,9 @@ class VLLMConfig(Section):
     enforce_eager: bool = False
     """Whether the engine does without compilation and CUDA graphs: it starts sooner and takes less
     memory, but writes more slowly. On a CPU always so."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs over which one engine spreads its weights and KV cache, for models too large for one
+    (experimental). Needs a run in one process, or Ray with as many ray.gpus_per_worker."""
     sleep: bool = False
     """Whether the engines give their GPU memory back while policies are updated: for a GPU that
     cannot hold engines and update at once. Needs a GPU. Of several engines each then has a process

@@ -194,6 +194,18 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_tensor_parallel(self) -> Config:
+        size, gpus = self.engine.vllm.tensor_parallel_size, self.ray.gpus_per_worker
+        wanted = size if self.engine.kind == "vllm" else 1
+        # Without a GPU the parts of an engine compute on the cores of their worker.
+        if self.ray.enabled and gpus and gpus != wanted and (gpus > 1 or wanted > 1):
+            raise ValueError(
+                f"ray.gpus_per_worker is {gpus:g} and engine.vllm.tensor_parallel_size {wanted}: a "
+                "worker computes on one GPU, its engine on tensor_parallel_size; set both alike"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_value(self) -> Config:
         if self.advantage.credit != "value":
             return self
@@ -257,6 +269,7 @@ _RESULTLESS = (
     "engine.vllm.max_num_seqs",
     "engine.vllm.enforce_eager",
     "engine.vllm.sleep",
+    "engine.vllm.tensor_parallel_size",
 )
 
 

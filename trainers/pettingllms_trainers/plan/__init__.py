@@ -91,4 +91,8 @@ def make_plan(
 
 def _num_ranks(config: Config, devices: Devices) -> int:
     """Return how many processes share an update: Ray's workers of a policy, or all launched."""
-    return config.ray.workers_per_policy if config.ray.enabled else max(devices.num_gpus, 1)
+    if config.ray.enabled:
+        return config.ray.workers_per_policy
+    # One process: the other GPUs are its engines'.
+    is_spread = config.engine.kind == "vllm" and config.engine.vllm.tensor_parallel_size > 1
+    return 1 if is_spread else max(devices.num_gpus, 1)

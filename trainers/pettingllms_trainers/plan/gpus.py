@@ -54,7 +54,8 @@ def devices_of(config: Config, num_gpus: int | None, gpu_gib: float | None) -> D
     cpu = f"{os.cpu_count()} CPU cores, {host / _GIB:.0f} GiB"
     found = f"{cpu}, " + (f"{count} GPUs of {min(sizes) / _GIB:.0f} GiB" if count else "no GPU")
     is_given = num_gpus is not None or gpu_gib is not None
-    num_ranks = num_gpus or num_launched()
+    is_spread = config.engine.kind == "vllm" and config.engine.vllm.tensor_parallel_size > 1
+    num_ranks = num_gpus or (count if is_spread and count else num_launched())
     if named_device(config, num_ranks).type == "cpu" and not is_given:
         return Devices(found, 0, host, False)
     here = min(sizes) if sizes else 80 * _GIB

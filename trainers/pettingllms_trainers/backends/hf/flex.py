@@ -10,7 +10,9 @@ computes the same with all scores in memory, and no gradient.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -108,8 +110,13 @@ class FlexLayout:
         kind = query.device.type
         # Layers may give float32 queries with bfloat16 values to a kernel that casts them.
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else value.dtype
-        parts = [self._padded(part.to(dtype)) for part in (query, key, value)]
-        return _attend(*parts, self.mask(window))[0].transpose(0, 1)[: self._num_tokens]
+        output = _attend(
+            self._padded(query.to(dtype)),
+            self._padded(key.to(dtype)),
+            self._padded(value.to(dtype)),
+            self.mask(window),
+        )
+        return output[0].transpose(0, 1)[: self._num_tokens]
 
     def _padded(self, items: Tensor) -> Tensor:
         """Return ``[1, H, L, D]`` of ``[N, H, D]``."""
@@ -201,8 +208,10 @@ def _ordered(blocks: NDArray[np.bool_], device: torch.device) -> tuple[Tensor, T
     return counts[None, None].to(device), order[None, None].to(device)
 
 
-# Static shapes: few, thanks to `padded_length`. Never without compiling: that keeps all scores.
-_compiled: Any = torch.compile(flex_attention, dynamic=False, fullgraph=True)
+@functools.cache
+def _compiled() -> Any:
+    # Static shapes: few, thanks to `padded_length`. Never without compiling: that keeps all scores.
+    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask) -> Tensor:
@@ -214,10 +223,11 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask) -> Tenso
     }
     if not query.is_cuda:
         return flex_attention(query, key, value, **options)  # pyright: ignore[reportReturnType]
+    dynamo = import_module("torch._dynamo")  # slow, and only for GPUs
     try:
-        with torch._dynamo.config.patch(recompile_limit=_MAX_KERNELS):
-            return _compiled(query, key, value, **options)
-    except (torch._dynamo.exc.TorchDynamoException, NotImplementedError) as error:
+        with dynamo.config.patch(recompile_limit=_MAX_KERNELS):
+            return _compiled()(query, key, value, **options)
+    except (dynamo.exc.TorchDynamoException, NotImplementedError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UnsupportedModel(
             f"FlexAttention cannot be compiled for it ({reason}); set optimizer.packed_attention = "

@@ -70,8 +70,8 @@ class VLLMEngine:
             max_adapter_rank=max_adapter_rank,
             has_own_process=has_own_process,
         )
-        self._has_own_process = has_own_process
-        if has_own_process:
+        self._is_elsewhere = has_own_process or config.vllm.tensor_parallel_size > 1
+        if self._is_elsewhere:
             self._llm.collective_rpc("end_with", args=(os.getpid(),))
         model = self._llm.model_config
         self.limits = RequestLimits(
@@ -159,7 +159,7 @@ class VLLMEngine:
         self._is_asleep, self._has_weights = False, True
 
     def _hand_over(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        if not self._has_own_process:
+        if not self._is_elsewhere:
             self._llm.collective_rpc("load_trained_weights", args=(weights,))
             return
         with memory_folder() as folder:

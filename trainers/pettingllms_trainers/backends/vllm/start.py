@@ -77,6 +77,10 @@ def _arguments(config: EngineConfig) -> dict[str, Any]:
         "load_format": "dummy",  # the policy has the weights
         "seed": 0,
     }
+    if vllm.tensor_parallel_size > 1:
+        # Processes of this machine; inside a worker of Ray vLLM would ask Ray for others.
+        arguments["tensor_parallel_size"] = vllm.tensor_parallel_size
+        arguments["distributed_executor_backend"] = "mp"
     if vllm.max_model_len:
         arguments["max_model_len"] = vllm.max_model_len
     if vllm.kv_cache_bytes:
