@@ -16,7 +16,7 @@ from pettingllms_trainers.config import PolicyConfig
 from pettingllms_trainers.config.policies import TINY, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["ModelShape", "shape_of"]
+__all__ = ["ModelShape", "counted", "published_config", "shape_of"]
 
 _PUBLISHED: dict[str, tuple[int, int, int, int, int, bool]] = {
     # Hidden size, feed-forward size, layers, query heads, key-value heads, tied embeddings.
@@ -100,7 +100,7 @@ def _tiny_shape(policy: PolicyConfig) -> ModelShape:
         )
         config = AutoConfig.from_pretrained(folder)
     lora = policy.lora
-    return _counted(config, lora.rank, lora.targets, "sizes in the run file")
+    return counted(config, lora.rank, lora.targets, "sizes in the run file")
 
 
 @functools.cache
@@ -114,13 +114,18 @@ def _shape(source: str, rank: int, targets: str | tuple[str, ...]) -> ModelShape
             origin = "config.json in the cache"
         except OSError:
             if source in _PUBLISHED:
-                config, origin = _published(source), "published sizes, no config.json here"
+                config, origin = published_config(source), "published sizes, no config.json here"
             else:
                 config, origin = AutoConfig.from_pretrained(source), "config.json of the hub"
-    return _counted(config, rank, targets, origin)
+    return counted(config, rank, targets, origin)
 
 
-def _published(source: str) -> Qwen3Config:
+def published_config(source: str) -> Qwen3Config:
+    """Return the configuration of a published model, without looking for its files.
+
+    Args:
+        source: Hub name, such as Qwen/Qwen3-8B.
+    """
     hidden, intermediate, layers, heads, key_value_heads, is_tied = _PUBLISHED[source]
     return Qwen3Config(
         vocab_size=151936,
@@ -135,7 +140,15 @@ def _published(source: str) -> Qwen3Config:
     )
 
 
-def _counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str) -> ModelShape:
+def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str) -> ModelShape:
+    """Return the sizes of a model that is built without memory.
+
+    Args:
+        config: Configuration of transformers.
+        rank: Of a LoRA adapter; 0: none.
+        targets: Layers with an adapter; see `LoraConfig.targets`.
+        source: Where the configuration is from, for people.
+    """
     text = config.get_text_config()
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)

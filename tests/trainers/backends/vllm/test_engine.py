@@ -266,17 +266,16 @@ def test_an_engine_of_a_rank_is_placed_on_the_gpu_that_the_rank_sees():
     assert (rank, local_rank) == (0, 0)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_vllm_plans_parts_of_an_engine_in_processes_of_this_machine(model_directory, size):
+def test_vllm_plans_parts_of_an_engine_in_processes_of_this_machine(model_directory):
     """By vLLM's own configuration; inside a worker of Ray, it would otherwise ask Ray."""
-    vllm = CONFIG.vllm.model_copy(update={"tensor_parallel_size": size})
+    vllm = CONFIG.vllm.model_copy(update={"tensor_parallel_size": 2})
     arguments = _arguments(CONFIG.model_copy(update={"vllm": vllm}))
     options = import_module("vllm.engine.arg_utils").EngineArgs(
         model=str(model_directory(0)), enable_chunked_prefill=False, **arguments
     )
     parallel = options.create_engine_config().parallel_config
-    assert parallel.world_size == parallel.tensor_parallel_size == size
-    assert parallel.distributed_executor_backend == ("uni" if size == 1 else "mp")
+    assert parallel.world_size == parallel.tensor_parallel_size == 2
+    assert parallel.distributed_executor_backend == "mp"
 
 
 SPREAD = """
