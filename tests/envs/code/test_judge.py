@@ -146,18 +146,19 @@ def test_runs_are_remembered_by_program_and_inputs(counting, double):
 
 
 @pytest.mark.parametrize(
-    ("source", "status"),
+    ("source", "statuses"),
     [
-        ("print(1/0)", Status.ERROR),
-        ("print(", Status.SYNTAX_ERROR),
-        ("while True: pass", Status.CPU_LIMIT),
-        ("import os; os._exit(3)", Status.ERROR),
-        ("print('x' * 10**8)", Status.OUTPUT_LIMIT),
+        ("print(1/0)", {Status.ERROR}),
+        ("print(", {Status.SYNTAX_ERROR}),
+        # On a busy machine, it may run out of time on the clock before its processor time is used.
+        ("while True: pass", {Status.CPU_LIMIT, Status.TIMEOUT}),
+        ("import os; os._exit(3)", {Status.ERROR}),
+        ("print('x' * 10**8)", {Status.OUTPUT_LIMIT}),
     ],
 )
-def test_programs_that_do_not_end_well_pass_nothing(judge, double, source, status):
+def test_programs_that_do_not_end_well_pass_nothing(judge, double, source, statuses):
     problem = double._replace(tests=double.tests[:1], time_limit_s=1.0)
-    assert judge.run(problem, source, ["1\n"])[0].status is status
+    assert judge.run(problem, source, ["1\n"])[0].status in statuses
     assert judge.passes(problem, source, problem.tests) == (False,)
 
 
