@@ -70,6 +70,19 @@ build: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m build --outdir dist trainers
 
+# Wheels and sdists of both distributions, installed into empty environments of all Pythons here.
+# The trainer is installed without torch and the like, which no Python version changes.
+install-check: build
+	for version in 3.11 3.12 3.13; do \
+		if python$$version -c "" 2>/dev/null; then $(BIN)/python tests/install_check.py python$$version dist || exit 1; \
+		else echo "== python$$version is not here: skipped"; fi; \
+	done
+
+# The documentation of one version beside those that are there: make docs-version VERSION=0.1
+docs-version: $(VENV)/.dev
+	$(INSTALL) "mike>=2.1"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) latest
+
 clean:
 	rm -rf $(VENV) $(BACKENDS_VENV) .cache dist build .pytest_cache .ruff_cache .hypothesis
 

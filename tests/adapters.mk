@@ -1,4 +1,4 @@
-# make -f tests/adapters.mk    test the adapters against the real libraries, in two environments
+# make -f tests/adapters.mk    test the adapters against the real libraries, in three environments
 # that are made if they are not there. The libraries cannot share one: RLlib pins gymnasium==1.2.2,
 # verifiers pins mcp==2.0.0 while OpenEnv needs mcp<2, Tianshou needs pandas<3.
 PYTHON ?= python3
@@ -6,6 +6,7 @@ FOLDER ?= .cache/adapters
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 ARGS ?=
+HARBOR_PYTHON ?= python3.12
 
 MODELS := trl verifiers textarena
 AGENTS := ray tianshou supersuit openenv
@@ -16,15 +17,19 @@ TEST = OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PETTINGLLMS_ADAPTERS="$(1)" \
 INSTALL = $(FOLDER)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
 	-c constraints-adapters.txt $(EXTRA_INDEX)
 
-.PHONY: all models agents clean
+.PHONY: all models agents harbor clean
 
-all: models agents
+all: models agents harbor
 
 models: $(FOLDER)/models/.ready
 	$(call TEST,$(MODELS),models)
 
 agents: $(FOLDER)/agents/.ready
 	$(call TEST,$(AGENTS),agents)
+
+harbor: $(FOLDER)/harbor/.ready
+	OMP_NUM_THREADS=1 PETTINGLLMS_ADAPTERS=harbor \
+		$(FOLDER)/harbor/bin/python -m pytest -q tests/pettingllms/adapters/test_package_harbor.py $(ARGS)
 
 $(FOLDER)/models/.ready: pyproject.toml constraints-adapters.txt tests/adapters.mk
 	@echo "== installing TRL, verifiers and TextArena"
@@ -40,5 +45,13 @@ $(FOLDER)/agents/.ready: pyproject.toml constraints-adapters.txt tests/adapters.
 		pandas==2.3.3 supersuit==3.11.0 -e ".[rllib,tianshou,openenv]"
 	@touch $@
 
+# Harbor needs Python 3.12.
+$(FOLDER)/harbor/.ready: pyproject.toml tests/adapters.mk
+	@echo "== installing Harbor"
+	$(HARBOR_PYTHON) -m venv $(FOLDER)/harbor
+	$(FOLDER)/harbor/bin/python -m pip install --quiet --disable-pip-version-check \
+		$(TOOLS) harbor==0.24.0 -e ".[cli]"
+	@touch $@
+
 clean:
-	rm -rf $(FOLDER)/models $(FOLDER)/agents
+	rm -rf $(FOLDER)/models $(FOLDER)/agents $(FOLDER)/harbor

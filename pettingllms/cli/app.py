@@ -31,6 +31,7 @@ _COMMANDS = {
         "pettingllms.cli.check:check_command",
         "Check that an environment keeps the contract.",
     ),
+    "package": ("pettingllms.cli.package:package_command", "Package an environment for a hub."),
     "new": ("pettingllms.cli.new:new_command", "Create an environment."),
     "doctor": ("pettingllms.cli.doctor:doctor_command", "Report what works on this machine."),
 }

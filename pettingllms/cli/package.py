@@ -1,0 +1,227 @@
+"""`pettingllms package`: an environment as a package for a hub of environments."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import click
+
+import pettingllms
+from pettingllms.cli.console import stdout, visible
+from pettingllms.cli.options import env_option, read_pairs
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument
+from pettingllms.registry import make
+from pettingllms.testing import play
+from pettingllms.testing.play import scripted_actor
+
+HUBS = {
+    "verifiers": "verifiers",
+    "openenv": "openenv",
+    "harbor": "harbor",
+    "nemo-gym": "nemo_gym",
+}
+"""Hub -> folder of its templates."""
+NEXT = {
+    "verifiers": "pip install -e . && vf-eval {name}   # publish: prime env push",
+    "openenv": "openenv validate && openenv build      # publish: openenv push",
+    "harbor": "harbor run -p . -a oracle",
+    "nemo-gym": "copy the folder to resources_servers/{name} of a checkout of NeMo Gym",
+}
+"""Hub -> what to do with the package."""
+_SUFFIX = ".tmpl"
+_FIELD = re.compile(r"@(\w+)@")
+
+
+class Parcel(NamedTuple):
+    """What is packaged."""
+
+    env_id: str
+    hub: str
+    arguments: Mapping[str, Any]
+    requirement: str
+    """How pettingllms is installed, as pip reads it."""
+    levels: int
+    first_seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of the package, as Python spells it."""
+        return f"{self.env_id}_team"
+
+
+@click.command("package")
+@click.argument("env_id", metavar="ID")
+@click.option(
+    "--for", "hub", type=click.Choice(tuple(HUBS)), required=True, help="The hub or framework."
+)
+@env_option
+@click.option("--levels", type=click.IntRange(min=1), help="Levels.  [default: 1000; harbor: 10]")
+@click.option(
+    "--first-seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the first.",
+)
+@click.option(
+    "--requirement",
+    help="How the package installs pettingllms, as pip reads it: a version, an address or a path.  "
+    "[default: this version]",
+)
+@click.option(
+    "--in",
+    "parent",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    metavar="FOLDER",
+    help="Where the folder of the package is made.  [default: here]",
+)
+def package_command(
+    env_id: str,
+    hub: str,
+    env_values: Sequence[str],
+    levels: int | None,
+    first_seed: int,
+    requirement: str | None,
+    parent: Path,
+) -> int:
+    """Package an environment for a hub: verifiers, OpenEnv, Harbor or NeMo Gym."""
+    parcel = Parcel(
+        env_id,
+        hub,
+        read_pairs(env_values, "--env"),
+        requirement or f"pettingllms=={pettingllms.__version__}",
+        levels or (10 if hub == "harbor" else 1000),
+        first_seed,
+    )
+    written = write_parcel(parcel, parent)
+    console = stdout()
+    for path in written:
+        console.print(visible(str(path), "green"))
+    console.print(
+        f"\nNext:\n  cd {parent / parcel.name}\n  {NEXT[hub].format(name=parcel.name)}",
+        markup=False,
+        highlight=False,
+    )
+    return 0
+
+
+def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:
+    """Write a package and return its files.
+
+    Args:
+        parcel: What is packaged.
+        parent: Folder in which the folder of the package is made.
+
+    Raises:
+        UnknownEnvironment: If there is no such environment.
+        InvalidArgument: If the environment refuses an argument, the folder exists, or a Harbor
+            task would need several agents: one agent writes all answers in advance there.
+    """
+    env = cast(TextEnv[Any], make(parcel.env_id, checks=False, **parcel.arguments))
+    target = parent / parcel.name
+    if target.exists():
+        raise InvalidArgument("in", str(parent), f"a folder without {parcel.name} in it")
+    fields = _fields(parcel, env)
+    source = files("pettingllms.cli") / "hubs" / HUBS[parcel.hub]
+    if parcel.hub != "harbor":
+        return list(_copy(source, target, fields))
+    if len(env.possible_agents) > 1:
+        raise InvalidArgument(
+            "env",
+            dict(parcel.arguments),
+            "arguments with which one agent plays",
+            "In Harbor one agent writes all answers in advance; pass --env team=single, if the "
+            "environment has such a team.",
+        )
+    written: list[Path] = []
+    for seed in range(parcel.first_seed, parcel.first_seed + parcel.levels):
+        level = _level_fields(env, seed)
+        written += _copy(source, target / f"{parcel.name}_{seed}", {**fields, **level})
+    return written
+
+
+def _fields(parcel: Parcel, env: TextEnv[Any]) -> dict[str, str]:
+    summary = inspect.cleandoc(type(env).__doc__ or parcel.env_id).splitlines()[0]
+    return {
+        "id": parcel.env_id,
+        "id_repr": json.dumps(parcel.env_id),
+        "id_json": json.dumps(parcel.env_id),
+        "name": parcel.name,
+        "dashed": parcel.name.replace("_", "-"),
+        "summary": summary,
+        "summary_json": json.dumps(summary),
+        "agents": ", ".join(env.possible_agents),
+        "arguments": repr(dict(parcel.arguments)),
+        "requirement": parcel.requirement,
+        "requirement_json": json.dumps(_with_extra(parcel)),
+        "requirement_shell": shlex.quote(parcel.requirement),
+        "levels": str(parcel.levels),
+        "first_seed": str(parcel.first_seed),
+        "max_turns": str(env.max_turns),
+        "examples": "\n".join(_examples(parcel, env)) if parcel.hub == "nemo-gym" else "",
+    }
+
+
+def _with_extra(parcel: Parcel) -> str:
+    """Return the requirement with the extra of the adapter: `pettingllms[openenv]==0.1.0`."""
+    return re.sub(r"^pettingllms\b", f"pettingllms[{parcel.hub}]", parcel.requirement, count=1)
+
+
+def _level_fields(env: TextEnv[Any], seed: int) -> dict[str, str]:
+    """Return what a Harbor task says of one level."""
+    env.reset(seed=seed)
+    fields = {"seed": str(seed), "observation": str(env.observe(env.agent_selection))}
+    answers: list[str] = []
+    if "oracle" in env.scripted_policies:
+        steps = play(env, scripted_actor("oracle", random.Random(seed)))
+        answers = [step["action"] for step in steps]
+    return {**fields, "solution": json.dumps(answers, indent=2)}
+
+
+def _examples(parcel: Parcel, env: TextEnv[Any]) -> Iterator[str]:
+    """Yield the rows of NeMo Gym's example data, five at most."""
+    tool = {
+        "type": "function",
+        "name": "act",
+        "description": "Play the action of the agent that acts now.",
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": ["text"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    }
+    for seed in range(parcel.first_seed, parcel.first_seed + min(5, parcel.levels)):
+        env.reset(seed=seed)
+        params = {"input": env.messages(env.agent_selection), "tools": [tool]}
+        yield json.dumps({"responses_create_params": params, "seed": seed})
+
+
+def _copy(source: Traversable, target: Path, fields: Mapping[str, str]) -> Iterator[Path]:
+    for entry in sorted(source.iterdir(), key=lambda entry: entry.name):
+        path = target / _filled(entry.name.removesuffix(_SUFFIX), fields)
+        if entry.is_dir():
+            yield from _copy(entry, path, fields)
+        elif entry.name.endswith(_SUFFIX):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_filled(entry.read_text(encoding="utf-8"), fields), encoding="utf-8")
+            if path.suffix == ".sh":
+                path.chmod(0o755)
+            yield path
+
+
+def _filled(text: str, fields: Mapping[str, str]) -> str:
+    # One pass, so that what is filled in is not searched for fields again.
+    return _FIELD.sub(lambda match: fields[match[1]], text)
