@@ -25,7 +25,7 @@ GAMES = (
 )
 COMMANDS = "pettingllms.cli"
 """Its names are documented as commands."""
-DEFINED_TWICE = {"Report", "Request"}
+DEFINED_TWICE = {"Request"}
 """Names that still mean several things."""
 
 
