@@ -1,0 +1,1 @@
+"""What does branching buy? Enumerated levels, estimators in expectation, trials, and their page."""

@@ -1,0 +1,274 @@
+"""The trainer's own rollouts and advantages on enumerated levels, with a table as the policy.
+
+Nothing of an estimator is written again here: trees come from `play_episodes`, advantages from
+`score_decisions`, targets of V from `value_examples`. What is replaced is the model (a table), and
+the environment (its enumerated decisions), so that a trial takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from credit_study.enumeration import Level, text_of
+from credit_study.exact import softmax
+from pettingllms import TextEnv
+from pettingllms_trainers.algorithm.groups import score_decisions
+from pettingllms_trainers.algorithm.targets import value_examples
+from pettingllms_trainers.config import AdvantageConfig, RolloutConfig, ValueConfig
+from pettingllms_trainers.policies.batcher import Batcher
+from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.playing import play_episodes
+from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    RequestLimits,
+    RolloutTree,
+    SamplingSettings,
+    TokenCompletion,
+    ValueExample,
+)
+
+__all__ = ["EnumeratedEpisodes", "Table", "Variant", "num_sampled"]
+
+
+class EnumeratedEpisodes:
+    """Episodes on enumerated levels; see `Episodes`. The seed of an episode is its level's index.
+
+    Args:
+        levels: The levels.
+    """
+
+    def __init__(self, levels: Sequence[Level]) -> None:
+        self._levels = levels
+        self._places: dict[int, tuple[int, EpisodeState, int]] = {}  # level, situation, node
+        self._branches: dict[int, list[tuple[EpisodeState, int]]] = {}
+
+    async def start(self, episode: int, env_seed: int) -> EpisodeState:
+        """See `Episodes.start`."""
+        level = self._levels[env_seed]
+        situation = _situation(level, 0, dict.fromkeys(level.agents, 0.0))
+        self._places[episode] = (env_seed, situation, 0)
+        return situation
+
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+        """See `Episodes.branch`."""
+        number, _, index = self._places[episode]
+        level = self._levels[number]
+        node = level.nodes[index]
+        found: list[Branch] = []
+        self._branches[episode] = []
+        for text in texts:
+            action = level.texts.index(text)
+            reward, team = float(node.rewards[action]), float(node.team[action])
+            is_solved = bool(node.success[action])
+            rewards = {**dict.fromkeys(level.agents, team), node.agent: reward}
+            child = int(node.children[action])
+            after = _situation(level, child, rewards, index, is_solved)
+            self._branches[episode].append((after, child))
+            found.append(Branch(reward, team, reward - team, None, is_solved))
+        return tuple(found)
+
+    async def follow(self, episode: int, index: int) -> EpisodeState:
+        """See `Episodes.follow`."""
+        situation, node = self._branches[episode][index]
+        self._places[episode] = (self._places[episode][0], situation, node)
+        return situation
+
+    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.situations`."""
+        return tuple(situation for situation, _ in self._branches[episode])
+
+    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
+        """See `Episodes.fork`."""
+        number, situation, node = self._places[episode]
+        if index is not None:
+            situation, node = self._branches[episode][index]
+        self._places[copy] = (number, situation, node)
+        return situation
+
+    async def environment(self, episode: int) -> TextEnv[Any]:
+        """Enumerated levels have no environment any more."""
+        raise NotImplementedError
+
+    async def close(self, episode: int) -> None:
+        """See `Episodes.close`."""
+        self._places.pop(episode, None)
+        self._branches.pop(episode, None)
+
+
+def _situation(
+    level: Level,
+    index: int,
+    rewards: Mapping[str, float],
+    before: int = 0,
+    is_solved: bool = False,
+) -> EpisodeState:
+    node = level.nodes[index if index >= 0 else before]
+    return EpisodeState(
+        agent=node.agent,
+        turn=node.turn,
+        messages=node.prompt if index >= 0 else (),
+        state_hash=str(index),
+        terminated=index < 0 and is_solved,
+        truncated=index < 0 and not is_solved,
+        success=is_solved,
+        rewards=rewards,
+    )
+
+
+class Variant:
+    """How trees are sampled and compared: sections of a run file.
+
+    Args:
+        keys: Such as ``{"rollout": {"branch_choice": "random"}, "advantage": {"norm": "none"}}``.
+    """
+
+    def __init__(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
+        self.rollout = RolloutConfig(**{"num_candidates": 4, **keys.get("rollout", {})})
+        self.advantage = AdvantageConfig(**keys.get("advantage", {}))
+        self.value = ValueConfig(**keys.get("value", {}))
+
+    def settings(self, roles: Sequence[str], is_warm: bool = True) -> RolloutSettings:
+        """Return the settings of rollouts."""
+        rollout, advantage = self.rollout, self.advantage
+        return RolloutSettings(
+            num_candidates=rollout.num_candidates if rollout.mode == "tree" else 1,
+            sampling=dict.fromkeys(roles, SamplingSettings()),
+            branch_choice=rollout.branch_choice,
+            branch_temperature=rollout.branch_temperature,
+            branching_roles=rollout.branching_roles,
+            num_branchings=rollout.num_branchings,
+            num_continuations=rollout.num_continuations,
+            credit=advantage.credit if is_warm else "step",
+            gamma=advantage.gamma,
+        )
+
+
+class Table:
+    """A tabular softmax policy with a tabular V, as the trainer's policy of all roles.
+
+    Args:
+        levels: What is played.
+        logits: ``[R, A]``.
+    """
+
+    is_concurrent = False
+    limits = RequestLimits(max_batch_tokens=1 << 30, context_length=None, vocab_size=1 << 30)
+
+    def __init__(self, levels: Sequence[Level], logits: np.ndarray) -> None:
+        self.logits = logits
+        self.v = np.zeros(len(logits))
+        self._levels, self._texts = levels, levels[0].texts
+        self._rows = {text_of(node.prompt): node.row for level in levels for node in level.nodes}
+        self._cumulative = np.zeros(0)
+        roles = [agent.rpartition("_")[0] for agent in levels[0].agents]
+        policy = ModelPolicy(
+            name="table",
+            encode=lambda messages: (1 + self._rows[text_of(messages)],),
+            encode_answer=lambda text: (self._texts.index(text),),
+            batcher=Batcher(self),
+            updater=self,  # pyright: ignore[reportArgumentType]  (only its values are asked for)
+        )
+        self._pool = PolicyPool(policies={"table": policy}, roles=dict.fromkeys(roles, "table"))
+        self._roles = roles
+
+    def check(self, request: GenerateRequest) -> None:
+        """See `Generate.check`."""
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
+        """Draw answers of the table."""
+        return [self._draw(request) for request in requests]
+
+    def _draw(self, request: GenerateRequest) -> list[TokenCompletion]:
+        row = request.prompt_ids[0] - 1
+        drawn = random.Random(request.seed).choices(
+            range(len(self._texts)), cum_weights=self._cumulative[row], k=request.num_candidates
+        )
+        return [
+            TokenCompletion(
+                token_ids=(1 + action,), logprobs=(0.0,), text=self._texts[action],
+                finish_reason="stop",
+            )
+            for action in drawn
+        ]  # fmt: skip
+
+    def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
+        """Return V of rows."""
+        return [float(self.v[prompt[0] - 1]) for prompt in prompts]
+
+    def fit_values(self, examples: Sequence[ValueExample], rate: float = 0.3) -> None:
+        """Move V towards the targets, one after another."""
+        for (token,), target in examples:
+            self.v[token - 1] += rate * (target - self.v[token - 1])
+
+    def sample(
+        self,
+        variant: Variant,
+        seed: int,
+        num_trees: int,
+        *,
+        is_warm: bool = True,
+        episodes: Episodes | None = None,
+    ) -> list[RolloutTree]:
+        """Return trees of every level: one per tree, or K trajectories each.
+
+        Args:
+            variant: How.
+            seed: Of all that is drawn.
+            num_trees: Trees, or groups of trajectories, per level.
+            is_warm: Whether V is used.
+            episodes: Where they are played; None: on the enumerated levels.
+        """
+        self._cumulative = softmax(self.logits).cumsum(-1)
+        is_tree = variant.rollout.mode == "tree"
+        repeats = 1 if is_tree else variant.rollout.num_candidates
+        specs = [
+            RolloutSpec(number, level, seed * 1_000_003 + number)
+            for number, level in enumerate(
+                level for level in range(len(self._levels)) for _ in range(num_trees * repeats)
+            )
+        ]
+        return asyncio.run(
+            play_episodes(
+                episodes or EnumeratedEpisodes(self._levels),
+                self._pool,
+                specs,
+                variant.settings(self._roles, is_warm),
+                FailureLog(0.0),
+            )
+        )
+
+    def update(self, trees: Sequence[RolloutTree], variant: Variant) -> np.ndarray:
+        """Return the update ``[R, A]``: per decision the mean over candidates of A grad log pi."""
+        policy = softmax(self.logits)
+        gradient = np.zeros_like(self.logits)
+        is_tree = variant.rollout.mode == "tree"
+        divisor = 1 if is_tree else variant.rollout.num_candidates
+        for decision in score_decisions(trees, variant.advantage).decisions:
+            row = decision.prompt_ids[0] - 1
+            for candidate in decision.candidates:
+                (token,) = candidate.completion.token_ids
+                weight = (candidate.advantage or 0.0) / (len(decision.candidates) * divisor)
+                gradient[row] -= weight * policy[row]
+                gradient[row, token - 1] += weight
+        return gradient
+
+    def learn_values(self, trees: Sequence[RolloutTree], variant: Variant, is_warm: bool) -> None:
+        """Fit V to trees, if the variant has a V."""
+        if variant.advantage.credit == "value":
+            weight = variant.value.path_weight if is_warm else 1.0
+            gamma = variant.advantage.gamma
+            self.fit_values(value_examples(trees, gamma=gamma, path_weight=weight).get("table", []))
+
+
+def num_sampled(trees: Sequence[RolloutTree]) -> int:
+    """Return the sampled completions of trees, those of continuations included."""
+    own = sum(len(d.candidates) for tree in trees for d in tree.decisions)
+    return own + sum(tree.num_continuation_tokens for tree in trees)  # one token each
