@@ -27,7 +27,7 @@ from pettingllms_envs.plan_path.text import draw_image, level_text, parse_level,
 from pettingllms_envs.plan_path.tools import TOOLS
 from pettingllms_envs.plan_path.turns import Terms, call, move, propose
 from pettingllms_envs.reward import costs
-from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, asks_for_mark
 
 
 class PlanPathEnv(TextEnv[PlanPathState]):
@@ -227,10 +227,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         self.board = f"{shape[0]}x{shape[1]}" if levels is None else "levels"
         given = () if levels is None else read_levels(levels, parse_levels, parse_level)
         self._levels = tuple(map(self._within_budget, given))
-        self._marked = {
-            role: "####" in template.system + template.user
-            for role, template in self.prompts.items()
-        }
+        self._marked = {role: asks_for_mark(prompt) for role, prompt in self.prompts.items()}
 
     def _checked_request(
         self,

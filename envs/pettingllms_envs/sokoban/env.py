@@ -11,7 +11,7 @@ from pettingllms.arguments import check_choice, check_flag, check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptFields, PromptTemplate, meanings, resolve_prompts
-from pettingllms.transition import Transition
+from pettingllms.transition import Transition, role_of
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.python_tool import read_program
@@ -29,7 +29,7 @@ from pettingllms_envs.sokoban.rules import Level, SokobanState
 from pettingllms_envs.sokoban.text import board_text, draw_image, read_level, read_levels_of_file
 from pettingllms_envs.sokoban.tools import read_calls, use_tool
 from pettingllms_envs.sokoban.turns import Terms, move, propose
-from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS, asks_for_mark
 
 
 class SokobanEnv(TextEnv[SokobanState]):
@@ -136,7 +136,8 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
       nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
+      answer without it, which is all that a tiny model needs to write.
     - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
 
     ## Example
@@ -294,9 +295,11 @@ class SokobanEnv(TextEnv[SokobanState]):
         return draw_image(state.level, state.player, state.boxes)
 
     def _scripted(self, state: SokobanState, agent: str, policy: str, rng: random.Random) -> str:
-        moves = moves_json(moves_of(state, policy, self.moves_per_turn, rng))
+        found = moves_of(state, policy, self.moves_per_turn, rng)
+        moves = moves_json(found)
         if agent != "tool_0":
-            return f"#### {moves}"
+            has_mark = asks_for_mark(self.prompts[role_of(agent)])
+            return f"#### {moves}" if has_mark else found or moves
         return (
             f"```python\nprint({moves!r})\n```" if self.tool == "python" else f"#### move({moves})"
         )

@@ -30,7 +30,7 @@ from pettingllms_envs.sudoku.text import (
 )
 from pettingllms_envs.sudoku.tools import read_calls, use_tool
 from pettingllms_envs.sudoku.turns import SudokuState, decide, propose
-from pettingllms_envs.team_table import TEAMS, TOOLS
+from pettingllms_envs.team_table import TEAMS, TOOLS, asks_for_mark
 
 SPLIT_ATTEMPTS = 300
 """Puzzles tried before a request for a split is refused."""
@@ -127,7 +127,8 @@ class SudokuEnv(TextEnv[SudokuState]):
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
       nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, the scripted policies
+      answer without it, which is all that a tiny model needs to write.
     - `render_mode`: `"ansi"`, `"human"` or `"rgb_array"` (needs the extra `render`).
 
     ## Example
@@ -274,7 +275,7 @@ class SudokuEnv(TextEnv[SudokuState]):
     def _scripted(self, state: SudokuState, agent: str, policy: str, rng: random.Random) -> str:
         fills = fills_json(fills_of(state, policy, rng))
         if role_of(agent) != "tool":
-            return f"#### {fills}"
+            return f"#### {fills}" if asks_for_mark(self.prompts[role_of(agent)]) else fills
         return (
             f"```python\nprint({fills!r})\n```" if self.tool == "python" else f"#### check({fills})"
         )

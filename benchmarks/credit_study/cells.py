@@ -1,0 +1,104 @@
+"""The cells of the study: what is to be computed, by a key, and how."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["TABLE", "Cell", "cells_of", "compute", "read_table"]
+
+TABLE = Path(__file__).with_name("table.toml")
+LAYERS = ("exact", "tiny", "gpu")
+_SECTIONS = ("rollout", "advantage", "value", "loss")
+
+
+class Cell(NamedTuple):
+    """One thing to compute."""
+
+    key: str
+    """Unique; the same in every run of the study."""
+    kind: str
+    arguments: dict[str, Any]
+    """Plain values, so that another process can compute it."""
+
+
+def read_table(path: Path = TABLE) -> dict[str, Any]:
+    """Return the table of the study."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def cells_of(table: Mapping[str, Any], layer: str) -> list[Cell]:
+    """Return all cells of a layer; first seeds first, so that a study that stops is balanced."""
+    return _exact(table) if layer == "exact" else _training(table, layer)
+
+
+def _exact(table: Mapping[str, Any]) -> list[Cell]:
+    exact = table["exact"]
+    game = {name: value for name, value in exact.items() if name != "lemma"}
+    found = [
+        Cell(f"lemma|{case['label']}|{team}", "lemma", {"case": case, "team": team})
+        for case in exact["lemma"]
+        for team in case["teams"]
+    ]
+    for reward in exact["rewards"]:
+        arguments = {"exact": game, "reward": reward}
+        found.append(Cell(f"bias|{reward}", "bias", arguments))
+        found += [
+            Cell(f"noise|{reward}|{name}", "noise", {**arguments, "keys": _keys(variant)})
+            for name, variant in table["variants"].items()
+        ]
+    for seed, reward, rate, (name, variant) in itertools.product(
+        table["seeds"], exact["rewards"], exact["learning_rates"], table["variants"].items()
+    ):
+        arguments = {
+            "exact": game, "keys": _keys(variant), "reward": reward, "rate": rate, "seed": seed
+        }  # fmt: skip
+        found.append(Cell(f"trial|{reward}|{name}|{rate}|{seed}", "trial", arguments))
+    return found
+
+
+def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
+    section = table[layer]
+    limits = {name: value for name, value in section.items() if name != "tasks"}
+    return [
+        Cell(
+            f"{layer}|{task}|{reward}|{name}|{rate}|{seed}",
+            "training",
+            {
+                "layer": limits,
+                "task": settings,
+                "keys": _keys(table["variants"][name]),
+                "reward": reward,
+                "rate": rate,
+                "seed": seed,
+            },
+        )
+        for seed in table["seeds"]
+        for task, settings in section["tasks"].items()
+        for reward in section["rewards"]
+        for rate in section["learning_rates"]
+        for name in section["variants"]
+    ]
+
+
+def _keys(variant: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: variant[name] for name in _SECTIONS if name in variant}
+
+
+def compute(cell: Cell) -> dict[str, Any]:
+    """Return the result of a cell, as JSON data."""
+    # Imported here: only the processes that compute need numpy and the trainer.
+    from credit_study import tiny, trials
+
+    kinds = {
+        "lemma": trials.lemma_cell,
+        "bias": trials.bias_cell,
+        "noise": trials.noise_cell,
+        "trial": trials.trial_cell,
+        "training": tiny.training_cell,
+    }
+    return json.loads(json.dumps(kinds[cell.kind](**cell.arguments)))

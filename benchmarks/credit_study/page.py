@@ -1,0 +1,261 @@
+"""Tables and figures of the study, and the page of the documentation that they are in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from pettingllms.evaluation.statistics import wilson_interval
+
+__all__ = ["PAGE", "rendered", "write_page"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "which-credit.md"
+FIGURES = ROOT / "docs" / "assets"
+_BLOCK = re.compile(r"(<!-- study:(\w+) -->\n).*?(<!-- /study:\2 -->)", re.DOTALL)
+_BASE = "at_grpo"
+_RESAMPLES = 2000
+
+Cells = Mapping[str, Mapping[str, Any]]
+Table = Mapping[str, Any]
+
+
+def write_page(table: Table, result: Path) -> None:
+    """Write the tables into the page, and the figures beside it."""
+    cells: Cells = json.loads(result.read_text(encoding="utf-8"))["cells"]
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), table, cells), encoding="utf-8")
+    _draw(table, cells)
+
+
+def rendered(text: str, table: Table, cells: Cells) -> str:
+    """Return the page with all its tables made again."""
+    blocks = {
+        "state": _state, "bias": _bias, "noise": _noise, "lemma": _lemma,
+        "exact": _exact, "tiny": _tiny,
+    }  # fmt: skip
+
+    def replace(match: re.Match[str]) -> str:
+        return match.group(1) + blocks[match.group(2)](table, cells) + match.group(3)
+
+    return _BLOCK.sub(replace, text)
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _state(table: Table, cells: Cells) -> str:
+    from credit_study.cells import LAYERS, cells_of
+
+    rows: list[list[str]] = []
+    for layer in LAYERS:
+        keys = {cell.key for cell in cells_of(table, layer)}
+        there = [cell for key, cell in cells.items() if key in keys]
+        failed = sum("error" in cell for cell in there)
+        late = sum(cell.get("complete") is False for cell in there)
+        rows.append([layer, str(len(keys)), str(len(there)), str(failed), str(late)])
+    head = ["layer", "cells", "computed", "failed", "out of time before their tokens were used"]
+    return _markdown(head, rows)
+
+
+def _bias(table: Table, cells: Cells) -> str:
+    sizes = table["exact"]["num_candidates"]
+    rows: list[list[str]] = []
+    for reward in table["exact"]["rewards"]:
+        found = cells.get(f"bias|{reward}", {}).get("cosines", {})
+        for name in dict.fromkeys(key.rpartition(", ")[0] for key in found):
+            branch, credit, norm = name.split(", ")
+            credit = "true V" if credit == "value" else "step"
+            means = [f"{found[f'{name}, {size}']['mean']:.2f}" for size in sizes]
+            rows.append([reward, branch, credit, norm, *means])
+    return _markdown(["reward", "branch", "credit", "norm", *(f"K = {k}" for k in sizes)], rows)
+
+
+def _noise(table: Table, cells: Cells) -> str:
+    rewards = table["exact"]["rewards"]
+    rows: list[list[str]] = []
+    for name, variant in table["variants"].items():
+        row = [variant["label"]]
+        for reward in rewards:
+            found = cells.get(f"noise|{reward}|{name}", {})
+            row += [_plain(found.get("cosine")), _plain(found.get("noise"))]
+        rows.append(row)
+    head = [f"{what}, {reward}" for reward in rewards for what in ("cosine", "noise")]
+    return _markdown(["variant", *head], rows)
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _lemma(table: Table, cells: Cells) -> str:
+    rows: list[list[str]] = []
+    for case in table["exact"]["lemma"]:
+        for team in case["teams"]:
+            found = cells.get(f"lemma|{case['label']}|{team}")
+            if found is None:
+                continue
+            greedy = f"{found['greedy_solves']} of {found['solvable']}"
+            for role, (nodes, of_return, of_success) in found["nodes"].items():
+                shares = [f"{100 * n / nodes:.1f} %" for n in (of_return, of_success)]
+                rows.append([case["label"], team, role, str(nodes), *shares, greedy])
+    head = ["levels", "team", "role", "decisions", "best return", "best success", "greedy solves"]
+    return _markdown(head, rows)
+
+
+def _exact(table: Table, cells: Cells) -> str:
+    budgets = table["exact"]["budgets"]
+    rows: list[list[str]] = []
+    for reward in table["exact"]["rewards"]:
+        for name, variant in table["variants"].items():
+            rate, curves = _best_rate(table, cells, "trial", reward, name)
+            if not curves:
+                continue
+            row = [reward, variant["label"], f"{rate:g}", str(len(curves))]
+            for index in range(len(budgets)):
+                found = [100 * curve[index] for curve in curves]
+                row.append(f"{fmean(found):.0f} ({min(found):.0f} to {max(found):.0f})")
+            rows.append(row)
+    return _markdown(["reward", "variant", "rate", "seeds", *(f"{b:,}" for b in budgets)], rows)
+
+
+def _best_rate(
+    table: Table, cells: Cells, kind: str, reward: str, name: str
+) -> tuple[float, list[list[float]]]:
+    """Return the learning rate that ends best, and success at every budget by seed."""
+    found: dict[float, list[list[float]]] = defaultdict(list)
+    budgets = [str(budget) for budget in table["exact"]["budgets"]]
+    for rate in table["exact"]["learning_rates"]:
+        for seed in table["seeds"]:
+            cell = cells.get(f"{kind}|{reward}|{name}|{rate}|{seed}")
+            if cell is not None:
+                found[rate].append([cell["success"][budget] for budget in budgets])
+    if not found:
+        return 0.0, []
+    best = max(found, key=lambda rate: fmean(curve[-1] for curve in found[rate]))
+    return best, found[best]
+
+
+def _tiny(table: Table, cells: Cells) -> str:
+    rows: list[list[str]] = []
+    section = table["tiny"]
+    for task, settings in section["tasks"].items():
+        for reward in section["rewards"]:
+            ends = {name: _ends(table, cells, task, reward, name) for name in section["variants"]}
+            for name, found in ends.items():
+                if found:
+                    label = table["variants"][name]["label"]
+                    rows.append([settings["label"], reward, label, *_summary(found, ends[_BASE])])
+    head = ["task", "reward", "variant", "seeds", "before", "at the end (95 %)"]
+    return _markdown([*head, "minus AT-GRPO, paired (95 %)", "time of V"], rows)
+
+
+def _ends(table: Table, cells: Cells, task: str, reward: str, name: str) -> dict[int, Any]:
+    """Return seed -> cell, of the learning rate that ends best, without failed runs."""
+    by_rate: dict[float, dict[int, Any]] = defaultdict(dict)
+    for rate in table["tiny"]["learning_rates"]:
+        for seed in table["seeds"]:
+            cell = cells.get(f"tiny|{task}|{reward}|{name}|{rate}|{seed}")
+            if cell is not None and cell["curve"] and "error" not in cell:
+                by_rate[rate][seed] = cell
+    if not by_rate:
+        return {}
+    return max(by_rate.values(), key=lambda f: fmean(c["curve"][-1][1] for c in f.values()))
+
+
+def _summary(found: Mapping[int, Any], base: Mapping[int, Any]) -> list[str]:
+    last = {seed: cell["curve"][-1] for seed, cell in found.items()}
+    num = sum(levels for _, _, levels in last.values())
+    solved = round(sum(share * levels for _, share, levels in last.values()))
+    low, high = wilson_interval(solved, num)
+    before = fmean(cell["curve"][0][1] for cell in found.values())
+    shared = sorted(set(last) & set(base))
+    differences = [last[seed][1] - base[seed]["curve"][-1][1] for seed in shared]
+    of_v = fmean(cell["value_share"] for cell in found.values())
+    return [
+        str(len(found)),
+        f"{100 * before:.0f} %",
+        f"{100 * solved / num:.0f} % ({100 * low:.0f} to {100 * high:.0f})",
+        _bootstrap(differences) if found is not base else "",
+        f"{100 * of_v:.0f} %" if of_v else "",
+    ]
+
+
+def _bootstrap(differences: Sequence[float]) -> str:
+    """Return the mean of paired differences with a percentile interval over seeds."""
+    if len(differences) < 2:  # nothing to resample
+        return f"{100 * differences[0]:+.0f}" if differences else "-"
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(differences, (_RESAMPLES, len(differences))).mean(1)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return f"{100 * fmean(differences):+.0f} ({100 * low:+.0f} to {100 * high:+.0f})"
+
+
+def _draw(table: Table, cells: Cells) -> None:
+    """Draw the learning curves that there are."""
+    import matplotlib  # slow, and only when figures are drawn
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "study"
+    from matplotlib import pyplot
+
+    rewards = table["exact"]["rewards"]
+    figure, panels = pyplot.subplots(1, len(rewards), figsize=(11, 4), sharey=True)
+    for panel, reward in zip(panels, rewards, strict=True):
+        for name, variant in table["variants"].items():
+            _, curves = _best_rate(table, cells, "trial", reward, name)
+            if curves:
+                budgets = table["exact"]["budgets"]
+                mean = np.mean(curves, 0)
+                (line,) = panel.plot(budgets, mean, marker=".", label=variant["label"])
+                low, high = np.min(curves, 0), np.max(curves, 0)
+                panel.fill_between(budgets, low, high, color=line.get_color(), alpha=0.1)
+        panel.set(title=f"{reward} reward", xlabel="sampled completions", xscale="log")
+        panel.grid(alpha=0.25)
+    panels[0].set_ylabel("probability of success")
+    panels[-1].legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(FIGURES / "credit-exact.svg", bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
+    _draw_tiny(table, cells, pyplot)
+
+
+def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
+    section = table["tiny"]
+    tasks, rewards = section["tasks"], section["rewards"]
+    figure, rows = pyplot.subplots(
+        len(tasks), len(rewards), figsize=(11, 3 * len(tasks)), sharey=True, squeeze=False
+    )
+    for panels, (task, settings) in zip(rows, tasks.items(), strict=True):
+        for panel, reward in zip(panels, rewards, strict=True):
+            rule = None
+            for name in section["variants"]:
+                found = _ends(table, cells, task, reward, name)
+                for cell in found.values():
+                    rule = cell["scripted"].get("greedy", rule)
+                if found:
+                    grid = np.linspace(0, settings["tokens"], 40)
+                    curves = [
+                        np.interp(grid, *zip(*((x, y) for x, y, _ in c["curve"]), strict=True))
+                        for c in found.values()
+                    ]
+                    label = f"{table['variants'][name]['label']} ({len(curves)})"
+                    (line,) = panel.plot(grid, np.mean(curves, 0), label=label)
+                    low, high = np.min(curves, 0), np.max(curves, 0)
+                    panel.fill_between(grid, low, high, color=line.get_color(), alpha=0.1)
+            if rule is not None:
+                panel.axhline(rule, color="black", linestyle=":", label="greedy rule")
+            panel.set(title=f"{settings['label']}, {reward} reward", xlabel="sampled tokens")
+            panel.grid(alpha=0.25)
+            if panel.get_legend_handles_labels()[0]:
+                panel.legend(fontsize=5)
+    figure.tight_layout()
+    figure.savefig(FIGURES / "credit-tiny.svg", metadata={"Date": None})
+    pyplot.close(figure)

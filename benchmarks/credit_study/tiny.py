@@ -1,0 +1,134 @@
+"""Trials of the tiny and the GPU layer: the trainer itself, at equal sampled tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["training_cell"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_POLL_S = 0.5
+_MANY_STEPS = 100_000
+
+
+def training_cell(
+    layer: Mapping[str, Any],
+    task: Mapping[str, Any],
+    keys: Mapping[str, Any],
+    reward: str,
+    rate: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Train until the task's sampled tokens are used up; return held-out success along the way.
+
+    Args:
+        layer: Section of the study's table.
+        task: Run file, tokens, further keys.
+        keys: The variant: sections of a run file.
+        reward: Argument of the environment.
+        rate: Learning rate.
+        seed: Of the run; the held-out levels are always the same.
+
+    Returns:
+        `curve`: (sampled tokens, share of held-out levels solved by sampling, levels); `scripted`:
+        shares of the scripted rules; `seconds`; `tokens`; `complete`: whether the tokens were used
+        up within the limit of time; `error`: the last line of the log, if the run failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="credit-study-") as folder:
+        directory = Path(folder) / "run"
+        flags = {
+            **task.get("keys", {}),
+            **{
+                f"{name}.{key}": value for name, part in keys.items() for key, value in part.items()
+            },
+            "env.kwargs.reward": reward,
+            "optimizer.learning_rate": rate,
+            "optimizer.final_fraction": 1.0,  # nobody knows beforehand how many steps there are
+            "seed": seed,
+            "num_steps": _MANY_STEPS,
+            "evaluation.every": task.get("every", 3),
+            "evaluation.swap_roles": False,
+            "checkpoint.every": _MANY_STEPS,
+            "logging.progress": "off",
+            "logging.tensorboard": False,
+            "logging.rollouts_every": 0,
+            "output_dir": str(directory),
+        }
+        files = [task["config"], *task.get("more", ())]
+        command = [sys.executable, "-m", "pettingllms_trainers.cli"]
+        command += [str(ROOT / name) for name in files]
+        command += [f"--{key}={_text(value)}" for key, value in flags.items()]
+        log = Path(folder) / "log"
+        started = time.monotonic()
+        with log.open("w") as output:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+            try:
+                _wait(process, directory, task["tokens"], started + layer["limit_s"])
+            finally:
+                process.kill()
+                process.wait()
+        found = _read(directory, task["tokens"])
+        if not found["curve"]:
+            found["error"] = (log.read_text().strip().splitlines() or ["no output"])[-1]
+        return {**found, "seconds": round(time.monotonic() - started, 1)}
+
+
+def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int, deadline: float) -> None:
+    """Wait until a run has ended, used up its tokens and evaluated, or is out of time."""
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        curve = _read(directory, tokens)
+        if curve["complete"]:
+            return
+
+
+def _read(directory: Path, tokens: int) -> dict[str, Any]:
+    """Return what a run has written so far."""
+    metrics = {line["step"]: line for line in _lines(directory / "metrics.jsonl")}
+    used, at_step = 0.0, {0: 0.0}
+    for step in sorted(metrics):
+        used += metrics[step].get("rollout/num_completion_tokens", 0)
+        at_step[step] = used
+    evaluations = [e for e in _lines(directory / "evaluations.jsonl") if e["step"] in at_step]
+    curve = [
+        [at_step[e["step"]], e["arms"]["sampled"]["success"], e["num_episodes"]]
+        for e in evaluations
+    ]
+    first = evaluations[0]["arms"] if evaluations else {}
+    steps = [line for step, line in metrics.items() if step]
+    total = sum(line["time/step_s"] for line in steps)
+    of_v = sum(line.get("time/value_s", 0) + line.get("time/fit_value_s", 0) for line in steps)
+    last = metrics[max(metrics)] if metrics else {}
+    return {
+        "curve": curve,
+        "tokens": used,
+        "complete": bool(curve) and curve[-1][0] >= tokens,
+        "scripted": {
+            name.partition(":")[2]: arm["success"]
+            for name, arm in first.items()
+            if name.startswith("scripted:")
+        },
+        "value_share": of_v / total if total else 0.0,
+        "used": {k: v for k, v in last.items() if k.endswith("/decisions_used")},
+    }
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a file that is being written."""
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

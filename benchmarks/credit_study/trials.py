@@ -1,0 +1,185 @@
+"""Trials of the exact layer: a table of logits learns, and its success is computed, not sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from credit_study.enumeration import Level, Prompts, enumerate_level
+from credit_study.exact import (
+    cosine,
+    expected_tree_update,
+    lemma_1,
+    proposition_1,
+    softmax,
+    state_values,
+    success_of,
+    true_gradient,
+)
+from credit_study.tabular import Table, Variant, num_sampled
+
+__all__ = ["bias_cell", "lemma_cell", "noise_cell", "trial_cell"]
+
+Cell = dict[str, Any]
+_MOVES = {1: [*"UDLR"], 2: [*"UDLR", *(a + b for a in "UDLR" for b in "UDLR")]}
+
+
+def trial_cell(
+    exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str, rate: float, seed: int
+) -> Cell:
+    """Learn with a variant until the largest budget; return success at every budget.
+
+    Args:
+        exact: Section of the study's table.
+        keys: The variant: sections of a run file.
+        reward: Argument of the environment.
+        rate: Learning rate of Adam on the logits.
+        seed: Of all that is drawn; the levels are always the same.
+    """
+    levels, num_rows = _levels(_frozen(exact), reward)
+    table = Table(levels, np.zeros((num_rows, len(levels[0].texts))))
+    variant = Variant(keys)
+    adam, used, found = _Adam(rate), 0, dict[str, float]()
+    todo = sorted(exact["budgets"])
+    for step in range(10_000):
+        if not todo:
+            break
+        gradient, num = np.zeros_like(table.logits), 0
+        is_warm = step >= variant.value.num_warmup_steps
+        part = 0
+        while num < exact["completions_per_update"]:
+            trees = table.sample(variant, 1000 * (1000 * seed + step) + part, 1, is_warm=is_warm)
+            part += 1
+            num += num_sampled(trees)
+            gradient += table.update(trees, variant)
+            table.learn_values(trees, variant, is_warm)
+        used += num
+        table.logits = table.logits + adam.step(gradient / num)
+        while todo and used >= todo[0]:
+            found[str(todo.pop(0))] = _success(levels, table.logits)
+    return {"success": found, "start": _success(levels, np.zeros_like(table.logits))}
+
+
+def bias_cell(exact: Mapping[str, Any], reward: str) -> Cell:
+    """Return cosines of expected updates of trees with the true gradient, by enumeration.
+
+    Keys are `branch, credit, norm, K`; values are the mean and the minimum over levels and over
+    two policies, the uniform one and one of random logits.
+    """
+    levels, num_rows = _levels(_frozen(exact), reward)
+    rng = np.random.default_rng(0)
+    size = (num_rows, len(levels[0].texts))
+    policies = [softmax(np.zeros(size)), softmax(1.5 * rng.normal(size=size))]
+    found: Cell = {}
+    for num in exact["num_candidates"]:
+        for branch in ("random", "greedy"):
+            for credit in ("value", "step"):
+                for norm in ("none", "std"):
+                    settings = {"branch": branch, "credit": credit, "norm": norm}
+                    cosines = [
+                        cosine(
+                            expected_tree_update(level, policy, num, **settings),
+                            true_gradient(level, policy),
+                        )
+                        for level in levels
+                        for policy in policies
+                    ]
+                    found[f"{branch}, {credit}, {norm}, {num}"] = {
+                        "mean": float(np.nanmean(cosines)), "min": float(np.nanmin(cosines)),
+                    }  # fmt: skip
+    return {"cosines": found}
+
+
+def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -> Cell:
+    """Return how the trainer's sampled updates of a variant relate to the true gradient.
+
+    With the true V where the variant has one. `cosine` is that of the mean of many updates, so
+    that 1 - cosine is bias; `noise` is the standard deviation of an update of 400 completions
+    relative to the length of its mean, so that it is what variance is left in a step.
+    """
+    levels, num_rows = _levels(_frozen(exact), reward)
+    level, variant = levels[0], Variant(keys)
+    logits = np.zeros((num_rows, len(level.texts)))
+    table, policy = Table([level], logits), softmax(logits)
+    for node, value in zip(level.nodes, state_values(level, policy), strict=True):
+        table.v[node.row] = value
+    trees = table.sample(variant, 0, exact.get("noise_trees", 400))
+    size = 1 if variant.rollout.mode == "tree" else variant.rollout.num_candidates
+    groups = [trees[start : start + size] for start in range(0, len(trees), size)]
+    updates = np.array([table.update(group, variant).ravel() for group in groups])
+    per_group = num_sampled(trees) / len(groups)
+    mean = updates.mean(0)
+    spread = float(np.sqrt(updates.var(0).sum() * per_group / exact["completions_per_update"]))
+    length = float(np.linalg.norm(mean))
+    return {
+        "cosine": _number(cosine(mean, true_gradient(level, policy).ravel())),
+        "noise": spread / length if length else None,
+        "completions": per_group,
+    }
+
+
+def lemma_cell(case: Mapping[str, Any], team: str) -> Cell:
+    """Count Lemma 1 and Proposition 1 on levels of a game; see `lemma_1` and `proposition_1`."""
+    counts: dict[str, np.ndarray] = {}
+    solved = possible = 0
+    answers = [str(list(moves)).replace("'", '"') for moves in _MOVES[case["moves"]]]
+    texts = [f"#### {text}" for text in answers]
+    for seed in range(case["num_levels"]):
+        level = enumerate_level(
+            case["id"], seed, lambda env: texts, Prompts(), team=team, **case["kwargs"]
+        )
+        for role, found in lemma_1(level).items():
+            counts[role] = counts.get(role, np.zeros(3, int)) + np.array(found)
+        solves, can = proposition_1(level)
+        solved, possible = solved + solves, possible + can
+    return {
+        "nodes": {role: [int(n) for n in found] for role, found in counts.items()},
+        "greedy_solves": int(solved),
+        "solvable": int(possible),
+    }
+
+
+class _Adam:
+    """Adam on one array (arXiv 1412.6980), with decays 0.9 and 0.99."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._time = rate, 0
+        self._mean: Any = 0.0
+        self._square: Any = 0.0
+
+    def step(self, gradient: np.ndarray) -> np.ndarray:
+        self._time += 1
+        self._mean = 0.9 * self._mean + 0.1 * gradient
+        self._square = 0.99 * self._square + 0.01 * gradient**2
+        mean = self._mean / (1 - 0.9**self._time)
+        return self._rate * mean / (np.sqrt(self._square / (1 - 0.99**self._time)) + 1e-8)
+
+
+def _frozen(exact: Mapping[str, Any]) -> tuple[Any, ...]:
+    game = exact["game"]
+    return (
+        game["id"], tuple(game["answers"]), exact["num_levels"], tuple(game["kwargs"].items())
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _levels(game: tuple[Any, ...], reward: str) -> tuple[Sequence[Level], int]:
+    env_id, answers, num_levels, kwargs = game
+    prompts = Prompts()
+    levels = [
+        enumerate_level(env_id, seed, lambda env: answers, prompts, reward=reward, **dict(kwargs))
+        for seed in range(num_levels)
+    ]
+    return levels, len(prompts)
+
+
+def _success(levels: Sequence[Level], logits: np.ndarray) -> float:
+    policy = softmax(logits)
+    return float(np.mean([success_of(level, policy) for level in levels]))
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

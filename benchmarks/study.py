@@ -1,0 +1,128 @@
+"""What does branching buy? Runs the study, resumably, and writes its figures and its page.
+
+    python benchmarks/study.py                      # the exact layer
+    python benchmarks/study.py --layer tiny --resume
+    python benchmarks/study.py --page               # only the figures and the page
+
+Variants, settings and seeds are in `benchmarks/credit_study/table.toml`; the result of every cell
+is added to `benchmarks/results/credit_study.json` when it is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from credit_study.cells import LAYERS, TABLE, Cell, cells_of, compute, read_table
+from credit_study.page import write_page
+
+from pettingllms_trainers.files import write_atomically
+
+RESULT = Path(__file__).with_name("results") / "credit_study.json"
+
+
+class Study:
+    """The results so far, and the file in which they are.
+
+    Args:
+        path: The result file.
+        layer: Which layer is run.
+        resumes: Whether the layer's cells that are there are kept; other layers' always are.
+    """
+
+    def __init__(self, path: Path, layer: str, resumes: bool) -> None:
+        self._path = path
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        cells = known.get("cells", {})
+        self.cells: dict[str, Any] = {
+            key: cell for key, cell in cells.items() if resumes or cell["layer"] != layer
+        }
+
+    def add(self, cell: Cell, layer: str, result: dict[str, Any], seconds: float) -> None:
+        """Keep the result of a cell, also if the study ends right afterwards."""
+        self.cells[cell.key] = {
+            "layer": layer,
+            "date": datetime.now(UTC).date().isoformat(),
+            "cell_seconds": round(seconds, 1),
+            **result,
+        }
+        data = {"suite": "credit_study", "cells": dict(sorted(self.cells.items()))}
+        write_atomically(self._path, json.dumps(data, indent=1) + "\n")
+
+
+def timed(cell: Cell) -> tuple[dict[str, Any], float]:
+    """Return the result of a cell and the wall time that it took."""
+    started = time.perf_counter()
+    return compute(cell), time.perf_counter() - started
+
+
+def run(study: Study, layer: str, cells: list[Cell], num_processes: int) -> int:
+    """Compute the cells that are missing; return how many failed."""
+    todo = [cell for cell in cells if cell.key not in study.cells]
+    print(f"{layer}: {len(cells)} cells, {len(cells) - len(todo)} known", flush=True)
+    num_failed = 0
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+        waiting: dict[Future[tuple[dict[str, Any], float]], Cell] = {
+            pool.submit(timed, cell): cell for cell in todo
+        }
+        try:
+            for number, future in enumerate(as_completed(waiting), 1):
+                cell = waiting[future]
+                try:
+                    result, seconds = future.result()
+                except Exception as error:  # noqa: BLE001  one cell must not end the study
+                    num_failed += 1
+                    print(f"{cell.key} FAILED: {type(error).__name__}: {error}", flush=True)
+                    continue
+                study.add(cell, layer, result, seconds)
+                left = _left(number, len(todo))
+                print(f"[{number}/{len(todo)}{left}] {cell.key} {seconds:.1f} s", flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            print("stopped; continue with --resume", flush=True)
+            raise
+    return num_failed
+
+
+_STARTED = time.monotonic()
+
+
+def _left(num_done: int, num_all: int) -> str:
+    """Return the time that is left, as far as it can be told."""
+    seconds = (time.monotonic() - _STARTED) / num_done * (num_all - num_done)
+    return f", {seconds / 60:.0f} min left"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a layer of the study and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--layer", choices=LAYERS, default="exact")
+    parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
+    parser.add_argument("--page", action="store_true", help="only write figures and page")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--only", default="", help="cells whose key contains this text")
+    options = parser.parse_args(arguments)
+    table = read_table(options.table)
+    num_failed = 0
+    if not options.page:
+        study = Study(options.output, options.layer, options.resume)
+        cells = [c for c in cells_of(table, options.layer) if options.only in c.key]
+        num_failed = run(study, options.layer, cells, options.processes)
+    if options.output == RESULT:
+        write_page(table, options.output)
+    return bool(num_failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
