@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ def training_cell(
     Returns:
         `curve`: (sampled tokens, share of held-out levels solved by sampling, levels); `scripted`:
         shares of the scripted rules; `seconds`; `tokens`; `complete`: whether the tokens were used
-        up within the limit of time; `error`: the last line of the log, if the run failed.
+        up within the limit of processor time; `error`: the last line of the log, if the run failed.
     """
     with tempfile.TemporaryDirectory(prefix="credit-study-") as folder:
         directory = Path(folder) / "run"
@@ -70,9 +71,16 @@ def training_cell(
         started = time.monotonic()
         with log.open("w") as output:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+            seconds = layer["limit_s"]  # of processor time: what else the machine does is no matter
+            process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)),
+            )
             try:
-                _wait(process, directory, task["tokens"], started + layer["limit_s"])
+                _wait(process, directory, task["tokens"])
             finally:
                 process.kill()
                 process.wait()
@@ -82,13 +90,10 @@ def training_cell(
         return {**found, "seconds": round(time.monotonic() - started, 1)}
 
 
-def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int, deadline: float) -> None:
-    """Wait until a run has ended, used up its tokens and evaluated, or is out of time."""
-    while process.poll() is None and time.monotonic() < deadline:
+def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> None:
+    """Wait until a run has ended, by itself or by its limit, or used up its tokens."""
+    while process.poll() is None and not _read(directory, tokens)["complete"]:
         time.sleep(_POLL_S)
-        curve = _read(directory, tokens)
-        if curve["complete"]:
-            return
 
 
 def _read(directory: Path, tokens: int) -> dict[str, Any]:
@@ -100,10 +105,10 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
         at_step[step] = used
     evaluations = [e for e in _lines(directory / "evaluations.jsonl") if e["step"] in at_step]
     curve = [
-        [at_step[e["step"]], e["arms"]["sampled"]["success"], e["num_episodes"]]
+        [at_step[e["step"]], e["variants"]["sampled"]["success"], e["num_episodes"]]
         for e in evaluations
     ]
-    first = evaluations[0]["arms"] if evaluations else {}
+    first = evaluations[0]["variants"] if evaluations else {}
     steps = [line for step, line in metrics.items() if step]
     total = sum(line["time/step_s"] for line in steps)
     of_v = sum(line.get("time/value_s", 0) + line.get("time/fit_value_s", 0) for line in steps)

@@ -137,9 +137,9 @@ class ValueConfig(Section):
     shrink: bool = False
     """Whether predictions are drawn towards their mean as far as V failed to predict the last step:
     by the share of the variance that it explained."""
-    num_warmup_steps: int = Field(default=3, ge=0)
+    num_warmup_steps: int = Field(default=0, ge=0)
     """Train steps in which V learns from path returns alone, and candidates are compared by their
-    rewards alone."""
+    rewards alone. V is 0 everywhere before its first fit, so that none are needed."""
 
 
 class LossConfig(Section):

@@ -1,0 +1,145 @@
+"""The study in small: every kind of cell, resumed, and its page."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+study = importlib.import_module("study")
+page = importlib.import_module("credit_study.page")
+cells = importlib.import_module("credit_study.cells")
+
+SMALL = """
+seeds = [0, 1]
+
+[variants.at_grpo]
+label = "AT-GRPO"
+[variants.value_random]
+label = "value"
+rollout = { branch_choice = "random" }
+advantage = { credit = "value" }
+value = { num_warmup_steps = 1 }
+[variants.grpo]
+label = "GRPO"
+rollout = { mode = "parallel" }
+advantage = { grouping = "trajectory", credit = "episode" }
+
+[exact]
+rewards = ["outcome"]
+num_candidates = [2]
+learning_rates = [1.0]
+budgets = [100, 200]
+completions_per_update = 50
+num_levels = 1
+noise_trees = 4
+[exact.game]
+id = "plan_path_v0"
+answers = ['#### ["U"]', '#### ["D"]', '#### ["L"]', '#### ["R"]']
+kwargs = { team = "proposer-planner", size = 4, max_turns = 2, moves_per_turn = 1, max_moves = 2 }
+[[exact.lemma]]
+label = "Plan-Path"
+id = "plan_path_v0"
+moves = 1
+num_levels = 1
+kwargs = { size = 4, max_turns = 2, moves_per_turn = 1, min_moves = 2, max_moves = 2 }
+teams = ["single"]
+
+[tiny]
+rewards = ["outcome"]
+variants = ["at_grpo", "value_random"]
+learning_rates = [1e-3]
+limit_s = 100
+[tiny.tasks.plan_path]
+label = "Plan-Path"
+config = "trainers/configs/default.toml"
+tokens = 200
+every = 1
+[tiny.tasks.plan_path.keys]
+"env.kwargs.size" = 4
+"warm_start.num_steps" = 5
+"warm_start.num_episodes" = 8
+"evaluation.num_episodes" = 4
+"rollout.num_levels" = 2
+"rollout.num_candidates" = 2
+"policies.tool.hidden_size" = 16
+"policies.planner.hidden_size" = 16
+
+[gpu]
+rewards = []
+variants = []
+learning_rates = []
+[gpu.tasks]
+"""
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "table.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_the_exact_layer_is_run_and_resumed(table, tmp_path, capsys):
+    output = tmp_path / "result.json"
+    arguments = ["--table", str(table), "--output", str(output), "--processes", "1"]
+    assert study.main([*arguments, "--only", "|0"]) == 0
+    first = json.loads(output.read_text())["cells"]
+    assert study.main([*arguments, "--resume"]) == 0
+    every = json.loads(output.read_text())["cells"]
+    assert set(first) < set(every)
+    assert all(every[key] == cell for key, cell in first.items()), "known cells are kept"
+    known = {cell.key for cell in cells.cells_of(cells.read_table(table), "exact")}
+    assert set(every) == known
+    trial = every["trial|outcome|value_random|1.0|0"]
+    assert list(trial["success"]) == ["100", "200"]
+    assert all(0 <= value <= 1 for value in trial["success"].values())
+    capsys.readouterr()
+    assert study.main([*arguments, "--resume"]) == 0
+    assert f"{len(known)} cells, {len(known)} known" in capsys.readouterr().out
+
+
+def test_training_cells_stop_at_equal_tokens(table, tmp_path):
+    output = tmp_path / "result.json"
+    arguments = ["--table", str(table), "--output", str(output), "--processes", "1"]
+    assert study.main([*arguments, "--layer", "tiny", "--only", "value_random|0.001|0"]) == 0
+    ((key, cell),) = json.loads(output.read_text())["cells"].items()
+    assert cell["complete"], (key, cell)
+    tokens = [point[0] for point in cell["curve"]]
+    assert tokens == sorted(tokens)
+    assert tokens[0] == 0
+    assert tokens[-1] >= 200
+    assert cell["scripted"], "the reactive rule's line"
+    assert 0 < cell["value_share"] < 1
+
+
+def test_a_cell_that_fails_is_reported_and_ends_nothing(table, tmp_path, capsys):
+    table.write_text(
+        table.read_text().replace('id = "plan_path_v0"\nmoves', 'id = "nothing_v0"\nmoves')
+    )
+    output = tmp_path / "result.json"
+    arguments = ["--table", str(table), "--output", str(output), "--processes", "1"]
+    assert study.main([*arguments, "--only", "lemma"]) == 1
+    assert "lemma|Plan-Path|single FAILED: " in capsys.readouterr().out
+
+
+def test_the_page_is_made_from_the_result():
+    table = cells.read_table()
+    known = json.loads(study.RESULT.read_text())["cells"]
+    text = page.PAGE.read_text()
+    assert page.rendered(text, table, known) == text, "run: python benchmarks/study.py --page"
+
+
+def test_every_variant_of_the_table_is_a_run_file():
+    from credit_study.tabular import Variant
+
+    table = cells.read_table()
+    for variant in table["variants"].values():
+        Variant({name: variant[name] for name in ("rollout", "advantage") if name in variant})
+    for layer in cells.LAYERS:
+        keys = [cell.key for cell in cells.cells_of(table, layer)]
+        assert len(keys) == len(set(keys)) > 10
