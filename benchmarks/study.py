@@ -54,7 +54,12 @@ class Study:
             "cell_seconds": round(seconds, 1),
             **result,
         }
-        data = {"suite": "credit_study", "cells": dict(sorted(self.cells.items()))}
+        data = {
+            "suite": "study",
+            "command": "python benchmarks/study.py --layer LAYER --resume",
+            "date": max(known["date"] for known in self.cells.values()),
+            "cells": dict(sorted(self.cells.items())),
+        }
         write_atomically(self._path, json.dumps(data, indent=1) + "\n")
 
 
