@@ -130,7 +130,7 @@ def _exact(table: Table, cells: Cells) -> str:
 def _best_rate(
     table: Table, cells: Cells, kind: str, reward: str, name: str
 ) -> tuple[float, list[list[float]]]:
-    """Return the learning rate that ends best, and success at every budget by seed."""
+    """Return the best learning rate over all budgets, and success at every budget by seed."""
     found: dict[float, list[list[float]]] = defaultdict(list)
     budgets = [str(budget) for budget in table["exact"]["budgets"]]
     for rate in table["exact"]["learning_rates"]:
@@ -140,7 +140,7 @@ def _best_rate(
                 found[rate].append([cell["success"][budget] for budget in budgets])
     if not found:
         return 0.0, []
-    best = max(found, key=lambda rate: fmean(curve[-1] for curve in found[rate]))
+    best = max(found, key=lambda rate: np.mean(found[rate]))
     return best, found[best]
 
 
