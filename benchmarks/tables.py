@@ -61,19 +61,32 @@ def ratio(entry: dict[str, Any]) -> str:
 
 def learning() -> str:
     """Return held-out success before and after the embedded default, for every seed."""
-    data = result("learning_plan_path")
+    return _learning("learning_plan_path", "warm_start", "after")
+
+
+def learning_llm() -> str:
+    """Return the same for the pretrained chat model, with the untouched model before all."""
+    return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
+
+
+_MOMENTS = {"before": "untouched", "warm_start": "after warm start", "after": "after"}
+
+
+def _learning(name: str, *moments: str) -> str:
+    data = result(name)
     rows = [
         [
             str(run["seed"]),
-            share(run["before"]["greedy"]),
-            share(run["after"]["greedy"]),
+            *(share(run[moment]["greedy"]) for moment in moments),
             share(run["after"]["sampled"]),
+            share(run["scripted"]["scripted:random"]),
             share(run["scripted"]["scripted:greedy"]),
             f"{run['cpu_s']:.0f} s",
         ]
         for run in data["runs"]
     ]
-    header = ["seed", "before", "after", "after, sampled", "greedy rule", "processor time"]
+    header = ["seed", *(_MOMENTS[moment] for moment in moments), "after, sampled"]
+    header += ["random moves", "greedy rule", "processor time"]
     return markdown(header, rows) + _caption(data)
 
 
@@ -312,6 +325,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
     "ladder": ladder,
     "learning": learning,
+    "learning_llm": learning_llm,
     "speed": speed,
     "core_speed": core_speed,
     "growth": growth,

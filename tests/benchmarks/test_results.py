@@ -30,6 +30,18 @@ def test_results_hold_every_seed_that_was_run():
     runs = json.loads((ROOT / "benchmarks/results/learning_plan_path.json").read_text())["runs"]
     assert len({run["seed"] for run in runs}) >= 3
     for run in runs:
-        for variant in (run["before"]["greedy"], run["after"]["greedy"]):
+        for variant in (run["warm_start"]["greedy"], run["after"]["greedy"]):
             assert variant["success_low"] <= variant["success"] <= variant["success_high"]
             assert variant["num_episodes"] >= 256
+
+
+def test_a_pretrained_team_learns_on_every_seed_that_was_run():
+    """More than the warm start, chance and the untouched model; intervals do not overlap."""
+    path = ROOT / "benchmarks/results/learning_plan_path_smollm2.json"
+    runs = json.loads(path.read_text())["runs"]
+    assert len({run["seed"] for run in runs}) >= 2
+    for run in runs:
+        low = run["after"]["greedy"]["success_low"]
+        others = [run[moment]["greedy"] for moment in ("before", "warm_start")]
+        others.append(run["scripted"]["scripted:random"])
+        assert all(other["success_high"] < low for other in others)

@@ -13,6 +13,7 @@ from pettingllms_trainers.plan.shapes import ModelShape, shape_of
 from pettingllms_trainers.plan.step import (
     RolePrompt,
     StepPlan,
+    answer_lengths,
     first_prompts,
     lengths_of,
     plan_step,
@@ -33,6 +34,8 @@ class Plan(NamedTuple):
     """Policy to its longest sequences."""
     step: StepPlan
     memory: MemoryPlan
+    answers: dict[str, int]
+    """Role to the tokens of its longest answer in episodes of a scripted policy."""
     num_evaluations: int
     """Held-out evaluations of the run, the one before training included."""
     num_held_out: int
@@ -84,6 +87,7 @@ def make_plan(
             num_groups=step.num_groups,
             has_gpu=devices.num_gpus > 0,
         ),
+        answers=answer_lengths(config, training),
         num_evaluations=1 + middle + (config.num_steps > 0),
         num_held_out=2 * config.evaluation.num_episodes,
     )

@@ -11,6 +11,7 @@ from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import TINY, PolicyConfig, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.plan.models import model_problems
 from pettingllms_trainers.plan.step import RolePrompt, first_prompts
 from pettingllms_trainers.rollout.sampler import sampling_of
 
@@ -25,8 +26,11 @@ def check_prompts(config: Config, training: Sequence[TextEnv[Any]]) -> None:
         training: Environment of every stage of the curriculum; they are not changed.
 
     Raises:
-        ConfigError: The first prompts of a policy do not fit; it names the key to change.
+        ConfigError: A model is not there or cannot chat, or the first prompts of a policy do not
+            fit; it names the key to change.
     """
+    for problem in model_problems(config):
+        raise ConfigError(problem)
     contexts = {
         name: length
         for name, policy in config.models.items()

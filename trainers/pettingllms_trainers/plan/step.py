@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transformers import AutoTokenizer
-
 from pettingllms import TextEnv, role_of
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.policies import TINY, PolicyConfig
+from pettingllms_trainers.config.policies import PolicyConfig
 from pettingllms_trainers.plan.memory import Lengths
+from pettingllms_trainers.plan.models import tokenizer_of
 from pettingllms_trainers.plan.shapes import ModelShape
 from pettingllms_trainers.rollout.sampler import num_candidates_per_decision, sampling_of
+from pettingllms_trainers.rollout.scripted import play_scripted_episode
+from pettingllms_trainers.rollout.tree import RolloutSpec
 
-__all__ = ["RolePrompt", "StepPlan", "first_prompts", "lengths_of", "plan_step"]
+__all__ = ["RolePrompt", "StepPlan", "answer_lengths", "first_prompts", "lengths_of", "plan_step"]
 
 _NUM_LEVELS = 8
+_NUM_ANSWERED = 2
+"""Levels that a scripted policy plays: in some environments each takes a second."""
 _TEMPLATE_BYTES = 64
 
 CountTokens = Callable[[Sequence[Mapping[str, str]]], int]
@@ -73,6 +74,32 @@ def first_prompts(config: Config, training: Sequence[TextEnv[Any]]) -> dict[str,
                 size = _num_bytes(messages) if count is None else count(messages)
                 known = longest.get(role, RolePrompt(0, False))
                 longest[role] = RolePrompt(max(size, known.num_tokens), count is not None)
+    return longest
+
+
+def answer_lengths(config: Config, training: Sequence[TextEnv[Any]]) -> dict[str, int]:
+    """Return the tokens of the longest answer of every role in episodes of a scripted policy.
+
+    Those of the environment's first scripted policy, its best; end tokens are included. Roles whose
+    model has no tokenizer on this machine are left out.
+
+    Args:
+        config: The run's configuration.
+        training: Environment of every stage of the curriculum; they are not changed.
+    """
+    longest: dict[str, int] = {}
+    for env, level in itertools.product(training, range(_NUM_ANSWERED)):
+        seed = derive_seed(config.seed, "planned level", level)
+        policies = {role: {env.scripted_policies[0]: 1.0} for role in config.roles}
+        spec = RolloutSpec(level, seed, seed)
+        for decision in play_scripted_episode(env, spec, policies).decisions:
+            policy = config.models.get(config.roles[decision.role])
+            tokenizer = None if policy is None else tokenizer_of(policy)
+            if tokenizer is not None:
+                size = 1 + len(
+                    tokenizer.encode(decision.text, add_special_tokens=False, verbose=False)
+                )
+                longest[decision.role] = max(size, longest.get(decision.role, 0))
     return longest
 
 
@@ -147,7 +174,7 @@ def _num_bytes(messages: Sequence[Mapping[str, str]]) -> int:
 
 
 def _counter(policy: PolicyConfig) -> CountTokens | None:
-    tokenizer = _tokenizer(policy.model, policy.vocabulary)
+    tokenizer = tokenizer_of(policy)
     if tokenizer is None or tokenizer.chat_template is None:
         return None
 
@@ -162,14 +189,3 @@ def _counter(policy: PolicyConfig) -> CountTokens | None:
         return len(ids)
 
     return count
-
-
-@functools.cache
-def _tokenizer(model: str, vocabulary: str) -> Any:
-    """Return a tokenizer that is on this machine, or None."""
-    if model == TINY:
-        return build_tokenizer(tuple(dict.fromkeys(vocabulary)) or CHARACTERS)
-    try:
-        return AutoTokenizer.from_pretrained(model, local_files_only=True)
-    except (OSError, ValueError):
-        return None

@@ -12,6 +12,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.plan import Plan
 from pettingllms_trainers.plan.gpus import Devices
 from pettingllms_trainers.plan.memory import USABLE, gib
+from pettingllms_trainers.plan.models import answer_warnings
 from pettingllms_trainers.plan.prompts import prompt_problems
 
 __all__ = ["errors_of", "plan_view", "warnings_of"]
@@ -54,6 +55,7 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
             f"{where} a run can fill {gib(USABLE * devices.num_bytes)}. What helps: "
             f"{', '.join(_advice(config, devices))}, or more or larger GPUs"
         )
+    yield from answer_warnings(config, plan.answers)
     if config.engine.kind == "vllm":
         yield from _engine_warnings(config, plan)
     for number, start in enumerate(config.env.stage_starts, 1):
