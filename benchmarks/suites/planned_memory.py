@@ -1,0 +1,80 @@
+"""Memory that the dry run plans beside what runs of a pretrained model take.
+
+    pettingllms-train fetch-model smollm2
+    python benchmarks/suites/planned_memory.py
+
+Each row is a run of `pettingllms-train` with the recipe of `make train-llm` in a process of its
+own: a warm start of two steps, one train step, and evaluations of some levels. Measured is the
+maximum resident set of the process; planned is the peak of `--dry-run` for the same run file and
+flags.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.plan import make_plan
+from pettingllms_trainers.rollout.environments import make_environments
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIG = REPOSITORY / "trainers" / "configs" / "plan_path_smollm2.toml"
+OUTPUT = REPOSITORY / "benchmarks" / "results" / "planned_memory.json"
+FEW = ["--num-steps", "1", "--warm-start.num-steps", "2", "--warm-start.num-episodes", "20"]
+FEW += ["--evaluation.num-episodes", "4", "--logging.progress", "off", "--logging.no-tensorboard"]
+FULL = ["--every-policy.lora.rank", "0"]
+ROWS = {
+    "LoRA per role, bfloat16": [],
+    "LoRA per role, float32": ["--engine.precision", "float32"],
+    "full weights per role, bfloat16": FULL,
+    "full weights per role, float32": [*FULL, "--engine.precision", "float32"],
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Plan and measure all rows, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options, flags = parser.parse_known_args(arguments)
+    rows = [row(title, [*FEW, *own, *flags]) for title, own in ROWS.items()]
+    result = {
+        "suite": "planned_memory",
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": "python benchmarks/suites/planned_memory.py",
+        "config": CONFIG.name,
+        "rows": rows,
+    }
+    options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+
+
+def row(title: str, flags: Sequence[str]) -> dict[str, Any]:
+    """Return what is planned and measured for a run with these flags, in bytes."""
+    config = load_config(CONFIG, flags)
+    planned = make_plan(config, make_environments(config).training).memory.peak
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pettingllms_trainers.cli", str(CONFIG), *flags]
+        process = subprocess.Popen([*command, "--output-dir", f"{folder}/run"], cwd=REPOSITORY)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"the run failed: {command}")
+    measured = usage.ru_maxrss << 10
+    return {
+        "title": title,
+        "planned": planned,
+        "measured": measured,
+        "ratio": round(planned / measured, 3),
+    }
+
+
+if __name__ == "__main__":
+    main()
