@@ -1,18 +1,22 @@
 """When weights move to an engine that has a copy of them."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from pettingllms_trainers.backends import build
 from pettingllms_trainers.backends.engines import (
     AdapterEngine,
     AdapterSync,
     WeightSync,
     build_engines,
+    computes_elsewhere,
     folder_for_files,
 )
+from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import SamplingSettings
@@ -86,6 +90,60 @@ def test_a_policy_that_generates_itself_needs_no_sync(small_config):
     policies = {name: StubPolicy(is_trainable=True) for name in "tp"}
     engines = build_engines(small_config, policies, Ranks())
     assert engines == {name: (policy.engine, None) for name, policy in policies.items()}
+
+
+class MeetingEngine:
+    """Answers once all engines have been asked."""
+
+    is_concurrent = False
+
+    def __init__(self, meeting):
+        self._meeting = meeting
+
+    def check(self, request):
+        pass
+
+    async def generate(self, requests):
+        self._meeting.wait(60)
+        return [[request] for request in requests]
+
+
+@pytest.mark.parametrize("vllm", [{"sleep": True}, {"tensor_parallel_size": 2}])
+def test_engines_with_processes_of_their_own_generate_at_the_same_time(
+    small_config, monkeypatch, vllm
+):
+    meeting = threading.Barrier(2)
+    engines = {name: (MeetingEngine(meeting), object()) for name in small_config.policies}
+    monkeypatch.setattr(build, "build_engines", lambda *_: engines)
+    config = small_config.model_copy(
+        update={"engine": EngineConfig.model_validate({"kind": "vllm", "vllm": vllm})}
+    )
+    policy = SimpleNamespace(
+        chat=SimpleNamespace(encode=None, encode_answer=None, token_texts=None), updater=None
+    )
+    pool = build.build_pool(config, dict.fromkeys(engines, policy))
+
+    async def main():
+        members = pool.policies.values()
+        return await asyncio.gather(*(member.batcher.sample(1) for member in members))
+
+    assert asyncio.run(main()) == [[1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "vllm", "num_engines", "expected"),
+    [
+        ("vllm", {"sleep": True}, 2, True),
+        ("vllm", {"tensor_parallel_size": 2}, 2, True),
+        ("vllm", {}, 2, False),
+        ("vllm", {"sleep": True}, 1, False),
+        ("transformers", {"sleep": True}, 2, False),
+    ],
+)
+def test_where_engines_compute(small_config, kind, vllm, num_engines, expected):
+    engine = EngineConfig.model_validate({"kind": kind, "vllm": vllm})
+    config = small_config.model_copy(update={"engine": engine})
+    assert computes_elsewhere(config, num_engines) == expected
 
 
 class StubAdapter:

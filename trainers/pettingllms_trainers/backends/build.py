@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.device import named_device
-from pettingllms_trainers.backends.engines import build_engines
+from pettingllms_trainers.backends.engines import build_engines, computes_elsewhere
 from pettingllms_trainers.backends.hf.adapters import Adapter, AdapterBase
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
@@ -231,14 +231,17 @@ def build_pool(
     """
     ranks = ranks or Ranks()
     members: dict[str, ModelPolicy] = {}
-    for name, (engine, sync) in build_engines(config, policies, ranks).items():
+    engines = build_engines(config, policies, ranks)
+    num_engines = len({id(sync) for _, sync in engines.values()})  # policies of a base share one
+    overlaps = config.rollout.env_threads > 0 or computes_elsewhere(config, num_engines)
+    for name, (engine, sync) in engines.items():
         policy = policies[name]
         members[name] = ModelPolicy(
             name=name,
             encode=policy.chat.encode,
             encode_answer=policy.chat.encode_answer,
             token_texts=policy.chat.token_texts,
-            batcher=Batcher(engine, overlaps=config.rollout.env_threads > 0),
+            batcher=Batcher(engine, overlaps=overlaps),
             updater=policy.updater,
             sync=sync,
         )

@@ -25,7 +25,14 @@ from pettingllms_trainers.policies.protocols import Generate, Sync
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
-__all__ = ["AdapterEngine", "AdapterSync", "EngineWithWeights", "WeightSync", "build_engines"]
+__all__ = [
+    "AdapterEngine",
+    "AdapterSync",
+    "EngineWithWeights",
+    "WeightSync",
+    "build_engines",
+    "computes_elsewhere",
+]
 
 
 class TakesWeights(Generate, Protocol):
@@ -177,12 +184,22 @@ def build_engines(
         try:
             # Allocators of engines that sleep cannot share a process: vLLM refuses the second one.
             # The parts of engines on several GPUs have processes of their own anyway.
-            vllm = config.engine.vllm
-            has_own_process = len(groups) > 1 and vllm.sleep and vllm.tensor_parallel_size == 1
+            is_spread = config.engine.vllm.tensor_parallel_size > 1
+            has_own_process = computes_elsewhere(config, len(groups)) and not is_spread
             engines |= _shared(config, members, ranks, has_own_process)
         except ConfigError as error:
             raise ConfigError(f"[policies.{names[0]}]: {error}") from error
     return {name: engines[name] for name in policies}
+
+
+def computes_elsewhere(config: Config, num_engines: int) -> bool:
+    """Return whether each of several engines of this process computes in processes of its own.
+
+    Then all of them can generate at the same time.
+    """
+    vllm = config.engine.vllm
+    is_local = config.engine.kind == "vllm" and num_engines > 1
+    return is_local and (vllm.sleep or vllm.tensor_parallel_size > 1)
 
 
 def _own_model(policy: TransformersPolicy, config: EngineConfig) -> tuple[Generate, Sync | None]:
