@@ -145,7 +145,6 @@ class FlexLayout:
                 *_ordered(filled, device),
                 BLOCK_SIZE=_BLOCK,
                 mask_mod=sees,
-                seq_lengths=(self._length, self._length),
             )
         return self._masks[window]
 
