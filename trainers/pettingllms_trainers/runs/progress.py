@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Literal, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -20,7 +21,9 @@ from pettingllms_trainers.runs.metrics import METRICS, template_of
 
 __all__ = ["LiveProgress", "PlainProgress", "ProgressView", "progress_view"]
 
-_NUM_ROWS = 12
+_NUM_STEPS = 12
+_STEP_WIDTH = 8
+"""Characters of a train step in the live table."""
 
 Activity = Callable[[], str]
 """Says in a few words what is being done and how far it is."""
@@ -109,7 +112,7 @@ class LiveProgress(ProgressView):
     def __init__(self, console: Console, num_steps: int) -> None:
         self._live = Live(console=console, refresh_per_second=4)
         self._clock = _Clock(num_steps)
-        self._rows: deque[tuple[int, dict[str, str]]] = deque(maxlen=_NUM_ROWS)
+        self._rows: deque[tuple[int, dict[str, str]]] = deque(maxlen=_NUM_STEPS)
         self._note = ""
         self._warnings: list[str] = []
         self._done = 0
@@ -147,13 +150,17 @@ class LiveProgress(ProgressView):
         self._live.update(self._render())
 
     def _render(self) -> RenderableType:
-        table = Table()
-        table.add_column("step", justify="right")
         headings = list(dict.fromkeys(name for _, cells in self._rows for name in cells))
+        # A row for each metric: roles add rows, and a narrow terminal shows fewer steps.
+        label = max(map(len, headings), default=0)
+        num_shown = max((self._live.console.width - label - 3) // _STEP_WIDTH, 1)
+        shown = list(self._rows)[-num_shown:]
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
+        table.add_column("step")
+        for step, _ in shown:
+            table.add_column(str(step), justify="right", min_width=_STEP_WIDTH - 1)
         for heading in headings:
-            table.add_column(heading, justify="right")
-        for step, cells in self._rows:
-            table.add_row(str(step), *(cells.get(heading, "") for heading in headings))
+            table.add_row(heading, *(cells.get(heading, "") for _, cells in shown))
         total = self._clock.num_steps
         bar = ProgressBar(total=max(total, 1), completed=self._done, width=40)
         line = Text(f"{self._done} of {total} train steps, {self._left or '?'} left. {self._note}")
