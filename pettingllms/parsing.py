@@ -43,7 +43,11 @@ MAX_DEPTH = 4
 _MAX_PREFIX = 200
 _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BOARD_SIGNS = r"#.$*@+_PG"
-_IS_MARK = re.compile(rf"(?<!#)####(?!#)(?=\s*+[ \t{_BOARD_SIGNS}]{{0,80}}+[^\s{_BOARD_SIGNS}])")
+# Four walls of a board are no mark; signs of a board follow them, but no lone letter in the line.
+_IS_MARK = re.compile(
+    rf"(?<!#)####(?!#)(?=\s*+[ \t{_BOARD_SIGNS}]{{0,80}}+[^\s{_BOARD_SIGNS}]"
+    r"|[ \t]++[PG][ \t.]*+(?:\n|\Z))"
+)
 _OPEN = re.compile(r"(?<!\\)\[")
 _VALUE = r"""(?:
     ([\[(]) | ([\])])

@@ -76,7 +76,9 @@ def test_every_environment_has_a_page_with_a_whole_episode(site):
         assert "The episode ends after" in text
         for agent in env.possible_agents:
             assert f"Prompt of {pettingllms.role_of(agent)}" in text
-            assert f"Turn 1, {agent}" in text
+        # With a moderator, who speaks at all depends on the episode.
+        roles = map(pettingllms.role_of, env.possible_agents)
+        assert all(re.search(rf"Turn \d+, {role}_\d", text) for role in roles)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def test_without_ray_the_message_says_how_to_get_it(small_run_file, tmp_path, mo
     ("flags", "message"),
     [
         (["--ray.address", "ray://10.0.0.1:10001"], "address"),
-        (["--ray.gpus-per-worker", "2"], "less than or equal to 1"),
+        (["--ray.gpus-per-worker", "1.5"], "only full GPUs"),
         (["--ray.gpus-per-worker", "0.5", "--ray.workers-per-policy", "2"], "cannot share a GPU"),
     ],
 )

@@ -121,7 +121,8 @@ def test_a_run_that_is_resumed_inside_a_stage_plays_the_same_curriculum(config, 
     whole = results(out)
     played = [line["rollout/curriculum_stage"] for line in whole[1][1:]]
     assert played == [1, 1, 1, 2, 2]
-    trees = [json.loads(line) for line in whole[2][1].splitlines()]
+    lines = [json.loads(line) for line in whole[2][1].splitlines()]
+    trees = [line for line in lines if line["set"] == "training"]
     assert [tree["env"]["max_turns"] for tree in trees] == [1, 1, 1, 2, 2]
     for tree in trees:
         replay_rollout(TrainingRun.open(out), tree["step"], tree["episode"])
