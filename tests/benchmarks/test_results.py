@@ -39,7 +39,7 @@ def test_a_pretrained_team_learns_on_every_seed_that_was_run():
     """More than the warm start, chance and the untouched model; intervals do not overlap."""
     path = ROOT / "benchmarks/results/learning_plan_path_smollm2.json"
     runs = json.loads(path.read_text())["runs"]
-    assert len({run["seed"] for run in runs}) >= 2
+    assert len({run["seed"] for run in runs}) >= 3
     for run in runs:
         low = run["after"]["greedy"]["success_low"]
         others = [run[moment]["greedy"] for moment in ("before", "warm_start")]
