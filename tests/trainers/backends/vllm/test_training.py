@@ -144,7 +144,7 @@ def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
             assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
             assert line[f"loss/{policy}/approx_kl"] > 1e-3, "an old adapter would be noticed"
     assert len({engine for _, engine in calls}) == 1
-    assert [name for name, _ in calls] == ["load_weights"] + ["load_adapter"] * 8
+    assert [name for name, _ in calls] == ["load_weights"] + ["load_adapter"] * 10
 
 
 def test_the_wrong_adapter_stops_the_run(train, monkeypatch):
