@@ -7,13 +7,21 @@ import pytest
 from pettingllms import ParseError
 from pettingllms.testing.processes import check_other_process
 from pettingllms_envs.blocksworld import BlocksworldEnv
+from pettingllms_envs.dining import DiningEnv
+from pettingllms_envs.panel import PanelEnv
+from pettingllms_envs.panel.text import GiveFloor, Statement
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.plan_path.rules import maze_of
 from pettingllms_envs.queens import QueensEnv
+from pettingllms_envs.search import SearchEnv
 from pettingllms_envs.sokoban import SokobanEnv
 from pettingllms_envs.sudoku import SudokuEnv
 
-GAMES = [BlocksworldEnv, PlanPathEnv, QueensEnv, SokobanEnv, SudokuEnv]
+SINGLE = {"team": "single"}
+GAMES = [
+    *((game, SINGLE) for game in (BlocksworldEnv, PlanPathEnv, QueensEnv, SokobanEnv, SudokuEnv)),
+    *((game, {}) for game in (DiningEnv, PanelEnv, SearchEnv)),
+]
 
 
 def success_on_any_answer(base):
@@ -49,8 +57,8 @@ def pays_by_length(base):
 
 def ignores_the_split(base):
     class Mutant(base):
-        def __init__(self, *, split="train", max_turns=4, team="single"):
-            super().__init__(max_turns=max_turns, team=team)
+        def __init__(self, *, split="train", max_turns=4, **kwargs):
+            super().__init__(max_turns=max_turns, **kwargs)
 
     return Mutant
 
@@ -66,18 +74,21 @@ def counts_timeouts_as_success(base):
 
 
 MUTANTS = [
-    (success_on_any_answer, "All 6 levels are solved by: .*answering other levels"),
-    (pays_every_action, "silence earns planner_0 4.000 without solving anything"),
-    (pays_by_length, "Length is not paid: .* characters earn planner_0"),
+    (success_on_any_answer, "All [0-9]+ levels are solved by: .*answering other levels"),
+    (pays_every_action, r"silence earns \w+ [0-9.]+ without solving anything"),
+    (pays_by_length, r"Length is not paid: .* characters earn \w+_0"),
     (ignores_the_split, "the split is ignored or leaks"),
     (counts_timeouts_as_success, "the episode of a silent team is a success"),
 ]
 
 
-@pytest.mark.parametrize("game", GAMES)
+IDS = [game.__name__ for game, _ in GAMES]
+
+
+@pytest.mark.parametrize(("game", "kwargs"), GAMES, ids=IDS)
 @pytest.mark.parametrize(("mutant", "message"), MUTANTS, ids=lambda v: getattr(v, "__name__", ""))
-def test_faults_of_games_are_named(faults, mention, game, mutant, message):
-    mention(faults(mutant(game), team="single"), message)
+def test_faults_of_games_are_named(faults, mention, game, kwargs, mutant, message):
+    mention(faults(mutant(game), **kwargs), message)
 
 
 @pytest.mark.parametrize("size", [0.05, 1, 100])
@@ -114,11 +125,56 @@ def test_paying_for_promises_that_are_not_kept(faults, mention):
     mention(found, "(shuttle|greedy with retreat) and then the oracle's solution earns")
 
 
-@pytest.mark.parametrize("game", GAMES)
-def test_levels_that_depend_on_hash(faults, mention, game):
+@pytest.mark.parametrize(("game", "kwargs"), GAMES, ids=IDS)
+def test_levels_that_depend_on_hash(faults, mention, game, kwargs):
     class Mutant(game):
         def _generate(self, rng, options):
             return super()._generate(random.Random(hash(f"level {rng.random()}")), options)
 
-    found = faults(lambda: Mutant(team="single"), [check_other_process])
+    found = faults(lambda: Mutant(**kwargs), [check_other_process])
     mention(found, "depend on `hash\\(\\)`")
+
+
+def pays_turns_that_were_survived(state, action, done):
+    """Doing nothing keeps clear of deadlocks, which is how a team learns it (arXiv 2606.07845)."""
+    return 0.2 * (done.state.turns_left < state.turns_left and not done.info["deadlock"])
+
+
+def pays_forks_that_are_taken(state, action, done):
+    return 0.3 * (action in ("left", "right") and done.local == 0)
+
+
+def pays_documents_that_are_not_needed(state, action, done):
+    return 0.5 * (len(done.state.found) - len(state.found))
+
+
+def pays_searches_without_a_cost(state, action, done):
+    return 0.4 * ("hits" in done.info and isinstance(action, str))
+
+
+def pays_statements_again(state, action, done):
+    return 0.2 * (isinstance(action, Statement) and done.local == 0)
+
+
+def pays_giving_the_floor(state, action, done):
+    return 0.2 * isinstance(action, GiveFloor)
+
+
+@pytest.mark.parametrize(
+    ("game", "bonus", "message"),
+    [
+        (DiningEnv, pays_turns_that_were_survived, "silence earns philosopher_. .* without"),
+        (DiningEnv, pays_forks_that_are_taken, "earns philosopher_. .* without solving"),
+        (SearchEnv, pays_documents_that_are_not_needed, "then the oracle's solution earns"),
+        (SearchEnv, pays_searches_without_a_cost, "then the oracle's solution earns"),
+        (PanelEnv, pays_statements_again, "then the oracle's solution earns"),
+        (PanelEnv, pays_giving_the_floor, "then the oracle's solution earns"),
+    ],
+)
+def test_paying_teams_for_something_else_than_success(faults, mention, game, bonus, message):
+    class Mutant(game):
+        def _act(self, state, agent, action):
+            done = super()._act(state, agent, action)
+            return done._replace(team=done.team + bonus(state, action, done))
+
+    mention(faults(Mutant), message)
