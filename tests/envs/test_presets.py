@@ -17,7 +17,7 @@ GAMES = ("blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0
 CASES = [(env_id, name) for env_id in GAMES for name in pettingllms.spec(env_id).load().presets]
 
 
-@pytest.mark.parametrize("env_id", GAMES)
+@pytest.mark.parametrize("env_id", [*GAMES, "dining_v0", "panel_v0", "search_v0"])
 def test_names_are_the_same_for_all_games(env_id):
     names = tuple(pettingllms.spec(env_id).load().presets)
     assert names == ("easy", "medium", "hard", "expert")
