@@ -21,6 +21,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ class Row(NamedTuple):
     here: str
     """What a user calls here."""
     peer: str
+    """Empty: none of the peers has this game; ours is timed alone."""
     there: str
     """What a user calls there."""
     ours: str
@@ -216,13 +218,16 @@ def measure(row: Row, rounds: int, seconds: float, python: str, checkout: str) -
         tail = [str(seed), str(seconds)]
         here = rate([sys.executable, str(HERE), row.ours, *tail])
         # isolated: the paper's package has the name of ours
-        there = rate([python, "-I", str(THERE), row.peer, row.theirs, *tail, checkout])
-        if here is not None and there is not None:
+        command = [python, "-I", str(THERE), row.peer, row.theirs, *tail, checkout]
+        there = rate(command) if row.peer else None
+        if here is not None and (there is not None or not row.peer):
             ours.append(here)
+        if here is not None and there is not None:
             theirs.append(there)
     result: dict[str, Any] = row._asdict()
     if ours:
         result["here_us"] = spread([1e6 / value for value in ours])
+    if theirs:
         result["there_us"] = spread([1e6 / value for value in theirs])
         result["ratio"] = spread([one / other for one, other in zip(ours, theirs, strict=True)])
     return result
@@ -244,23 +249,22 @@ def revision(checkout: str) -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
 
 
-def main() -> None:
-    """Measure and write the JSON result."""
+def main(suite: str = "env_speed", rows: Sequence[Row] = ROWS) -> None:
+    """Measure rows and write the JSON result of their suite."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--peers-python", required=True, help="interpreter with the peers")
     parser.add_argument("--paper-code", default="", help="checkout of the paper's public code")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="CPU time of a measurement")
-    parser.add_argument("--output", type=Path, default=RESULTS / "env_speed.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / f"{suite}.json")
     options = parser.parse_args()
-    result = frame("env_speed", range(options.rounds))
-    result["command"] = (
-        "python benchmarks/suites/env_speed.py --peers-python PATH --paper-code PATH"
-    )
+    result = frame(suite, range(options.rounds))
+    script = f"benchmarks/suites/{suite}.py"
+    result["command"] = f"python {script} --peers-python PATH --paper-code PATH"
     result["versions"] |= versions(options.peers_python)
     result["versions"]["paper's code"] = revision(options.paper_code)
     result["rows"] = []
-    for row in ROWS:
+    for row in rows:
         found = measure(
             row, options.rounds, options.seconds, options.peers_python, options.paper_code
         )

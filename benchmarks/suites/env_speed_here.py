@@ -51,11 +51,20 @@ def moves_of(env: Any, rng: random.Random) -> list[str]:
     return [f'#### ["{move}"]' for move in rng.choices("UDLR", k=50)]
 
 
+def random_texts(env: Any, rng: random.Random) -> list[str]:
+    """Return what the scripted policy `random` writes in an episode."""
+    fork, texts = env.fork(), list[str]()
+    while fork.acting():
+        texts.append(fork.scripted_action(fork.agent_selection, "random", rng))
+        fork.step(texts[-1])
+    return texts
+
+
 def steps(env_id: str, texts_of: Callable[[Any, random.Random], list[str]], **kwargs: Any) -> Any:
-    """`env.step(text)` and `env.last()` of a proposer and a planner, on fresh levels."""
+    """`env.step(text)` and `env.last()` of the agents of a team, on fresh levels."""
 
     def work(seed: int) -> Units:
-        env = pettingllms.make(env_id, checks=False, team="proposer-planner", **kwargs)
+        env = pettingllms.make(env_id, checks=False, **kwargs)
         rng, step, last = random.Random(seed), env.step, env.last
         for episode in itertools.count(seed):
             env.reset(seed=episode)
@@ -162,13 +171,15 @@ def shown(board: str) -> dict[str, Any]:
     return {"observation_mode": "delta", "prompts": prompts}
 
 
+PAIR = "proposer-planner"
+SINGLE_MOVES = {"team": PAIR, "max_turns": 25, "moves_per_turn": 1, "max_moves": 4}
 WORKLOADS: dict[str, Callable[[int], Units]] = {
-    "sudoku_4x4_steps": steps("sudoku_v0", fills_of, size=4, max_turns=16),
-    "sudoku_9x9_steps": steps("sudoku_v0", fills_of, size=9, max_turns=81),
-    "sudoku_16x16_steps": steps("sudoku_v0", fills_of, size=16, max_turns=256),
-    "plan_path_steps": steps("plan_path_v0", moves_of, max_turns=25),
+    "sudoku_4x4_steps": steps("sudoku_v0", fills_of, team=PAIR, size=4, max_turns=16),
+    "sudoku_9x9_steps": steps("sudoku_v0", fills_of, team=PAIR, size=9, max_turns=81),
+    "sudoku_16x16_steps": steps("sudoku_v0", fills_of, team=PAIR, size=16, max_turns=256),
+    "plan_path_steps": steps("plan_path_v0", moves_of, team=PAIR, max_turns=25),
     # peers do not end lost levels
-    "sokoban_steps": steps("sokoban_v0", moves_of, max_turns=25, stop_when_lost=False),
+    "sokoban_steps": steps("sokoban_v0", moves_of, team=PAIR, max_turns=25, stop_when_lost=False),
     "sokoban_1_box_levels": levels("sokoban_v0", boxes=1),
     "sokoban_2_boxes_levels": levels("sokoban_v0", boxes=2),
     "sokoban_3_boxes_levels": levels("sokoban_v0", boxes=3),
@@ -176,11 +187,25 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sudoku_9x9_40_clues_levels": levels("sudoku_v0", size=9, clues=40),
     "sudoku_9x9_31_clues_levels": levels("sudoku_v0", size=9, clues=31),
     "plan_path_levels": levels("plan_path_v0"),
+    "blocksworld_steps": steps("blocksworld_v0", random_texts, **SINGLE_MOVES),
+    "blocksworld_levels": levels("blocksworld_v0"),
+    "queens_steps": steps("queens_v0", random_texts, **SINGLE_MOVES),
+    "queens_levels": levels("queens_v0"),
+    "dining_steps": steps("dining_v0", random_texts, max_turns=25),
+    "dining_levels": levels("dining_v0"),
+    "search_steps": steps("search_v0", random_texts, max_turns=25),
+    "search_levels": levels("search_v0"),
+    "panel_steps": steps("panel_v0", random_texts, max_turns=25),
+    "panel_levels": levels("panel_v0"),
     "forks": forks,
-    "sudoku_4x4_board_steps": steps("sudoku_v0", fills_of, size=4, max_turns=16, **shown("grid")),
-    "sudoku_9x9_board_steps": steps("sudoku_v0", fills_of, size=9, max_turns=81, **shown("grid")),
+    "sudoku_4x4_board_steps": steps(
+        "sudoku_v0", fills_of, team=PAIR, size=4, max_turns=16, **shown("grid")
+    ),
+    "sudoku_9x9_board_steps": steps(
+        "sudoku_v0", fills_of, team=PAIR, size=9, max_turns=81, **shown("grid")
+    ),
     "sokoban_board_steps": steps(
-        "sokoban_v0", moves_of, max_turns=25, stop_when_lost=False, **shown("board")
+        "sokoban_v0", moves_of, team=PAIR, max_turns=25, stop_when_lost=False, **shown("board")
     ),
     "plan_path_core_steps": plan_path_core,
     "sokoban_core_steps": sokoban_core,
