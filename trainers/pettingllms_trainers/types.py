@@ -158,6 +158,9 @@ class Decision:
     """Sampling temperature of the candidates."""
     chosen: int | None = None
     """Index of the candidate that was followed; None when the episode ended there."""
+    version: int | None = None
+    """Train steps that the weights had taken which drew the tokens of the candidates, all of them;
+    None outside training and for a fixed policy."""
 
 
 class RolloutStatus(StrEnum):

@@ -148,6 +148,17 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
         ),
         ("[engine.vllm]\ngpu_memory_utilisation = 1\n", "", r"did you mean 'engine.vllm.gpu_mem"),
         ("[engine.vllm]\ngpu_memory_utilization = 1.1\n", "", r"less than or equal to 1"),
+        (
+            "[rollout]\nahead = 1\n[engine]\nkind = 'vllm'\n[engine.vllm]\nsleep = true\n",
+            "",
+            r"rollout.ahead = 1 generates while policies learn, and engine.vllm.sleep = true",
+        ),
+        (
+            "[rollout]\nahead = 1\n[loss]\nimportance_cap = 0\n",
+            "",
+            r"rollout.ahead = 1 learns from tokens of older weights.* old_logprobs = \"engine\"",
+        ),
+        ("[rollout]\nahead = 2\n", "", r"'rollout.ahead' is 2: .*less than or equal to 1"),
         ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"names the role 'judge'; roles: caller"),
         ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
     ],
@@ -193,6 +204,13 @@ def test_log_probabilities_are_recomputed_when_the_engine_is_not_the_trainer(
     config = load_config(run_file(f"[engine]\nkind = '{kind}'\n[loss]\nold_logprobs = '{given}'\n"))
     assert config.resolved_loss.old_logprobs == resolved
     assert config.resolved_loss.importance_cap == 2.0
+
+
+def test_tokens_of_older_weights_are_weighted(run_file):
+    config = load_config(run_file("[rollout]\nahead = 1\n"))
+    assert config.resolved_loss.old_logprobs == "recompute"
+    given = "[rollout]\nahead = 1\n[loss]\nold_logprobs = 'engine'\nimportance_cap = 0\n"
+    assert load_config(run_file(given)).resolved_loss.old_logprobs == "engine"
 
 
 def test_what_a_role_does_not_name_is_that_of_all(run_file):

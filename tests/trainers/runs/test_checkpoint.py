@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from pettingllms_trainers.backends.hf.state_file import read_state, write_state
 from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.rollout.sampler import Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
+from pettingllms_trainers.types import (
+    Candidate,
+    Decision,
+    DecisionKey,
+    RolloutStatus,
+    RolloutTree,
+    TokenCompletion,
+    TreeOutcome,
+)
 
 
 class Weights:
@@ -22,12 +32,13 @@ class Weights:
         write_state(directory / "state.pt", self.state)
 
 
-def save(directory, step, keep=2):
+def save(directory, step, keep=2, pending=None):
     return save_checkpoint(
         directory,
         {"p": Weights(step), "a/b c": Weights(step)},
         step=step,
         num_levels_used=4 * step,
+        pending=pending,
         config_hash="abc",
         keep=keep,
     )
@@ -41,6 +52,77 @@ def test_round_trip(tmp_path):
     state = read_state(found.policies["p"] / "state.pt")
     assert torch.equal(state["model"]["w"], torch.full((3,), 3.0))
     assert state["names"] == ["a"]
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+completions = st.builds(
+    lambda pairs, text: TokenCompletion(
+        token_ids=tuple(token for token, _ in pairs),
+        logprobs=tuple(logprob for _, logprob in pairs),
+        text=text,
+        finish_reason="stop",
+        entropies=tuple(abs(logprob) for _, logprob in pairs),
+    ),
+    st.lists(st.tuples(st.integers(0, 10**6), numbers)),
+    st.text(),
+)
+candidates = st.builds(
+    Candidate,
+    completion=completions,
+    reward=numbers,
+    team=numbers,
+    local=numbers,
+    value=numbers,
+    parse_error=st.none() | st.text(),
+    success=st.booleans(),
+)
+decisions = st.builds(
+    Decision,
+    key=st.builds(DecisionKey, st.integers(0), st.integers(0), st.text(), st.integers(0)),
+    role=st.text(),
+    policy=st.text(),
+    prompt_ids=st.lists(st.integers(0)).map(tuple),
+    observation=st.text(st.characters()),  # half of a surrogate pair too
+    candidates=st.lists(candidates, max_size=2).map(tuple),
+    temperature=numbers,
+    chosen=st.none() | st.integers(0, 3),
+    version=st.none() | st.integers(0),
+)
+outcomes = st.builds(
+    TreeOutcome,
+    success=st.booleans(),
+    terminated=st.booleans(),
+    truncated=st.booleans(),
+    returns=st.dictionaries(st.text(), numbers),
+    num_turns=st.integers(0),
+)
+trees = st.builds(
+    RolloutTree,
+    episode=st.integers(0),
+    env_seed=st.integers(0),
+    initial_state_hash=st.text(),
+    decisions=st.lists(decisions, max_size=2).map(tuple),
+    outcome=st.none() | outcomes,
+    status=st.sampled_from(RolloutStatus),
+    cause=st.none() | st.text(),
+)
+
+
+@given(st.lists(trees, max_size=2), numbers)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+def test_rollouts_that_were_played_ahead_come_back_exactly(tmp_path_factory, found, seconds):
+    sample = Sample(found, 4, 1, 2, seconds, seconds)
+    folder = tmp_path_factory.mktemp("c")
+    save(folder, 3, pending=sample)
+    assert load_checkpoint(folder, config_hash="abc").pending == sample
+
+
+def test_rollouts_of_another_form_are_refused(tmp_path):
+    path = save(tmp_path, 3, pending=Sample([], 4, 0, 0)) / "rollouts.json"
+    assert load_checkpoint(tmp_path, config_hash="abc").pending == Sample([], 4, 0, 0)
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(CheckpointError, match=r"damaged: rollouts\.json"):
+        load_checkpoint(tmp_path, config_hash="abc")
 
 
 def test_no_checkpoint_yet(tmp_path):

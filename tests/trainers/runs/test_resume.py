@@ -151,6 +151,38 @@ def test_a_resumed_run_repeats_its_refills(config, tmp_path):
     assert results(out) == whole
 
 
+@pytest.fixture(scope="module")
+def ahead(config, tmp_path_factory):
+    """Run file of a run whose rollouts are played ahead, and what it gives when nothing happens."""
+    path = tmp_path_factory.mktemp("ahead") / "run.toml"
+    path.write_text(config.read_text().replace("[rollout]", "[rollout]\nahead = 1"))
+    out = path.parent / "run"
+    assert play(path, "whole", out) == [0]
+    found = results(out)
+    assert [line["rollout/max_age"] for line in found[1][1:]] == [0, 1, 1, 1, 1]
+    lines = [json.loads(line) for line in found[2][1].splitlines()]
+    versions = {
+        (line["step"], decision["version"])
+        for line in lines
+        for decision in line["decisions"]
+        if line["set"] == "training"
+    }
+    assert versions == {(1, 0), (2, 0), (3, 1), (4, 2), (5, 3)}
+    return path, found
+
+
+@pytest.mark.slow
+def test_killed_while_rollouts_are_played_ahead(ahead, whole, tmp_path):
+    """The checkpoint has them: the weights that drew them are gone."""
+    config, expected = ahead
+    assert expected != whole
+    for mode in ("random", "writes"):
+        codes = play(config, mode, tmp_path / mode)
+        assert codes[-1] == 0
+        assert -9 in codes
+        assert results(tmp_path / mode) == expected
+
+
 @pytest.mark.slow
 def test_killed_at_random_moments(config, whole, tmp_path):
     codes = play(config, "random", tmp_path / "run")

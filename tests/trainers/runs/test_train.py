@@ -10,6 +10,7 @@ import pytest
 
 from pettingllms import Transition
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.sampler import Sampler
@@ -80,21 +81,21 @@ class ListRecorder:
 class WatchedSampler(Sampler):
     """Counts, before it samples, what is left of earlier steps."""
 
-    def rollouts(self, step):
+    def rollouts(self, step, age=0):
         gc.collect()
         left = [type(thing) for thing in gc.get_objects()]
         self.num_left = [*getattr(self, "num_left", []), left.count(RolloutTree)]
         self.num_left[-1] += left.count(Decision) + left.count(TokenCompletion)
-        return super().rollouts(step)
+        return super().rollouts(step, age)
 
 
 @pytest.fixture
 def train(scripted_pool, echo_env, tmp_path):
     """Return a function that runs scripts of both roles; it gives updates, metrics and sampler."""
 
-    def run(caller, echo, env=None):
+    def run(caller, echo, env=None, flags=()):
         (tmp_path / "run.toml").write_text(RUN)
-        config = load_config(tmp_path / "run.toml")
+        config = load_config(tmp_path / "run.toml", flags)
         pool, _ = scripted_pool(caller=caller, echo=echo)
         updates = {name: CountingUpdate() for name in pool.policies}
         policies = {n: replace(p, updater=updates[n]) for n, p in pool.policies.items()}
@@ -109,7 +110,7 @@ def train(scripted_pool, echo_env, tmp_path):
                 config=config,
                 pool=pool,
                 warm_start=SimpleNamespace(run=lambda note: {}),
-                sampler=sampler,
+                rollouts=TrainingRollouts(sampler, config, stop),
                 held_out=held_out,
                 recorder=recorder,
                 checkpoints=tmp_path / "checkpoints",
@@ -170,3 +171,19 @@ def test_nothing_of_a_step_is_kept(train):
     _, lines, sampler = train(varied, varied)
     assert all(line["rollout/num_trees"] == 4 for line in lines)
     assert sampler.num_left[1:] == [sampler.num_left[0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "ages"),
+    [
+        (["--rollout.ahead=1"], [0, 1, 1]),
+        (["--rollout.ahead=1", "--engine.kind=vllm"], [0, 1, 1]),
+        ([], [0, 0, 0]),
+    ],
+)
+def test_tokens_say_which_weights_drew_them(train, flags, ages):
+    """With `ahead` one train step behind, from the second on."""
+    _, lines, sampler = train(varied, varied, flags=flags)
+    assert [line["rollout/mean_age"] for line in lines] == ages
+    assert [line["rollout/max_age"] for line in lines] == ages
+    assert sampler.num_levels_used == 12

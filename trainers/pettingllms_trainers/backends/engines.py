@@ -183,6 +183,7 @@ def build_engines(
         members = {name: policies[name] for name in names}
         try:
             # Allocators of engines that sleep cannot share a process: vLLM refuses the second one.
+            # An engine in this process would keep the update waiting.
             # The parts of engines on several GPUs have processes of their own anyway.
             is_spread = config.engine.vllm.tensor_parallel_size > 1
             has_own_process = computes_elsewhere(config, len(groups)) and not is_spread
@@ -193,13 +194,13 @@ def build_engines(
 
 
 def computes_elsewhere(config: Config, num_engines: int) -> bool:
-    """Return whether each of several engines of this process computes in processes of its own.
+    """Return whether each engine of this process computes in processes of its own.
 
-    Then all of them can generate at the same time.
+    Then all of them can generate at the same time, and while policies learn.
     """
     vllm = config.engine.vllm
-    is_local = config.engine.kind == "vllm" and num_engines > 1
-    return is_local and (vllm.sleep or vllm.tensor_parallel_size > 1)
+    has_parts = num_engines > 1 and (vllm.sleep or vllm.tensor_parallel_size > 1)
+    return config.engine.kind == "vllm" and (has_parts or config.plays_beside_updates)
 
 
 def _own_model(policy: TransformersPolicy, config: EngineConfig) -> tuple[Generate, Sync | None]:

@@ -83,6 +83,11 @@ class RolloutConfig(Section):
     """Groups whose rewards differ that every trained policy should have in a train step; counts
     with max_refills only. A group is what advantage.grouping compares, of one decision or many;
     with none the whole batch is one."""
+    ahead: int = Field(default=0, ge=0, le=1)
+    """1: the rollouts of the next train step are played while the policies learn, by the weights
+    before the update, and weighted accordingly (loss.importance_cap). A step takes as long as the
+    longer of both where engines compute elsewhere (vLLM); the model that learns cannot generate
+    meanwhile. 0: rollouts by the newest weights."""
     env_threads: int = Field(default=0, ge=0)
     """Threads that step environments while engines generate: for environments that run programs or
     verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run
@@ -169,7 +174,8 @@ class LossConfig(Section):
     of TRL). They are compared with the others all the same."""
     old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
     """Denominator of the ratio: what the engine reported, or a forward pass before the update;
-    auto: recompute when the engine has weights of its own (vLLM), else engine."""
+    auto: recompute when the engine has weights of its own (vLLM) or rollouts are played ahead, else
+    engine."""
     importance_cap: float = Field(default=2.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
     most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""

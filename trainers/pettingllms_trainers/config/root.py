@@ -143,8 +143,34 @@ class Config(Section):
         """The loss with `old_logprobs` chosen."""
         if self.loss.old_logprobs != "auto":
             return self.loss
-        choice = "engine" if self.engine.kind == "transformers" else "recompute"
+        is_same = self.engine.kind == "transformers" and not self.rollout.ahead
+        choice = "engine" if is_same else "recompute"
         return self.loss.model_copy(update={"old_logprobs": choice})
+
+    @property
+    def plays_beside_updates(self) -> bool:
+        """Whether engines can generate while policies learn, with rollouts that are played ahead.
+
+        Not where the model that learns generates, or evaluates V for the rollouts.
+        """
+        has_engines = self.engine.kind != "transformers" and self.advantage.credit != "value"
+        return bool(self.rollout.ahead) and has_engines
+
+    @model_validator(mode="after")
+    def _check_ahead(self) -> Config:
+        if not self.rollout.ahead:
+            return self
+        if self.engine.kind == "vllm" and self.engine.vllm.sleep:
+            raise ValueError(
+                "rollout.ahead = 1 generates while policies learn, and engine.vllm.sleep = true "
+                "takes the engines' memory away then; set one of them only"
+            )
+        if self.resolved_loss.old_logprobs == "recompute" and not self.loss.importance_cap:
+            raise ValueError(
+                "rollout.ahead = 1 learns from tokens of older weights, which loss.importance_cap "
+                '= 0 does not account for; set it above 0, or loss.old_logprobs = "engine"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_lora(self) -> Config:

@@ -58,6 +58,12 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
     yield from answer_warnings(config, plan.answers)
     if config.engine.kind == "vllm":
         yield from _engine_warnings(config, plan)
+    if config.rollout.ahead and not config.plays_beside_updates:
+        yield (
+            "rollout.ahead = 1 saves no time here, since the model that learns also generates, or "
+            "evaluates V for the rollouts: take an engine of its own (engine.kind) and a credit "
+            'other than "value", or leave the key out'
+        )
     for number, start in enumerate(config.env.stage_starts, 1):
         if config.num_steps <= start > 0:
             yield (
@@ -192,6 +198,11 @@ def _step(config: Config, plan: Plan) -> Table:
         (f"optimizer steps of {name}", number, _minibatch_text(config))
         for name, number in step.num_optimizer_steps.items()
     ]
+    if config.rollout.ahead:
+        how = "rollout.ahead; one more forward pass for the importance weights"
+        if config.plays_beside_updates:
+            how += "; a step takes as long as the longer of rollouts and update"
+        rows.append(("age of the tokens, in train steps", 1, how))
     variants = f"{config.evaluation.num_episodes} levels, greedy and sampled"
     rows.append(
         ("held-out episodes", plan.num_held_out, f"{variants}, {plan.num_evaluations} times")

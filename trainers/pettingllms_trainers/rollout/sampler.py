@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,10 @@ class Sample(NamedTuple):
     """Rounds of further levels among them."""
     stage: int
     """Index of the stage of the curriculum that was played."""
+    rollout_s: float = 0.0
+    """Wall time in which they were played."""
+    generate_s: float = 0.0
+    """Time in which engines generated meanwhile, added up over policies."""
 
 
 class Sampler:
@@ -62,12 +67,16 @@ class Sampler:
         self.num_levels_used = 0
         """Level cursor: training levels that the run has used. Whoever keeps a sample moves it."""
 
-    def rollouts(self, step: int) -> Sample:
+    def rollouts(self, step: int, age: int = 0) -> Sample:
         """Return the rollouts of a train step; equal for equal weights and levels used before.
 
         Rounds of further levels are played as long as the configuration wants more groups that
-        have something to teach. When a signal asks to stop the sample ends early and must be given
-        up, so that a resumed run draws all of it again.
+        have something to teach. When a signal asks to stop a sample of age 0 ends early and must be
+        given up, so that a resumed run draws all of it again.
+
+        Args:
+            step: From 0.
+            age: Train steps that the policies will take between these rollouts and the step.
 
         Source:
             Dynamic sampling of DAPO (arXiv 2503.14476, section 3.2). Changed: all that was sampled
@@ -76,17 +85,26 @@ class Sampler:
         Raises:
             RolloutError: More rollouts or candidates failed than allowed.
         """
-        trees = self._round(step, 0)
+        started = time.perf_counter()
+        self._pool.take_generate_s()
+        trees = self._round(step, 0, age)
         num_refills = 0
         while num_refills < self._config.rollout.max_refills and not self._has_enough(trees):
-            if self._stop.is_wanted():
+            if not age and self._stop.is_wanted():
                 break
             num_refills += 1
-            trees += self._round(step, num_refills)
+            trees += self._round(step, num_refills, age)
         num_levels = (1 + num_refills) * self._config.rollout.num_levels
-        return Sample(trees, num_levels, num_refills, self._config.env.stage_at(step))
+        return Sample(
+            trees,
+            num_levels,
+            num_refills,
+            self._config.env.stage_at(step),
+            rollout_s=time.perf_counter() - started,
+            generate_s=self._pool.take_generate_s(),
+        )
 
-    def _round(self, step: int, index: int) -> list[RolloutTree]:
+    def _round(self, step: int, index: int, age: int) -> list[RolloutTree]:
         config = self._config.rollout
         specs = episode_specs(
             seed=self._config.seed,
@@ -106,6 +124,7 @@ class Sampler:
             num_continuations=config.num_continuations,
             credit="step" if is_warming_up(self._config, step) else self._config.advantage.credit,
             gamma=self._config.advantage.gamma,
+            version=step - age,
         )
         episodes = self._episodes[self._config.env.stage_at(step)]
         return self._runner.run(

@@ -36,6 +36,8 @@ class RolloutSettings:
     """Discount per decision of what follows a candidate."""
     num_continuations: int = 1
     """M: continuations of every candidate with the credit `continuation`."""
+    version: int | None = None
+    """Train steps that the policies have taken; None outside training."""
 
     def num_candidates_of(self, role: str) -> int:
         """Return how many candidates a decision of a role has."""

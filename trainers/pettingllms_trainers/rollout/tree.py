@@ -138,6 +138,7 @@ class TreeRollout:
             candidates=tuple(candidates),
             temperature=self._settings.sampling[role].temperature,
             chosen=chosen,
+            version=self._settings.version if sampled.prompt_ids else None,
         )
 
     def _failed(self, status: RolloutStatus, error: Exception, kind: str = "") -> RolloutTree:

@@ -6,6 +6,7 @@ import asyncio
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.environments import Environments
 from pettingllms_trainers.rollout.episode import EpisodesOfRun
@@ -44,11 +45,12 @@ def build_trainer(
         runner: Runs rollouts; one event loop for the whole run.
     """
     failures = FailureLog(config.rollout.max_failed_fraction)
+    sampler = Sampler(episodes.training, pool, config, failures, runner, stop)
     return Trainer(
         config=config,
         pool=pool,
         warm_start=WarmStart(config, environments.training[0], pool, stop),
-        sampler=Sampler(episodes.training, pool, config, failures, runner, stop),
+        rollouts=TrainingRollouts(sampler, config, stop, pool.ranks),
         held_out=HeldOutSet(environments.held_out, episodes.held_out, config, failures, runner),
         recorder=recorder,
         checkpoints=files.checkpoints,

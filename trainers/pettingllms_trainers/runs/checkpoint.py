@@ -12,15 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.files import PARTIAL, partial_of, whole_directory
 from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.sampler import Sample
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
 _FORMAT = 4
 _MANIFEST = "checkpoint.json"
+_PENDING = "rollouts.json"
 _KEYS = {"format", "config_hash", "step", "num_levels_used", "policies", "files"}
 _NAME = re.compile(r"step-(\d{8})")
 
@@ -33,6 +37,8 @@ class Checkpoint:
     """Train steps that are done."""
     num_levels_used: int
     """Level cursor: training levels drawn so far."""
+    pending: Sample | None
+    """Rollouts that were played ahead for the next train step; None when there are none."""
     policies: Mapping[str, Path]
     """Directory with the state of every trainable policy; see `Update.load_state`."""
 
@@ -43,6 +49,7 @@ def save_checkpoint(
     *,
     step: int,
     num_levels_used: int,
+    pending: Sample | None = None,
     config_hash: str,
     keep: int,
     ranks: Ranks | None = None,
@@ -57,6 +64,7 @@ def save_checkpoint(
         policies: Trainable policies by name.
         step: Train steps that are done.
         num_levels_used: Training levels drawn so far.
+        pending: Rollouts that were played ahead: the weights that drew them are gone.
         config_hash: Of the run's configuration.
         keep: Number of newest checkpoints that stay, at least 1.
         ranks: The processes that write it together, on a file system that all see; None for this
@@ -82,6 +90,8 @@ def save_checkpoint(
             policy.save_state(partial / folders[name])
         ranks.barrier()
         if ranks.is_main:
+            if pending is not None:
+                (partial / _PENDING).write_text(_sample_text(pending), encoding="utf-8")
             manifest = {
                 "format": _FORMAT,
                 "config_hash": config_hash,
@@ -135,8 +145,24 @@ def load_checkpoint(
     return Checkpoint(
         step=manifest["step"],
         num_levels_used=manifest["num_levels_used"],
+        pending=_read_sample(path / _PENDING) if _PENDING in manifest["files"] else None,
         policies={name: path / folder for name, folder in manifest["policies"].items()},
     )
+
+
+_SAMPLE = TypeAdapter(Sample)
+
+
+def _sample_text(sample: Sample) -> str:
+    # Not `dump_json`: that refuses half a surrogate pair, which an environment may have shown.
+    return json.dumps(_SAMPLE.dump_python(sample, mode="json"))
+
+
+def _read_sample(path: Path) -> Sample:
+    try:
+        return _SAMPLE.validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise _damaged(path.parent, f"{path.name}: {error}") from error
 
 
 def _remove_leftovers(directory: Path) -> None:

@@ -31,6 +31,7 @@ from pettingllms_trainers.types import (
 
 __all__ = [
     "METRICS",
+    "age_metrics",
     "checked",
     "is_timing",
     "metrics_table",
@@ -100,6 +101,11 @@ _ROLLOUT = {
     "num_completion_tokens": Metric(
         "Sampled tokens of the step, also of failed rollouts and of continuations."
     ),
+    "mean_age": Metric(
+        "Mean age of the sampled tokens: train steps that the policies have taken since their "
+        "weights drew them; 0 unless rollouts are played ahead."
+    ),
+    "max_age": Metric("Age of the oldest of these tokens."),
     "num_continuation_tokens": Metric(
         "Those of continuations among them.",
         lambda s: sum(tree.num_continuation_tokens for tree in s.trees),
@@ -183,7 +189,8 @@ _ELSEWHERE = {
     "value/<policy>/loss": Metric("Mean squared error of V in the last pass of its fit."),
     "time/value_s": Metric("Wall time in which V was evaluated during the rollouts."),
     "time/fit_value_s": Metric("Wall time of the fits of V."),
-    "time/rollout_s": Metric("Wall time of the rollouts."),
+    "time/rollout_s": Metric("Wall time of the rollouts, also of those played ahead."),
+    "time/wait_s": Metric("Wall time of the train step in which policies waited for rollouts."),
     "time/generate_s": Metric(
         "Time in which engines generated, added up over policies; the rest of the rollouts may "
         "overlap with it."
@@ -279,6 +286,25 @@ def rollout_metrics(
         subject = _Role(found, num_decisions, scored.num_used.get(role, 0))
         metrics |= _computed(f"role/{role}", table, subject)
     return metrics
+
+
+def age_metrics(trees: Sequence[RolloutTree], step: int) -> dict[str, float]:
+    """Return how old the tokens of a train step are.
+
+    Args:
+        trees: All rollouts of the step.
+        step: From 0: train steps that the policies have taken when they learn from them.
+    """
+    num_tokens: Counter[int] = Counter()
+    for decision in (decision for tree in trees for decision in tree.decisions):
+        if decision.version is not None:
+            own = sum(len(candidate.completion.token_ids) for candidate in decision.candidates)
+            num_tokens[step - decision.version] += own
+    total = sum(age * number for age, number in num_tokens.items())
+    return {
+        "rollout/mean_age": total / max(num_tokens.total(), 1),
+        "rollout/max_age": max(num_tokens, default=0),
+    }
 
 
 def _computed(prefix: str, table: Mapping[str, Metric], subject: Any) -> dict[str, float]:

@@ -14,9 +14,10 @@ from pettingllms_trainers.algorithm.targets import value_examples
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.errors import StuckError
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.sampler import (
-    Sampler,
+    Sample,
     is_warming_up,
     num_candidates_per_decision,
 )
@@ -28,6 +29,7 @@ from pettingllms_trainers.runs.evaluate import (
     untouched,
 )
 from pettingllms_trainers.runs.metrics import (
+    age_metrics,
     rollout_metrics,
     timing_metrics,
     update_metrics,
@@ -51,7 +53,7 @@ class Trainer:
     config: Config
     pool: PolicyPool
     warm_start: WarmStart
-    sampler: Sampler
+    rollouts: TrainingRollouts
     held_out: HeldOutSet
     recorder: Recorder
     checkpoints: Path
@@ -95,7 +97,9 @@ class Trainer:
         )
 
     def measure(self) -> tuple[float, float]:
-        """Take one train step and play one evaluation; return the seconds of each.
+        """Take a train step and play one evaluation; return the seconds of each.
+
+        With rollouts that are played ahead the second step is taken, which has found some.
 
         Raises:
             TrainerError: As for `run`.
@@ -103,6 +107,8 @@ class Trainer:
         """
         self.pool.push_weights()
         metrics = self._take_step(0)
+        if metrics is not None and self.rollouts.pending is not None:
+            metrics = self._take_step(1)
         if metrics is None:
             raise StopRequested
         return metrics["time/step_s"], self._evaluate(1)["time/evaluate_s"]
@@ -115,7 +121,7 @@ class Trainer:
             return None
         for name, updater in self.pool.updaters().items():
             updater.load_state(checkpoint.policies[name])
-        self.sampler.num_levels_used = checkpoint.num_levels_used
+        self.rollouts.restore(checkpoint.num_levels_used, checkpoint.pending)
         self.pool.push_weights()
         self.recorder.note(f"continuing after train step {checkpoint.step}")
         return checkpoint.step
@@ -150,41 +156,46 @@ class Trainer:
         """Sample and learn; None when a signal came before anything has changed."""
         started = time.perf_counter()
         with self._busy(f"train step {step + 1}, rollouts"):
-            sample = self.sampler.rollouts(step)
-        rollout_s = time.perf_counter() - started
-        if self.stop.is_wanted():
+            sample = self.rollouts.take(step)
+        if sample is None:
             return None
-        metrics = self._learn(step + 1, sample.trees)
-        self.sampler.num_levels_used += sample.num_levels
+        wait_s = time.perf_counter() - started
+        metrics = self._learn(step + 1, sample)
         return metrics | {
             "rollout/num_refills": sample.num_refills,
             "rollout/curriculum_stage": 1 + sample.stage,
-            "time/rollout_s": rollout_s,
+            "time/rollout_s": sample.rollout_s,
+            "time/wait_s": wait_s + metrics["time/wait_s"],
             "time/step_s": time.perf_counter() - started,
         }
 
-    def _learn(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
-        """Update every policy on its groups."""
+    def _learn(self, step: int, sample: Sample) -> dict[str, float]:
+        """Update every policy on its groups; the next rollouts may be played meanwhile."""
+        trees = sample.trees
         scored = score_decisions(trees, self.config.advantage)
         self.recorder.rollouts(step, trees, scored, self.pool)
         data = training_groups(
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
         )
-        self.pool.release_engines()
-        started = time.perf_counter()
-        with self._busy(f"train step {step}, update"):
+        begun = time.perf_counter()
+        with self._busy(f"train step {step}, update"), self.rollouts.playing_next(step - 1):
+            self.pool.release_engines()
+            started = time.perf_counter()
             stats = self.pool.update(data)
-        update_s = time.perf_counter() - started
-        fits = self._fit_values(step - 1, trees)
+            update_s = time.perf_counter() - started
+            fits = self._fit_values(step - 1, trees)
+            learn_s = time.perf_counter() - started
+        wait_s = time.perf_counter() - begun - learn_s
+        started = time.perf_counter()
         self.pool.push_weights()
-        sync_s = time.perf_counter() - started - update_s - fits.get("time/fit_value_s", 0.0)
-        generate_s = self.pool.take_generate_s()
         return {
             **rollout_metrics(trees, scored, num_candidates_per_decision(self.config.rollout)),
+            **age_metrics(trees, step - 1),
             **update_metrics(stats),
-            **timing_metrics(trees, stats, generate_s=generate_s, update_s=update_s),
+            **timing_metrics(trees, stats, generate_s=sample.generate_s, update_s=update_s),
             **fits,
-            "time/sync_s": sync_s,
+            "time/wait_s": wait_s,
+            "time/sync_s": time.perf_counter() - started,
         }
 
     def _fit_values(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
@@ -223,7 +234,8 @@ class Trainer:
             self.checkpoints,
             self.pool.updaters(),
             step=step,
-            num_levels_used=self.sampler.num_levels_used,
+            num_levels_used=self.rollouts.num_levels_used,
+            pending=self.rollouts.pending,
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
             ranks=self.pool.ranks,
