@@ -156,7 +156,7 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
         (
             "[rollout]\nahead = 1\n[loss]\nimportance_cap = 0\n",
             "",
-            r"rollout.ahead = 1 learns from tokens of older weights.* old_logprobs = \"engine\"",
+            r"rollout.ahead = 1 learns from tokens of older weights.*set it above 0",
         ),
         ("[rollout]\nahead = 2\n", "", r"'rollout.ahead' is 2: .*less than or equal to 1"),
         ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"names the role 'judge'; roles: caller"),
