@@ -448,6 +448,17 @@ def test_a_dry_run_finds_what_a_run_would(dry_run, flags, message):
     assert message in err
 
 
+def test_a_dry_run_says_what_rollouts_played_ahead_cost_and_gain(dry_run):
+    flags = ["--rollout.ahead", "1"]
+    out = " ".join(dry_run(*flags)[1].split())
+    assert "rollout.ahead = 1 saves no time here" in out
+    for name in "tp":
+        flags += [f"--policies.{name}.endpoints", f"http://127.0.0.1:800{ord(name) % 10}"]
+    out = " ".join(dry_run(*flags, "--engine.kind", "vllm_server")[1].split())
+    assert "saves no time" not in out
+    assert "age of the tokens" in out
+
+
 def test_activations_are_bounded_by_what_a_step_has():
     """A micro-batch may hold more tokens than a train step or a warm start ever gives it."""
     rollout = {"num_levels": 2, "num_candidates": 4}

@@ -178,7 +178,8 @@ class Trainer:
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
         )
         begun = time.perf_counter()
-        with self._busy(f"train step {step}, update"), self.rollouts.playing_next(step - 1):
+        activity = f"train step {step}, update"
+        with self._busy(activity), self.rollouts.playing_next(step - 1):
             self.pool.release_engines()
             started = time.perf_counter()
             stats = self.pool.update(data)
