@@ -18,11 +18,11 @@ class Tier(enum.StrEnum):
     """How a program is shut in, strongest first."""
 
     NAMESPACES = "namespaces"
-    """Tier A: a root with nothing in it but Python, pid 1 of its own pid namespace; and B's."""
+    """Tier A: namespaces, a root with nothing in it, pid 1 of its own pid namespace; and B's."""
     LANDLOCK = "landlock"
-    """Tier B: Landlock, the system-call filter, resource limits, an unprivileged user."""
+    """Tier B: Landlock without access to any file; and C's."""
     SEALED = "sealed"
-    """Tier C: the filter without `open`; what is not imported already cannot be imported."""
+    """Tier C: the system-call filter, resource limits, no capabilities, an unprivileged user."""
     UNSAFE = "unsafe"
     """No jail at all: another process with resource limits. Never chosen automatically."""
 
