@@ -258,6 +258,7 @@ def _with_weights(
                 stop_ids=loaded.stop_ids,
                 config=config.engine,
                 has_own_process=has_own_process,
+                is_continuous=config.rollout.continuous,
                 **room,
             )
     # Imported here: only this engine speaks HTTP.

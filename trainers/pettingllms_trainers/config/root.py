@@ -220,6 +220,17 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_continuous(self) -> Config:
+        if self.rollout.continuous and (self.engine.kind == "transformers" or self.ray.enabled):
+            who = "workers of Ray answer" if self.ray.enabled else "the engine transformers answers"
+            raise ValueError(
+                "rollout.continuous = true needs an engine that takes requests while it computes, "
+                f'and {who} a batch at a time; use engine.kind = "vllm" or "vllm_server", '
+                "without Ray, or leave the key out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_tensor_parallel(self) -> Config:
         size, gpus = self.engine.vllm.tensor_parallel_size, self.ray.gpus_per_worker
         wanted = size if self.engine.kind == "vllm" else 1
@@ -286,6 +297,7 @@ _RESULTLESS = (
     "output_dir",
     "logging.",
     "ray.",
+    "rollout.continuous",
     "optimizer.tokens_per_microbatch",
     "optimizer.gradient_checkpointing",
     "optimizer.packed_attention",

@@ -18,18 +18,22 @@ class Batcher:
 
     The call starts once every coroutine that can run has asked, so batches are as big as they can
     be and depend on nothing but the order in which the coroutines were started. Requests that come
-    while the engine computes share the next call.
+    while the engine computes share the next call. An engine that takes requests while it computes
+    can get each in a call of its own: nobody then waits for the longest completion of others.
 
     Args:
         engine: Answers.
         overlaps: Whether coroutines run while the engine computes. What shares a call then
             depends on timing.
+        is_continuous: Whether requests are not joined; needs an engine that is concurrent.
     """
 
-    def __init__(self, engine: Generate, *, overlaps: bool = False) -> None:
+    def __init__(
+        self, engine: Generate, *, overlaps: bool = False, is_continuous: bool = False
+    ) -> None:
         self.engine = engine
         """Answers."""
-        self._overlaps = overlaps
+        self._overlaps, self._is_continuous = overlaps, is_continuous
         self._turn = asyncio.Lock()
         self._requests: list[GenerateRequest] = []
         self._flight: asyncio.Task[list[list[TokenCompletion]]] | None = None
@@ -48,6 +52,9 @@ class Batcher:
                 are not affected.
         """
         self.engine.check(request)
+        if self._is_continuous:
+            (completions,) = await self._answered([request])
+            return completions
         index = len(self._requests)
         self._requests.append(request)
         if self._flight is None:
@@ -58,7 +65,10 @@ class Batcher:
     async def _fly(self) -> list[list[TokenCompletion]]:
         async with contextlib.nullcontext() if self.engine.is_concurrent else self._turn:
             requests, self._requests, self._flight = self._requests, [], None
-            completions = await self._timed(requests)
+            return await self._answered(requests)
+
+    async def _answered(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
+        completions = await self._timed(requests)
         if len(completions) != len(requests):
             raise RuntimeError(
                 f"the engine answered {len(requests)} requests with {len(completions)} results"

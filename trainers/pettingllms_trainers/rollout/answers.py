@@ -66,6 +66,10 @@ class Answers:
         self.num_dropped = 0
         self.drop_cause = ""
 
+    def need_environment(self, agent: str) -> bool:
+        """Return whether an agent's policy looks at the environment, besides the prompt."""
+        return isinstance(self._pool.for_role(role_of(agent)), FixedPolicy)
+
     async def sample(self, episode: int, situation: EpisodeState, num: int, seed: int) -> Sampled:
         """Return usable answers to the situation of an episode; one of a fixed policy.
 

@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pettingllms import TextEnv
@@ -52,6 +52,9 @@ class EpisodeState:
     """The task was solved."""
     rewards: Mapping[str, float]
     """What every agent earned by the action that led here; zeros at the start."""
+    stage_mates: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = ()
+    """Where a stage begins: the agents that act later in it, in order, with their prompts. They see
+    the same moment, so their prompts are known at once."""
 
     @property
     def is_over(self) -> bool:
@@ -90,6 +93,7 @@ class BranchingEpisode:
     def __init__(self, env: TextEnv[Any]) -> None:
         self._env = env
         self._forks: list[TextEnv[Any]] = []
+        self._num_mates_known = 0
 
     def start(self, env_seed: int) -> EpisodeState:
         """Make the level of a seed."""
@@ -130,7 +134,15 @@ class BranchingEpisode:
 
     def situation(self) -> EpisodeState:
         """Return where the episode is now."""
-        return _situation(self._env)
+        found = _situation(self._env)
+        if self._num_mates_known:
+            self._num_mates_known -= 1
+            return found
+        with _env_failures():
+            later = self._env.acting()[1:]
+            mates = tuple((agent, tuple(self._env.messages(agent))) for agent in later)
+        self._num_mates_known = len(mates)
+        return replace(found, stage_mates=mates) if mates else found
 
 
 def _situation(env: TextEnv[Any]) -> EpisodeState:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from pettingllms import role_of
 from pettingllms.seeding import derive_seed
@@ -25,6 +27,13 @@ from pettingllms_trainers.types import (
 )
 
 __all__ = ["TreeRollout"]
+
+
+class _Asked(NamedTuple):
+    """What was asked of an agent, maybe before its turn."""
+
+    messages: tuple[Mapping[str, str], ...]
+    answer: asyncio.Task[Sampled]
 
 
 class TreeRollout:
@@ -54,6 +63,7 @@ class TreeRollout:
         self._decisions: list[Decision] = []
         self._returns: dict[str, float] = {}
         self._num_continuation_tokens = 0
+        self._asked: dict[str, _Asked] = {}
 
     async def play(self) -> RolloutTree:
         """Play to the end; what the environment or the engine raises becomes the tree's status."""
@@ -64,6 +74,10 @@ class TreeRollout:
         except SamplingFailed as error:
             return self._failed(RolloutStatus.GENERATION_FAILED, error, error.kind)
         finally:
+            left = [asked.answer for asked in self._asked.values()]
+            for answer in left:  # of a stage in which the episode has ended
+                answer.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
             await self._episodes.close(self._spec.episode)
 
     async def _play(self) -> TreeOutcome:
@@ -85,12 +99,7 @@ class TreeRollout:
     async def _decide(self, situation: EpisodeState) -> EpisodeState:
         """Branch at the selected agent and follow one branch."""
         episode, position = self._spec.episode, len(self._decisions)
-        # Only the selected agent is asked: the next one must see what this one did. K candidates
-        # answer one prompt: their rewards differ by what was written and by nothing else.
-        num = self._settings.num_candidates_of(role_of(situation.agent))
-        sampled = await self._answers.sample(
-            episode, situation, num, self._seed("sample", position)
-        )
+        sampled = await self._sampled(situation, position)
         texts = [completion.text for completion in sampled.completions]
         branches = await self._episodes.branch(episode, texts)
         found = Values((0.0,))
@@ -109,6 +118,37 @@ class TreeRollout:
             self._decision(position, situation, sampled, branches, found.values, chosen)
         )
         return await self._episodes.follow(episode, chosen)
+
+    async def _sampled(self, situation: EpisodeState, position: int) -> Sampled:
+        """Return the candidates of a decision; all agents of its stage are asked at once.
+
+        Agents of a later stage are not: they must see what these did. K candidates answer one
+        prompt: their rewards differ by what was written and by nothing else.
+        """
+        mates = [
+            replace(situation, agent=agent, messages=messages, stage_mates=())
+            for agent, messages in situation.stage_mates
+        ]
+        for number, mate in enumerate([situation, *mates]):
+            must_wait = number > 0 and self._answers.need_environment(mate.agent)
+            if mate.agent not in self._asked and not must_wait:
+                self._asked[mate.agent] = self._ask(mate, position + number)
+        asked = self._asked.pop(situation.agent)
+        if asked.messages != situation.messages:
+            raise EnvironmentFailure(
+                f"the prompt of {situation.agent} has changed within its stage, whose agents act "
+                "simultaneously; give it a stage of its own"
+            )
+        return await asked.answer
+
+    def _ask(self, situation: EpisodeState, position: int) -> _Asked:
+        num, seed = self._num_sampled(situation.agent), self._seed("sample", position)
+        answer = self._answers.sample(self._spec.episode, situation, num, seed)
+        return _Asked(situation.messages, asyncio.ensure_future(answer))
+
+    def _num_sampled(self, agent: str) -> int:
+        """Return how many candidates an agent has when its decision is reached."""
+        return self._settings.num_candidates_of(role_of(agent))
 
     def _seed(self, purpose: str, position: int) -> int:
         # Seeds are derived from the episode and the decision, not drawn one after another: a

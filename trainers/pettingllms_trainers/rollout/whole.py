@@ -56,13 +56,15 @@ class WholeRollout(TreeRollout):
         copy = self._copy(position)
         await self._episodes.fork(episode, None, copy)
         self._steps.append(_Step(situation, situation, copy))
-        seed = self._seed("sample", position)
-        sampled = await self._answers.sample(episode, situation, 1, seed)
+        sampled = await self._sampled(situation, position)
         branches = await self._episodes.branch(episode, [sampled.completions[0].text])
         self._decisions.append(self._decision(position, situation, sampled, branches, (0.0,), 0))
         after = await self._episodes.follow(episode, 0)
         self._steps[-1] = self._steps[-1]._replace(after=after)
         return after
+
+    def _num_sampled(self, agent: str) -> int:
+        return 1
 
     def _copy(self, position: int) -> int:
         """Return an episode id of its own, apart from those of all episodes and continuations."""

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -77,6 +78,71 @@ def test_vllm_drives_a_training_run(train, tmp_path):
         for name in before:
             if not is_timing(name) and "gap" not in name:
                 assert after[name] == pytest.approx(before[name], rel=1e-3, abs=1e-4), name
+
+
+def played(directory):
+    """All that was sampled in training: texts by step, episode and decision."""
+    return [
+        (
+            line["step"],
+            line["episode"],
+            [[c["text"] for c in decision["candidates"]] for decision in line["decisions"]],
+        )
+        for line in read_lines(directory / "rollouts.jsonl")
+        if line["set"] == "training"
+    ]
+
+
+@pytest.mark.smoke
+def test_episodes_that_do_not_wait_for_each_other_are_the_same(train, tmp_path):
+    flags = ["--logging.num-rollouts=12"]
+    for out, own in {"joined": [], "continuous": ["--rollout.continuous"]}.items():
+        code, lines, message = train(*flags, *own, out=out, num_steps=2)
+        assert code == 0, message
+        for policy in "tp":
+            assert 0 < lines[1][f"loss/{policy}/engine_gap_max"] < 1e-4
+    assert played(tmp_path / "continuous") == played(tmp_path / "joined")
+    assert len(played(tmp_path / "joined")) == 24
+
+
+def test_adapters_share_the_steps_of_a_continuous_engine(train):
+    code, lines, message = train(*LORA, "--rollout.continuous", num_steps=1)
+    assert code == 0, message
+    for policy in "tp":
+        assert 0 < lines[1][f"loss/{policy}/engine_gap_max"] < 1e-4
+
+
+@pytest.mark.parametrize("flags", [[], ["--rollout.continuous"]])
+def test_engines_play_ahead_in_processes_of_their_own(train, flags, monkeypatch):
+    """The rollouts of the second step are drawn while the first update waits for them."""
+    from pettingllms_trainers.backends.hf.updating import Updater
+    from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+
+    written, method, update = [], VLLMEngine.generate, Updater.update
+    num_updates = 0
+
+    async def counted(self, requests):
+        written.append(len(requests))
+        return await method(self, requests)
+
+    def waiting(self, groups):
+        nonlocal num_updates
+        num_updates += 1
+        before, deadline = len(written), time.monotonic() + 60
+        while num_updates == 1 and len(written) == before:
+            assert time.monotonic() < deadline, "nothing is generated beside the update"
+            time.sleep(0.01)
+        return update(self, groups)
+
+    monkeypatch.setattr(VLLMEngine, "generate", counted)
+    monkeypatch.setattr(Updater, "update", waiting)
+    code, lines, message = train("--rollout.ahead=1", *flags)
+    assert code == 0, message
+    assert [line["rollout/max_age"] for line in lines[1:]] == [0, 1, 1]
+    for policy in "tp":
+        gaps = [line[f"loss/{policy}/engine_gap_max"] for line in lines[1:]]
+        assert 0 < gaps[0] < 1e-4
+        assert gaps[1] > 1e-3, "one update lies between"
 
 
 @pytest.mark.slow

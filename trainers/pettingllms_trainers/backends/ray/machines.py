@@ -32,6 +32,8 @@ __all__ = ["RayMachines", "open_ray_machines"]
 
 _ENVIRONMENTS = "the environments"
 _HELD_OUT = "held-out"
+_BESIDE = "generate"
+"""Thread of policy workers that generates while another one learns."""
 
 
 @contextlib.contextmanager
@@ -75,7 +77,14 @@ class RayMachines:
         self._teams = dict(teams)
         self._workers = {
             team: [
-                start_actor(ray, PolicyWorker, groups[team], index, variables=_variables(config))
+                start_actor(
+                    ray,
+                    PolicyWorker,
+                    groups[team],
+                    index,
+                    variables=_variables(config),
+                    threads={_BESIDE: 1} if config.plays_beside_updates else None,
+                )
                 for index in range(config.ray.workers_per_policy)
             ]
             for team in teams
@@ -117,7 +126,13 @@ class RayMachines:
     ) -> dict[str, ModelPolicy]:
         """Return the policies that some workers hold."""
         remotes = {
-            name: RemotePolicy(self._ray, name, workers, info.limits)
+            name: RemotePolicy(
+                self._ray,
+                name,
+                workers,
+                info.limits,
+                _BESIDE if self._config.plays_beside_updates else "",
+            )
             for name, info in infos.items()
         }
         shared = next(iter(remotes.values()))  # one engine: what one pushes is there for all

@@ -21,6 +21,7 @@ from pettingllms_trainers.backends.vllm.format import (
     sampling_parameters,
 )
 from pettingllms_trainers.backends.vllm.handover import memory_folder, write_weights
+from pettingllms_trainers.backends.vllm.running import EngineInput, RunningRequests
 from pettingllms_trainers.backends.vllm.start import start_engine
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.errors import GenerationError
@@ -43,6 +44,7 @@ class VLLMEngine:
         max_adapter_rank: Highest rank of an adapter, up to 512.
         has_own_process: Whether it computes in a process of its own, to which weights go through
             files in memory. Of engines that sleep, vLLM allows one per process.
+        is_continuous: Whether it takes requests while it computes, in calls that overlap.
 
     Raises:
         ConfigError: vLLM is not installed, or cannot run this model with these settings.
@@ -58,6 +60,7 @@ class VLLMEngine:
         max_adapters: int = 0,
         max_adapter_rank: int = 16,
         has_own_process: bool = False,
+        is_continuous: bool = False,
     ) -> None:
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
         self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, False
@@ -71,6 +74,8 @@ class VLLMEngine:
             has_own_process=has_own_process,
         )
         self._is_elsewhere = has_own_process or config.vllm.tensor_parallel_size > 1
+        self.is_concurrent = is_continuous
+        self._running = RunningRequests(self._llm, in_thread=self._is_elsewhere)
         if self._is_elsewhere:
             self._llm.collective_rpc("end_with", args=(os.getpid(),))
         model = self._llm.model_config
@@ -85,8 +90,6 @@ class VLLMEngine:
         """Whether nothing can be generated before the next `load_weights`."""
         return self._is_asleep or not self._has_weights
 
-    is_concurrent = False
-
     def check(self, request: GenerateRequest) -> None:
         """See `Generate.check`."""
         check_request(request, self.limits)
@@ -98,13 +101,17 @@ class VLLMEngine:
             InvalidArgument: A request cannot be answered by this model.
             GenerationError: The engine failed, or has no weights at present.
         """
-        return self.generate_now(requests)
+        return await self.generate_with(requests, [None] * len(requests))
 
     async def generate_with(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
     ) -> list[list[TokenCompletion]]:
         """Generate with LoRA adapters that were loaded, one for each request or None."""
-        return self.generate_now(requests, adapters)
+        if not self.is_concurrent:
+            return self.generate_now(requests, adapters)
+        with _explained("generate"):
+            outputs = await self._running.outputs(self._inputs(requests, adapters))
+        return self._completions(requests, outputs)
 
     def generate_now(
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None] | None = None
@@ -115,23 +122,35 @@ class VLLMEngine:
             requests: Any number, of any lengths and settings.
             adapters: Name of each request's adapter, or None; None when no request has one.
         """
+        inputs = self._inputs(requests, adapters or [None] * len(requests))
+        if not inputs:
+            return []
+        prompts, parameters, loras = map(list, zip(*inputs, strict=True))
+        with self._lock, _explained("generate"):  # policies with adapters share an engine
+            outputs = self._llm.generate(prompts, parameters, lora_request=loras, use_tqdm=False)
+        return self._completions(requests, outputs)
+
+    def _inputs(
+        self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
+    ) -> list[EngineInput]:
+        """Return requests as vLLM takes them."""
         if self.needs_weights:
             raise GenerationError("vLLM has no weights while it sleeps; call `load_weights` first")
         for request in requests:
             check_request(request, self.limits)
         new_parameters = import_module("vllm").SamplingParams
-        parameters = [
-            new_parameters(**sampling_parameters(request, self._stop_ids), flat_logprobs=True)
-            for request in requests
-        ]
-        names = [None] * len(requests) if adapters is None else adapters
-        with self._lock, _explained("generate"):  # policies with adapters share an engine
-            outputs = self._llm.generate(
-                [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
-                parameters,
-                lora_request=[None if name is None else self._adapters[name] for name in names],
-                use_tqdm=False,
+        return [
+            EngineInput(
+                {"prompt_token_ids": list(request.prompt_ids)},
+                new_parameters(**sampling_parameters(request, self._stop_ids), flat_logprobs=True),
+                None if name is None else self._adapters[name],
             )
+            for request, name in zip(requests, adapters, strict=True)
+        ]
+
+    def _completions(
+        self, requests: Sequence[GenerateRequest], outputs: Sequence[Any]
+    ) -> list[list[TokenCompletion]]:
         return [
             completions_of(self._tokenizer, request, [_raw(one) for one in output.outputs])
             for request, output in zip(requests, outputs, strict=True)

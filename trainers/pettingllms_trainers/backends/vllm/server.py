@@ -11,11 +11,12 @@ again when there are new weights, and comes back when it takes them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -80,6 +81,8 @@ class VLLMServerEngine:
         self._config, self._dtype = config, dtype
         self._replicas = [Replica(url, config.timeout_s) for url in endpoints]
         self._processes = processes or Ranks()
+        self._client: httpx2.AsyncClient | None = None
+        self._num_calls = 0
         self._run, self._num_loads = self._processes.broadcast(uuid.uuid4().hex[:12]), 0
         wanted = (max_adapters, max_adapter_rank)
         limits = [_checked_limits(replica, *wanted) for replica in self._replicas]
@@ -112,11 +115,7 @@ class VLLMServerEngine:
         """Generate with LoRA adapters that were loaded, one for each request or None."""
         for request in requests:
             check_request(request, self.limits)
-        most = self._config.max_concurrent_requests * len(self._replicas)
-        timeout = httpx2.Timeout(self._config.timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None)
-        async with httpx2.AsyncClient(
-            timeout=timeout, limits=httpx2.Limits(max_connections=most)
-        ) as client:
+        async with self._connected() as client:
             tasks = [
                 asyncio.ensure_future(self._complete(client, request, adapter))
                 for request, adapter in zip(requests, adapters, strict=True)
@@ -127,6 +126,24 @@ class VLLMServerEngine:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[httpx2.AsyncClient]:
+        """Yield the client of all calls that overlap: they share its connections."""
+        if self._client is None:
+            most = self._config.max_concurrent_requests * len(self._replicas)
+            timeout = httpx2.Timeout(self._config.timeout_s, connect=_CONNECT_TIMEOUT_S, pool=None)
+            limits = httpx2.Limits(max_connections=most)
+            self._client = httpx2.AsyncClient(timeout=timeout, limits=limits)
+        self._num_calls += 1
+        client = self._client
+        try:
+            yield client
+        finally:
+            self._num_calls -= 1
+            if not self._num_calls:
+                self._client = None
+                await client.aclose()
 
     async def _complete(
         self, client: httpx2.AsyncClient, request: GenerateRequest, adapter: str | None
