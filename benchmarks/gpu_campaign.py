@@ -9,6 +9,15 @@ lasts. A measurement that fails is recorded with its error, and the next one beg
 
 Needs one GPU of 80 GB or more, torch 2.11 and transformers 5.17; no network, no vLLM and no model:
 weights are random, in the shapes of Qwen3. `--size toy` runs the same code in seconds on a CPU.
+The rest is taken from this folder of the repository, and from these wheels, 63 MiB in all, which a
+machine without a network needs beside torch, transformers and what those require (`pip download
+--no-deps` elsewhere, `pip install --no-index --no-deps` there):
+
+    accelerate aiolimiter cloudpickle contourpy cycler farama-notifications fonttools gymnasium
+    jiter kiwisolver matplotlib openai peft pettingzoo pillow psutil pyparsing python-dateutil
+    scipy sniffio tomli-w tzdata
+
+Experimental: it has run at toy size on a CPU, and on no GPU yet.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class DeepSpeedConfig(Section):
     stage: Literal[0, 1, 2, 3] = 0
     """What is sharded over the processes instead of held in full by each (ZeRO): 1: optimizer
     state; 2: gradients too; 3: weights too; 0: nothing, DeepSpeed is not used. Needs the extra
-    pettingllms-trainers[deepspeed]."""
+    pettingllms-trainers[deepspeed]. Experimental on GPUs: tested on CPUs only."""
     offload: Literal["none", "optimizer", "all"] = "none"
     """What is kept in the memory of the CPU, at the price of time: optimizer state, or with stage
     3 weights too."""
@@ -40,7 +40,8 @@ class RayConfig(Section):
     """Policies and environments in worker processes, on one machine or many, by Ray."""
 
     enabled: bool = False
-    """Whether Ray is used; needs the extra pettingllms-trainers[ray]."""
+    """Whether Ray is used; needs the extra pettingllms-trainers[ray]. Experimental: tested on CPUs
+    of one machine only."""
     address: str = Field(default="", pattern=r"^(|auto|[^/]+:\d{1,5})$")
     """Ray cluster to join: HOST:PORT of its head, or auto on a machine of it; empty: one is started
     on this machine for the time of the run."""

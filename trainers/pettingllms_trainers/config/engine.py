@@ -69,7 +69,8 @@ class EngineConfig(Section):
 
     kind: Literal["transformers", "vllm", "vllm_server"] = "transformers"
     """transformers: the model that is trained generates; vllm: vLLM in this process; vllm_server:
-    vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update."""
+    vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update; on
+    GPUs it is experimental: tested on CPUs only."""
     attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
     """Of transformers. shared_prefix: candidates attend one copy of their prompt, unless the check
     at the start finds that this changes log-probabilities; expanded: plain decoding (needs

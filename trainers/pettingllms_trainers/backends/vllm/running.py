@@ -73,7 +73,8 @@ class RunningRequests:
             (name,) = self._llm.enqueue(
                 [prompt], [parameters], lora_request=[adapter], use_tqdm=False
             )
-            self._running[name] = future
+            # vLLM adds "-" and random characters to the number by which outputs are known.
+            self._running[name.partition("-")[0]] = future
 
     async def _step(self) -> list[Any]:
         engine = self._llm.llm_engine
