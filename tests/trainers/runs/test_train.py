@@ -56,6 +56,18 @@ class CountingUpdate:
         pass
 
 
+class CountingSync:
+    """Counts how often an engine got weights."""
+
+    num_pushed = 0
+
+    def release(self):
+        pass
+
+    def push(self):
+        self.num_pushed += 1
+
+
 class ListRecorder:
     """Keeps the metrics of all steps, and nothing else."""
 
@@ -90,7 +102,12 @@ class WatchedSampler(Sampler):
 
 
 @pytest.fixture
-def train(scripted_pool, echo_env, tmp_path):
+def sync():
+    return CountingSync()
+
+
+@pytest.fixture
+def train(scripted_pool, echo_env, tmp_path, sync):
     """Return a function that runs scripts of both roles; it gives updates, metrics and sampler."""
 
     def run(caller, echo, env=None, flags=()):
@@ -98,7 +115,7 @@ def train(scripted_pool, echo_env, tmp_path):
         config = load_config(tmp_path / "run.toml", flags)
         pool, _ = scripted_pool(caller=caller, echo=echo)
         updates = {name: CountingUpdate() for name in pool.policies}
-        policies = {n: replace(p, updater=updates[n]) for n, p in pool.policies.items()}
+        policies = {n: replace(p, updater=updates[n], sync=sync) for n, p in pool.policies.items()}
         pool = replace(pool, policies=policies)
         env = env or echo_env(max_turns=1)
         recorder = ListRecorder()
@@ -171,6 +188,19 @@ def test_nothing_of_a_step_is_kept(train):
     _, lines, sampler = train(varied, varied)
     assert all(line["rollout/num_trees"] == 4 for line in lines)
     assert sampler.num_left[1:] == [sampler.num_left[0]] * 2
+
+
+def test_engines_have_the_weights_before_the_first_evaluation(train, sync):
+    """Also without a warm start; servers would play with weights of their own."""
+    seen = []
+
+    def watched(prompt, candidate, seed):
+        seen.append(sync.num_pushed)
+        return varied(prompt, candidate, seed)
+
+    train(watched, watched)
+    assert min(seen) == 1
+    assert seen == sorted(seen)
 
 
 @pytest.mark.parametrize(

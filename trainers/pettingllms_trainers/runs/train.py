@@ -130,9 +130,9 @@ class Trainer:
         """Imitate demonstrations, if wanted, and evaluate before the first train step."""
         metrics: dict[str, float] = {}
         variants: dict[str, Figures] = {}
+        # Engines with a copy, and other ranks, have no weights of ours before the first push.
+        self.pool.push_weights()
         if self.config.warm_start.num_steps:
-            # Engines that sleep, and other ranks, have no weights of ours before the first push.
-            self.pool.push_weights()
             self.recorder.note("evaluating the untouched policies")
             with self._busy("evaluation of the untouched policies"):
                 variants = untouched(self.held_out.play(self.pool))
