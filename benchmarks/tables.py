@@ -69,6 +69,36 @@ def learning_llm() -> str:
     return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
 
 
+TINY = ("blocksworld", "queens", "dining", "search", "panel")
+"""Recipes in trainers/configs/tiny."""
+
+
+def learning_tiny() -> str:
+    """Return held-out success before and after the tiny recipes, for every seed."""
+    rows: list[list[str]] = []
+    found = {name: result(f"learning_{name}") for name in TINY}
+    for name, data in found.items():
+        for run in data["runs"]:
+            scripted = {key.partition(":")[2]: one for key, one in run["scripted"].items()}
+            rules = [key for key in scripted if key not in ("oracle", "random")]
+            best = max(rules, key=lambda key: scripted[key]["success"])
+            rows.append(
+                [
+                    f"`{name}.toml`",
+                    str(run["seed"]),
+                    str(run["after"]["greedy"]["num_episodes"]),
+                    *(share(run[moment]["greedy"]) for moment in ("warm_start", "after")),
+                    share(scripted["random"]),
+                    f"{best} {share(scripted[best])}",
+                    f"{run['cpu_s']:.0f} s",
+                ]
+            )
+    header = ["recipe", "seed", "test levels", "after warm start", "after", "random"]
+    header += ["best simple rule", "processor time"]
+    captions = "".join(_caption(data) for data in found.values())
+    return markdown(header, rows) + captions
+
+
 _MOMENTS = {"before": "untouched", "warm_start": "after warm start", "after": "after"}
 
 
@@ -234,9 +264,9 @@ def boards() -> str:
 
 def presets() -> str:
     """Return the presets of the games: arguments, distinct levels, lengths, scripted policies."""
-    data = result("games_presets")
+    data, teams = result("games_presets"), result("games_presets_teams")
     rows: list[list[str]] = []
-    for row in data["presets"]:
+    for row in (*data["presets"], *teams["presets"]):
         low, middle, high = row.get("length", ("", "", ""))
         distinct = f"{row['num_distinct']:,}"
         rows.append(
@@ -246,13 +276,13 @@ def presets() -> str:
                 ", ".join(f"{name}={value!r}" for name, value in row["arguments"].items()),
                 distinct,
                 f"{middle:g} ({low} to {high})" if "length" in row else "",
-                f"{100 * row['greedy']:.0f} %",
+                f"{row['rule_name']} {100 * row['rule']:.0f} %",
                 f"{100 * row['random']:.0f} %",
             ]
         )
     header = ["id", "preset", "arguments", f"different among {data['num_draws']:,} test levels"]
-    header += ["shortest solution, moves", "greedy", "random"]
-    return markdown(header, rows) + _caption(data)
+    header += ["shortest solution", "simple rule", "random"]
+    return markdown(header, rows) + _caption(data) + _caption(teams)
 
 
 def percent(figures: dict[str, float]) -> str:
@@ -326,6 +356,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder,
     "learning": learning,
     "learning_llm": learning_llm,
+    "learning_tiny": learning_tiny,
     "speed": speed,
     "core_speed": core_speed,
     "growth": growth,

@@ -1,9 +1,10 @@
 """How large and how hard are the presets? Different test levels, lengths, scripted policies.
 
-    python benchmarks/suites/games_presets.py [--draws 2000] [--levels 200]
+    python benchmarks/suites/games_presets.py [--draws 2000] [--levels 200] [--games ID ...]
 
 Levels differ if they differ up to symmetry. Lengths are those of the certified shortest solutions,
-where a game has them; policies play alone (`team="single"`).
+where a game has them. Policies play alone (`team="single"`) where one agent can play, else every
+agent of the team plays the same one.
 """
 
 from __future__ import annotations
@@ -20,9 +21,23 @@ import pettingllms
 from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor
 
-GAMES = ("blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0")
+RULES = {
+    "blocksworld_v0": "greedy",
+    "dining_v0": "greedy",
+    "panel_v0": "guess",
+    "plan_path_v0": "greedy",
+    "queens_v0": "greedy",
+    "search_v0": "question",
+    "sokoban_v0": "greedy",
+    "sudoku_v0": "greedy",
+}
+"""Game -> the scripted policy that plays by a simple rule."""
+TEAMS = ("dining_v0", "panel_v0", "search_v0")
+"""Games that no agent can play alone."""
 LENGTHS = {
     "blocksworld_v0": "shortest",
+    "dining_v0": "shortest",
+    "panel_v0": "shortest",
     "plan_path_v0": "shortest",
     "queens_v0": "shortest",
     "sokoban_v0": "level_moves",
@@ -35,11 +50,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--levels", type=int, default=200)
+    parser.add_argument("--games", nargs="+", choices=list(RULES), default=list(RULES))
     parser.add_argument("--output", type=Path, default=RESULTS / "games_presets.json")
     options = parser.parse_args()
     result = frame("games_presets", [])
     result |= {"num_draws": options.draws, "num_levels": options.levels, "presets": []}
-    for env_id in GAMES:
+    for env_id in options.games:
         for preset in pettingllms.spec(env_id).load().presets:
             row = measured(env_id, preset, options.draws, options.levels)
             result["presets"].append(row)
@@ -50,7 +66,8 @@ def main() -> None:
 
 def measured(env_id: str, preset: str, num_draws: int, num_levels: int) -> dict[str, Any]:
     """Return the figures of one preset."""
-    env = pettingllms.make(env_id, checks=False, preset=preset, team="single", split="test")
+    team = {} if env_id in TEAMS else {"team": "single"}
+    env = pettingllms.make(env_id, checks=False, preset=preset, split="test", **team)
     hashes: set[str] = set()
     seconds = 0.0
     for seed in range(num_draws):
@@ -63,17 +80,18 @@ def measured(env_id: str, preset: str, num_draws: int, num_levels: int) -> dict[
         "arguments": env.spec.load().presets[preset],
         "num_distinct": len(hashes),
         "ms_per_level": round(1000 * seconds / num_draws, 2),
+        "rule_name": RULES[env_id],
     }
     lengths: list[int] = []
-    for policy in ("greedy", "random"):
+    for name, policy in (("rule", RULES[env_id]), ("random", "random")):
         num_solved = 0
         for seed in range(num_levels):
             env.reset(seed=seed)
             info = play(env, scripted_actor(policy, random.Random(seed)))[-1]["info"]
             num_solved += bool(info["success"])
-            if env_id in LENGTHS and policy == "greedy":
+            if env_id in LENGTHS and name == "rule":
                 lengths.append(info[LENGTHS[env_id]])
-        row[policy] = num_solved / num_levels
+        row[name] = num_solved / num_levels
     if lengths:
         row["length"] = [min(lengths), statistics.median(lengths), max(lengths)]
     return row
