@@ -1,4 +1,4 @@
-# make -f tests/adapters.mk    test the adapters against the real libraries, in three environments
+# make -f tests/adapters.mk    test the adapters against the real libraries, in environments
 # that are made if they are not there. The libraries cannot share one: RLlib pins gymnasium==1.2.2,
 # verifiers pins mcp==2.0.0 while OpenEnv needs mcp<2, Tianshou needs pandas<3.
 PYTHON ?= python3
@@ -17,9 +17,9 @@ TEST = OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PETTINGLLMS_ADAPTERS="$(1)" \
 INSTALL = $(FOLDER)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
 	-c constraints-adapters.txt $(EXTRA_INDEX)
 
-.PHONY: all models agents harbor clean
+.PHONY: all models agents harbor nemo-gym clean
 
-all: models agents harbor
+all: models agents harbor nemo-gym
 
 models: $(FOLDER)/models/.ready
 	$(call TEST,$(MODELS),models)
@@ -30,6 +30,10 @@ agents: $(FOLDER)/agents/.ready
 harbor: $(FOLDER)/harbor/.ready
 	OMP_NUM_THREADS=1 PETTINGLLMS_ADAPTERS=harbor \
 		$(FOLDER)/harbor/bin/python -m pytest -q tests/pettingllms/adapters/test_package_harbor.py $(ARGS)
+
+nemo-gym: $(FOLDER)/nemo-gym/.ready
+	OMP_NUM_THREADS=1 PETTINGLLMS_ADAPTERS=nemo_gym \
+		$(FOLDER)/nemo-gym/bin/python -m pytest -q tests/pettingllms/adapters/test_package_nemo_gym.py $(ARGS)
 
 $(FOLDER)/models/.ready: pyproject.toml constraints-adapters.txt tests/adapters.mk
 	@echo "== installing TRL, verifiers and TextArena"
@@ -53,5 +57,13 @@ $(FOLDER)/harbor/.ready: pyproject.toml tests/adapters.mk
 		$(TOOLS) harbor==0.24.0 -e ".[cli]"
 	@touch $@
 
+# NeMo Gym needs Python 3.12, and an older openai than verifiers.
+$(FOLDER)/nemo-gym/.ready: pyproject.toml tests/adapters.mk
+	@echo "== installing NeMo Gym"
+	$(HARBOR_PYTHON) -m venv $(FOLDER)/nemo-gym
+	$(FOLDER)/nemo-gym/bin/python -m pip install --quiet --disable-pip-version-check \
+		$(TOOLS) nemo-gym==0.4.0 httpx -e ".[cli]"
+	@touch $@
+
 clean:
-	rm -rf $(FOLDER)/models $(FOLDER)/agents $(FOLDER)/harbor
+	rm -rf $(FOLDER)/models $(FOLDER)/agents $(FOLDER)/harbor $(FOLDER)/nemo-gym

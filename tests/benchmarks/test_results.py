@@ -45,3 +45,24 @@ def test_a_pretrained_team_learns_on_every_seed_that_was_run():
         others = [run[moment]["greedy"] for moment in ("before", "warm_start")]
         others.append(run["scripted"]["scripted:random"])
         assert all(other["success_high"] < low for other in others)
+
+
+TINY = sorted((ROOT / "trainers" / "configs" / "tiny").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", TINY, ids=[path.stem for path in TINY])
+def test_tiny_recipes_learn_on_every_seed_or_say_that_no_run_is_recorded(path):
+    """After training a team is above the warm start and chance, also taken over all seeds."""
+    recorded = ROOT / "benchmarks" / "results" / f"learning_{path.stem}.json"
+    assert recorded.exists() != ("Not shown to learn" in path.read_text())
+    if not recorded.exists():
+        return
+    runs = json.loads(recorded.read_text())["runs"]
+    assert len({run["seed"] for run in runs}) >= 3
+    gains = []
+    for run in runs:
+        before, after = (run.get(key, run["before"])["greedy"] for key in ("warm_start", "after"))
+        gains.append(after["success"] - before["success"])
+        assert gains[-1] > 0
+        assert after["success"] > run["scripted"]["scripted:random"]["success"]
+    assert sum(gains) / len(gains) >= 0.1
