@@ -180,7 +180,8 @@ def _peers(data: dict[str, Any]) -> str:
     names = ("gem-llm", "reasoning-gym", "textarena", "paper's code")
     versions = ", ".join(f"{name} {data['versions'][name]}" for name in names)
     load = f"load {data['load_average_before']:g} to {data['load_average_after']:g}"
-    return f"\nGames: {versions}. {_caption(data).strip()[:-1]}, {load}.\n"
+    rounds = f"rounds: {len(data['seeds'])}"
+    return f"\nGames: {versions}. {_caption(data).strip()[:-1]}, {rounds}, {load}.\n"
 
 
 SWEPT = {
