@@ -4,9 +4,9 @@
     python benchmarks/suites/planned_memory.py
 
 Each row is a run of `pettingllms-train` with the recipe of `make train-llm` in a process of its
-own: a warm start of two steps, one train step, and evaluations of some levels. Measured is the
-maximum resident set of the process; planned is the peak of `--dry-run` for the same run file and
-flags.
+own: a warm start, one train step in which both policies take an optimizer step, and evaluations of
+few levels. Measured is the maximum resident set of the process; planned is the peak of `--dry-run`
+for the same run file and flags. Rows that are not measured again stay in the file.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.rollout.environments import make_environments
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = REPOSITORY / "trainers" / "configs" / "plan_path_smollm2.toml"
 OUTPUT = REPOSITORY / "benchmarks" / "results" / "planned_memory.json"
-FEW = ["--num-steps", "1", "--warm-start.num-steps", "2", "--warm-start.num-episodes", "20"]
+FEW = ["--num-steps", "1", "--warm-start.num-steps", "12", "--warm-start.num-episodes", "40"]
 FEW += ["--evaluation.num-episodes", "4", "--logging.progress", "off", "--logging.no-tensorboard"]
-FULL = ["--every-policy.lora.rank", "0"]
+# So that completions are as long as the plan takes them: answers of the recipe have four tokens.
+FEW += ["--rollout.max-completion-tokens", "4"]
+FULL = ["--every-policy.lora.rank", "0", "--warm-start.learning-rate", "1e-4"]
 ROWS = {
     "LoRA per role, bfloat16": [],
     "LoRA per role, float32": ["--engine.precision", "float32"],
@@ -44,8 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Plan and measure all rows, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--only", default="", help="part of the titles to measure again")
     options, flags = parser.parse_known_args(arguments)
-    rows = [row(title, [*FEW, *own, *flags]) for title, own in ROWS.items()]
+    known = json.loads(options.output.read_text())["rows"] if options.output.exists() else []
+    found = {row["title"]: row for row in known} | {
+        title: row(title, [*FEW, *own, *flags])
+        for title, own in ROWS.items()
+        if options.only in title
+    }
+    rows = [found[title] for title in ROWS if title in found]
     result = {
         "suite": "planned_memory",
         "date": datetime.now(UTC).date().isoformat(),
@@ -65,8 +75,12 @@ def row(title: str, flags: Sequence[str]) -> dict[str, Any]:
         command = [sys.executable, "-m", "pettingllms_trainers.cli", str(CONFIG), *flags]
         process = subprocess.Popen([*command, "--output-dir", f"{folder}/run"], cwd=REPOSITORY)
         _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"the run failed: {command}")
+        if status:
+            raise SystemExit(f"the run failed: {command}")
+        *_, last = read_lines(Path(folder) / "run" / "metrics.jsonl")
+    idle = [name for name in config.models if not last.get(f"update/{name}/num_optimizer_steps")]
+    if idle:
+        raise SystemExit(f"{title}: {idle} took no optimizer step, so that nothing is measured")
     measured = usage.ru_maxrss << 10
     return {
         "title": title,

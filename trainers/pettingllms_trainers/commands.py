@@ -43,9 +43,11 @@ def train(config: Config, *, is_resumed: bool) -> int:
     """
     environments, files = _check(config, is_resumed=is_resumed)
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
+    from pettingllms_trainers.plan.cache import with_cache
     from pettingllms_trainers.plan.prompts import check_prompts
 
     check_prompts(config, environments.training)
+    config = with_cache(config, environments.training)
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
         with (

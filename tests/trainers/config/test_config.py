@@ -83,7 +83,7 @@ def test_flags_may_add_to_open_tables(run_file):
         ("[rollout]\nqqq = 1\n", r"unknown key 'rollout.qqq'; known here: mode"),
         ("[policies.x]\nmodell = 'tiny'\n", r"did you mean 'policies.x.model'"),
         ("[optimizer]\nlearning_rate = 'fast'\n", r"'optimizer.learning_rate' is 'fast': .*number"),
-        ("[optimizer]\nlearning_rate = -1\n", r"'optimizer.learning_rate' is -1: .*greater than 0"),
+        ("[optimizer]\nlearning_rate = -1\n", r"'optimizer.learning_rate' is -1: .*equal to 0"),
         ("[rollout]\nnum_candidates = 1\n", r"'rollout.num_candidates' is 1"),
         ("[rollout]\nadvance = 'best'\n", r"'rollout.branch_choice' is 'best': .*'greedy'"),
         ("[optimizer]\nbetas = [0.9, 1.0]\n", r"'optimizer.betas.1' is 1.0: .*less than 1"),

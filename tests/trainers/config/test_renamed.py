@@ -17,6 +17,8 @@ player = "two"
 [roles]
 caller = "shared"
 echo = "friend"
+[optimizer]
+learning_rate = 1e-6
 [rollout]
 advance = "softmax"
 advance_temperature = 0.5
@@ -24,7 +26,7 @@ advance_temperature = 0.5
 references = ["two"]
 """
 HASH = "c089ed87c8e57f6f"
-"""Of the file above, by the version that had these names."""
+"""Of the file above, by the version that had these names, and this rate as its default."""
 
 
 @pytest.fixture
@@ -46,6 +48,9 @@ def test_old_names_are_read_with_one_warning(old_file, caplog):
 
 def test_checkpoints_of_the_old_version_belong_to_the_same_run(old_file):
     assert config_hash(load_config(old_file)) == HASH
+    # What has another default now is another run, unless it is given.
+    old_file.write_text(OLD.replace("learning_rate = 1e-6", ""))
+    assert config_hash(load_config(old_file)) != HASH
 
 
 def test_a_key_under_both_names_is_refused():

@@ -8,17 +8,24 @@ import peft
 import pytest
 import torch
 from rich.console import Console
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
+from pettingllms_trainers.backends.hf.learner import arithmetic
 from pettingllms_trainers.backends.hf.packed import PackedLayout
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
-from pettingllms_trainers.plan.memory import _LAYER_BYTES, Lengths, plan_memory
-from pettingllms_trainers.plan.shapes import shape_of
+from pettingllms_trainers.plan.activations import (
+    _KEPT,
+    Lengths,
+    MicroBatchSize,
+    activation_bytes,
+)
+from pettingllms_trainers.plan.memory import plan_memory
+from pettingllms_trainers.plan.shapes import counted, shape_of
 from pettingllms_trainers.plan.view import errors_of, plan_view, warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
 
@@ -84,13 +91,13 @@ def test_an_unknown_model_is_a_clear_error(monkeypatch):
         shape_of("p", PolicyConfig(model="no/such"))
 
 
-def kept_bytes(kind, num_layers, lora):
+def kept_bytes(family, kind, num_layers):
     """Return what layers keep for the backward pass, of 192 tokens, without weights."""
-    settings = {"hidden_size": 64, "num_heads": 2, "intermediate_size": 256, "max_length": 256}
     with torch.random.fork_rng():
-        model = _model(num_layers, settings, kind)
+        model = _model(family, num_layers, kind)
     use_layouts(model)
-    if lora:
+    if kind.endswith("adapter"):
+        model.requires_grad_(False)
         peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear"))
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     weights = {tuple(p.shape) for p in model.parameters() if p.ndim == 2}
@@ -109,7 +116,7 @@ def kept_bytes(kind, num_layers, lora):
     positions = torch.cat([torch.arange(96), torch.arange(96, 144), torch.arange(96, 144)])
     with (
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast("cpu", torch.bfloat16, enabled=kind != "float32"),
+        arithmetic(model, "float32" if kind.startswith("float32") else "bfloat16"),
     ):
         flat_forward(
             model, torch.zeros(192, dtype=torch.long), positions, layout, torch.tensor([9])
@@ -117,10 +124,9 @@ def kept_bytes(kind, num_layers, lora):
     return sum(found.values())
 
 
-def _model(num_layers, settings, kind) -> PreTrainedModel:
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    config = Qwen3Config(
+def _model(family, num_layers, kind) -> PreTrainedModel:
+    config = AutoConfig.for_model(
+        family,
         vocab_size=32,
         hidden_size=64,
         intermediate_size=256,
@@ -129,17 +135,27 @@ def _model(num_layers, settings, kind) -> PreTrainedModel:
         num_key_value_heads=2,
         head_dim=32,
     )
-    model = Qwen3ForCausalLM(config).train()
-    return model.bfloat16() if kind in ("bfloat16 weights", "adapter") else model
+    model = AutoModelForCausalLM.from_config(config).train()
+    return model.bfloat16() if kind in ("bfloat16 weights", "bfloat16 adapter") else model
 
 
-@pytest.mark.parametrize("kind", list(_LAYER_BYTES))
-def test_what_a_layer_keeps_is_counted(kind):
-    lora = kind == "adapter"
-    measured = (kept_bytes(kind, 3, lora) - kept_bytes(kind, 2, lora)) / 192
-    sizes = (64, 256, 128, 64)
-    estimate = sum(a * b for a, b in zip(_LAYER_BYTES[kind], sizes, strict=True))
-    assert estimate == pytest.approx(measured, rel=0.06)
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("kind", list(_KEPT))
+def test_what_a_layer_keeps_is_counted(family, kind):
+    """Every tensor that is kept for the backward pass, with norms of queries and keys and without.
+
+    Prompts are a half of the tokens, and completions have a copy of their keys.
+    """
+    measured = kept_bytes(family, kind, 3) - kept_bytes(family, kind, 2)
+    shape = counted(_model(family, 2, "float32").config, 0, "all-linear", "")
+
+    def estimate(num_layers):
+        size = MicroBatchSize(192, 0, 1, 2)
+        layers = shape._replace(num_layers=num_layers, vocab_size=0)
+        config = config_of(optimizer={"packed_attention": "padded"})
+        return activation_bytes(config, layers, Lengths(96, 48), size, kind)
+
+    assert estimate(3) - estimate(2) == pytest.approx(measured, rel=0.08)
 
 
 def memory_of(config, num_ranks=1, gpu_gib=80):
@@ -213,7 +229,7 @@ def test_smaller_settings_need_less():
     assert activations(tokens_per_microbatch=8192) < plain
     assert activations(tokens_per_microbatch=16384, gradient_checkpointing=True) < plain / 4
     # A completion is never cut: fewer tokens than the longest sequence do not help.
-    assert activations(tokens_per_microbatch=64) == activations(tokens_per_microbatch=8192)
+    assert activations(tokens_per_microbatch=64) == activations(tokens_per_microbatch=8191)
     reference = memory_of(config_of(loss={"kl_coefficient": 0.1})).policies["p"].reference
     assert reference == 4 * P
 

@@ -22,6 +22,7 @@ from pettingllms_trainers.backends.hf.policy import NewLearner, TransformersPoli
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tiny
 from pettingllms_trainers.backends.hf.updating import TrainingSettings
 from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.defaults import learning_rates
 from pettingllms_trainers.config.policies import TINY, base_groups, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.batcher import Batcher
@@ -150,7 +151,9 @@ def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
     """Return how a policy learns."""
     return TrainingSettings(
         loss=config.resolved_loss,
-        optimizer=config.optimizer,
+        optimizer=config.optimizer.model_copy(
+            update={"learning_rate": learning_rates(config)[name]}
+        ),
         num_steps=config.num_steps,
         max_completion_tokens=max(
             sampling_of(config.rollout, role).max_completion_tokens

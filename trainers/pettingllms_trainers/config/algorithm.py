@@ -68,8 +68,9 @@ class RolloutConfig(Section):
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature of training. There is no top-p or top-k here: importance ratios are
     taken in the distribution that was sampled."""
-    max_completion_tokens: int = Field(default=64, ge=1)
-    """Longest completion."""
+    max_completion_tokens: int = Field(default=0, ge=0)
+    """Longest completion; 0: 64 for tiny models, 512 for pretrained ones, 4096 where
+    enable_thinking = true is among the chat_template_kwargs."""
     stop: tuple[_StopText, ...] = ()
     """Texts that end a completion."""
     per_role: dict[str, RoleSamplingConfig] = Field(default={})
@@ -197,8 +198,9 @@ class LossConfig(Section):
 class OptimizerConfig(Section):
     """AdamW and how a step's groups are cut into mini-batches."""
 
-    learning_rate: float = Field(default=1e-6, gt=0)
-    """Highest learning rate."""
+    learning_rate: float = Field(default=0.0, ge=0)
+    """Maximum learning rate; 0: as what is trained: 1e-6 for full weights, 1e-5 for adapters, 1e-3
+    for tiny models."""
     betas: tuple[_Decay, _Decay] = (0.9, 0.95)
     """Decay of AdamW's two moments."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -213,8 +215,9 @@ class OptimizerConfig(Section):
     """Passes over the groups of a train step."""
     groups_per_minibatch: int = Field(default=0, ge=0)
     """Groups per optimizer step; 0: all groups of the train step at once."""
-    tokens_per_microbatch: int = Field(default=16384, ge=1)
-    """Tokens that are in memory at once; does not change the result."""
+    tokens_per_microbatch: int = Field(default=0, ge=0)
+    """Tokens that are in memory at once; does not change the result. 0: 16384 for tiny models, 4096
+    where there is a pretrained one."""
     packing: bool = True
     """Whether a group's prompt is computed once for all its completions; same result."""
     packed_attention: Literal["auto", "flex", "padded"] = "auto"

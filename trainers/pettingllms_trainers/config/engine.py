@@ -32,7 +32,8 @@ class VLLMConfig(Section):
     """Share of the GPU's memory that one engine takes for its copy of the weights and its KV
     cache. What all engines leave is for the update."""
     kv_cache_bytes: int = Field(default=0, ge=0)
-    """Size of one engine's KV cache; 0: what gpu_memory_utilization leaves, 256 MiB on a CPU."""
+    """Size of one engine's KV cache; 0: what gpu_memory_utilization leaves, or on a CPU as much as
+    the prompts and completions of the run need."""
     max_model_len: int = Field(default=0, ge=0)
     """Longest prompt and completion together, in tokens; 0: the limit of the model. A lower limit
     lets more sequences into the KV cache."""

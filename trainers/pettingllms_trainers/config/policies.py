@@ -54,8 +54,8 @@ class LoraConfig(Section):
 
     rank: int = Field(default=0, ge=0, le=512)
     """Rank of the adapter; 0: there is none, all weights are trained. Policies of one model that
-    have adapters share that model in memory, and on the vLLM servers. An adapter wants a higher
-    optimizer.learning_rate than all weights do, often ten times."""
+    have adapters share that model in memory, and on the vLLM servers. An adapter needs a higher
+    learning rate than full weights do, often ten times: see optimizer.learning_rate."""
     alpha: int = Field(default=32, ge=1)
     """The adapter's part is scaled by alpha / rank."""
     targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
@@ -103,8 +103,10 @@ class PolicyConfig(Section):
     """Standard deviation of a tiny model's random weights."""
     vocabulary: str = ""
     """Characters that a tiny model can read and write; empty: printable ASCII and newline."""
-    chat_template_kwargs: dict[str, Any] = Field(default={})
-    """Arguments of the tokenizer's chat template, such as enable_thinking = false."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Arguments of the tokenizer's chat template, also of a fixed policy behind hf: or openai:.
+    Unless given: enable_thinking = false for a pretrained model whose completions are shorter than
+    1024 tokens, in which it could not finish thinking; else none."""
     endpoints: Endpoints = ()
     """Addresses of the vLLM servers that generate for this policy when engine.kind is
     vllm_server, such as http://127.0.0.1:8000; all have the same model."""
@@ -143,7 +145,8 @@ def check_kind(name: str, policy: PolicyConfig) -> None:
     if policy.fixed:
         fields = PolicyConfig.model_fields
         given = {key for key in fields if getattr(policy, key) != fields[key].default}
-        if unused := sorted(given - {"fixed", "requests"}):
+        used = {"fixed", "requests"} | ({"chat_template_kwargs"} if ":" in policy.fixed else set())
+        if unused := sorted(given - used):
             raise ValueError(
                 f"policies.{name} has fixed = {policy.fixed!r}, which has no weights; remove "
                 f"{', '.join(unused)}"

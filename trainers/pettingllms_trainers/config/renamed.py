@@ -1,4 +1,4 @@
-"""Keys of run files that have another name now. Old names are accepted, with a warning."""
+"""Keys of run files that had another name or default. Old names are accepted, with a warning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["RENAMED", "current_names", "first_name"]
+__all__ = ["RENAMED", "current_names", "first_default", "first_name"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,14 @@ RENAMED: Mapping[str, str] = {
 _FIRST_NAMES = {
     f"{old.rpartition('.')[0]}.{new}": old.rpartition(".")[2] for old, new in RENAMED.items()
 }
+
+_FIRST_DEFAULTS: Mapping[str, Any] = {
+    "optimizer.learning_rate": 1e-6,
+    "warm_start.learning_rate": 1e-3,
+    "rollout.max_completion_tokens": 64,
+    "policies.NAME.chat_template_kwargs": {},
+}
+"""Key to the default that it had first."""
 
 
 def current_names(table: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -62,6 +70,11 @@ def first_name(key: str) -> str:
     """Return the name that a key had first: hashes of configurations survive a rename."""
     path = tuple(key.split("."))
     return ".".join((*path[:-1], _FIRST_NAMES.get(_pattern(path), path[-1])))
+
+
+def first_default(key: str) -> Any:
+    """Return the default that a key had first, where it has another one now; else None."""
+    return _FIRST_DEFAULTS.get(_pattern(tuple(key.split("."))))
 
 
 def _pattern(path: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ from pettingllms_trainers.config.algorithm import (
     RolloutConfig,
     ValueConfig,
 )
+from pettingllms_trainers.config.defaults import learning_rates, settled, warm_start_rates
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.policies import (
@@ -25,7 +26,7 @@ from pettingllms_trainers.config.policies import (
     check_kind,
     check_name,
 )
-from pettingllms_trainers.config.renamed import first_name
+from pettingllms_trainers.config.renamed import first_default, first_name
 from pettingllms_trainers.config.run import (
     CheckpointConfig,
     EnvConfig,
@@ -131,6 +132,12 @@ class Config(Section):
                     raise ValueError(
                         f"{key} names the role {role!r}; roles: {', '.join(self.roles)}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _settle_defaults(self) -> Config:
+        if self.models:
+            self.__dict__.update(settled(self))
         return self
 
     @property
@@ -328,9 +335,14 @@ def config_hash(config: Config) -> str:
     """Return 16 hexadecimal digits of all that decides a run's results.
 
     Keys with their default values are left out, so that a version with more keys than the one that
-    wrote a checkpoint can resume from it.
+    wrote a checkpoint can resume from it. Of keys whose default has changed that is the first one.
     """
     given = flat_table(config.model_dump(mode="json", exclude_defaults=True))
+    if not config.optimizer.learning_rate:
+        given["optimizer.learning_rate"] = learning_rates(config)
+    if config.warm_start.num_steps and not config.warm_start.learning_rate:
+        given["warm_start.learning_rate"] = warm_start_rates(config)
+    given = {key: value for key, value in given.items() if first_default(key) != value}
     data = {first_name(key): value for key, value in given.items() if decides_results(key)}
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]

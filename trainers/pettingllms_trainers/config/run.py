@@ -94,8 +94,9 @@ class WarmStartConfig(Section):
     """Episodes that are demonstrated."""
     batch_size: int = Field(default=64, ge=1)
     """Demonstrations per supervised step."""
-    learning_rate: float = Field(default=1e-3, gt=0)
-    """Learning rate of the supervised steps."""
+    learning_rate: float = Field(default=0.0, ge=0)
+    """Learning rate of the supervised steps; 0: as what is trained: 1e-5 for full weights, 2e-4 for
+    adapters, 3e-3 for tiny models."""
 
 
 class EvaluationConfig(Section):

@@ -1,19 +1,17 @@
 """Memory that a run needs on each GPU, estimated from sizes of models and settings.
 
-Exact are weights, gradients, optimizer state and what layers keep for the backward pass; estimates
-are what libraries take for themselves, and how far memory can be filled. Legend: N tokens of a
-micro-batch, T longest completion, S longest prompt and completion together.
+Exact are weights, gradients, optimizer state and what layers keep for the backward pass (see
+`activations`); estimates are what libraries and allocators take for themselves.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pettingllms_trainers.backends.hf.head import MAX_LOGITS
 from pettingllms_trainers.config import Config, DeepSpeedConfig
 from pettingllms_trainers.config.policies import PolicyConfig, base_groups
+from pettingllms_trainers.plan.activations import Lengths, activation_bytes, micro_batch_sizes
 from pettingllms_trainers.plan.shapes import ModelShape
 from pettingllms_trainers.rollout.sampler import num_candidates_per_decision
 
@@ -24,6 +22,12 @@ USABLE = 0.92
 
 _CONTEXT_BYTES = 1 << 30
 """CUDA itself, its libraries, and the buffers of collective operations, per process."""
+_PROCESS_BYTES = 480 << 20
+"""Python, PyTorch, transformers and an environment, without CUDA: measured before a model loads."""
+_HEAP_SHARE = 1.5
+"""Heap of a process on a CPU over the activations in it: glibc leaves holes where aligned blocks
+were, and cannot fill them with blocks of the same size. Measured: 1.3 in bfloat16, 1.7 in float32,
+1.0 with every tensor mapped on its own, which takes half as much time again."""
 _ENGINE_BYTES = 2 << 30
 """What an engine takes besides weights and KV cache: graphs and the activations of a prefill."""
 _SLEEPING_BYTES = 1 << 30
@@ -31,26 +35,6 @@ _SLEEPING_BYTES = 1 << 30
 _FLOAT, _HALF = 4, 2
 _ADAM_BYTES = 2 * _FLOAT
 """First and second moment."""
-_LOGIT_BYTES = 18
-"""Per logit at its peak: as the model gave it, in float32, log-softmax, and two of its entropy."""
-
-_LAYER_BYTES: dict[str, tuple[float, float, float, float]] = {
-    # Kept for the backward pass per token and layer, times hidden size, feed-forward size, query
-    # size and key-value size: counted with `torch.autograd.graph.saved_tensors_hooks`.
-    "float32": (24.0, 16.0, 20.25, 28.2),
-    "bfloat16": (26.0, 8.0, 12.25, 15.2),
-    "bfloat16 weights": (16.0, 8.0, 12.25, 16.2),
-    "adapter": (18.5, 8.2, 10.4, 14.3),
-}
-_RESIDUAL_BYTES = {"float32": 4, "bfloat16": 4, "bfloat16 weights": 2, "adapter": 2}
-"""Per hidden number that a layer passes on."""
-
-
-class Lengths(NamedTuple):
-    """Longest sequences of a policy, in tokens."""
-
-    prompt: int
-    completion: int
 
 
 class PolicyMemory(NamedTuple):
@@ -127,20 +111,31 @@ def plan_memory(
         optimizer = config.optimizer.model_copy(update={"packed_attention": "flex"})
         config = config.model_copy(update={"optimizer": optimizer})
     groups = base_groups(config.models)
-    batches = {
-        name: _Batch.of(config, lengths[name], None if num_groups is None else num_groups[name])
-        for name in config.models
-    }
+    known = dict.fromkeys(config.models) if num_groups is None else num_groups
     policies: dict[str, PolicyMemory] = {}
     for group in groups:
         for index, name in enumerate(group):
+            kind = _kind(config, config.models[name])
+            activations = max(
+                activation_bytes(config, shapes[name], lengths[name], size, kind)
+                for size in micro_batch_sizes(config, lengths[name], known[name])
+            )
             policies[name] = _policy_memory(
-                config, config.models[name], shapes[name], batches[name], num_ranks, index == 0
+                config,
+                config.models[name],
+                shapes[name],
+                round(activations * (1 if has_gpu else _HEAP_SHARE)),
+                num_ranks,
+                index == 0,
             )
     placed = _busiest_gpu(config, groups, policies)
     shown = [policies[name] for group in placed for name in group]
-    kept = sum(memory.kept for memory in shown) + _CONTEXT_BYTES
-    engine_weights, kv_cache, engine_total = _engines(config, placed, shapes, gpu_bytes, batches)
+    kept = sum(memory.kept for memory in shown) + (_CONTEXT_BYTES if has_gpu else _PROCESS_BYTES)
+    written = {
+        name: _written(config, lengths[name], is_bounded=num_groups is not None)
+        for name in config.models
+    }
+    engine_weights, kv_cache, engine_total = _engines(config, placed, shapes, gpu_bytes, written)
     asleep = _SLEEPING_BYTES * len(placed) if config.engine.vllm.sleep else engine_total
     return MemoryPlan(
         policies=policies,
@@ -164,87 +159,11 @@ def _host_bytes(
     return num_ranks * (kept + loading)
 
 
-class _Batch(NamedTuple):
-    """What of a policy's data is in memory at once, in tokens, at most."""
-
-    lengths: Lengths
-    learnt: int
-    """Input tokens of a micro-batch."""
-    targets: int
-    """Tokens of completions among them."""
-    written: int
-    """Prompts and completions that the engine in this process holds."""
-
-    @classmethod
-    def of(cls, config: Config, lengths: Lengths, num_groups: int | None) -> _Batch:
-        """Return the sizes for a policy with so many groups in a train step; None: any number."""
-        optimizer, (prompt, completion) = config.optimizer, lengths
-        num_candidates = num_candidates_per_decision(config.rollout)
-        longest = prompt + completion
-        of_group = num_candidates * completion + prompt * (
-            1 if optimizer.packing else num_candidates
-        )
-        learnt, written = optimizer.tokens_per_microbatch, config.engine.tokens_per_batch
-        if num_groups is not None:
-            size = min(optimizer.groups_per_minibatch or num_groups, num_groups)
-            demonstrated = config.warm_start.batch_size * longest
-            most = max(size * of_group, demonstrated if config.warm_start.num_steps else 0)
-            learnt = min(learnt, most)
-            shared = num_candidates * completion + prompt
-            episodes = config.rollout.num_levels * (
-                shared if config.rollout.mode == "tree" else shared * config.rollout.num_candidates
-            )
-            written = min(written, max(episodes, config.evaluation.num_episodes * longest))
-        learnt = max(learnt, longest)
-        return cls(
-            lengths=lengths,
-            learnt=learnt,
-            # Logits of prompts are not computed.
-            targets=math.ceil(learnt * num_candidates * completion / of_group),
-            written=max(written, longest),
-        )
-
-
-def activation_bytes(config: Config, shape: ModelShape, batch: _Batch, kind: str) -> int:
-    """Return what a micro-batch keeps, at its peak.
-
-    Args:
-        config: The run's configuration.
-        shape: Sizes of the model.
-        batch: What a micro-batch holds.
-        kind: A key of `_LAYER_BYTES`.
-    """
-    optimizer, lengths, num_tokens = config.optimizer, batch.lengths, batch.learnt
-    sizes = (shape.hidden_size, shape.intermediate_size, shape.query_size, shape.key_value_size)
-    per_token = sum(a * b for a, b in zip(_LAYER_BYTES[kind], sizes, strict=True))
-    size = _FLOAT if kind == "float32" else _HALF
-    keeps_scores = optimizer.packing and optimizer.packed_attention != "flex"
-    scores = size * shape.num_heads * _most_scores(num_tokens, lengths) * keeps_scores
-    layer = num_tokens * per_token
-    # More logits than these are computed in chunks.
-    logits = _LOGIT_BYTES * min(batch.targets * shape.vocab_size, max(MAX_LOGITS, shape.vocab_size))
-    if optimizer.gradient_checkpointing:
-        entries = _RESIDUAL_BYTES[kind] * num_tokens * shape.hidden_size * shape.num_layers
-        return round(entries + max(logits, layer + 4 * scores))
-    # Every layer keeps its attention weights; three more are there while one is computed.
-    return round((layer + scores) * shape.num_layers + max(logits, 3 * scores))
-
-
-def _most_scores(num_tokens: int, lengths: Lengths) -> int:
-    """Return the most pairs of completion token and seen token in a micro-batch.
-
-    Attention over shared prompts has a mask and fewer key-value heads than query heads: PyTorch may
-    have no fused kernel for that, and then holds the scores.
-    """
-    prompt = min(max((num_tokens - lengths.completion) // 2, 0), lengths.prompt)
-    return max(num_tokens - prompt, lengths.completion) * (prompt + lengths.completion)
-
-
 def _policy_memory(
     config: Config,
     policy: PolicyConfig,
     shape: ModelShape,
-    batch: _Batch,
+    activations: int,
     num_ranks: int,
     has_base: bool,
 ) -> PolicyMemory:
@@ -257,20 +176,42 @@ def _policy_memory(
     if not config.loss.kl_coefficient:
         reference = 0
     if policy.has_adapter:
-        kind = "adapter" if is_half else "float32"
-        activations = activation_bytes(config, shape, batch, kind)
         own = _FLOAT * trained
         return PolicyMemory(frozen + own, own, _ADAM_BYTES * trained, reference, activations, 0)
     stage = config.deepspeed.stage
-    kind = "bfloat16 weights" if is_half and stage else config.engine.precision
-    activations = activation_bytes(config, shape, batch, kind)
     if not stage:
-        # In bfloat16 a forward pass makes copies of all matrices, which the backward pass needs.
-        copies = _HALF * shape.num_matrix_parameters if is_half else 0
+        # In bfloat16 a forward pass makes copies of all matrices, which the backward pass needs;
+        # the output layer computes in float32.
+        matrices = shape.num_matrix_parameters - shape.vocab_size * shape.hidden_size
+        copies = _HALF * matrices if is_half else 0
         own = _FLOAT * trained
         return PolicyMemory(own, own, _ADAM_BYTES * trained, reference, activations + copies, 0)
     size = _HALF if is_half else _FLOAT
     return _sharded_memory(config.deepspeed, trained, size, activations, reference, num_ranks)
+
+
+def _kind(config: Config, policy: PolicyConfig) -> str:
+    """Return how a policy computes while it learns; see `activations`."""
+    precision = config.engine.precision
+    if policy.has_adapter:
+        return f"{precision} adapter"
+    return (
+        f"{precision} weights" if config.deepspeed.stage and precision != "float32" else precision
+    )
+
+
+def _written(config: Config, lengths: Lengths, *, is_bounded: bool) -> int:
+    """Return the tokens that the engine in this process holds at once, at most."""
+    prompt, completion = lengths
+    written = config.engine.tokens_per_batch
+    if is_bounded:
+        shared = num_candidates_per_decision(config.rollout) * completion + prompt
+        episodes = config.rollout.num_levels * (
+            shared if config.rollout.mode == "tree" else shared * config.rollout.num_candidates
+        )
+        evaluated = config.evaluation.num_episodes * sum(lengths)
+        written = min(written, max(episodes, evaluated))
+    return max(written, sum(lengths))
 
 
 def _sharded_memory(
@@ -320,7 +261,7 @@ def _engines(
     groups: Sequence[tuple[str, ...]],
     shapes: Mapping[str, ModelShape],
     gpu_bytes: int,
-    batches: Mapping[str, _Batch],
+    written: Mapping[str, int],
 ) -> tuple[int, int, int]:
     """Return weights, KV cache and all of the engines on a GPU."""
     engine = config.engine
@@ -329,7 +270,7 @@ def _engines(
     if engine.kind == "transformers":
         # One policy writes at a time.
         cache = max(
-            2 * size * model.key_value_size * model.num_layers * batches[name].written
+            2 * size * model.key_value_size * model.num_layers * written[name]
             for model, group in zip(models, groups, strict=True)
             for name in group
         )

@@ -87,7 +87,7 @@ def _thinks(policy: PolicyConfig) -> bool:
     """Return whether a chat template can turn thinking off, and is not asked to."""
     tokenizer = tokenizer_of(policy)
     template = "" if tokenizer is None else str(tokenizer.chat_template or "")
-    is_off = policy.chat_template_kwargs.get("enable_thinking") is False
+    is_off = (policy.chat_template_kwargs or {}).get("enable_thinking") is False
     return "enable_thinking" in template and not is_off
 
 

@@ -48,6 +48,8 @@ class ModelShape(NamedTuple):
     """Query heads times head size."""
     key_value_size: int
     """Key-value heads times head size."""
+    has_head_norms: bool
+    """Whether queries and keys are normalised."""
     vocab_size: int
     context_length: int
     """Longest prompt and completion together, in tokens."""
@@ -168,6 +170,7 @@ def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str)
         num_heads=num_heads,
         query_size=num_heads * head_size,
         key_value_size=(getattr(text, "num_key_value_heads", None) or num_heads) * head_size,
+        has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
         vocab_size=text.vocab_size,
         context_length=text.max_position_embeddings,
         source=source,

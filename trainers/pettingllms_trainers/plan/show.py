@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
+from pettingllms_trainers.plan.cache import with_cache
 from pettingllms_trainers.plan.models import model_problems
 from pettingllms_trainers.plan.view import errors_of, plan_view
 from pettingllms_trainers.rollout.environments import make_environments
@@ -51,6 +52,7 @@ def show_plan(
     RunDirectory(Path(config.output_dir)).check(config, is_resumed=is_resumed)
     for problem in model_problems(config):
         raise ConfigError(problem)
+    config = with_cache(config, environments.training)
     plan = make_plan(config, environments.training, num_gpus=num_gpus, gpu_gib=gpu_gib)
     is_main = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
     console = Console(quiet=not is_main)

@@ -184,7 +184,7 @@ def _counter(policy: PolicyConfig) -> CountTokens | None:
             add_generation_prompt=True,
             tokenize=True,
             return_dict=False,
-            **policy.chat_template_kwargs,
+            **(policy.chat_template_kwargs or {}),
         )
         return len(ids)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
 from pettingllms_trainers.plan import Plan
 from pettingllms_trainers.plan.gpus import Devices
 from pettingllms_trainers.plan.memory import USABLE, gib
@@ -25,6 +27,7 @@ def plan_view(config: Config, plan: Plan) -> RenderableType:
         Text(f"{config.env.id}, {config.num_steps} train steps, written to {config.output_dir}"),
         Text(f"this machine: {devices.found}; planned for: {devices.wanted}"),
         _policies(config, plan),
+        _learning(config),
         _memory(config, plan),
         _peaks(config, plan),
         _step(config, plan),
@@ -140,6 +143,18 @@ def _policies(config: Config, plan: Plan) -> Table:
         trained = "-" if policy.frozen else f"{shape.num_trained:,}"
         total = f"{shape.num_parameters:,}"
         table.add_row(name, roles, policy.model + rank, total, trained, shape.source)
+    return table
+
+
+def _learning(config: Config) -> Table:
+    """Return what was chosen by what is trained, where the run file does not say."""
+    table = _table("Learning", "policy", "learning rate", "warm start", "template arguments")
+    starts = warm_start_rates(config) if config.warm_start.num_steps else {}
+    rates = learning_rates(config)
+    for name, policy in config.models.items():
+        kwargs = json.dumps(policy.chat_template_kwargs or {})
+        shown = [f"{part[name]:g}" if name in part else "-" for part in (rates, starts)]
+        table.add_row(name, *shown, kwargs)
     return table
 
 

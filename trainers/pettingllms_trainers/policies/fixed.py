@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pettingllms import TextEnv
@@ -27,6 +27,8 @@ class FixedPolicy:
     """Name in the run file."""
     policy: core.Policy
     """Who answers."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of the chat template of a model behind it."""
 
     async def answer(
         self,
@@ -52,6 +54,7 @@ class FixedPolicy:
             temperature=sampling.temperature,
             max_completion_tokens=sampling.max_completion_tokens,
             stop=sampling.stop,
+            extra={"chat_template_kwargs": self.template_kwargs} if self.template_kwargs else {},
         )
         prompt = core.Prompt(messages, agent, seed % _NUM_SEEDS, env)
         (answer,) = await self.policy.sample([prompt], 1, wanted)
@@ -80,7 +83,11 @@ def open_fixed_policies(
             if policy.fixed:
                 settings = core.PolicySettings(**policy.requests.model_dump())
                 loaded = core.load_policy(policy.fixed, settings)
-                fixed_policies[name] = FixedPolicy(name=name, policy=loaded)
+                fixed_policies[name] = FixedPolicy(
+                    name=name,
+                    policy=loaded,
+                    template_kwargs=policy.chat_template_kwargs or {},
+                )
         runner.run(_check(fixed_policies, env))
         yield fixed_policies
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 from pettingllms import TextEnv
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.defaults import warm_start_rates
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
 from pettingllms_trainers.rollout.settings import RolloutSpec
@@ -128,7 +129,7 @@ class WarmStart:
         return Imitation(
             num_steps=settings.num_steps,
             batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
+            learning_rate=warm_start_rates(self._config)[name],
             seed=derive_seed(self._config.seed, "warm start", name),
         )
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.config import Config, config_hash, decides_results, flat_table
+from pettingllms_trainers.config.defaults import learning_rates
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
@@ -169,9 +170,10 @@ def _schedule(config: Config, old: int) -> str:
     optimizer = config.optimizer
     if optimizer.final_fraction == 1:
         return "the learning rate stays constant, as before"
+    rates = " and ".join(f"{rate:g}" for rate in sorted({*learning_rates(config).values()}))
     return (
         f"the learning rate now falls to {optimizer.final_fraction:g} of "
-        f"{optimizer.learning_rate:g} at train step {config.num_steps} instead of {old}, on one "
+        f"{rates} at train step {config.num_steps} instead of {old}, on one "
         "line from the end of the warm-up: it jumps where this part begins"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.defaults import learning_rates
 from pettingllms_trainers.rollout.sampler import sampling_of
 
 __all__ = ["StuckWatch"]
@@ -130,7 +131,7 @@ class StuckWatch:
         return None
 
     def _collapse(self) -> str:
-        rate = self._config.optimizer.learning_rate
+        rate = max(learning_rates(self._config).values())
         return (
             f"the policy has collapsed. Lower optimizer.learning_rate (now {rate:g}), or raise "
             "loss.entropy_coefficient, and continue from a checkpoint before that step"

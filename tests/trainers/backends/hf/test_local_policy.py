@@ -111,6 +111,25 @@ def test_arguments_of_the_template_come_with_the_directory(model_folder, tmp_pat
     assert read_template_kwargs(again) == {"enable_thinking": True}
 
 
+def test_arguments_of_the_template_are_options_and_sampling_fields(model_folder, tmp_path, capsys):
+    """They go over what is stored, so that one file of sampling settings serves every kind."""
+    shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
+    template = "{% if enable_thinking %}think{% else %}write{% endif %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    write_template_kwargs(tmp_path, {"enable_thinking": True})
+    option = 'chat_template_kwargs={"enable_thinking": false}'
+    writes = load(f"{tmp_path}?{option}", policies.PolicySettings())
+    assert 'chat_template_kwargs {"enable_thinking": false}' in capsys.readouterr().err
+    thinks = load(str(tmp_path), policies.PolicySettings())
+    given = {"max_completion_tokens": 8, "extra": {"chat_template_kwargs": {}}}
+    plain, other = (sample(policy, ["one"], **given) for policy in (thinks, writes))
+    given["extra"] = {"chat_template_kwargs": {"enable_thinking": False}}
+    assert sample(thinks, ["one"], **given) == other != plain
+    for wrong in ("1", "{"):
+        with pytest.raises(InvalidArgument, match="chat_template_kwargs"):
+            load(f"{tmp_path}?chat_template_kwargs={wrong}", policies.PolicySettings())
+
+
 def test_a_missing_model_is_told():
     with pytest.raises(policies.PolicyUnavailable, match="hf:/no/such/model"):
         load("/no/such/model", policies.PolicySettings())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from pettingllms import TextEnv
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.policies.batcher import Batcher
@@ -25,7 +27,8 @@ from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 __all__ = ["LocalPolicy", "load"]
 
 _DEFAULT_COMPLETION_TOKENS = 512
-_OPTIONS = ("precision", "device", "attention", "tokens_per_batch")
+_KWARGS = "chat_template_kwargs"
+_OPTIONS = ("precision", "device", "attention", "tokens_per_batch", _KWARGS)
 _STORED = ("temperature", "top_p", "top_k")
 """Of a model's generation_config, what is used where a request does not say."""
 _IGNORED = ("repetition_penalty", "min_p", "typical_p", "num_beams")
@@ -39,8 +42,10 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
 
     Args:
         path: Directory or hub name, and options: ``PATH?precision=bfloat16&device=cuda:1``. They
-            are precision, attention and tokens_per_batch, as in ``[engine]`` of a run file, and
-            device (else a GPU where there is one).
+            are precision, attention and tokens_per_batch, as in ``[engine]`` of a run file, device
+            (else a GPU where there is one), and chat_template_kwargs, a table in JSON that goes
+            over what is stored with the model: ``PATH?chat_template_kwargs={"enable_thinking":
+            false}``.
         settings: Not used: there is no server.
 
     Raises:
@@ -50,9 +55,12 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
     transformers_logging.disable_progress_bar()
     source, options = _split(path)
     device = options.pop("device", "cuda" if torch.cuda.is_available() else "cpu")
+    kwargs = _table(options.pop(_KWARGS, "{}"))
     try:
         engine = EngineConfig.model_validate(options)
-        model = TransformersPolicy.from_pretrained(source, engine=engine, device=device)
+        model = TransformersPolicy.from_pretrained(
+            source, engine=engine, device=device, chat_template_kwargs=kwargs
+        )
     except ValidationError as error:
         detail = error.errors()[0]
         name = ".".join(map(str, detail["loc"]))
@@ -61,8 +69,21 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
         reason = str(error).strip().splitlines()[0]
         raise core.PolicyUnavailable(f"hf:{source} cannot be loaded: {reason}") from error
     policy = LocalPolicy(model)
-    sys.stderr.write(f"hf:{source}: {engine.precision} on {device}; {policy.defaults()}\n")
+    template = model.chat.template_kwargs
+    given = f"; {_KWARGS} {json.dumps(dict(template))}" if template else ""
+    sys.stderr.write(f"hf:{source}: {engine.precision} on {device}; {policy.defaults()}{given}\n")
     return policy
+
+
+def _table(given: Any) -> dict[str, Any]:
+    """Return arguments of a chat template, as a table or its JSON."""
+    try:
+        table = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        table = None
+    if not isinstance(table, Mapping):
+        raise InvalidArgument(_KWARGS, given, 'a table, such as {"enable_thinking": false}')
+    return dict(table)
 
 
 def _split(path: str) -> tuple[str, dict[str, str]]:
@@ -88,6 +109,7 @@ class LocalPolicy:
     def __init__(self, model: TransformersPolicy) -> None:
         self._model = model
         self._batcher = Batcher(model.engine)
+        self._chats = {"{}": model.chat}
         # As vLLM reads it: what the file says, whether or not it also says `do_sample`.
         stored: Any = getattr(model.loaded.model, "generation_config", None)
         self._stored: Mapping[str, Any] = stored.to_diff_dict() if stored is not None else {}
@@ -117,14 +139,26 @@ class LocalPolicy:
         """Return one answer of n completions per prompt, in order.
 
         Raises:
-            InvalidArgument: `sampling` has extra fields that the engine does not know.
+            InvalidArgument: `sampling` has extra fields other than top_k and chat_template_kwargs.
             PolicyFailure: A prompt is too long for the model.
         """
-        wanted = self._sampling(sampling)
-        return list(await asyncio.gather(*(self._answer(p, n, wanted) for p in prompts)))
+        extra = dict(sampling.extra)
+        chat = self._chat(_table(extra.pop(_KWARGS, {})))
+        wanted = self._sampling(sampling, extra)
+        return list(await asyncio.gather(*(self._answer(p, n, wanted, chat) for p in prompts)))
 
-    async def _answer(self, prompt: core.Prompt, n: int, sampling: SamplingSettings) -> core.Answer:
-        ids = self._model.chat.encode(prompt.messages)
+    def _chat(self, given: Mapping[str, Any]) -> Chat:
+        """Return how prompts are written with some arguments of the template over the usual."""
+        usual = self._model.chat
+        key = json.dumps(given, sort_keys=True)
+        if key not in self._chats:
+            self._chats[key] = Chat(usual.tokenizer, {**usual.template_kwargs, **given})
+        return self._chats[key]
+
+    async def _answer(
+        self, prompt: core.Prompt, n: int, sampling: SamplingSettings, chat: Chat
+    ) -> core.Answer:
+        ids = chat.encode(prompt.messages)
         request = GenerateRequest(
             prompt_ids=ids, num_candidates=n, sampling=sampling, seed=prompt.seed
         )
@@ -141,11 +175,10 @@ class LocalPolicy:
     async def aclose(self) -> None:
         """Nothing to release."""
 
-    def _sampling(self, given: core.Sampling) -> SamplingSettings:
-        extra = dict(given.extra)
+    def _sampling(self, given: core.Sampling, extra: dict[str, Any]) -> SamplingSettings:
         chosen: dict[str, Any] = {"stop": given.stop, "top_k": extra.pop("top_k", None)}
         if extra:
-            raise InvalidArgument("sampling.extra", sorted(extra), "top_k")
+            raise InvalidArgument("sampling.extra", sorted(extra), f"top_k, {_KWARGS}")
         for name in ("temperature", "top_p", "max_completion_tokens"):
             chosen[name] = getattr(given, name)
         return replace(self._default, **{n: v for n, v in chosen.items() if v is not None})

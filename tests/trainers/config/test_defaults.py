@@ -1,0 +1,102 @@
+"""Defaults that follow what is trained: chosen once, visible in the configuration of a run."""
+
+import pytest
+
+from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
+from pettingllms_trainers.config.loading import dump_config, load_config
+
+TINY = {"model": "tiny"}
+FULL = {"model": "some/model"}
+ADAPTER = {"model": "some/model", "lora": {"rank": 8}}
+
+
+def config_of(*policies, **sections):
+    names = ["a", "b"][: len(policies)]
+    return Config.model_validate(
+        {
+            "env": {"id": "toy_echo_v0"},
+            "policies": dict(zip(names, policies, strict=True)),
+            "roles": {"caller": names[0], "echo": names[-1]},
+            **sections,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "rate", "warm_start", "completion", "microbatch", "kwargs"),
+    [
+        (TINY, 1e-3, 3e-3, 64, 16384, {}),
+        ({**TINY, "lora": {"rank": 2}}, 1e-3, 3e-3, 64, 16384, {}),
+        (ADAPTER, 1e-5, 2e-4, 512, 4096, {"enable_thinking": False}),
+        (FULL, 1e-6, 1e-5, 512, 4096, {"enable_thinking": False}),
+        (
+            {**FULL, "chat_template_kwargs": {"enable_thinking": True}},
+            1e-6, 1e-5, 4096, 4096, {"enable_thinking": True},
+        ),
+        ({**FULL, "chat_template_kwargs": {}}, 1e-6, 1e-5, 512, 4096, {}),
+    ],
+)  # fmt: skip
+def test_they_follow_what_is_trained(policy, rate, warm_start, completion, microbatch, kwargs):
+    config = config_of(policy)
+    assert config.optimizer.learning_rate == rate
+    assert warm_start_rates(config) == {"a": warm_start}
+    assert config.warm_start.learning_rate == 0, "there is none"
+    assert config.rollout.max_completion_tokens == completion
+    assert config.optimizer.tokens_per_microbatch == microbatch
+    assert config.policies["a"].chat_template_kwargs == kwargs
+
+
+def test_what_is_given_counts():
+    config = config_of(
+        ADAPTER,
+        optimizer={"learning_rate": 0.1, "tokens_per_microbatch": 7},
+        warm_start={"learning_rate": 0.2},
+        rollout={"max_completion_tokens": 2000},
+    )
+    assert learning_rates(config) == {"a": 0.1}
+    assert warm_start_rates(config) == {"a": 0.2}
+    assert config.optimizer.tokens_per_microbatch == 7
+    assert config.policies["a"].chat_template_kwargs == {}, "there is room to think"
+    short = {"max_completion_tokens": 2000, "per_role": {"echo": {"max_completion_tokens": 99}}}
+    two = config_of(FULL, FULL, rollout=short)
+    assert two.policies["a"].chat_template_kwargs == {}
+    assert two.policies["b"].chat_template_kwargs == {"enable_thinking": False}
+
+
+def test_policies_of_several_kinds_have_a_rate_each():
+    config = config_of(ADAPTER, FULL)
+    assert config.optimizer.learning_rate == 0
+    assert learning_rates(config) == {"a": 1e-5, "b": 1e-6}
+    assert warm_start_rates(config) == {"a": 2e-4, "b": 1e-5}
+    frozen = config_of(ADAPTER, {**FULL, "frozen": True})
+    assert frozen.optimizer.learning_rate == 1e-5
+    assert config_hash(config) != config_hash(frozen)
+
+
+@pytest.mark.parametrize("policies", [(TINY,), (ADAPTER,), (ADAPTER, FULL)])
+def test_a_run_writes_what_was_chosen_and_reads_it_back(policies, tmp_path):
+    config = config_of(*policies)
+    path = tmp_path / "config.toml"
+    path.write_text(dump_config(config))
+    again = load_config(path)
+    assert again == config
+    assert config_hash(again) == config_hash(config)
+    if len(policies) == 1:
+        assert f"learning_rate = {config.optimizer.learning_rate}" in path.read_text()
+
+
+def test_the_configuration_of_an_older_run_keeps_its_values():
+    """It has all of them; so its checkpoints still belong to it."""
+    config = config_of(
+        {**ADAPTER, "chat_template_kwargs": {}},
+        optimizer={"learning_rate": 1e-6, "tokens_per_microbatch": 16384},
+        warm_start={"learning_rate": 1e-3},
+        rollout={"max_completion_tokens": 64},
+    )
+    assert config_hash(config) == OLDER
+    assert config.policies["a"].chat_template_kwargs == {}
+
+
+OLDER = "262231626c79fe8e"
+"""By the version in which these values were defaults."""

@@ -1,0 +1,148 @@
+"""What a micro-batch keeps in memory while a policy learns, counted tensor by tensor.
+
+Legend: N input tokens, M targets, B prompts, P prompt length, C completions, T completion length.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pettingllms_trainers.backends.hf.head import MAX_LOGITS
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.plan.shapes import ModelShape
+from pettingllms_trainers.rollout.sampler import num_candidates_per_decision
+
+__all__ = ["Lengths", "MicroBatchSize", "activation_bytes", "micro_batch_sizes"]
+
+_FLOAT, _HALF = 4, 2
+_LOGIT_BYTES = 16
+"""Per logit at its peak: in float32, its log-softmax, and two to compute the entropy."""
+
+
+class _Kept(NamedTuple):
+    """Bytes per token and layer that are kept for the backward pass, by what they grow with.
+
+    Counted with `torch.autograd.graph.saved_tensors_hooks`.
+    """
+
+    hidden: float
+    """Inputs of both norms in float32, normalised, and as inputs of q, k, v, gate and up."""
+    intermediate: float
+    """Gate before and after its activation, up, and the input of down."""
+    query: float
+    """Queries, output of the attention, and the input of o."""
+    head_norm: float
+    """Of queries and keys, where they are normalised too."""
+    number: int
+    """Bytes of a key or value."""
+    residual: int
+    """Bytes of a hidden number that one layer passes to the next."""
+
+
+_KEPT: dict[str, _Kept] = {
+    "float32": _Kept(24, 16, 12, 8, _FLOAT, _FLOAT),
+    # Frozen norms keep no normalised copy.
+    "float32 adapter": _Kept(16, 16, 12, 4, _FLOAT, _FLOAT),
+    # Each product has a cast copy of its input.
+    "bfloat16": _Kept(26, 8, 6, 6, _HALF, _FLOAT),
+    "bfloat16 weights": _Kept(16, 8, 6, 6, _HALF, _HALF),
+    # Adapters compute in float32, each with its own copy of the input.
+    "bfloat16 adapter": _Kept(28, 10, 8, 4, _HALF, _HALF),
+}
+
+
+class Lengths(NamedTuple):
+    """Longest sequences of a policy, in tokens."""
+
+    prompt: int
+    completion: int
+
+
+class MicroBatchSize(NamedTuple):
+    """A micro-batch at its maximum."""
+
+    num_tokens: int
+    """N."""
+    num_targets: int
+    """M; logits of other tokens are not computed."""
+    num_prompts: int
+    """B."""
+    num_completions: int
+    """C."""
+
+    @classmethod
+    def of(
+        cls, lengths: Lengths, num_candidates: int, max_tokens: int, *, is_packed: bool
+    ) -> MicroBatchSize:
+        """Return as many groups as fit into some tokens; one completion at least."""
+        prompt, completion = lengths
+        # The last token of a completion predicts nothing that was sampled: it is no input.
+        own = max(completion - 1, 1)
+        of_group = num_candidates * own + prompt * (1 if is_packed else num_candidates)
+        num_tokens = max(max_tokens, prompt + own)
+        num_completions = max(1, num_tokens * num_candidates // of_group)
+        num_prompts = max(1, num_tokens // of_group) if is_packed else num_completions
+        return cls(num_tokens, num_completions * completion, num_prompts, num_completions)
+
+
+def micro_batch_sizes(
+    config: Config, lengths: Lengths, num_groups: int | None
+) -> list[MicroBatchSize]:
+    """Return the largest micro-batches of train steps and of the warm start.
+
+    Args:
+        config: The run's configuration.
+        lengths: Of the policy.
+        num_groups: Decisions of the policy in a train step, at most; None: any number.
+    """
+    optimizer, limit = config.optimizer, config.optimizer.tokens_per_microbatch
+    num_candidates = num_candidates_per_decision(config.rollout)
+    whole = demonstrated = limit
+    if num_groups is not None:
+        size = min(optimizer.groups_per_minibatch or num_groups, num_groups)
+        copies = 1 if optimizer.packing else num_candidates
+        longest = lengths.prompt + lengths.completion - 1
+        whole = size * (num_candidates * (lengths.completion - 1) + copies * lengths.prompt)
+        demonstrated = config.warm_start.batch_size * longest
+    packed = optimizer.packing
+    sizes = [MicroBatchSize.of(lengths, num_candidates, min(limit, whole), is_packed=packed)]
+    if config.warm_start.num_steps:
+        tokens = min(limit, demonstrated)
+        sizes.append(MicroBatchSize.of(lengths, 1, tokens, is_packed=packed))
+    return sizes
+
+
+def activation_bytes(
+    config: Config, shape: ModelShape, lengths: Lengths, size: MicroBatchSize, kind: str
+) -> int:
+    """Return what a micro-batch takes at its peak: the end of the forward pass.
+
+    Args:
+        config: The run's configuration.
+        shape: Sizes of the model.
+        lengths: Longest sequences.
+        size: What the micro-batch holds.
+        kind: A key of `_KEPT`.
+    """
+    kept, optimizer = _KEPT[kind], config.optimizer
+    norms = kept.head_norm * shape.has_head_norms
+    layer = size.num_tokens * (
+        kept.hidden * shape.hidden_size
+        + kept.intermediate * shape.intermediate_size
+        + (kept.query + norms) * shape.query_size
+        + norms * shape.key_value_size
+    )
+    # Packed rows are padded to one length, and have a copy of their prompt's keys and values.
+    keys = size.num_tokens
+    if optimizer.packing and optimizer.packed_attention != "flex":
+        keys = size.num_prompts * lengths.prompt + size.num_completions * sum(lengths)
+    layer += 2 * kept.number * shape.key_value_size * keys
+    logits = size.num_targets * shape.vocab_size
+    # More logits than these are computed in chunks.
+    head = _LOGIT_BYTES * min(logits, max(MAX_LOGITS, shape.vocab_size))
+    if kind in ("bfloat16 weights", "bfloat16 adapter"):
+        head += _FLOAT * shape.vocab_size * shape.hidden_size  # the output layer in float32
+    if optimizer.gradient_checkpointing:
+        entries = kept.residual * size.num_tokens * shape.hidden_size * shape.num_layers
+        return round(entries + max(head, layer))
+    return round(layer * shape.num_layers + head)
