@@ -158,10 +158,11 @@ class Config(Section):
     def plays_beside_updates(self) -> bool:
         """Whether engines can generate while policies learn, with rollouts that are played ahead.
 
-        Not where the model that learns generates, or evaluates V for the rollouts.
+        Not where the model that learns generates, or evaluates V for the rollouts; nor with Ray,
+        whose workers do one thing at a time.
         """
         has_engines = self.engine.kind != "transformers" and self.advantage.credit != "value"
-        return bool(self.rollout.ahead) and has_engines
+        return bool(self.rollout.ahead) and has_engines and not self.ray.enabled
 
     @model_validator(mode="after")
     def _check_ahead(self) -> Config:

@@ -209,38 +209,6 @@ def test_engines_with_weights_of_their_own(run, tmp_path):
     assert 0 < max(gaps) < 1e-4
 
 
-def test_rollouts_are_played_while_workers_learn(run, tmp_path, monkeypatch):
-    """The update ends only when the engine of its worker has generated meanwhile."""
-    pytest.importorskip("vllm")
-
-    class MeetingWorker(PolicyWorker):
-        num_generated = 0
-
-        def generate(self, name, requests):
-            self.num_generated += 1
-            return super().generate(name, requests)
-
-        def update(self, name, groups):
-            before, deadline = self.num_generated, time.monotonic() + 100
-            if self.num_updates == 0:  # nothing is played beside the last one
-                while self.num_generated == before:
-                    assert time.monotonic() < deadline, "nothing is generated meanwhile"
-                    time.sleep(0.01)
-            self.num_updates += 1
-            return super().update(name, groups)
-
-        num_updates = 0
-
-    monkeypatch.setattr(ray_machines, "PolicyWorker", MeetingWorker)
-    sizes = ["--every-policy.hidden-size=128", "--every-policy.num-heads=4"]
-    vllm = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
-    code, _, err = run(*vllm, *sizes, "--warm-start.num-steps=0", "--rollout.ahead=1")
-    assert code == 0, err
-    lines = read_lines(tmp_path / "run" / "metrics.jsonl")[1:]
-    assert [line["rollout/max_age"] for line in lines] == [0, 1]
-    assert 0 < max(v for n, v in lines[0].items() if n.endswith("engine_gap_max")) < 1e-4
-
-
 def test_too_few_processors(run, tmp_path):
     code, _, err = run("--ray.cpus-per-worker=100", "--ray.timeout-s=1")
     assert code == 2

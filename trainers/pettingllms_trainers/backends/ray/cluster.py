@@ -149,7 +149,6 @@ def start_actor(
     index: int,
     *arguments: object,
     variables: Mapping[str, str] | None = None,
-    threads: Mapping[str, int] | None = None,
 ) -> Any:
     """Return a new actor in a bundle of a placement group, with all that the bundle has.
 
@@ -160,13 +159,12 @@ def start_actor(
         index: Of the bundle.
         arguments: Of the class.
         variables: Of the environment of its process.
-        threads: For calls that name such a concurrency group; the others share one thread.
     """
     bundle = group.bundle_specs[index]
     strategies = import_module("ray.util.scheduling_strategies")
     num_cpus = bundle.get("CPU", 0)
     return (
-        (ray.remote(concurrency_groups=dict(threads)) if threads else ray.remote)(kind)
+        ray.remote(kind)
         .options(
             num_cpus=num_cpus,
             num_gpus=bundle.get("GPU", 0),

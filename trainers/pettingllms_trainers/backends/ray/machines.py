@@ -32,8 +32,6 @@ __all__ = ["RayMachines", "open_ray_machines"]
 
 _ENVIRONMENTS = "the environments"
 _HELD_OUT = "held-out"
-_BESIDE = "generate"
-"""Thread of policy workers that generates while another one learns."""
 
 
 @contextlib.contextmanager
@@ -77,14 +75,7 @@ class RayMachines:
         self._teams = dict(teams)
         self._workers = {
             team: [
-                start_actor(
-                    ray,
-                    PolicyWorker,
-                    groups[team],
-                    index,
-                    variables=_variables(config),
-                    threads={_BESIDE: 1} if config.plays_beside_updates else None,
-                )
+                start_actor(ray, PolicyWorker, groups[team], index, variables=_variables(config))
                 for index in range(config.ray.workers_per_policy)
             ]
             for team in teams
@@ -126,13 +117,7 @@ class RayMachines:
     ) -> dict[str, ModelPolicy]:
         """Return the policies that some workers hold."""
         remotes = {
-            name: RemotePolicy(
-                self._ray,
-                name,
-                workers,
-                info.limits,
-                _BESIDE if self._config.plays_beside_updates else "",
-            )
+            name: RemotePolicy(self._ray, name, workers, info.limits)
             for name, info in infos.items()
         }
         shared = next(iter(remotes.values()))  # one engine: what one pushes is there for all

@@ -41,15 +41,11 @@ class RemotePolicy:
         name: Of the policy.
         workers: Actors that hold it.
         limits: Which requests its engine can answer.
-        thread: Concurrency group of the workers that generates; empty: they do one thing at a time.
     """
 
     is_concurrent = False
 
-    def __init__(
-        self, ray: Any, name: str, workers: Sequence[Any], limits: RequestLimits, thread: str = ""
-    ) -> None:
-        self._group = {"concurrency_group": thread} if thread else {}
+    def __init__(self, ray: Any, name: str, workers: Sequence[Any], limits: RequestLimits) -> None:
         self._ray, self._name, self._workers, self._limits = ray, name, tuple(workers), limits
         self._who = f"a worker of the policy {name!r}"
 
@@ -71,7 +67,7 @@ class RemotePolicy:
         """
         count = min(len(self._workers), len(requests))
         calls = [
-            worker.generate.options(**self._group).remote(self._name, requests[index::count])
+            worker.generate.remote(self._name, requests[index::count])
             for index, worker in enumerate(self._workers[:count])
         ]
         with explained(self._who):

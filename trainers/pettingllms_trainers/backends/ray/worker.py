@@ -59,8 +59,7 @@ class PolicyInfo(NamedTuple):
 class PolicyWorker:
     """Policies that share a base model, with engine and updater, in a process of their own.
 
-    No method is a coroutine: Ray would then call several at once. Only `generate` may be called
-    beside another one, when an engine of its own computes; see `Config.plays_beside_updates`.
+    No method is a coroutine: Ray would then call several at once.
     """
 
     def __init__(self) -> None:
