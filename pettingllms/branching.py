@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Sequence
 from typing import Any, Generic, Self
 
 from pettingzoo import AECEnv
@@ -93,6 +94,13 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
         twin = object.__new__(type(self))
         vars(twin).update(copy.deepcopy(vars(self), memo))
         return twin
+
+    def expect(self, texts: Sequence[str]) -> None:
+        """Note that forks of this state are about to be stepped with these texts.
+
+        Nothing changes. An environment whose steps wait for something begins them here, so that
+        they wait at the same time.
+        """
 
     def snapshot(self) -> Snapshot:
         """Return the whole dynamic state, for `restore`."""

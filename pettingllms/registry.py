@@ -23,6 +23,9 @@ from pettingllms.errors import (
 from pettingllms.spec import EnvSpec
 from pettingllms.wrappers import ChecksWrapper
 
+WORKFLOW_PREFIX = "workflow:"
+"""Begins ids of workflows: ``workflow:package.module:name``; see `pettingllms.workflows`."""
+
 _REST = inspect.Parameter.VAR_POSITIONAL
 _registered: dict[str, EnvSpec] = {}
 _listeners: list[Callable[[Iterable[str]], None]] = []
@@ -97,6 +100,9 @@ def spec(id: str) -> EnvSpec:
         InvalidArgument: If the id is no text.
     """
     check_kind("id", id, str, "the id of an environment, such as 'plan_path_v0'")
+    if id.startswith(WORKFLOW_PREFIX):
+        path = id.removeprefix(WORKFLOW_PREFIX)
+        return EnvSpec(id, "pettingllms.workflows:WorkflowEnv", {"workflow": path})
     found = _registered.get(id) or _announced().get(id)
     if found is not None:
         return found
@@ -131,7 +137,7 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     """Make an environment.
 
     Args:
-        id: One of `registered_ids()`, such as `"plan_path_v0"`.
+        id: One of `registered_ids()`, such as `"plan_path_v0"`, or `"workflow:module:name"`.
         checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
             the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
         **kwargs: Arguments of the environment, documented in its class. `preset` names some of them

@@ -13,7 +13,7 @@ from typing import Any
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import PettingLLMsError
-from pettingllms.registry import make
+from pettingllms.registry import WORKFLOW_PREFIX, make
 from pettingllms.transition import ParseError
 from pettingllms.viewer.episodes import Decision, Setting, ShownEpisode
 from pettingllms.viewer.runs import OpenedRun
@@ -46,7 +46,8 @@ class Boards:
         self._left = max_episodes
         self._env: TextEnv[Any] | None = None
         self._setting: Setting | None = None
-        self._is_off = max_episodes == 0
+        # A workflow is somebody's code that may call for anything: looking at a run starts none.
+        self._is_off = max_episodes == 0 or run.setting.env_id.startswith(WORKFLOW_PREFIX)
         self._has_boards = False
         self._num_without = 0
         self._problem: str | None = None

@@ -1,7 +1,10 @@
 """A two-agent toy environment and a scripted engine: what stands in for a game and a model."""
 
 import asyncio
+import importlib
 import os
+import sys
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import pytest
@@ -286,3 +289,13 @@ def small_run_file(tmp_path_factory):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def workflow_toys():
+    """The module of toy workflows, which run files can name too."""
+    sys.path.append(str(Path(__file__).parent))
+    try:
+        yield importlib.import_module("workflow_toys")
+    finally:
+        sys.path.remove(str(Path(__file__).parent))

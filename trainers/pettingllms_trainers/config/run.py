@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from pettingllms.registry import WORKFLOW_PREFIX
 from pettingllms_trainers.config.section import Section
 
 __all__ = [
@@ -37,11 +38,27 @@ class EnvConfig(Section):
 
     id: str
     """Id of an installed environment, such as plan_path_v0."""
+    workflow: str = ""
+    """In place of id: package.module:name of a workflow, or of a function that returns one; its
+    arguments are [env.kwargs.arguments]."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
     curriculum: tuple[StageConfig, ...] = ()
     """Stages of training, in order; none: [env.kwargs] throughout. The warm start plays the first
     stage; held-out evaluation plays [evaluation.kwargs] over [env.kwargs] at every stage."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_workflow(cls, data: Any) -> Any:
+        """A workflow has the id that its path makes."""
+        if not isinstance(data, dict) or not data.get("workflow"):
+            return data
+        id = f"{WORKFLOW_PREFIX}{data['workflow']}"
+        if data.get("id", id) != id:
+            raise ValueError(
+                f"env has both id = {data['id']!r} and workflow = {data['workflow']!r}; name one"
+            )
+        return {**data, "id": id}
 
     @model_validator(mode="after")
     def _check_curriculum(self) -> EnvConfig:

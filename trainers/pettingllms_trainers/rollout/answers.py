@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from pettingllms import role_of
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.errors import WorkerLost
+from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.episode import Episodes, EpisodeState
+from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
 
@@ -97,6 +97,32 @@ class Answers:
         with _sampling_failures():
             completions = await policy.batcher.sample(request)
         return Sampled(policy.name, prompt_ids, self._usable(completions, num))
+
+    async def branch(self, episode: int, sampled: Sampled) -> tuple[Sampled, tuple[Branch, ...]]:
+        """Return what the answers earn in branches of an episode, without those that were lost.
+
+        Args:
+            episode: Its id.
+            sampled: Answers to its situation.
+
+        Raises:
+            EnvironmentFailure: All were lost.
+        """
+        completions = sampled.completions
+        found = await self._episodes.branch(episode, [one.text for one in completions])
+        lost = [branch for branch in found if isinstance(branch, LostBranch)]
+        if not lost:
+            return sampled, tuple(branch for branch in found if isinstance(branch, Branch))
+        for branch in lost:
+            self._failures.log(branch.cause, kind=branch.kind, details=branch.details)
+        if len(lost) == len(found):
+            raise EnvironmentFailure(lost[0].cause)
+        self.num_dropped += len(lost)
+        self.drop_cause = lost[0].cause
+        pairs = zip(completions, found, strict=True)
+        kept = [(one, branch) for one, branch in pairs if isinstance(branch, Branch)]
+        left = sampled._replace(completions=[one for one, _ in kept])
+        return left, tuple(branch for _, branch in kept)
 
     def _usable(
         self, completions: Sequence[TokenCompletion], num_wanted: int

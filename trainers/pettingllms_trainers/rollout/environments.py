@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pettingllms
 from pettingllms import TextEnv, role_of
 from pettingllms.errors import PettingLLMsError, suggestion
+from pettingllms.workflows import WorkflowEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 
@@ -48,6 +49,7 @@ def make_environments(config: Config) -> Environments:
     _check_apart(config, [*training, held_out])
     _check_agents(config, training)
     env = training[0]
+    _check_credit(config, env)
     roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
     _check_roles(config, roles)
     known = env.scripted_policies
@@ -118,6 +120,21 @@ def _check_roles(config: Config, roles: Sequence[str]) -> None:
             f"[roles]: {'; '.join(problems)}. Roles of {config.env.id} with these arguments: "
             f"{', '.join(roles)}; give each one a line such as "
             f'{roles[0]} = "{next(iter(config.policies))}"'
+        )
+
+
+def _check_credit(config: Config, env: TextEnv[Any]) -> None:
+    """Refuse to compare calls of a workflow by rewards that it does not have."""
+    if not isinstance(env, WorkflowEnv) or env.has_step_rewards:
+        return
+    is_one_call = env.max_turns * len(env.possible_agents) == 1
+    if config.advantage.credit == "step" and not is_one_call:
+        raise ConfigError(
+            f'advantage.credit = "step" compares answers by rewards of their own, and '
+            f"{config.env.id} has a reward for its outcome only. Use advantage.credit = "
+            '"continuation" or "value"; or rollout.mode = "parallel" with "return_to_go" or '
+            '"episode"; or let the workflow report rewards with client.reward, and set '
+            "step_rewards=True"
         )
 
 

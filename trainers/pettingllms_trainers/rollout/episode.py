@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pettingllms import TextEnv
+from pettingllms.errors import BranchFailure
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.rollout.environments import Environments
@@ -26,6 +28,7 @@ __all__ = [
     "Episodes",
     "EpisodesOfRun",
     "LocalEpisodes",
+    "LostBranch",
     "local_episodes",
 ]
 
@@ -77,6 +80,17 @@ class Branch(NamedTuple):
     """Whether the task is solved after it."""
 
 
+class LostBranch(NamedTuple):
+    """A text that the environment could not carry out; the other branches are not affected."""
+
+    cause: str
+    """Type and message of the error."""
+    kind: str
+    """Types of the error and of what it came from."""
+    details: str
+    """Its traceback."""
+
+
 class BranchingEpisode:
     """One environment that is branched at every action and continues with one branch.
 
@@ -101,12 +115,19 @@ class BranchingEpisode:
             self._env.reset(seed=env_seed)
         return self.situation()
 
-    def branch(self, texts: Sequence[str]) -> tuple[Branch, ...]:
-        """Let the acting agent answer each text in a fork, and keep the forks."""
+    def branch(self, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
+        """Let the acting agent answer each text in a fork, and keep the forks.
+
+        A text whose branch is lost has no fork: later calls count the others only.
+        """
         agent = self._env.agent_selection
         with _env_failures():
-            self._forks = [self._stepped(text) for text in texts]
-        return tuple(_branch(fork, agent) for fork in self._forks)
+            self._env.expect(texts)
+            forks = [self._stepped(text) for text in texts]
+        self._forks = [fork for fork in forks if not isinstance(fork, LostBranch)]
+        return tuple(
+            fork if isinstance(fork, LostBranch) else _branch(fork, agent) for fork in forks
+        )
 
     def follow(self, index: int) -> EpisodeState:
         """Continue with one of the last branches; the others are dropped."""
@@ -127,9 +148,14 @@ class BranchingEpisode:
         with _env_failures():
             return self._env.fork()
 
-    def _stepped(self, text: str) -> TextEnv[Any]:
+    def _stepped(self, text: str) -> TextEnv[Any] | LostBranch:
         fork = self._env.fork()
-        fork.step(text)
+        try:
+            fork.step(text)
+        except BranchFailure as error:
+            name, origin = type(error).__name__, type(error.__cause__ or error).__name__
+            details = "".join(traceback.format_exception(error))
+            return LostBranch(f"{name}: {error}", f"{name} of {origin}", details)
         return fork
 
     def situation(self) -> EpisodeState:
@@ -192,7 +218,7 @@ class Episodes(Protocol):
         """Begin an episode; see `BranchingEpisode.start`."""
         ...
 
-    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         """Score texts of the acting agent; see `BranchingEpisode.branch`."""
         ...
 
@@ -255,7 +281,7 @@ class LocalEpisodes:
             self._episodes[episode] = played = BranchingEpisode(self._env.fork())
         return await self._call(played.start, env_seed)
 
-    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         """See `Episodes.branch`."""
         return await self._call(self._episodes[episode].branch, texts)
 

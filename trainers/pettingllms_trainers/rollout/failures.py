@@ -20,18 +20,22 @@ class FailureLog:
     """Share of the trees, or of the candidates, of one call that may fail."""
     _logged: set[str] = field(default_factory=set[str])
 
-    def log(self, cause: str, error: Exception | None = None, kind: str = "") -> None:
+    def log(
+        self, cause: str, error: Exception | None = None, kind: str = "", details: str = ""
+    ) -> None:
         """Log a cause, unless its kind has been logged before.
 
         Args:
             cause: What failed.
             error: Whose traceback is shown.
             kind: What it has in common with causes that differ in details; none: the cause itself.
+            details: A traceback as text, of an error of another process.
         """
         kind = kind or cause
         if kind not in self._logged:
-            self._logged.add(kind)
-            logger.warning("a rollout failed and is left out: %s", cause, exc_info=error)
+            self._logged |= {kind, cause}
+            text = f"{cause}\n{details}" if details else cause
+            logger.warning("a rollout failed and is left out: %s", text, exc_info=error)
 
     def check(self, num_failed: int, num_all: int, what: str, cause: str) -> None:
         """Stop the run when too much failed.

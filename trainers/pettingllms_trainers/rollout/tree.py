@@ -100,8 +100,7 @@ class TreeRollout:
         """Branch at the selected agent and follow one branch."""
         episode, position = self._spec.episode, len(self._decisions)
         sampled = await self._sampled(situation, position)
-        texts = [completion.text for completion in sampled.completions]
-        branches = await self._episodes.branch(episode, texts)
+        sampled, branches = await self._answers.branch(episode, sampled)
         found = Values((0.0,))
         if len(branches) > 1:  # what is compared with nothing needs no value
             seed = self._seed("continuation", position)

@@ -57,7 +57,7 @@ class WholeRollout(TreeRollout):
         await self._episodes.fork(episode, None, copy)
         self._steps.append(_Step(situation, situation, copy))
         sampled = await self._sampled(situation, position)
-        branches = await self._episodes.branch(episode, [sampled.completions[0].text])
+        sampled, branches = await self._answers.branch(episode, sampled)
         self._decisions.append(self._decision(position, situation, sampled, branches, (0.0,), 0))
         after = await self._episodes.follow(episode, 0)
         self._steps[-1] = self._steps[-1]._replace(after=after)
@@ -86,9 +86,7 @@ class WholeRollout(TreeRollout):
         num = self._settings.num_candidates_of(role_of(step.before.agent)) - 1
         seed = self._seed("further", position)
         sampled = await self._answers.sample(step.copy, step.before, num, seed)
-        branches = await self._episodes.branch(
-            step.copy, [completion.text for completion in sampled.completions]
-        )
+        sampled, branches = await self._answers.branch(step.copy, sampled)
         found = await self._credit.of_branches(
             step.copy, len(branches), self._seed("continuation", position)
         )

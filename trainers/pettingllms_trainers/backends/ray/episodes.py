@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pettingllms import TextEnv
 from pettingllms_trainers.backends.ray.cluster import explained
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
-from pettingllms_trainers.rollout.episode import Branch, EpisodeState
+from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LostBranch
 
 __all__ = ["EnvWorkers", "RayEpisodes"]
 
@@ -103,7 +103,7 @@ class RayEpisodes:
         home.num_episodes += 1
         return await self._call(episode, "start", env_seed)
 
-    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         """See `Episodes.branch`."""
         return await self._call(episode, "branch", texts)
 

@@ -22,7 +22,7 @@ from pettingllms_trainers.policies.protocols import (
     Update,
 )
 from pettingllms_trainers.ranks import Ranks, joined_ranks
-from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes
+from pettingllms_trainers.rollout.episode import Branch, EpisodeState, LocalEpisodes, LostBranch
 from pettingllms_trainers.types import (
     Demonstration,
     GenerateRequest,
@@ -233,7 +233,9 @@ class EnvWorker:
         """See `Episodes.start`."""
         return await self._of(kind).start(episode, env_seed)
 
-    async def branch(self, kind: str, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+    async def branch(
+        self, kind: str, episode: int, texts: Sequence[str]
+    ) -> tuple[Branch | LostBranch, ...]:
         """See `Episodes.branch`."""
         return await self._of(kind).branch(episode, texts)
 

@@ -76,7 +76,7 @@ class ByContinuation:
                 if situation.is_over:
                     return _Played(total, num_tokens)
                 answer = await self._answers.sample(copy, situation, 1, derive_seed(seed, number))
-                (branch,) = await self._episodes.branch(copy, [answer.completions[0].text])
+                answer, (branch,) = await self._answers.branch(copy, answer)
                 situation = await self._episodes.follow(copy, 0)
                 total += discount * branch.reward
                 discount *= self._gamma

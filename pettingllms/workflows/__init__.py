@@ -1,0 +1,22 @@
+"""Bring your own workflow: teams that exist as Python code, played as environments.
+
+A workflow is a callable ``run(task, client) -> outcome`` that asks an OpenAI-compatible endpoint;
+the name of the model says which role is asked. See docs/workflows.md.
+"""
+
+from pettingllms.workflows.client import Client
+from pettingllms.workflows.definition import Score, Workflow, load_workflow
+from pettingllms.workflows.env import WorkflowEnv, WorkflowState
+from pettingllms.workflows.failures import WorkflowDiverged, WorkflowFailure, WorkflowTimeout
+
+__all__ = [
+    "Client",
+    "Score",
+    "Workflow",
+    "WorkflowDiverged",
+    "WorkflowEnv",
+    "WorkflowFailure",
+    "WorkflowState",
+    "WorkflowTimeout",
+    "load_workflow",
+]

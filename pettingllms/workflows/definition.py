@@ -1,0 +1,190 @@
+"""What a workflow is: its code, its team, its tasks and its reward."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+from pettingllms.arguments import check_flag, check_kind, check_number, check_texts, check_whole
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
+from pettingllms.splits import SPLITS
+from pettingllms.stages import order_of
+from pettingllms.transition import role_of
+from pettingllms.workflows.client import Client
+from pettingllms.workflows.failures import WorkflowFailure
+
+Demonstrator = Callable[[Any, str, Sequence[Mapping[str, str]], random.Random], str]
+"""``(task, agent, messages, rng) -> text``: what a scripted policy answers."""
+
+
+class Score(NamedTuple):
+    """What an outcome is worth."""
+
+    reward: float
+    """For the team; finite."""
+    success: bool
+    """Whether the task is solved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workflow:
+    """A team that exists as code, and all that training it needs.
+
+    Raises:
+        InvalidArgument: A field is ill-formed.
+    """
+
+    run: Callable[[Any, Client], Any]
+    """``run(task, client) -> outcome``, a function or a coroutine function. It is called in a
+    thread of its own, many times for one episode, and must depend on the task, ``client.seed`` and
+    the answers only."""
+    reward: Callable[[Any, Any], float | bool | Score]
+    """``reward(task, outcome)``: a number for the team, of which 1 or more is success; a truth
+    value; or a `Score`."""
+    roles: Sequence[str]
+    """The team: roles such as ``planner``, or agents such as ``reasoner_0``, ``reasoner_1`` where a
+    role has several. These are the names of the models that may be asked; the name of a role asks
+    its first agent."""
+    tasks: Mapping[str, Sequence[Any]] | Callable[[random.Random, str], Any]
+    """``{"train": [...], "test": [...]}``, or a function ``(rng, split) -> task`` that draws one.
+    Tasks are JSON data; every call of `run` and `reward` gets a copy of its own."""
+    step_rewards: bool = False
+    """Whether `run` reports what single answers earn, by `Client.reward`."""
+    max_turns: int = 16
+    """Turns after which an episode is truncated, 1 or more; a turn is as many requests as there
+    are agents. A truncated episode has no outcome, and no reward for it."""
+    timeout_s: float = 120.0
+    """Longest time without a request, in seconds: between an answer and what follows it."""
+    demonstrators: Mapping[str, Demonstrator] = field(default_factory=dict[str, Demonstrator])
+    """Scripted policies by name, for a warm start and for comparison."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        for name in ("run", "reward"):
+            if not callable(getattr(self, name)):
+                raise InvalidArgument(f"{name} of the workflow", getattr(self, name), "a function")
+        allowed = "names of roles, such as planner, or of agents, such as planner_0"
+        check_texts("roles of the workflow", self.roles, allowed)
+        order_of([[agent] for agent in self.agents])
+        check_flag("step_rewards of the workflow", self.step_rewards)
+        check_whole("max_turns of the workflow", self.max_turns, 1)
+        check_number("timeout_s of the workflow", self.timeout_s, 0.001)
+        check_kind("demonstrators of the workflow", self.demonstrators, Mapping, "name -> function")
+        if not callable(self.tasks):
+            _check_tasks(self.tasks)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The agents, ``<role>_<n>``, in the order of `roles`."""
+        return tuple(name if "_" in name else f"{name}_0" for name in self.roles)
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Names of models to agents: agents by their own names, roles by their first agent."""
+        firsts: dict[str, str] = {}
+        for agent in self.agents:
+            firsts.setdefault(role_of(agent), agent)
+        return {**firsts, **{agent: agent for agent in self.agents}}
+
+    def draw(self, rng: random.Random, split: str) -> str:
+        """Return a task as a JSON text.
+
+        Raises:
+            InvalidArgument: There are no tasks of this split, or one is no JSON data.
+        """
+        if callable(self.tasks):
+            return as_json(self.tasks(rng, split))
+        tasks = self.tasks.get(split)
+        if not tasks:
+            raise InvalidArgument("split", split, f"one that has tasks: {', '.join(self.tasks)}")
+        return as_json(tasks[rng.randrange(len(tasks))])
+
+    def score(self, task: Any, outcome: Any) -> Score:
+        """Return what an outcome is worth.
+
+        Raises:
+            WorkflowFailure: The reward function returned nothing usable.
+        """
+        found: Any = self.reward(task, outcome)
+        if isinstance(found, Score):
+            score = found
+        elif isinstance(found, bool):
+            score = Score(float(found), found)
+        else:
+            score = Score(found, isinstance(found, int | float) and found >= 1)
+        try:
+            return Score(check_number("reward", score.reward, -sys.float_info.max), score.success)
+        except InvalidArgument as error:
+            raise WorkflowFailure(
+                f"the reward function returned {found!r}; allowed: a finite number, a truth value "
+                "or a Score"
+            ) from error
+
+
+def _check_tasks(tasks: object) -> None:
+    check_kind("tasks of the workflow", tasks, Mapping, "split -> list of tasks, or a function")
+    for split, found in cast("Mapping[str, Any]", tasks).items():
+        if split not in SPLITS or isinstance(found, str) or not isinstance(found, Sequence):
+            allowed = f"lists of tasks by split: {', '.join(SPLITS)}"
+            raise InvalidArgument("tasks of the workflow", split, allowed)
+
+
+def as_json(task: Any) -> str:
+    """Return a task as a JSON text.
+
+    Raises:
+        InvalidArgument: It is no JSON data.
+    """
+    try:
+        return json.dumps(task, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument("task of the workflow", task, f"JSON data ({error})") from error
+
+
+def load_workflow(path: str, **arguments: Any) -> Workflow:
+    """Return the workflow that ``package.module:name`` names.
+
+    Modules of the working directory are found too, after installed ones.
+
+    Args:
+        path: Of a `Workflow`, or of a function that returns one.
+        **arguments: Passed to that function.
+
+    Raises:
+        InvalidArgument: The path is ill-formed, or arguments are given to a `Workflow`.
+        EnvironmentNotLoadable: The import fails, or finds something else.
+    """
+    module, colon, name = path.partition(":") if isinstance(path, str) else ("", "", "")
+    if not (module and colon and name.isidentifier()):
+        raise InvalidArgument("workflow", path, "package.module:name")
+    try:
+        found: Any = getattr(_imported(module), name)
+        if callable(found):
+            found = found(**arguments)
+            arguments = {}
+    except Exception as error:
+        text = f"the workflow {path!r} cannot be loaded: {type(error).__name__}: {error}"
+        raise EnvironmentNotLoadable(text) from error
+    if not isinstance(found, Workflow):
+        raise EnvironmentNotLoadable(
+            f"the workflow {path!r} is a {type(found).__name__}; allowed: a "
+            "pettingllms.workflows.Workflow, or a function that returns one"
+        )
+    if arguments:
+        raise InvalidArgument(
+            "arguments of the workflow", arguments, f"none: {path} is no function that takes them"
+        )
+    return found
+
+
+def _imported(module: str) -> Any:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)  # a console script does not look there by itself
+    return importlib.import_module(module)

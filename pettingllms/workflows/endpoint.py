@@ -1,0 +1,201 @@
+"""The local OpenAI-compatible endpoint that workflows ask: loopback only, behind a random key."""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, Protocol
+
+from pettingllms.workflows.tools import read_reply
+from pettingllms.workflows.wire import (
+    IGNORED,
+    ChatRequest,
+    RequestError,
+    completion_body,
+    models_body,
+    read_request,
+    stream_body,
+)
+
+logger = logging.getLogger(__name__)
+
+_MAX_BODY = 64 << 20
+
+
+class Answered(NamedTuple):
+    """What a request is answered with."""
+
+    text: str
+    number: int
+    """Of the request within its run, from 0."""
+
+
+class Asked(Protocol):
+    """Somebody who answers the requests of one run of a workflow, in threads of the endpoint."""
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        """Names of models to agents."""
+        ...
+
+    def ask(self, request: ChatRequest) -> Answered:
+        """Return the answer, once there is one.
+
+        Raises:
+            RequestError: There will be none.
+        """
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Take note that the endpoint itself failed on a request."""
+        ...
+
+
+class Endpoint:
+    """A server on the loopback interface; each run of a workflow has a path of its own."""
+
+    def __init__(self) -> None:
+        self.api_key = secrets.token_urlsafe(24)
+        """Whoever has another key is refused with status 401."""
+        self._runs: dict[str, Asked] = {}
+        self._warned: set[str] = set()
+        self._server = _Server(self)
+        threading.Thread(
+            target=self._server.serve_forever, name="pettingllms-endpoint", daemon=True
+        ).start()
+
+    def open(self, run: Asked) -> str:
+        """Return the address, up to and including ``/v1``, at which a run asks."""
+        path = secrets.token_urlsafe(9)
+        self._runs[path] = run
+        return f"http://127.0.0.1:{self._server.server_port}/{path}/v1"
+
+    def close(self, base_url: str) -> None:
+        """Forget a run; requests that it still sends are refused."""
+        self._runs.pop(base_url.split("/")[3], None)
+
+    def respond(self, path: str, key: str, body: bytes | None) -> tuple[str, bytes]:
+        """Return the content type and the body of a response.
+
+        Args:
+            path: As it was asked for.
+            key: The header Authorization.
+            body: Of a POST; None for a GET.
+
+        Raises:
+            RequestError: The request cannot be answered.
+        """
+        if not hmac.compare_digest(key.encode(), f"Bearer {self.api_key}".encode()):
+            raise RequestError("wrong API key; use the one that the workflow was given", 401)
+        place, _, route = path.lstrip("/").partition("/")
+        run = self._runs.get(place)
+        if run is None:
+            raise RequestError("this run of the workflow has ended: nothing answers any more", 410)
+        if body is None and route == "v1/models":
+            return "application/json", json.dumps(models_body(list(run.models))).encode()
+        if body is None or route != "v1/chat/completions":
+            raise RequestError(f"there is no {route!r} here; use chat completions", 404)
+        return self._complete(run, body)
+
+    def _complete(self, run: Asked, body: bytes) -> tuple[str, bytes]:
+        try:
+            data: Any = json.loads(body)
+        except ValueError as error:
+            raise RequestError(f"the body is no JSON: {error}") from error
+        request = read_request(data, run.models)
+        self._warn(key for key in IGNORED if data.get(key) is not None)
+        try:
+            answered = run.ask(request)
+            reply = read_reply(answered.text, request.tools)
+            if data.get("stream"):
+                return "text/event-stream", stream_body(reply, data["model"], answered.number)
+            found = completion_body(reply, data["model"], answered.number)
+            return "application/json", json.dumps(found).encode()
+        except RequestError:
+            raise
+        except Exception as error:
+            run.fail(error)
+            raise
+
+    def _warn(self, keys: Any) -> None:
+        new = [key for key in keys if key not in self._warned]
+        self._warned.update(new)
+        if new:
+            logger.warning(
+                "requests of the workflow set %s, which is ignored: the run decides how every "
+                "role is sampled",
+                ", ".join(new),
+            )
+
+
+@functools.cache
+def shared_endpoint() -> Endpoint:
+    """Return the endpoint of this process, started at the first call."""
+    return Endpoint()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.endpoint = endpoint
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report what a connection failed with, where it is more than that the client has left."""
+        logger.debug("a connection to the endpoint failed", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def do_GET(self) -> None:
+        """Answer for the list of models."""
+        self._serve(None)
+
+    def do_POST(self) -> None:
+        """Answer a chat completion."""
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > _MAX_BODY:
+            self.close_connection = True
+            self._send(413, "application/json", _as_json(RequestError("the body is too long", 413)))
+            return
+        self._serve(self.rfile.read(length))
+
+    def _serve(self, body: bytes | None) -> None:
+        key = self.headers.get("Authorization", "")
+        try:
+            kind, found = self.server.endpoint.respond(self.path, key, body)
+            status = 200
+        except RequestError as error:
+            status, kind, found = error.status, "application/json", _as_json(error)
+        except Exception as error:
+            logger.exception("the endpoint failed")
+            text = f"the endpoint failed: {type(error).__name__}: {error}"
+            status, kind, found = 500, "application/json", _as_json(RequestError(text, 500))
+        self._send(status, kind, found)
+
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if status != 200:
+            self.send_header("x-should-retry", "false")  # clients of OpenAI heed it
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep requests out of the standard error stream."""
+
+
+def _as_json(error: RequestError) -> bytes:
+    return json.dumps(error.body()).encode()

@@ -1,0 +1,240 @@
+"""`WorkflowEnv`: a workflow as an environment, which forks by being run again."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pettingllms.arguments import check_choice
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument
+from pettingllms.prompts import PromptTemplate
+from pettingllms.spaces import Observation
+from pettingllms.splits import SPLITS
+from pettingllms.transition import Transition, role_of
+from pettingllms.workflows.definition import Workflow, load_workflow
+from pettingllms.workflows.running import RecordedCall, WorkflowRun, Reached
+from pettingllms.workflows.failures import WorkflowFailure
+from pettingllms.workflows.wire import ChatRequest
+
+_SEEDS = 2**53
+
+
+@dataclass(frozen=True)
+class WorkflowState:
+    """All that decides what follows: the task, the chance, and every request with its answer."""
+
+    task: str
+    """As a JSON text."""
+    seed: int
+    """See `Client.seed`."""
+    calls: tuple[RecordedCall, ...]
+    """Requests in the order in which they were decided, with their answers."""
+    request: ChatRequest | None
+    """What is asked now; None after the end."""
+    parse_error: str | None = None
+    """Why the latest answer could not be read, as the workflow reported it."""
+
+
+class WorkflowEnv(TextEnv[WorkflowState]):
+    """A workflow of anybody as an environment: every request is the turn of an agent.
+
+    The state is what was asked and answered. One run of the workflow waits at the latest request;
+    a fork continues it, and every further fork of the same state runs the workflow again with the
+    recorded answers. The recorded requests must come again, or the branch fails with
+    `WorkflowDiverged`; whatever the workflow raises fails its branch with `WorkflowFailure`.
+
+    An answer earns what the workflow reports for it by `Client.reward`; the last one also earns the
+    team the reward of the outcome.
+
+    Args:
+        workflow: A `Workflow`, or ``package.module:name`` of one or of a function that returns one.
+        split: Which tasks: ``"train"``, ``"validation"`` or ``"test"``.
+        max_turns: Instead of the workflow's.
+        alpha: Weight of the team reward.
+        reward: ``"shaped"``, or ``"outcome"``: 1 for the team when the task is solved, else 0.
+        arguments: Of the function that returns the workflow.
+        render_mode: ``"ansi"``, ``"human"`` or None.
+
+    Raises:
+        InvalidArgument: An argument is out of its range.
+        EnvironmentNotLoadable: The workflow cannot be imported.
+    """
+
+    metadata: dict[str, Any] = {"name": "workflow", "render_modes": ["ansi", "human"]}  # noqa: RUF012
+    prompt_fields: ClassVar[Mapping[str, str]] = {"chat": "the messages of the request"}
+
+    def __init__(
+        self,
+        workflow: Workflow | str,
+        *,
+        split: str = "train",
+        max_turns: int | None = None,
+        alpha: float = 1.0,
+        reward: str = "shaped",
+        arguments: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        check_choice("split", split, SPLITS)
+        if isinstance(workflow, str):
+            workflow = load_workflow(workflow, **(arguments or {}))
+        elif arguments:
+            raise InvalidArgument("arguments", arguments, "none: the workflow is made already")
+        self.workflow = workflow
+        """What is run."""
+        self.split = split
+        prompts = dict.fromkeys(map(role_of, workflow.agents), PromptTemplate("", "{chat}"))
+        # Of the instance: they are the workflow's, and all workflows share this class.
+        vars(self).update(scripted_policies=tuple(workflow.demonstrators), default_prompts=prompts)
+        self._runs = _Runs()
+        super().__init__(
+            stages=tuple((agent,) for agent in workflow.agents),
+            max_turns=workflow.max_turns if max_turns is None else max_turns,
+            alpha=alpha,
+            reward=reward,
+            render_mode=render_mode,
+        )
+
+    @property
+    def has_step_rewards(self) -> bool:
+        """Whether answers before the last one can earn something."""
+        return self.workflow.step_rewards and self.reward == "shaped"
+
+    def expect(self, texts: Sequence[str]) -> None:
+        """Begin what forks of this state will do with texts, so that their runs overlap."""
+        for text in texts:
+            self._runs.put(self._state, text, self._begun(self._state, text))
+
+    def step(self, action: str | None) -> None:
+        """See `TextEnv.step`.
+
+        Raises:
+            WorkflowFailure: The workflow failed on this answer.
+        """
+        agent = self.agent_selection
+        super().step(action)
+        if action is not None:
+            self.infos[agent]["parse_error"] = self._state.parse_error
+
+    def messages(self, agent: str) -> list[dict[str, str]]:
+        """Return the messages of the request, for the agent that is asked; else an empty one."""
+        self._require_reset("messages")
+        request = self._state.request
+        is_asked = request is not None and request.agent == agent
+        return request.chat() if is_asked and request else [{"role": "user", "content": ""}]
+
+    def observe(self, agent: str) -> Observation:
+        """Return the messages as one text."""
+        return Observation(_as_text(self.messages(agent)))
+
+    # Hooks of TextEnv ---------------------------------------------------------------------------
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> WorkflowState:
+        task, seed = self.workflow.draw(rng, self.split), rng.randrange(_SEEDS)
+        run = WorkflowRun(self.workflow, task, seed, ())
+        reached = run.reached()
+        if reached.request is None:
+            raise WorkflowFailure("the workflow ended without a request, so there is no agent")
+        state = WorkflowState(task, seed, (), reached.request)
+        self._runs.put(state, None, run)
+        return state
+
+    def _fields(self, state: WorkflowState, agent: str, turn: int) -> Mapping[str, object]:
+        return {"chat": "" if state.request is None else _as_text(state.request.chat())}
+
+    def _parse(self, state: WorkflowState, agent: str, text: str) -> str:
+        return text
+
+    def _act(self, state: WorkflowState, agent: str, action: str) -> Transition:
+        assert state.request is not None
+        run = self._runs.take(state, action) or self._begun(state, action)
+        reached = run.reached()
+        calls = (*state.calls, RecordedCall(state.request, action))
+        after = WorkflowState(state.task, state.seed, calls, reached.request, reached.parse_error)
+        if reached.request is not None:
+            self._runs.put(after, None, run)
+        return _transition(after, reached)
+
+    def _next_agent(self, state: WorkflowState) -> str:
+        request = state.request or state.calls[-1].request
+        return request.agent
+
+    def _ansi(self, state: WorkflowState) -> str:
+        lines = [f"{call.request.agent}: {call.text}" for call in state.calls]
+        now = "ended" if state.request is None else f"{state.request.agent} is asked"
+        return "\n".join([f"task: {state.task}", *lines, now])
+
+    def _level_json(self, state: WorkflowState) -> Any:
+        return state.task
+
+    def _scripted(self, state: WorkflowState, agent: str, policy: str, rng: random.Random) -> str:
+        request = state.request
+        chat = [] if request is None else request.chat()
+        return self.workflow.demonstrators[policy](json.loads(state.task), agent, chat, rng)
+
+    def _begun(self, state: WorkflowState, text: str) -> WorkflowRun:
+        """Return a run that has been given an answer to the request of a state."""
+        assert state.request is not None
+        run = self._runs.take(state, None)
+        if run is not None:
+            run.answer(text)
+            return run
+        calls = (*state.calls, RecordedCall(state.request, text))
+        return WorkflowRun(self.workflow, state.task, state.seed, calls)
+
+
+def _transition(after: WorkflowState, reached: Reached) -> Transition:
+    if reached.score is None:
+        return Transition(after, reached.team, reached.local)
+    team = reached.team + reached.score.reward
+    return Transition(after, team, reached.local, True, reached.score.success)
+
+
+def _as_text(chat: Sequence[Mapping[str, str]]) -> str:
+    return "\n\n".join(message["content"] for message in chat)
+
+
+class _Runs:
+    """Runs that wait at a state, or have been given an answer to its request.
+
+    They are kept beside the states, not in them: what a state is does not depend on whether a run
+    waits there, and a state that is copied or sent elsewhere is run again. When a state is
+    forgotten its runs are closed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a state may be forgotten while this thread holds it
+        self._kept: dict[int, dict[str | None, list[WorkflowRun]]] = {}
+
+    def __reduce__(self) -> tuple[type[_Runs], tuple[()]]:
+        return _Runs, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Runs:
+        return _Runs()
+
+    def put(self, state: WorkflowState, text: str | None, run: WorkflowRun) -> None:
+        """Keep a run that waits at a state, or that has been given a text there."""
+        with self._lock:
+            if id(state) not in self._kept:
+                self._kept[id(state)] = defaultdict(list)
+                weakref.finalize(state, self._forget, id(state)).atexit = False
+            self._kept[id(state)][text].append(run)
+
+    def take(self, state: WorkflowState, text: str | None) -> WorkflowRun | None:
+        """Return such a run, which nobody else will get; None when there is none."""
+        with self._lock:
+            runs = self._kept.get(id(state), {}).get(text)
+            return runs.pop(0) if runs else None
+
+    def _forget(self, key: int) -> None:
+        with self._lock:
+            kept = self._kept.pop(key, {})
+        for runs in kept.values():
+            for run in runs:
+                run.close()

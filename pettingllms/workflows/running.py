@@ -1,0 +1,250 @@
+"""One run of a workflow in a thread of its own, which waits at each request for its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+import threading
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pettingllms.errors import PettingLLMsError
+from pettingllms.workflows.client import Client
+from pettingllms.workflows.definition import Score, Workflow
+from pettingllms.workflows.endpoint import Answered, shared_endpoint
+from pettingllms.workflows.failures import WorkflowDiverged, WorkflowFailure, WorkflowTimeout
+from pettingllms.workflows.wire import ChatRequest, RequestError
+
+_MAX_SHOWN = 200
+_GRACE_S = 1.0
+"""Time for which an unknown request of a repeated run waits for the recorded ones to come."""
+
+
+class RecordedCall(NamedTuple):
+    """A request and the text that it was answered with."""
+
+    request: ChatRequest
+    text: str
+
+
+class Reached(NamedTuple):
+    """Where a run of a workflow is after its latest answer."""
+
+    request: ChatRequest | None
+    """What it asks now; None when it has ended."""
+    score: Score | None
+    """What its outcome is worth; None when it has not ended."""
+    team: float
+    """What the latest answer earned the team by reports of the workflow."""
+    local: float
+    """What it earned its agent."""
+    parse_error: str | None
+    """Why it could not be read, as reported."""
+
+
+class _Waiting:
+    """A request without an answer yet."""
+
+    def __init__(self, request: ChatRequest) -> None:
+        self.request = request
+        self.answer: Answered | None = None
+
+
+class WorkflowRun:
+    """Runs a workflow from its start, gives it recorded answers, and stops at the next request.
+
+    Its threads are those of the workflow, of the endpoint (`ask`, `fail`), and of whoever drives
+    it (`answer`, `reached`, `close`).
+
+    Args:
+        workflow: What is run.
+        task: As a JSON text.
+        seed: See `Client.seed`.
+        calls: Requests that must come, and their answers.
+    """
+
+    def __init__(
+        self, workflow: Workflow, task: str, seed: int, calls: Sequence[RecordedCall]
+    ) -> None:
+        self._workflow, self._task, self._seed = workflow, task, seed
+        self.models: Mapping[str, str] = workflow.models
+        self._calls = list(calls)
+        self._open = dict(enumerate(self._calls))
+        """Calls that have not come yet, by number."""
+        self._waiting: list[_Waiting] = []
+        self._score: Score | None = None
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._team = self._local = 0.0
+        self._parse_error: str | None = None
+        self._changed = threading.Condition()
+        self._latest_s = time.monotonic()
+        self._base_url = shared_endpoint().open(self)
+        threading.Thread(target=self._main, name="pettingllms-workflow", daemon=True).start()
+
+    # The workflow's own thread ------------------------------------------------------------------
+
+    def _main(self) -> None:
+        client = Client(
+            base_url=self._base_url,
+            api_key=shared_endpoint().api_key,
+            seed=self._seed,
+            roles=tuple(self.models),
+            _report=self._report,
+        )
+        score: Score | None = None
+        failure: BaseException | None = None
+        try:
+            outcome = self._workflow.run(json.loads(self._task), client)
+            if inspect.isawaitable(outcome):
+                outcome = asyncio.run(_awaited(outcome))
+            score = self._workflow.score(json.loads(self._task), outcome)
+        except BaseException as error:  # noqa: BLE001  the boundary to somebody else's code
+            failure = error
+        with self._changed:
+            self._score, self._failure = score, self._failure or failure
+            self._changed.notify_all()
+
+    def _report(self, local: float, team: float, parse_error: str | None) -> None:
+        if not self._workflow.step_rewards:
+            raise WorkflowFailure(
+                "client.reward was called, but the workflow does not declare it; set "
+                "step_rewards=True of the Workflow"
+            )
+        with self._changed:
+            if not self._calls:
+                raise WorkflowFailure("client.reward was called before anything was answered")
+            if not self._open:  # else it is about an answer before the branch, which is paid
+                self._local += local
+                self._team += team
+                self._parse_error = parse_error or self._parse_error
+
+    # Threads of the endpoint --------------------------------------------------------------------
+
+    def ask(self, request: ChatRequest) -> Answered:
+        """See `Asked.ask`."""
+        with self._changed:
+            self._latest_s = time.monotonic()
+            self._refuse_closed()
+            number = next((n for n, call in self._open.items() if call.request == request), None)
+            if number is not None:
+                return self._take(number)
+            waiting = _Waiting(request)
+            self._waiting.append(waiting)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: waiting.answer is not None or self._is_over())
+            if waiting.answer is None:
+                self._refuse_closed()
+            assert waiting.answer is not None
+            return waiting.answer
+
+    def fail(self, error: Exception) -> None:
+        """See `Asked.fail`."""
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    def _take(self, number: int) -> Answered:
+        """Give a recorded answer; what is reported from the last one on counts."""
+        self._latest_s = time.monotonic()
+        text = self._open.pop(number).text
+        self._team = self._local = 0.0
+        self._parse_error = None
+        self._changed.notify_all()
+        return Answered(text, number)
+
+    def _is_over(self) -> bool:
+        return self._is_closed or self._failure is not None
+
+    def _refuse_closed(self) -> None:
+        if self._is_over():
+            raise RequestError("this run of the workflow has ended: nothing answers any more", 410)
+
+    # Whoever drives it --------------------------------------------------------------------------
+
+    def answer(self, text: str) -> None:
+        """Answer the request that `reached` returned."""
+        with self._changed:
+            waiting = self._waiting.pop(0)
+            number = len(self._calls)
+            self._open[number] = call = RecordedCall(waiting.request, text)
+            self._calls.append(call)
+            waiting.answer = self._take(number)
+
+    def reached(self) -> Reached:
+        """Wait for the next request or the end.
+
+        Raises:
+            WorkflowFailure: There will be neither, or it has not asked what was recorded.
+        """
+        try:
+            with self._changed:
+                self._wait()
+                if self._score is not None:
+                    self._leave()
+                request = self._waiting[0].request if self._score is None else None
+                return Reached(request, self._score, self._team, self._local, self._parse_error)
+        except WorkflowFailure:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the run go: whatever it still asks is refused."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._leave()
+
+    def _leave(self) -> None:
+        shared_endpoint().close(self._base_url)
+
+    def _wait(self) -> None:
+        while True:
+            if self._failure is not None:
+                raise _explained(self._failure) from self._failure
+            if self._open and self._score is not None:
+                raise WorkflowDiverged(self._difference())
+            if self._score is not None or (self._waiting and not self._open):
+                return
+            # Of requests that are sent at the same time any may come first, so that another one
+            # than the recorded one gets some time in which the recorded one may still come.
+            limit_s = min(self._workflow.timeout_s, _GRACE_S if self._waiting else math.inf)
+            left_s = self._latest_s + limit_s - time.monotonic()
+            if left_s <= 0 and self._waiting:
+                raise WorkflowDiverged(self._difference())
+            if left_s <= 0:
+                raise WorkflowTimeout(
+                    f"the workflow neither asked nor ended within {self._workflow.timeout_s:g} s "
+                    f"after {len(self._calls) - len(self._open)} answers (timeout_s)"
+                )
+            self._changed.wait(left_s)
+
+    def _difference(self) -> str:
+        number, call = next(iter(self._open.items()))
+        wanted = f"request {number} to {call.request.agent} with {_shown(call.request)}"
+        if not self._waiting:
+            return f"the workflow was run again and ended without {wanted}"
+        got = self._waiting[0].request
+        return (
+            f"the workflow was run again and asked {got.agent} with {_shown(got)} instead of "
+            f"{wanted}. It must depend on the task, client.seed and the answers only"
+        )
+
+
+async def _awaited(outcome: Awaitable[Any]) -> Any:
+    return await outcome
+
+
+def _explained(failure: BaseException) -> WorkflowFailure:
+    if isinstance(failure, WorkflowFailure):
+        return failure
+    what = "" if isinstance(failure, PettingLLMsError) else "the workflow raised "
+    return WorkflowFailure(f"{what}{type(failure).__name__}: {failure}")
+
+
+def _shown(request: ChatRequest) -> str:
+    text = repr(request.messages[-1].content)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,0 +1,304 @@
+"""A workflow is an environment: it steps, forks by re-execution, ends, and fails by branches."""
+
+import asyncio
+import itertools
+import pickle
+import threading
+import time
+
+import openai
+import pytest
+
+import pettingllms
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
+from pettingllms.workflows import (
+    Score,
+    Workflow,
+    WorkflowDiverged,
+    WorkflowEnv,
+    WorkflowFailure,
+    WorkflowTimeout,
+)
+
+
+def ask(client, model, text):
+    found = client.openai().chat.completions.create(
+        model=model, messages=[{"role": "user", "content": text}]
+    )
+    return found.choices[0].message.content
+
+
+def test_requests_are_turns_of_agents(opened):
+    env = opened()
+    assert env.agent_selection == "planner_0"
+    assert env.messages("planner_0") == [{"role": "user", "content": f"aim at {env.state().task}"}]
+    assert str(env.observe("planner_0")) == f"aim at {env.state().task}"
+    env.step("2")
+    assert env.agent_selection == "worker_0"
+    assert env.messages("worker_0")[0]["content"] == "the planner said 2"
+    assert env.rewards == {"planner_0": 0.0, "worker_0": 0.0}
+    env.step(str(int(env.state().task) - 2))
+    assert env.terminations == {"planner_0": True, "worker_0": True}
+    assert env.rewards == {"planner_0": 1.0, "worker_0": 1.0}
+    assert env.infos["worker_0"]["success"]
+
+
+def test_forks_run_the_workflow_again_with_the_recorded_answers(opened):
+    starts = itertools.count()
+
+    def run(task, client):
+        next(starts)
+        return int(ask(client, "planner", "a")) * int(ask(client, "worker", "b"))
+
+    env = opened(run, reward=lambda task, outcome: outcome)
+    env.step("3")
+    forks = [env.fork() for _ in range(3)]
+    for number, fork in enumerate(forks):
+        fork.step(str(number))
+    assert [fork.rewards["worker_0"] for fork in forks] == [0.0, 3.0, 6.0]
+    assert next(starts) == 3, "the waiting run serves one fork, the two others run again"
+
+
+def test_expected_forks_run_at_the_same_time(opened):
+    barrier = threading.Barrier(3)
+
+    def run(task, client):
+        answer = ask(client, "planner", "a")
+        barrier.wait(10)
+        return answer
+
+    env = opened(run, reward=lambda task, outcome: float(len(outcome)))
+    texts = ("x", "xx", "x")
+    env.expect(texts)
+    forks = [env.fork() for _ in texts]
+    for fork, text in zip(forks, texts, strict=True):
+        fork.step(text)
+    assert [fork.rewards["planner_0"] for fork in forks] == [1.0, 2.0, 1.0]
+
+
+def test_a_run_that_asks_something_else_when_repeated_fails_its_branch_only(opened):
+    starts = itertools.count()
+
+    def run(task, client):
+        number = next(starts)
+        return ask(client, "planner", "same" if number < 1 else f"other {number}")
+
+    env = opened(run, reward=lambda task, outcome: 1.0)
+    fork, twin = env.fork(), env.fork()
+    fork.step("a")
+    assert fork.rewards["planner_0"] == 1.0
+    with pytest.raises(WorkflowDiverged, match=r"'other 1'.*instead of.*'same'"):
+        twin.step("b")
+
+
+def test_what_the_workflow_raises_is_the_cause_of_the_failure(opened):
+    env = opened()
+    env.step("2")
+    with pytest.raises(WorkflowFailure, match="the workflow raised ValueError") as caught:
+        env.step("no number")
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert "conftest.py" in str(caught.traceback) or caught.value.__cause__.__traceback__
+
+
+def test_a_hung_workflow_times_out(opened):
+    stop = threading.Event()
+
+    def run(task, client):
+        ask(client, "planner", "a")
+        stop.wait(30)
+
+    env = opened(run, timeout_s=0.2)
+    with pytest.raises(WorkflowTimeout, match=r"ended within 0\.2 s after 1 answers"):
+        env.step("x")
+    stop.set()
+
+
+def test_forgotten_states_end_their_runs(opened):
+    ends = []
+
+    def run(task, client):
+        try:
+            return ask(client, "planner", "a")
+        except openai.APIStatusError as error:
+            ends.append(error.status_code)
+            raise
+
+    env = opened(run)
+    env.reset(seed=4)
+    deadline = time.monotonic() + 10
+    while not ends and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ends == [410]
+
+
+def test_coroutines_may_ask_at_the_same_time(opened):
+    async def run(task, client):
+        async def asked(chat, model):
+            found = await chat.create(model=model, messages=[{"role": "user", "content": "go"}])
+            return found.choices[0].message.content
+
+        async with client.async_openai() as opened:
+            chat = opened.chat.completions
+            return "".join(await asyncio.gather(asked(chat, "planner"), asked(chat, "worker")))
+
+    env = opened(run, reward=lambda task, outcome: Score(0.5, outcome == "pw"))
+    env.fork().step("x")
+    for _ in range(2):
+        env.step(env.agent_selection[0])
+    assert env.infos[env.agent_selection]["success"]
+    assert env.rewards["planner_0"] == 0.5
+
+
+def test_rewards_of_single_answers(opened):
+    def run(task, client):
+        for model in ("planner", "worker"):
+            text = ask(client, model, "go")
+            client.reward(
+                len(text) / 10, team=2.0, parse_error="too long" if len(text) > 3 else None
+            )
+        return 1
+
+    env = opened(run, step_rewards=True, reward=lambda task, outcome: outcome)
+    twin = env.fork()
+    for played in (env, twin):
+        played.step("xx")
+        assert played.rewards == {"planner_0": 2.2, "worker_0": 2.0}
+        assert played.infos["planner_0"]["reward_parts"] == {"team": 2.0, "local": 0.2}
+        again = played.fork()
+        again.step("yyyyy")
+        played.step("yyyyy")
+        for end in (again, played):
+            assert end.rewards == {"planner_0": 3.0, "worker_0": 3.5}
+            assert end.infos["worker_0"]["parse_error"] == "too long"
+            assert end.infos["worker_0"]["success"]
+
+
+def test_undeclared_step_rewards_are_refused(opened):
+    def run(task, client):
+        ask(client, "planner", "go")
+        client.reward(1.0)
+
+    with pytest.raises(WorkflowFailure, match="step_rewards=True"):
+        opened(run).step("x")
+
+
+def test_a_workflow_must_ask_somebody(opened):
+    with pytest.raises(WorkflowFailure, match="ended without a request"):
+        opened(lambda task, client: 0)
+
+
+@pytest.mark.parametrize("value", ["much", None, float("nan")])
+def test_a_reward_must_be_a_number(opened, value):
+    env = opened(lambda task, client: ask(client, "planner", "a"), reward=lambda *_: value)
+    with pytest.raises(WorkflowFailure, match="the reward function returned"):
+        env.step("x")
+
+
+def test_endless_workflows_are_truncated(opened):
+    def run(task, client):
+        while True:
+            ask(client, "planner", "more")
+
+    env = opened(run, max_turns=2)
+    for _ in range(4):
+        env.step("x")
+    assert env.truncations["planner_0"]
+    assert not env.terminations["planner_0"]
+
+
+def test_equal_seeds_give_equal_episodes(opened):
+    def run(task, client):
+        return ask(client, "planner", f"{task} {client.seed}")
+
+    one, two, other = opened(run, seed=1), opened(run, seed=1), opened(run, seed=2)
+    assert one.state_hash() == two.state_hash() != other.state_hash()
+    assert one.level_hash() == two.level_hash()
+
+
+def test_states_travel_and_are_run_again_there(opened):
+    env = opened()
+    env.step("2")
+    twin = pickle.loads(pickle.dumps(env))
+    snapshot = pickle.loads(pickle.dumps(env.snapshot()))
+    other = opened(seed=9)
+    other.restore(snapshot)
+    for played in (env, twin, other):
+        played.step("3")
+    assert env.state_hash() == twin.state_hash() == other.state_hash()
+
+
+def test_tasks_are_copies(opened):
+    def run(task, client):
+        task.append(ask(client, "planner", str(task)))
+        return task
+
+    env = opened(
+        run, tasks=lambda rng, split: [split], reward=lambda task, outcome: len(outcome) - len(task)
+    )
+    env.fork().step("x")
+    env.step("y")
+    assert env.rewards["planner_0"] == 1.0
+
+
+WORKFLOW = Workflow(
+    run=lambda task, client: ask(client, "solo", task),
+    reward=lambda task, outcome: outcome == task,
+    roles=("solo",),
+    tasks={"train": ["a"], "test": ["b"]},
+)
+
+
+def made(letter):
+    """Return a workflow with one task."""
+    return Workflow(
+        run=WORKFLOW.run, reward=WORKFLOW.reward, roles=("solo",), tasks={"test": [letter]}
+    )
+
+
+def test_workflows_are_made_by_id(monkeypatch, tmp_path):
+    (tmp_path / "own_team.py").write_text(
+        "from pettingllms.workflows import Workflow\n"
+        "def make(letter='a'):\n"
+        "    return Workflow(run=lambda t, c: c.openai().chat.completions.create(model='solo',"
+        " messages=[{'role': 'user', 'content': t}]), reward=lambda t, o: 1.0, roles=['solo'],"
+        " tasks={'train': [letter]})\n"
+        "other = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    env = pettingllms.make("workflow:own_team:make", arguments={"letter": "q"})
+    env.reset(seed=0)
+    assert env.last()[0] == "q"
+    for path, told in (("own_team:other", "is a int"), ("own_team:none", "no attribute")):
+        with pytest.raises(EnvironmentNotLoadable, match=told):
+            pettingllms.make(f"workflow:{path}")
+    with pytest.raises(InvalidArgument, match=r"package\.module:name"):
+        pettingllms.make("workflow:own_team")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"roles": ()}, "stages"),
+        ({"roles": ("planner 1",)}, "stages"),
+        ({"roles": "planner"}, "roles of the workflow"),
+        ({"tasks": {"dev": []}}, "tasks of the workflow"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"reward": 3}, "reward of the workflow"),
+    ],
+)
+def test_ill_formed_workflows_are_refused(opened, fields, told):
+    with pytest.raises(InvalidArgument, match=told):
+        opened(**fields)
+
+
+def test_a_split_without_tasks_is_refused():
+    env = WorkflowEnv(WORKFLOW, split="validation")
+    with pytest.raises(InvalidArgument, match="train, test"):
+        env.reset(seed=0)
+
+
+def test_tasks_must_be_json(opened):
+    with pytest.raises(InvalidArgument, match="JSON data"):
+        opened(tasks={"train": [object()]})

@@ -1,0 +1,133 @@
+"""The two-agent toy as a workflow: the same trees and advantages as the environment."""
+
+import dataclasses
+import itertools
+import random
+
+import pytest
+
+from pettingllms.workflows import Workflow, WorkflowEnv
+from pettingllms_trainers.algorithm.groups import score_decisions
+from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.types import RolloutStatus
+
+ANSWERS = ("1", "2", "5", "-3", "99", "none", "")
+WAYS = {
+    "greedy": {},
+    "softmax": {"branch_choice": "softmax", "branch_temperature": 0.5},
+    "random": {"branch_choice": "random"},
+    "one role branches": {"branching_roles": ("echo",)},
+    "continuations": {"credit": "continuation", "num_continuations": 2, "gamma": 0.9},
+    "whole episodes first": {"credit": "continuation", "num_branchings": 2},
+    "threads": {"env_threads": 4},
+}
+
+
+def script(prompt, candidate, seed):
+    return random.Random(f"{prompt} {candidate} {seed}").choice(ANSWERS)
+
+
+@pytest.fixture
+def echo_workflow(workflow_toys):
+    """Return a factory of the toy as a workflow."""
+    return lambda max_turns=3: WorkflowEnv(workflow_toys.echo(max_turns))
+
+
+def without_hashes(trees):
+    return [dataclasses.replace(tree, initial_state_hash="") for tree in trees]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_workflow_gives_the_trees_of_the_environment(
+    way, echo_env, echo_workflow, scripted_pool, play
+):
+    trees = [
+        play(env, scripted_pool(script)[0], seeds=range(6), num_candidates=4, **WAYS[way])
+        for env in (echo_env(max_turns=3), echo_workflow(3))
+    ]
+    ours, theirs = map(without_hashes, trees)
+    assert ours == theirs
+    config = AdvantageConfig(credit=WAYS[way].get("credit", "step"))
+    scored = [score_decisions(found, config) for found in trees]
+    assert scored[0] == scored[1]
+    assert scored[0].decisions, "some groups have something to teach"
+    errors = [c.parse_error for tree in theirs for d in tree.decisions for c in d.candidates]
+    assert {"not a number", None} == set(errors)
+
+
+@pytest.mark.parametrize("credit", ["episode", "return_to_go", "step"])
+def test_whole_episodes_are_the_same_too(credit, echo_env, echo_workflow, scripted_pool, play):
+    seeds = (7, 7, 8, 8)
+    trees = [
+        play(env, scripted_pool(script)[0], seeds=seeds, num_candidates=1)
+        for env in (echo_env(), echo_workflow())
+    ]
+    assert without_hashes(trees[0]) == without_hashes(trees[1])
+    config = AdvantageConfig(grouping="agent_turn", credit=credit)
+    assert score_decisions(trees[0], config) == score_decisions(trees[1], config)
+
+
+def one_call(run, **fields):
+    return WorkflowEnv(
+        Workflow(
+            run=run,
+            reward=lambda task, outcome: float(outcome),
+            roles=("caller", "echo"),
+            tasks={"train": [1], "test": [2]},
+            **fields,
+        )
+    )
+
+
+def ask(client, text="go"):
+    chat = client.openai().chat.completions
+    found = chat.create(model="caller", messages=[{"role": "user", "content": text}])
+    return found.choices[0].message.content
+
+
+def test_a_branch_that_fails_is_dropped_and_its_siblings_are_compared(scripted_pool, play, caplog):
+    env = one_call(lambda task, client: ask(client))
+    pool, _ = scripted_pool(lambda prompt, k, seed: ("3", "no number", "5")[k])
+    (tree,) = play(env, pool, allowed=0.5)
+    assert tree.status is RolloutStatus.OK
+    assert [c.reward for c in tree.decisions[0].candidates] == [3.0, 5.0]
+    assert [c.completion.text for c in tree.decisions[0].candidates] == ["3", "5"]
+    assert tree.decisions[0].chosen == 1
+    (record,) = caplog.records
+    assert "could not convert string to float: 'no number'" in record.getMessage()
+    assert "Traceback" in record.getMessage()
+
+
+def test_too_many_failed_branches_stop_the_run(scripted_pool, play):
+    env = one_call(lambda task, client: ask(client))
+    pool, _ = scripted_pool(lambda prompt, k, seed: ("3", "no number", "5")[k])
+    with pytest.raises(RolloutError, match=r"1 of 3 candidates failed.*no number"):
+        play(env, pool)
+
+
+def test_an_episode_whose_branches_all_fail_has_failed(scripted_pool, play):
+    env = one_call(lambda task, client: ask(client))
+    (tree, *_) = play(env, scripted_pool(lambda *_: "x")[0], allowed=1.0)
+    assert tree.status is RolloutStatus.ENV_FAILED
+    assert "could not convert" in tree.cause
+
+
+def test_a_run_that_asks_something_else_is_dropped(scripted_pool, play):
+    starts = itertools.count()
+
+    def run(task, client):
+        return ask(client, "first" if next(starts) < 1 else "another")
+
+    pool, _ = scripted_pool(lambda prompt, k, seed: str(k))
+    (tree,) = play(one_call(run), pool, allowed=0.9)
+    (decision,) = tree.decisions
+    assert [c.completion.text for c in decision.candidates] == ["0"]
+
+
+def test_tokens_are_those_that_were_sampled(scripted_pool, play):
+    env = one_call(lambda task, client: ask(client))
+    (tree,) = play(env, scripted_pool(lambda p, k, s: str(k))[0])
+    completion = tree.decisions[0].candidates[2].completion
+    assert completion.token_ids == (*b"2", 0)
+    assert completion.logprobs == (-0.5, -0.5)

@@ -1,0 +1,142 @@
+"""Training runs on workflows, by command: the updates of the environment, and resumption."""
+
+import pytest
+from safetensors.torch import load_file
+
+from pettingllms.cli import main as core_main
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.files import read_lines
+from pettingllms_trainers.runs.metrics import is_timing
+
+RUN = """
+num_steps = {num_steps}
+num_threads = 1
+[env]
+{env}
+[policies.c]
+model = "tiny"
+hidden_size = 16
+num_layers = 1
+num_heads = 2
+max_length = 192
+init_std = 0.15
+[policies.e]
+model = "tiny"
+hidden_size = 16
+num_layers = 1
+num_heads = 2
+max_length = 192
+init_std = 0.15
+[roles]
+caller = "c"
+echo = "e"
+[rollout]
+num_levels = 3
+num_candidates = 6
+max_completion_tokens = 1
+[optimizer]
+learning_rate = 1e-3
+[evaluation]
+num_episodes = 4
+[checkpoint]
+every = 1
+[logging]
+progress = "off"
+tensorboard = false
+rollouts_every = 1
+num_rollouts = 1
+"""
+ENVIRONMENT = 'id = "toy_echo_v0"\n[env.kwargs]\nmax_turns = 2'
+WORKFLOW = 'workflow = "workflow_toys:echo"\n[env.kwargs]\nmax_turns = 2'
+
+
+@pytest.fixture
+def run_file(tmp_path, workflow_toys):
+    """Return a function from the section of the environment to a run file."""
+
+    def write(env, num_steps=3):
+        path = tmp_path / f"{abs(hash(env))}-{num_steps}.toml"
+        path.write_text(RUN.format(env=env, num_steps=num_steps))
+        return str(path)
+
+    return write
+
+
+def metrics_of(directory):
+    return [
+        {name: value for name, value in line.items() if not is_timing(name)}
+        for line in read_lines(directory / "metrics.jsonl")
+    ]
+
+
+def trees_of(directory):
+    trees = read_lines(directory / "rollouts.jsonl")
+    for tree in trees:
+        del tree["env"], tree["initial_state_hash"]
+    return trees
+
+
+def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path, capsys):
+    ours, theirs = tmp_path / "environment", tmp_path / "workflow"
+    for directory, env in ((ours, ENVIRONMENT), (theirs, WORKFLOW)):
+        assert main([run_file(env), "--output-dir", str(directory)]) == 0, capsys.readouterr().err
+    assert metrics_of(ours) == metrics_of(theirs)
+    assert trees_of(ours) == trees_of(theirs)
+    for name in ("c", "e"):
+        weights = [load_file(d / "policies" / name / "model.safetensors") for d in (ours, theirs)]
+        assert weights[0].keys() == weights[1].keys()
+        assert all(weights[0][key].equal(weights[1][key]) for key in weights[0])
+    assert any(line["loss/e/num_groups"] for line in metrics_of(theirs)[1:])
+
+
+def test_a_run_on_a_workflow_is_resumed_looked_at_and_evaluated(run_file, tmp_path, capsys):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    flags = ["--rollout.max-refills=1", "--rollout.min-groups=4"]
+    assert main([run_file(WORKFLOW), "--output-dir", str(whole), *flags]) == 0
+    assert main([run_file(WORKFLOW, 2), "--output-dir", str(parts), *flags]) == 0
+    assert main([run_file(WORKFLOW), "--output-dir", str(parts), "--resume", *flags]) == 0
+    assert metrics_of(parts) == metrics_of(whole)
+    page = tmp_path / "page.html"
+    assert core_main(["view", str(whole), "--out", str(page), "--no-open"]) == 0
+    assert "You are the caller." in page.read_text()
+    capsys.readouterr()
+    report = tmp_path / "report"
+    arguments = ["eval", "--run", str(whole), "--episodes", "3", "--out", str(report), "--json"]
+    assert core_main(arguments) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ([], "has a reward for its outcome only"),
+        (["--rollout.mode=parallel", "--advantage.grouping=agent_turn"], "outcome only"),
+        (["--env.id=plan_path_v0"], "name one"),
+        (["--env.workflow=workflow_toys:nothing"], "cannot be loaded"),
+        (["--env.kwargs.split=test"], "both use split"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told):
+    env = WORKFLOW.replace(":echo", ":outcome_only")
+    arguments = [run_file(env), "--output-dir", str(tmp_path / "run"), *flags]
+    assert main(arguments) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--advantage.credit=continuation"],
+        ["--advantage.credit=value"],
+        [
+            "--rollout.mode=parallel",
+            "--advantage.grouping=agent_turn",
+            "--advantage.credit=episode",
+        ],
+    ],
+)
+def test_credits_of_an_outcome_train(run_file, tmp_path, capsys, flags):
+    env = WORKFLOW.replace(":echo", ":outcome_only")
+    arguments = [run_file(env, 1), "--output-dir", str(tmp_path / "run"), *flags]
+    assert main(arguments) == 0, capsys.readouterr().err
+    (*_, last) = metrics_of(tmp_path / "run")
+    assert last["step"] == 1
