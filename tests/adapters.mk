@@ -17,9 +17,9 @@ TEST = OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PETTINGLLMS_ADAPTERS="$(1)" \
 INSTALL = $(FOLDER)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
 	-c constraints-adapters.txt $(EXTRA_INDEX)
 
-.PHONY: all models agents harbor nemo-gym clean
+.PHONY: all models agents harbor nemo-gym workflows clean
 
-all: models agents harbor nemo-gym
+all: models agents harbor nemo-gym workflows
 
 models: $(FOLDER)/models/.ready
 	$(call TEST,$(MODELS),models)
@@ -65,5 +65,17 @@ $(FOLDER)/nemo-gym/.ready: pyproject.toml tests/adapters.mk
 		$(TOOLS) nemo-gym==0.4.0 httpx -e ".[cli]"
 	@touch $@
 
+# The examples of workflows against LangGraph and the OpenAI Agents SDK.
+workflows: $(FOLDER)/workflows/.ready
+	OMP_NUM_THREADS=1 $(FOLDER)/workflows/bin/python -m pytest -q \
+		tests/examples/test_workflow_examples.py $(ARGS)
+
+$(FOLDER)/workflows/.ready: pyproject.toml trainers/pyproject.toml tests/adapters.mk
+	@echo "== installing LangGraph and the OpenAI Agents SDK"
+	$(PYTHON) -m venv $(FOLDER)/workflows
+	$(FOLDER)/workflows/bin/python -m pip install --quiet --disable-pip-version-check $(EXTRA_INDEX) \
+		"$(TORCH)" $(TOOLS) -e ".[cli,langgraph,openai-agents]" -e trainers
+	@touch $@
+
 clean:
-	rm -rf $(FOLDER)/models $(FOLDER)/agents $(FOLDER)/harbor $(FOLDER)/nemo-gym
+	rm -rf $(FOLDER)/models $(FOLDER)/agents $(FOLDER)/harbor $(FOLDER)/nemo-gym $(FOLDER)/workflows

@@ -19,8 +19,8 @@ from pettingllms.spaces import Observation
 from pettingllms.splits import SPLITS
 from pettingllms.transition import Transition, role_of
 from pettingllms.workflows.definition import Workflow, load_workflow
-from pettingllms.workflows.running import RecordedCall, WorkflowRun, Reached
 from pettingllms.workflows.failures import WorkflowFailure
+from pettingllms.workflows.running import Reached, RecordedCall, WorkflowRun
 from pettingllms.workflows.wire import ChatRequest
 
 _SEEDS = 2**53

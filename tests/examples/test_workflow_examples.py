@@ -1,0 +1,79 @@
+"""The workflows in `examples/workflows` play and train; those of absent packages are skipped."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples" / "workflows"
+NEEDS = {
+    "larger_digit": (),
+    "langgraph_coder_tester": ("langgraph", "langchain_openai"),
+    "agents_reasoner_judge": ("agents",),
+}
+"""Example -> the packages that it imports."""
+
+
+def test_every_example_is_tested():
+    assert {path.stem for path in FOLDER.glob("*.py")} == set(NEEDS)
+    assert {path.stem for path in FOLDER.glob("*.toml")} == set(NEEDS)
+
+
+@pytest.fixture(params=sorted(NEEDS))
+def example(request):
+    """The name of an example whose packages are installed."""
+    for package in NEEDS[request.param]:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: make -f tests/adapters.mk workflows")
+    return request.param
+
+
+def called(*arguments, **variables):
+    """Run Python in the folder of the examples."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=FOLDER,
+        env={**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1", **variables},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+PLAY = """
+import random, sys, pettingllms
+env = pettingllms.make("workflow:" + sys.argv[1] + ":workflow", checks=False)
+rng = random.Random(0)
+for seed in range(3):
+    env.reset(seed=seed)
+    agent = env.agent_selection
+    while not env.terminations[agent]:
+        fork = env.fork()
+        fork.step(env.scripted_action(agent, "any", rng))
+        env.step(env.scripted_action(agent, "right", rng))
+        agent = env.agent_selection
+    assert env.infos[agent]["success"], env.state()
+print("solved")
+"""
+
+
+def test_it_plays_and_forks(example):
+    assert "solved" in called("-c", PLAY, example)
+
+
+@pytest.mark.slow
+def test_it_trains(example, tmp_path):
+    flags = ["--num-steps=1", "--warm-start.num-steps=4", "--rollout.num-levels=4"]
+    flags += ["--logging.progress=off", "--logging.tensorboard=false", "--evaluation.num-episodes=4"]
+    module = "pettingllms_trainers.cli"
+    called("-m", module, f"{example}.toml", "--output-dir", tmp_path / "run", *flags)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == 1
+    assert json.loads(lines[-1])["rollout/num_failed_trees"] == 0
