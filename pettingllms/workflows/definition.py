@@ -62,7 +62,7 @@ class Workflow:
     timeout_s: float = 120.0
     """Longest time without a request, in seconds: between an answer and what follows it."""
     demonstrators: Mapping[str, Demonstrator] = field(default_factory=dict[str, Demonstrator])
-    """Scripted policies by name, for a warm start and for comparison."""
+    """Scripted policies by name, the best one first, for a warm start and for comparison."""
 
     def __post_init__(self) -> None:
         """Check the fields."""

@@ -71,7 +71,11 @@ def test_it_plays_and_forks(example):
 @pytest.mark.slow
 def test_it_trains(example, tmp_path):
     flags = ["--num-steps=1", "--warm-start.num-steps=4", "--rollout.num-levels=4"]
-    flags += ["--logging.progress=off", "--logging.tensorboard=false", "--evaluation.num-episodes=4"]
+    flags += [
+        "--logging.progress=off",
+        "--logging.tensorboard=false",
+        "--evaluation.num-episodes=4",
+    ]
     module = "pettingllms_trainers.cli"
     called("-m", module, f"{example}.toml", "--output-dir", tmp_path / "run", *flags)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()

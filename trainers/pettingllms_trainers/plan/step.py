@@ -81,14 +81,16 @@ def answer_lengths(config: Config, training: Sequence[TextEnv[Any]]) -> dict[str
     """Return the tokens of the longest answer of every role in episodes of a scripted policy.
 
     Those of the environment's first scripted policy, its best; end tokens are included. Roles whose
-    model has no tokenizer on this machine are left out.
+    model has no tokenizer on this machine are left out, and all of an environment without scripted
+    policies.
 
     Args:
         config: The run's configuration.
         training: Environment of every stage of the curriculum; they are not changed.
     """
     longest: dict[str, int] = {}
-    for env, level in itertools.product(training, range(_NUM_ANSWERED)):
+    scripted = [env for env in training if env.scripted_policies]
+    for env, level in itertools.product(scripted, range(_NUM_ANSWERED)):
         seed = derive_seed(config.seed, "planned level", level)
         policies = {role: {env.scripted_policies[0]: 1.0} for role in config.roles}
         spec = RolloutSpec(level, seed, seed)
