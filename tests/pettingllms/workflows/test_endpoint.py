@@ -198,6 +198,7 @@ def test_an_error_of_the_endpoint_is_one_for_both_sides(opened, monkeypatch):
             client.openai().chat.completions.create(model="planner", messages=user())
         except openai.InternalServerError as error:
             seen.append(str(error))
+            is_seen.set()
             raise
 
     env = opened(run)

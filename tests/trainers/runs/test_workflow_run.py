@@ -1,9 +1,5 @@
 """Training runs on workflows, by command: the updates of the environment, and resumption."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from safetensors.torch import load_file
 
@@ -93,27 +89,13 @@ def test_a_run_on_the_workflow_is_the_run_on_the_environment(run_file, tmp_path,
     assert any(line["update/e/num_groups"] for line in metrics_of(theirs)[1:])
 
 
-def test_a_run_on_a_workflow_is_resumed_looked_at_and_evaluated(run_file, tmp_path, capsys):
+def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     flags = ["--rollout.max-refills=1", "--rollout.min-groups=4"]
     assert main([run_file(WORKFLOW), "--output-dir", str(whole), *flags]) == 0
     assert main([run_file(WORKFLOW, 2), "--output-dir", str(parts), *flags]) == 0
     assert main([run_file(WORKFLOW), "--output-dir", str(parts), "--resume", *flags]) == 0
     assert metrics_of(parts) == metrics_of(whole)
-    page = tmp_path / "page.html"
-    for arguments in (
-        ["view", whole, "--out", page],
-        ["eval", "--run", whole, "--episodes", "3", "--out", tmp_path / "report"],
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "pettingllms.cli", *map(str, arguments)],
-            cwd=Path(__file__).parents[1],  # where the module of the workflow lies
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert "You are the caller." in page.read_text()
-    assert "caller" in done.stdout
 
 
 @pytest.mark.parametrize(
