@@ -47,12 +47,10 @@ def test_a_pretrained_team_learns_on_every_seed_that_was_run():
         assert all(other["success_high"] < low for other in others)
 
 
-TINY = sorted((ROOT / "trainers" / "configs" / "tiny").glob("*.toml"))
-
-
-@pytest.mark.parametrize("path", TINY, ids=[path.stem for path in TINY])
-def test_tiny_recipes_learn_on_every_seed_or_say_that_no_run_is_recorded(path):
+@pytest.mark.parametrize("name", ["blocksworld", "dining", "panel", "queens", "search"])
+def test_tiny_recipes_learn_on_every_seed_or_say_that_no_run_is_recorded(name):
     """After training a team is above the warm start and chance, also taken over all seeds."""
+    path = ROOT / "trainers" / "configs" / "tiny" / f"{name}.toml"
     recorded = ROOT / "benchmarks" / "results" / f"learning_{path.stem}.json"
     assert recorded.exists() != ("Not shown to learn" in path.read_text())
     if not recorded.exists():
