@@ -19,7 +19,7 @@ groups = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
 configs = st.builds(
     AdvantageConfig,
     baseline=st.sampled_from(["mean", "leave_one_out"]),
-    norm=st.sampled_from(["std", "none"]),
+    norm=st.sampled_from(["std", "batch", "none"]),
 )
 
 

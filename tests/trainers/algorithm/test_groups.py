@@ -242,6 +242,29 @@ def test_leave_one_out_over_a_tree():
     assert advantages(scored) == [[-1.5, -1.5, 3.0]]
 
 
+def test_batch_norm_keeps_the_sizes_of_groups_and_scales_every_role_by_its_own():
+    decisions = [
+        decision([0, 6], index=0, agent="caller_0"),
+        decision([0, 0.2], index=1),
+        decision([0, 0.02], index=2, turn=1),
+        decision([5, 5], index=3, agent="caller_0", turn=1),
+    ]
+    scored = score_decisions([tree(*decisions)], AdvantageConfig(norm="batch"))
+    caller, large, small = advantages(scored)
+    assert caller == [-1, 1]
+    assert large[1] / small[1] == pytest.approx(10)
+    assert (large[1] ** 2 + small[1] ** 2) / 2 == pytest.approx(1)
+
+
+def test_batch_norm_of_one_group_is_that_of_the_group():
+    found = [
+        advantages(score_decisions([tree(decision([0, 1, 5]))], AdvantageConfig(norm=norm)))
+        for norm in ("batch", "std")
+    ]
+    assert found[0][0] == pytest.approx(found[1][0])
+    assert score_decisions([], AdvantageConfig(norm="batch")).decisions == ()
+
+
 def mixed_tree(episode):
     """One of twelve trees on six levels: two roles, two turns, differing rewards and prompts."""
     decisions = [

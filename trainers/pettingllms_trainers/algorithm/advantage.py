@@ -14,6 +14,7 @@ from pettingllms_trainers.config.algorithm import AdvantageConfig, Norm
 __all__ = [
     "advantages_of",
     "at_grpo",
+    "batch_scale",
     "has_signal",
     "leave_one_out",
     "suffix_sums",
@@ -40,7 +41,8 @@ def at_grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
 
     Args:
         rewards: [K] rewards of candidates of one prompt.
-        norm: `std` divides by the population standard deviation (GRPO), `none` by 1.
+        norm: `std` divides by the population standard deviation (GRPO), the others by 1:
+            what `batch` divides by is known when all groups of a step are; see `batch_scale`.
 
     Returns:
         [K] advantages in the order of `rewards`; they sum to 0 up to rounding.
@@ -54,7 +56,7 @@ def at_grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
         return [0.0] * len(rewards)
     mean = math.fsum(rewards) / len(rewards)
     centred = [reward - mean for reward in rewards]
-    if norm == "none":
+    if norm != "std":
         return centred
     std = math.sqrt(math.fsum(value * value for value in centred) / len(centred))
     return [value / std for value in centred]
@@ -76,6 +78,25 @@ def leave_one_out(rewards: Sequence[float], *, norm: Norm = "none") -> list[floa
     num = len(rewards)
     # r_i - (S - r_i) / (K - 1) is the centred reward times K / (K - 1).
     return [value * num / (num - 1) if num > 1 else 0.0 for value in at_grpo(rewards, norm=norm)]
+
+
+def batch_scale(advantages: Sequence[float]) -> float:
+    """Return the root mean square of the advantages of a step's groups, or 1 if there are none.
+
+    Dividing by it instead of by each group's own standard deviation keeps groups apart in which
+    much is at stake from those in which candidates hardly differ. The second are most groups if
+    candidates are compared by a V, and what is between their candidates is the error of V.
+
+    Args:
+        advantages: [N] centred rewards of all groups with signal.
+
+    Source:
+        REINFORCE++-baseline (arXiv 2501.03262): the mean of the group, the scale of the batch.
+        Changed: one scale per role, as the rewards of roles may differ in size.
+    """
+    if not advantages:
+        return 1.0
+    return math.sqrt(math.fsum(value * value for value in advantages) / len(advantages))
 
 
 def suffix_sums(rewards: Sequence[float]) -> list[float]:

@@ -15,7 +15,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pettingllms_trainers.algorithm.advantage import advantages_of, has_signal, suffix_sums
+from pettingllms_trainers.algorithm.advantage import (
+    advantages_of,
+    batch_scale,
+    has_signal,
+    suffix_sums,
+)
 from pettingllms_trainers.config.algorithm import AdvantageConfig, Credit, Grouping
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
@@ -118,6 +123,8 @@ def score_decisions(trees: Sequence[RolloutTree], config: AdvantageConfig) -> Sc
             advantages.update(dict.fromkeys(member.candidates, advantage))
         indices = {index for member in members for index, _ in member.candidates}
         num_groups.update({decisions[index].policy for index in indices})
+    if config.norm == "batch":
+        advantages = _scaled_by_role(advantages, [decision.role for decision in decisions])
     used = [
         _with_advantages(decision, index, advantages)
         for index, decision in enumerate(decisions)
@@ -166,6 +173,17 @@ def _episode_members(
         )
         members.append((key, _Member(value, candidates)))
     return members
+
+
+def _scaled_by_role(
+    advantages: Mapping[tuple[int, int], float], roles: Sequence[str]
+) -> dict[tuple[int, int], float]:
+    """Divide advantages by their root mean square over the step, per role."""
+    of_role: dict[str, list[float]] = defaultdict(list)
+    for (index, _), advantage in advantages.items():
+        of_role[roles[index]].append(advantage)
+    scales = {role: batch_scale(values) for role, values in of_role.items()}
+    return {key: advantage / scales[roles[key[0]]] for key, advantage in advantages.items()}
 
 
 def _comparison_key(tree: RolloutTree, decision: Decision, grouping: Grouping) -> Hashable:

@@ -26,7 +26,7 @@ BranchChoice = Literal["greedy", "random", "softmax"]
 Grouping = Literal["at_grpo", "agent_turn", "agent", "turn", "trajectory", "none"]
 Credit = Literal["step", "return_to_go", "episode", "value", "continuation"]
 Baseline = Literal["mean", "leave_one_out"]
-Norm = Literal["std", "none"]
+Norm = Literal["std", "batch", "none"]
 
 _StopText = Annotated[str, Field(min_length=1)]
 _Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -115,7 +115,9 @@ class AdvantageConfig(Section):
     baseline: Baseline = "mean"
     """What is subtracted: the mean of the group, or of the other members."""
     norm: Norm = "std"
-    """What divides: the standard deviation of the group (GRPO), or nothing (Dr. GRPO)."""
+    """What divides: the standard deviation of the group (GRPO); of all groups of the step, per role,
+    so that groups with little between their candidates teach little (batch); or nothing
+    (Dr. GRPO)."""
 
 
 class ValueConfig(Section):
