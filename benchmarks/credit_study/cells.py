@@ -58,7 +58,30 @@ def _exact(table: Mapping[str, Any]) -> list[Cell]:
             "exact": game, "keys": _keys(variant), "reward": reward, "rate": rate, "seed": seed
         }  # fmt: skip
         found.append(Cell(f"trial|{reward}|{name}|{rate}|{seed}", "trial", arguments))
-    return found
+    return [*found, *_fresh(table, game)]
+
+
+def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
+    """Return trials on levels that no choice of a variant or a learning rate has seen."""
+    fresh = game.get("fresh")
+    if fresh is None:
+        return []
+    return [
+        Cell(
+            f"fresh|{reward}|{name}|{seed}",
+            "trial",
+            {
+                "exact": game | {"first_level": fresh["first_level"] + seed * game["num_levels"]},
+                "keys": _keys(variant),
+                "reward": reward,
+                "rate": fresh["learning_rate"],
+                "seed": seed,
+            },
+        )
+        for seed in fresh["seeds"]
+        for reward in game["rewards"]
+        for name, variant in table["variants"].items()
+    ]
 
 
 def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:

@@ -21,6 +21,7 @@ PAGE = ROOT / "docs" / "which-credit.md"
 FIGURES = ROOT / "docs" / "assets"
 _BLOCK = re.compile(r"(<!-- study:(\w+) -->\n).*?(<!-- /study:\2 -->)", re.DOTALL)
 _BASE = "at_grpo"
+_PARALLEL = "grpo"
 _RESAMPLES = 2000
 
 Cells = Mapping[str, Mapping[str, Any]]
@@ -38,7 +39,7 @@ def rendered(text: str, table: Table, cells: Cells) -> str:
     """Return the page with all its tables made again."""
     blocks = {
         "state": _state, "bias": _bias, "noise": _noise, "lemma": _lemma,
-        "exact": _exact, "tiny": _tiny,
+        "exact": _exact, "fresh": _fresh, "tiny": _tiny,
     }  # fmt: skip
 
     def replace(match: re.Match[str]) -> str:
@@ -125,6 +126,39 @@ def _exact(table: Table, cells: Cells) -> str:
                 row.append(f"{fmean(found):.0f} ({min(found):.0f} to {max(found):.0f})")
             rows.append(row)
     return _markdown(["reward", "variant", "rate", "seeds", *(f"{b:,}" for b in budgets)], rows)
+
+
+def _fresh(table: Table, cells: Cells) -> str:
+    fresh, budgets = table["exact"]["fresh"], table["exact"]["budgets"]
+    rows: list[list[str]] = []
+    for reward in table["exact"]["rewards"]:
+        curves = {
+            name: np.array(found)
+            for name in table["variants"]
+            if (found := _fresh_curves(cells, reward, name, fresh["seeds"], budgets))
+        }
+        for name, found in curves.items():
+            # Pairs: a seed's levels are the same for all variants.
+            against = [
+                "" if name == other else _bootstrap((found - curves[other]).mean(1).tolist())
+                for other in (_BASE, _PARALLEL)
+            ]
+            means = [f"{100 * mean:.0f}" for mean in found.mean(0)]
+            rows.append([reward, table["variants"][name]["label"], *means, *against])
+    head = ["minus AT-GRPO, paired (95 %)", "minus GRPO, paired (95 %)"]
+    return _markdown(["reward", "variant", *(f"{b:,}" for b in budgets), *head], rows)
+
+
+def _fresh_curves(
+    cells: Cells, reward: str, name: str, seeds: Sequence[int], budgets: Sequence[int]
+) -> list[list[float]]:
+    """Return success at every budget, by seed; nothing unless all seeds are there."""
+    found = [cells.get(f"fresh|{reward}|{name}|{seed}") for seed in seeds]
+    return (
+        []
+        if None in found
+        else [[cell["success"][str(budget)] for budget in budgets] for cell in found if cell]
+    )
 
 
 def _best_rate(

@@ -33,11 +33,11 @@ def trial_cell(
     """Learn with a variant until the largest budget; return success at every budget.
 
     Args:
-        exact: Section of the study's table.
+        exact: Section of the study's table; `first_level` is the seed of the first level.
         keys: The variant: sections of a run file.
         reward: Argument of the environment.
         rate: Learning rate of Adam on the logits.
-        seed: Of all that is drawn; the levels are always the same.
+        seed: Of all that is drawn, except the levels.
     """
     levels, num_rows = _levels(_frozen(exact), reward)
     table = Table(levels, np.zeros((num_rows, len(levels[0].texts))))
@@ -161,17 +161,18 @@ class _Adam:
 def _frozen(exact: Mapping[str, Any]) -> tuple[Any, ...]:
     game = exact["game"]
     return (
-        game["id"], tuple(game["answers"]), exact["num_levels"], tuple(game["kwargs"].items())
+        game["id"], tuple(game["answers"]), tuple(game["kwargs"].items()),
+        range(first := exact.get("first_level", 0), first + exact["num_levels"]),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=4)
 def _levels(game: tuple[Any, ...], reward: str) -> tuple[Sequence[Level], int]:
-    env_id, answers, num_levels, kwargs = game
+    env_id, answers, kwargs, seeds = game
     prompts = Prompts()
     levels = [
         enumerate_level(env_id, seed, lambda env: answers, prompts, reward=reward, **dict(kwargs))
-        for seed in range(num_levels)
+        for seed in seeds
     ]
     return levels, len(prompts)
 
