@@ -115,8 +115,8 @@ class AdvantageConfig(Section):
     baseline: Baseline = "mean"
     """What is subtracted: the mean of the group, or of the other members."""
     norm: Norm = "std"
-    """What divides: the standard deviation of the group (GRPO); of all groups of the step, per role,
-    so that groups with little between their candidates teach little (batch); or nothing
+    """What divides: the standard deviation of the group (GRPO); batch: that of all groups of the
+    step, per role, so that groups with little between their candidates teach little; or nothing
     (Dr. GRPO)."""
 
 
