@@ -102,6 +102,28 @@ def learning_tiny() -> str:
     return markdown(header, rows) + captions
 
 
+def learning_two_games() -> str:
+    """Return success in each of two games that one run trains on, for every seed."""
+    data = result("learning_two_games")
+    rows = [
+        [
+            str(run["seed"]),
+            env,
+            *(
+                share(run[moment]["greedy"]["environments"][env])
+                for moment in ("warm_start", "after")
+            ),
+            *(share(run["scripted"][f"scripted:{n}"]["environments"][env]) for n in RULES),
+            f"{run['cpu_s']:.0f} s",
+        ]
+        for run in data["runs"]
+        for env in run["after"]["greedy"]["environments"]
+    ]
+    header = ["seed", "environment", "after warm start", "after", "random moves", "greedy rule"]
+    return markdown([*header, "processor time"], rows) + _caption(data)
+
+
+RULES = ("random", "greedy")
 _MOMENTS = {"before": "untouched", "warm_start": "after warm start", "after": "after"}
 
 
@@ -366,6 +388,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "learning": learning,
     "learning_llm": learning_llm,
     "learning_tiny": learning_tiny,
+    "learning_two_games": learning_two_games,
     "speed": speed,
     "core_speed": core_speed,
     "growth": growth,

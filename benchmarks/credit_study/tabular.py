@@ -143,7 +143,7 @@ class Variant:
             sampling=dict.fromkeys(roles, SamplingSettings()),
             branch_choice=rollout.branch_choice,
             branch_temperature=rollout.branch_temperature,
-            branching_roles=rollout.branching_roles,
+            branching_roles=rollout.branching_roles or None,
             num_branchings=rollout.num_branchings,
             num_continuations=rollout.num_continuations,
             credit=advantage.credit if is_warm else "step",

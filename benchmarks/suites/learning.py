@@ -39,9 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--output", type=Path)
     options, flags = parser.parse_known_args(arguments)
-    with options.config.open("rb") as file:
-        environment = tomllib.load(file)["env"]["id"]
-    name = environment.removesuffix("_v0") if options.config == CONFIG else options.config.stem
+    name = options.config.stem
+    if options.config == CONFIG:
+        with options.config.open("rb") as file:
+            name = tomllib.load(file)["env"]["id"].removesuffix("_v0")
     output = options.output or RESULTS / f"learning_{name}.json"
     with ThreadPoolExecutor(options.jobs) as pool:
         started = [pool.submit(train, options.config, seed, flags) for seed in options.seeds]
@@ -93,11 +94,14 @@ def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def figures(variants: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the figures of each variant that are reported."""
-    return {
-        name: {key: round(variant[key], 4) for key in FIGURES} for name, variant in variants.items()
-    }
+def figures(variants: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of each variant that are reported, of each environment too."""
+    found: dict[str, Any] = {}
+    for name, variant in variants.items():
+        found[name] = {key: round(variant[key], 4) for key in FIGURES}
+        if "environments" in variant:
+            found[name]["environments"] = figures(variant["environments"])
+    return found
 
 
 def git_state() -> dict[str, Any]:

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def row(title: str, flags: Sequence[str]) -> dict[str, Any]:
     """Return what is planned and measured for a run with these flags, in bytes."""
     config = load_config(CONFIG, flags)
-    planned = make_plan(config, make_environments(config).training).memory.peak
+    planned = make_plan(config, make_environments(config)).memory.peak
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pettingllms_trainers.cli", str(CONFIG), *flags]
         process = subprocess.Popen([*command, "--output-dir", f"{folder}/run"], cwd=REPOSITORY)

@@ -19,7 +19,7 @@ from pettingllms_trainers.policies.protocols import Encode
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import (
     Branch,
-    EpisodesOfRun,
+    EpisodesOfEnv,
     EpisodeState,
     local_episodes,
 )
@@ -167,7 +167,7 @@ def run(config: Config, num_steps: int) -> list[Step]:
     files.open(config)
     pool = build_pool(config, build_policies(config))
     policies = {name: _watched(policy, clock) for name, policy in pool.policies.items()}
-    training, held_out = local_episodes(config, environments)
+    ((training, held_out),) = local_episodes(config, environments)
     watched: Any = WatchedEpisodes(training[0], clock)
     with asyncio.Runner() as runner:
         trainer = build_trainer(
@@ -176,7 +176,7 @@ def run(config: Config, num_steps: int) -> list[Step]:
             replace(pool, policies=policies),
             Recorder(files, config, ProgressView(), Trackers(files.directory, config)),
             files,
-            episodes=EpisodesOfRun((watched,), held_out),
+            episodes=[EpisodesOfEnv((watched,), held_out)],
             stop=StopRequest(),
             runner=runner,
         )

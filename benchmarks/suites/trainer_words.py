@@ -21,7 +21,7 @@ from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.sampler import Sampler
+from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.rollout.settings import episode_specs
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, UpdateStats
@@ -123,7 +123,8 @@ class Ours:
         self._env = Words(size.vocab_size)
         pool = build_pool(config, policies)
         episodes = LocalEpisodes(self._env)
-        self._sampler = Sampler([episodes], pool, config, FailureLog(), runner, StopRequest())
+        words = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=[episodes])
+        self._sampler = Sampler([words], pool, config, FailureLog(), runner, StopRequest())
         self._estimator = config.advantage
 
     def prompts(self, step: int) -> list[str]:

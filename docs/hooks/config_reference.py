@@ -29,7 +29,7 @@ def _section(model: type[Section], path: str) -> list[str]:
     for name, field in model.model_fields.items():
         inner = _inner(field)
         if inner is not None:
-            place = f"{path}.{name}" if path else name
+            place = f"{path.strip('[]')}.{name}" if path else name
             if get_origin(field.annotation) is dict:
                 place += ".NAME"
             elif get_origin(field.annotation) is tuple:

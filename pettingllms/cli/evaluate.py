@@ -59,6 +59,7 @@ _PLAN_OPTIONS = {
     "samples": "--samples",
     "seed": "--seed",
     "run": "--run",
+    "environment": "--environment",
     "step": "--step",
     "swap": "--swap",
     "out": "--out",
@@ -87,6 +88,11 @@ Examples:
     metavar="RUN",
     help="Evaluate a training run: environment, prompts, sampling, levels and policies are those "
     "of its own held-out evaluation; other options override them.",
+)
+@click.option(
+    "--environment",
+    metavar="NAME",
+    help="Of --run: which of its environments, in a run of several.",
 )
 @click.option(
     "--step", type=click.IntRange(min=0), help="Of --run: checkpoint.  [default: the newest]"
@@ -243,10 +249,25 @@ def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
     if values["run"] is None:
         if values["step"] is not None:
             raise click.UsageError("--step names a checkpoint of a training run; add --run RUN")
+        if values["environment"] is not None:
+            raise click.UsageError("--environment names one of a training run; add --run RUN")
         return None
     if values["env_id"] is not None:
         raise click.UsageError("--run takes the environment from the run; leave out ID")
-    return TrainingRun.open(values["run"])
+    return _of_environment(TrainingRun.open(values["run"]), values["environment"])
+
+
+def _of_environment(run: TrainingRun, name: str | None) -> TrainingRun:
+    """Return the part of a run that is evaluated: one environment."""
+    known = run.environments
+    if name is None and len(known) > 1:
+        raise click.UsageError(
+            f"{run.path} trains on several environments; name one: "
+            + " or ".join(f"--environment {env}" for env in known)
+        )
+    if name is not None and len(known) == 1:
+        raise click.UsageError("--environment is for runs of several environments; leave it out")
+    return run if name is None else run.environment(name)
 
 
 def _chosen(

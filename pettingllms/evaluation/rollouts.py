@@ -52,7 +52,7 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int) -> Transcri
 
 def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
     kwargs = line.get("env", run.env_kwargs)  # older runs: none, and no curriculum either
-    env: TextEnv[Any] = make(run.env_id, checks=False, **kwargs)
+    env: TextEnv[Any] = make(line.get("env_id", run.env_id), checks=False, **kwargs)
     recorder = RecordTranscripts(env)
     recorder.reset(seed=line["env_seed"])
     _compare(-1, "state_hash", line["initial_state_hash"], env.state_hash())

@@ -149,7 +149,8 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
     return Side(
         name=name,
         policies=_policies(run, variant, line["step"]),
-        task=_task(run.env_id, line.get("env", run.held_out_kwargs()), {}),
+        # Lines of older runs have no arguments.
+        task=_task(run.env_id, line["env"] if "env" in line else run.held_out_kwargs(), {}),
         settings={
             **_flat({role: asdict(value) for role, value in sampling.items()}, "sampling."),
             **{"seed": seed, "levels": found["num_episodes"], "samples": 1},

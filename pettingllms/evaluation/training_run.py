@@ -13,17 +13,19 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation.plan import held_out_kwargs
+from pettingllms.evaluation.plan import held_out_kwargs, roles_of
 from pettingllms.evaluation.run_folder import RunFolderError
 from pettingllms.policies import Sampling
+from pettingllms.registry import make
 
 CONFIG = "config.toml"
+_VERSION = re.compile(r"_v\d+$")
 _CHECKPOINT = re.compile(r"step-(\d{8})")
 
 
@@ -46,8 +48,10 @@ class TrainingRun:
         file = Path(path) / CONFIG
         try:
             config = tomllib.loads(file.read_text(encoding="utf-8"))
-            for keys in (("env", "id"), ("roles",), ("policies",)):
+            for keys in (("env",), ("roles",), ("policies",)):
                 _at(config, *keys)
+            for table in _tables(config):
+                _at(table, "id")
         except OSError as error:
             raise RunFolderError(
                 f"{path} is not a training run: {error.strerror} ({CONFIG}). Name a directory that "
@@ -61,14 +65,49 @@ class TrainingRun:
         return cls(Path(path).resolve(), config)
 
     @property
+    def environments(self) -> tuple[str, ...]:
+        """Names of its environments; that of the only one is empty."""
+        tables = _tables(self.config)
+        if len(tables) == 1:
+            return ("",)
+        return tuple(t.get("name") or _VERSION.sub("", str(t["id"])) for t in tables)
+
+    def environment(self, name: str) -> TrainingRun:
+        """Return the part of the run that is about one of several environments.
+
+        Raises:
+            InvalidArgument: If the run has none of that name.
+        """
+        if name not in self.environments:
+            raise InvalidArgument("environment", name, f"one of {', '.join(self.environments)}")
+        table = _tables(self.config)[self.environments.index(name)]
+        own = {key: value for key, value in table.get("evaluation", {}).items() if value}
+        kwargs = {**self._evaluation.get("kwargs", {}), **own.get("kwargs", {})}
+        config = {
+            **self.config,
+            "env": table,
+            "roles": _of_environment(self.config["roles"], name),
+            "evaluation": {**self._evaluation, **own, "kwargs": kwargs},
+        }
+        rollout = self.config.get("rollout", {})
+        per_role = _of_environment(rollout.get("per_role", {}), name)
+        part = TrainingRun(self.path, {**config, "rollout": {**rollout, "per_role": per_role}})
+        played = roles_of(make(part.env_id, checks=False, **part.held_out_kwargs()))
+        roles = {role: part.config["roles"][role] for role in played}
+        return replace(part, config={**part.config, "roles": roles})
+
+    @property
     def env_id(self) -> str:
-        """Id of its environment."""
-        return str(self.config["env"]["id"])
+        """Id of its environment; of several, all of them."""
+        return ", ".join(dict.fromkeys(str(table["id"]) for table in _tables(self.config)))
 
     @property
     def env_kwargs(self) -> dict[str, Any]:
-        """Arguments of the environment in training."""
-        return dict(self.config["env"].get("kwargs", {}))
+        """Arguments of the environment in training; of several, by their names."""
+        kwargs = [dict(table.get("kwargs", {})) for table in _tables(self.config)]
+        if len(kwargs) == 1:
+            return kwargs[0]
+        return dict(zip(self.environments, kwargs, strict=True))
 
     def held_out_kwargs(self) -> dict[str, Any]:
         """Return the arguments of the environment in the run's held-out evaluation."""
@@ -181,6 +220,20 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in whole.splitlines()]
     except ValueError as error:
         raise RunFolderError(f"{path} is damaged: {error}") from error
+
+
+def _tables(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tables of the environments: one [env], or several [[env]]."""
+    return config["env"] if isinstance(config["env"], list) else [config["env"]]
+
+
+def _of_environment(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a table of roles as one environment sees it: `NAME.ROLE` comes before `ROLE`."""
+    common = {role: value for role, value in table.items() if "." not in role}
+    prefix = f"{name}."
+    return common | {
+        role.removeprefix(prefix): value for role, value in table.items() if role.startswith(prefix)
+    }
 
 
 def _at(table: Any, *keys: str) -> Any:

@@ -37,5 +37,9 @@ def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
-    variants = line["variants"].items()
-    return int(line["step"]), {variant: [f[n] for n in _VARIANT_FIGURES] for variant, f in variants}
+    found: dict[str, list[Any]] = {}
+    for variant, figures in line["variants"].items():
+        found[variant] = [figures[name] for name in _VARIANT_FIGURES]
+        for env, own in figures.get("environments", {}).items():
+            found[f"{variant}, {env}"] = [own[name] for name in _VARIANT_FIGURES]
+    return int(line["step"]), found

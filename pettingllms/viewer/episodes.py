@@ -122,7 +122,9 @@ def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
             _whole(line["episode"]),
         ),
         # Older runs have no "env"; they have no curriculum either.
-        setting=Setting(env_id, _mapping(line["env"]), {}) if "env" in line else None,
+        setting=Setting(_text(line.get("env_id", env_id)), _mapping(line["env"]), {})
+        if "env" in line
+        else None,
         seed=_whole(line["env_seed"]),
         state_hash=_text(line["initial_state_hash"]),
         success=outcome is not None and bool(outcome["success"]),

@@ -100,8 +100,11 @@ def _training(path: Path) -> OpenedRun:
     try:
         text = config_path.read_text(encoding="utf-8")
         config = tomllib.loads(text)
-        env_id, env_kwargs = str(config["env"]["id"]), config["env"].get("kwargs", {})
-        facts = _training_facts(config)
+        tables = config["env"] if isinstance(config["env"], list) else [config["env"]]
+        env_id = ", ".join(dict.fromkeys(str(table["id"]) for table in tables))
+        # Trees of several environments say of which one they are.
+        setting = Setting(str(tables[0]["id"]), tables[0].get("kwargs", {}), {})
+        facts = [("Environment", env_id), *_training_facts(config)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(config_path, "the configuration of a training run", error) from error
     notices: list[str] = []
@@ -116,13 +119,13 @@ def _training(path: Path) -> OpenedRun:
         kind="training",
         path=path,
         env_id=env_id,
-        setting=Setting(env_id, env_kwargs, {}),
+        setting=setting,
         labels=("set", "step", "episode"),
         facts=facts,
         config=text,
         settings=flat(config),
         curves=curves,
-        episodes=partial(_read, rollouts, partial(tree_episode, env_id), notices),
+        episodes=partial(_read, rollouts, partial(tree_episode, setting.env_id), notices),
         notices=notices,
     )
     if not rollouts.path.exists():
@@ -256,7 +259,6 @@ def _report(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
 def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     rollout, policies = config.get("rollout", {}), config.get("policies", {})
     facts = [
-        ("Environment", config["env"]["id"]),
         ("Roles", ", ".join(f"{role}: {name}" for role, name in config.get("roles", {}).items())),
         ("Policies", ", ".join(f"{name}: {p.get('model')}" for name, p in policies.items())),
         ("Train steps", config.get("num_steps")),

@@ -93,4 +93,4 @@ def test_the_run_of_the_full_size_is_planned():
     path = gpu_campaign.REPOSITORY / "benchmarks" / "configs" / "gpu_plan_path_full.toml"
     config = load_config(path)
     assert 25e6 < shape_of("team", config.policies["team"]).num_parameters < 100e6
-    assert config.env.kwargs["size"] == 10
+    assert config.env[0].kwargs["size"] == 10

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 
 import pytest
+import tomli_w
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -220,3 +222,22 @@ def test_two_processes_train_as_one(small_run_file, tmp_path):
         assert set(weights) == set(other)
         for key in weights:
             torch.testing.assert_close(weights[key], other[key], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_find_the_same_about_roles(small_run_file, tmp_path):
+    """Gradients of roles are summed over processes before they are compared."""
+    table = tomllib.loads(small_run_file(1).read_text())
+    del table["policies"]["t"]
+    table["roles"]["tool"] = "p"
+    table["optimizer"]["role_gradients"] = True
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(table))
+    for count, name in ((1, "one"), (2, "two")):
+        flags = [tmp_path / "run.toml", "--output-dir", tmp_path / name]
+        launch("-m", "pettingllms_trainers.cli", *flags, num_processes=count)
+    (_, one), (_, two) = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    found = {key for key in one if key.startswith("gradient/")}
+    assert found >= {"gradient/p/planner/tool/cosine", "gradient/p/tool/norm"}
+    assert {key for key in two if key.startswith("gradient/")} == found
+    for key in found:
+        assert two[key] == pytest.approx(one[key], rel=1e-3, abs=1e-4), key

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from pettingllms import TextEnv
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
 from pettingllms_trainers.ranks import Ranks, joined_ranks
-from pettingllms_trainers.rollout.environments import Environments, make_environments
+from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments, played_by
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import Machines, open_machines
 from pettingllms_trainers.runs.progress import progress_view
@@ -46,13 +44,13 @@ def train(config: Config, *, is_resumed: bool) -> int:
     from pettingllms_trainers.plan.cache import with_cache
     from pettingllms_trainers.plan.prompts import check_prompts
 
-    check_prompts(config, environments.training)
-    config = with_cache(config, environments.training)
+    check_prompts(config, environments)
+    config = with_cache(config, environments)
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
         with (
             asyncio.Runner() as runner,
-            open_fixed_policies(config, environments.training[0], runner) as fixed_policies,
+            open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
             open_machines(config, ranks) as machines,
         ):
             return _train(config, environments, files, machines, fixed_policies, runner)
@@ -60,7 +58,7 @@ def train(config: Config, *, is_resumed: bool) -> int:
 
 def _train(
     config: Config,
-    environments: Environments,
+    environments: Sequence[RunEnvironment],
     files: RunDirectory,
     machines: Machines,
     fixed_policies: Mapping[str, FixedPolicy],
@@ -138,10 +136,15 @@ def warm_start(config: Config) -> int:
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
         with open_machines(config.model_copy(update={"engine": engine}), ranks) as machines:
-            return _warm_start(config, environments.training[0], files, machines)
+            return _warm_start(config, environments, files, machines)
 
 
-def _warm_start(config: Config, env: TextEnv[Any], files: RunDirectory, machines: Machines) -> int:
+def _warm_start(
+    config: Config,
+    environments: Sequence[RunEnvironment],
+    files: RunDirectory,
+    machines: Machines,
+) -> int:
     from pettingllms_trainers.rollout.demonstrations import WarmStart
 
     pool = machines.build_pool({})
@@ -154,7 +157,9 @@ def _warm_start(config: Config, env: TextEnv[Any], files: RunDirectory, machines
         recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         recorder.start_at(-1)
         try:
-            metrics = WarmStart(config, env, pool, stop).run(recorder.note, recorder.imitation)
+            metrics = WarmStart(config, environments, pool, stop).run(
+                recorder.note, recorder.imitation
+            )
         except StopRequested:
             assert stop.signal is not None
             console.print(
@@ -194,7 +199,7 @@ def _open(files: RunDirectory, config: Config, ranks: Ranks) -> None:
         )
 
 
-def _check(config: Config, *, is_resumed: bool) -> tuple[Environments, RunDirectory]:
+def _check(config: Config, *, is_resumed: bool) -> tuple[Sequence[RunEnvironment], RunDirectory]:
     """Return environments and files of a run; nothing is loaded and nothing written."""
     check_trackers(config.logging)
     environments = make_environments(config)

@@ -27,6 +27,7 @@ __all__ = [
     "ImitationStep",
     "Measured",
     "RequestLimits",
+    "RoleGradient",
     "RolloutStatus",
     "RolloutTree",
     "SamplingSettings",
@@ -145,7 +146,7 @@ class Decision:
     key: DecisionKey
     """Where the decision was taken."""
     role: str
-    """Role of the agent."""
+    """Role of the agent; `ENV.ROLE` in a run of several environments."""
     policy: str
     """Name of the policy that was sampled."""
     prompt_ids: tuple[int, ...]
@@ -205,6 +206,8 @@ class RolloutTree:
     """Whether the rollout can be used."""
     cause: str | None = None
     """Why it failed; None when it did not."""
+    env: str = ""
+    """Name of the environment in a run of several."""
     num_continuation_tokens: int = 0
     """Tokens that were sampled for continuations, beside those of the candidates."""
 
@@ -274,6 +277,20 @@ class Measured(NamedTuple):
     """`LossTerms` to a tensor ``[]`` (over steps) or ``[M]``."""
 
 
+class RoleGradient(NamedTuple):
+    """How the samples of one role pull at a policy in an update."""
+
+    role: str
+    """The role."""
+    norm: float
+    """Mean norm of its part of the gradient over the optimizer steps with samples of it."""
+    share: float
+    """Inner product of its part with the whole gradient over the squared norm of that: shares of
+    all roles add up to 1; one below 0 is of a role that the update harms, to first order."""
+    cosines: Mapping[str, float]
+    """Other role to the mean cosine of both parts."""
+
+
 @pydantic_dataclass(
     frozen=True, kw_only=True, slots=True, config=ConfigDict(use_attribute_docstrings=True)
 )
@@ -328,10 +345,16 @@ class UpdateStats:
     """Mean gradient norm before clipping."""
     learning_rate: float = 0.0
     """Learning rate of the last optimizer step."""
+    role_gradients: tuple[RoleGradient, ...] = ()
+    """With optimizer.role_gradients, of a policy that plays several roles."""
 
 
-STATS_FIELDS: Mapping[str, FieldInfo] = vars(UpdateStats)["__pydantic_fields__"]
-"""The fields of `UpdateStats`: docstring, `Measured` and `Shown` of each."""
+STATS_FIELDS: Mapping[str, FieldInfo] = {
+    name: field
+    for name, field in vars(UpdateStats)["__pydantic_fields__"].items()
+    if name != "role_gradients"
+}
+"""The numbers of `UpdateStats`: docstring, `Measured` and `Shown` of each."""
 
 
 class Demonstration(NamedTuple):

@@ -71,7 +71,7 @@ def test_flags_may_add_to_open_tables(run_file):
     flags = ["--env.kwargs.view", "centred", "--env.kwargs.max-turns=3", "--env.kwargs.fast=true"]
     flags += ["--warm-start.demonstrators.caller.two", "0.5"]
     config = load_config(run_file(), flags)
-    assert config.env.kwargs == {"max_turns": 3, "view": "centred", "fast": True}
+    assert config.env[0].kwargs == {"max_turns": 3, "view": "centred", "fast": True}
     assert config.warm_start.demonstrators == {"caller": {"two": 0.5}}
 
 
@@ -284,6 +284,7 @@ def test_flags_of_every_kind(run_file, flags, key, value):
     path = "policies.both.lora.targets" if key == "lora" else key
     for part in path.split("."):
         config = config[part] if isinstance(config, dict) else getattr(config, part)
+        config = config[0] if part == "env" else config
     assert config == value if key != "env.kwargs" else config["max_turns"] == 3
 
 

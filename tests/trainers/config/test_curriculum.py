@@ -51,8 +51,8 @@ def test_every_stage_lasts_its_steps_and_the_last_one_to_the_end(lengths, step):
 
 
 def test_arguments_of_a_stage_are_over_those_of_all(load):
-    assert load().env.stage_kwargs == ({"max_turns": 2, "split": "train"},)
-    assert load(STAGES).env.stage_kwargs == (
+    assert load().env[0].stage_kwargs == ({"max_turns": 2, "split": "train"},)
+    assert load(STAGES).env[0].stage_kwargs == (
         {"max_turns": 1, "split": "train"},
         {"max_turns": 2, "split": "train", "preset": "medium"},
     )
@@ -72,7 +72,7 @@ def test_a_curriculum_is_written_and_read_and_decides_results(load, tmp_path):
 
 def test_a_flag_sets_all_stages(load):
     flag = "--env.curriculum=[{ kwargs = { max_turns = 4 }, num_steps = 3 }, {}]"
-    assert load(STAGES, flag).env.curriculum == (
+    assert load(STAGES, flag).env[0].curriculum == (
         StageConfig(kwargs={"max_turns": 4}, num_steps=3),
         StageConfig(),
     )

@@ -53,7 +53,7 @@ def test_tables_are_merged_and_later_files_win(files):
     config = load_config(paths)
     assert config.optimizer.learning_rate == 0.2
     assert config.optimizer.weight_decay == 0.1
-    assert config.env.kwargs == {"max_turns": 2, "split": "x"}
+    assert config.env[0].kwargs == {"max_turns": 2, "split": "x"}
     assert load_config(paths[::-1]).optimizer.learning_rate == 0.1
     assert load_config(paths, ["--optimizer.learning-rate", "3"]).optimizer.learning_rate == 3
 

@@ -45,8 +45,7 @@ def config_of(policy=None, **sections):
 
 
 def plan_of(config, **devices):
-    training, _ = make_environments(config)
-    return make_plan(config, training, **{"num_gpus": 1, "gpu_gib": 80} | devices)
+    return make_plan(config, make_environments(config), **{"num_gpus": 1, "gpu_gib": 80} | devices)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +260,7 @@ def test_a_step_at_most():
 def test_without_a_tokenizer_prompts_are_counted_in_bytes():
     plan = plan_of(config_of())
     assert not plan.prompts["echo"].is_measured
-    (env,), _ = make_environments(config_of())
+    ((env, *_),) = (found.training for found in make_environments(config_of()))
     assert plan.prompts["echo"].num_tokens > sum(
         len(message["content"]) for message in env.messages("echo_0")
     )

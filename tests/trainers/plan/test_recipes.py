@@ -40,7 +40,7 @@ def test_there_is_no_other_file():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_combination_fits(task):
-    environments = make_environments(recipe(task, "qwen3_8b", "lora")).training
+    environments = make_environments(recipe(task, "qwen3_8b", "lora"))
     for model, (training, num_gpus), options in itertools.product(MODELS, TRAINING, OPTIONS):
         options = needed_options(task, model, training, options)
         config = recipe(task, model, training, *options)
@@ -56,7 +56,7 @@ def test_every_combination_fits(task):
         )
         assert config.optimizer.learning_rate == (1e-5 if training == "lora" else 1e-6)
         assert set(plan.step.num_optimizer_steps.values()) == {1}
-        assert [env.alpha for env in environments] == [1.0]
+        assert [env.training[0].alpha for env in environments] == [1.0]
         assert len(config.models) == (1 if "shared" in options else len(config.roles))
         for policy in config.models.values():
             assert policy.model == f"Qwen/Qwen3-{model.partition('_')[2].upper()}"
@@ -66,7 +66,7 @@ def test_every_combination_fits(task):
 
 def test_turns_of_the_tasks():
     turns = {
-        task: make_environments(recipe(task, "qwen3_8b", "lora")).training[0].max_turns
+        task: make_environments(recipe(task, "qwen3_8b", "lora"))[0].training[0].max_turns
         for task in TASKS
     }
     assert turns == dict.fromkeys(TASKS, 4) | {"math_ensemble": 1}
@@ -85,6 +85,6 @@ def test_the_run_file_of_the_readme_fits_a_gpu_of_80_gib(tmp_path):
     (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
     (tmp_path / "run.toml").write_text(block)
     config = load_config([tmp_path / "run.toml"])
-    plan = make_plan(config, make_environments(config).training, num_gpus=1, gpu_gib=80)
+    plan = make_plan(config, make_environments(config), num_gpus=1, gpu_gib=80)
     assert list(warnings_of(config, plan)) == []
     assert plan.fits

@@ -186,12 +186,12 @@ def test_players_are_closed(run_file, echo_env, monkeypatch):
     monkeypatch.setattr(core.ScriptedPolicy, "aclose", close)
     with asyncio.Runner() as runner:
         with open_fixed_policies(
-            load_config(run_file("two")), echo_env(), runner
+            load_config(run_file("two")), {"p": [echo_env()]}, runner
         ) as fixed_policies:
             assert list(fixed_policies) == ["p"]
         with (
             pytest.raises(InvalidArgument, match="wizard"),
-            open_fixed_policies(load_config(run_file("wizard")), echo_env(), runner),
+            open_fixed_policies(load_config(run_file("wizard")), {"p": [echo_env()]}, runner),
         ):
             pass
     assert closed == ["two", "wizard"]

@@ -50,7 +50,7 @@ class WatchedSampler:
         version = self.weights.pushed if self.has_copy else self.weights.num_updates
         self.played.append((step, age, version, self.num_levels_used))
         self.threads.append(threading.current_thread())
-        return Sample([], 3, 0, 0)
+        return Sample([], 3, 0)
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ def load(repository):
 
 def test_other_arguments_of_the_evaluation_leave_it_on_the_test_split(load):
     config = load("--evaluation.kwargs.max_turns", "8")
-    assert held_out_kwargs(config)["split"] == "test"
-    (env,), held_out = make_environments(config)
-    assert (env.max_turns, held_out.max_turns) == (6, 8)
+    assert held_out_kwargs(config, *config.env)["split"] == "test"
+    (env,) = make_environments(config)
+    assert (env.training[0].max_turns, env.held_out.max_turns) == (6, 8)
 
 
 def test_a_named_split_is_taken(load):
     config = load("--evaluation.kwargs.split", "validation")
-    assert held_out_kwargs(config)["split"] == "validation"
+    assert held_out_kwargs(config, *config.env)["split"] == "validation"
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_named_split_is_taken(load):
     [("--env.kwargs.split", "test"), ("--evaluation.kwargs.split", "train")],
 )
 def test_one_split_for_both_is_refused(load, flags):
-    with pytest.raises(ConfigError, match="training and evaluation both use split"):
+    with pytest.raises(ConfigError, match="training and evaluation of plan_path_v0 both use split"):
         make_environments(load(*flags))
 
 
@@ -46,7 +46,7 @@ def num_rows(env):
 
 
 def test_every_stage_has_an_environment_and_the_held_out_one_is_of_none(load):
-    found = make_environments(load(stages("max_turns = 3", "size = 7", "max_turns = 9")))
+    (found,) = make_environments(load(stages("max_turns = 3", "size = 7", "max_turns = 9")))
     assert [env.max_turns for env in found.training] == [3, 6, 9]
     assert [num_rows(env) for env in found.training] == [5, 7, 5]
     assert (found.held_out.max_turns, num_rows(found.held_out)) == (6, 5)
@@ -62,7 +62,10 @@ def test_every_stage_has_an_environment_and_the_held_out_one_is_of_none(load):
             stages("", 'team = "single", prompts = {}'),
             "stage 2 of env.curriculum has the agents planner_0, and stage 1 has tool_0, planner_0",
         ),
-        (stages("", 'split = "test"'), "training and evaluation both use split = 'test'"),
+        (
+            stages("", 'split = "test"'),
+            "training and evaluation of plan_path_v0 both use split = 'test'",
+        ),
         (stages("", 'observation_mode = "delta"'), "observation_mode"),
     ],
 )

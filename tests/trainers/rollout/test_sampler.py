@@ -15,7 +15,7 @@ from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.sampler import Sampler
+from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.stopping import StopRequest
 
 RUN = """
@@ -56,7 +56,8 @@ def sampler(echo_env, scripted_pool, tmp_path):
             pool = replace(pool, policies=policies)
             episodes = LocalEpisodes(echo_env(max_turns=1))
             stop = stop or StopRequest()
-            return Sampler([episodes], pool, config, FailureLog(), runner, stop)
+            env = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=[episodes])
+            return Sampler([env], pool, config, FailureLog(), runner, stop)
 
         yield make
 
@@ -162,12 +163,13 @@ def test_levels_are_those_of_the_stage(scripted_pool, tmp_path):
         return env.unwrapped.state_hash() == tree.initial_state_hash
 
     with asyncio.Runner() as runner:
-        episodes = local_episodes(config, make_environments(config)).training
-        sampler = Sampler(episodes, pool, config, FailureLog(), runner, StopRequest())
+        ((episodes, _),) = local_episodes(config, make_environments(config))
+        env = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=episodes)
+        sampler = Sampler([env], pool, config, FailureLog(), runner, StopRequest())
         for step, stage in enumerate([0, 0, 1, 1]):
             found = sampler.rollouts(step)
             sampler.num_levels_used += found.num_levels
-            assert (found.stage, len(found.trees)) == (stage, 3)
+            assert len(found.trees) == 3
             assert all(is_of(tree, ["easy", "medium"][stage]) for tree in found.trees)
             assert not any(is_of(tree, ["medium", "easy"][stage]) for tree in found.trees)
 

@@ -111,15 +111,15 @@ trees = st.builds(
 @given(st.lists(trees, max_size=2), numbers)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 def test_rollouts_that_were_played_ahead_come_back_exactly(tmp_path_factory, found, seconds):
-    sample = Sample(found, 4, 1, 2, seconds, seconds)
+    sample = Sample(found, 4, 1, seconds, seconds)
     folder = tmp_path_factory.mktemp("c")
     save(folder, 3, pending=sample)
     assert load_checkpoint(folder, config_hash="abc").pending == sample
 
 
 def test_rollouts_of_another_form_are_refused(tmp_path):
-    path = save(tmp_path, 3, pending=Sample([], 4, 0, 0)) / "rollouts.json"
-    assert load_checkpoint(tmp_path, config_hash="abc").pending == Sample([], 4, 0, 0)
+    path = save(tmp_path, 3, pending=Sample([], 4, 0)) / "rollouts.json"
+    assert load_checkpoint(tmp_path, config_hash="abc").pending == Sample([], 4, 0)
     path.write_text(path.read_text() + " ")
     with pytest.raises(CheckpointError, match=r"damaged: rollouts\.json"):
         load_checkpoint(tmp_path, config_hash="abc")

@@ -8,9 +8,11 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.levels import level_seed, manifest_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.runs.evaluate import HeldOutSet, evaluation_metrics
+from pettingllms_trainers.runs.evaluate import HeldOut, evaluation_metrics
+from pettingllms_trainers.runs.held_out import HeldOutSet
 
 ROLES = {"caller": "shared", "echo": "shared"}
 
@@ -27,7 +29,9 @@ def held_out():
                 roles=ROLES,
                 evaluation={"num_episodes": 20, **evaluation},
             )
-            return HeldOutSet(env, LocalEpisodes(env), config, FailureLog(allowed), runner)
+            run_env = RunEnvironment("", config.env[0], (env,), env, ROLES)
+            levels = HeldOutSet(run_env, LocalEpisodes(env), config, FailureLog(allowed), runner)
+            return HeldOut([levels], config)
 
         yield make
 

@@ -1,5 +1,7 @@
 """A run that learns nothing is found out, with the cause; one that learns or has learnt is not."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,3 +116,44 @@ def test_every_warning_that_was_given_is_in_the_end(steps):
     assert bool(watch.warnings()) == bool(given_ones)
     if steps[-3:] and steps[-1] in SOUND:
         assert not watch.is_stuck
+
+
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        (
+            {"x/share": 0.97, "y/share": 0.03},
+            "97 % of the gradient of p is that of x. .* x has cap",
+        ),
+        ({"x/y/cosine": -0.8}, r"gradients of x and y in p are opposed \(cosine -0.80\)"),
+    ],
+)
+def test_a_role_that_captures_a_shared_policy_is_named_and_stops_nothing(figures, message):
+    found = metrics() | {f"gradient/p/{name}": value for name, value in figures.items()}
+    watch, said = after(found, found, found)
+    assert [len(lines) for lines in said] == [0, 0, 1]
+    assert re.search(message, said[2][0]), said
+    assert "[[updates.phases]]" in said[2][0]
+    assert not watch.is_stuck
+    assert len(watch.warnings()) == 1
+
+
+def test_roles_that_agree_are_no_problem():
+    fine = {"x/share": 0.6, "y/share": 0.4, "x/y/cosine": -0.1}
+    found = metrics() | {f"gradient/p/{name}": value for name, value in fine.items()}
+    assert after(found, found, found)[1] == [[], [], []]
+
+
+def test_steps_that_leave_a_policy_frozen_neither_end_nor_prolong_a_finding():
+    phases = [{"policies": ["t"], "num_steps": 1}, {"policies": ["p"], "num_steps": 1}]
+    config = Config.model_validate(
+        CONFIG.model_dump() | {"updates": {"phases": phases, "repeat": True}}
+    )
+    watch, said = StuckWatch(config), []
+    for step in range(1, 7):
+        other = "p" if step % 2 else "t"
+        found = metrics(skipped="tp", tool_parse_errors=0.9)
+        del found[f"update/{other}/skipped"]
+        said.append([line for line in watch.step(step, found) if "policy t" in line])
+    assert [len(lines) for lines in said] == [0, 0, 0, 0, 1, 0]
+    assert said[4][0].startswith("train steps 1 to 5: the policy t was not updated")

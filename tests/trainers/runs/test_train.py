@@ -11,10 +11,12 @@ import pytest
 from pettingllms import Transition
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.rollout.ahead import TrainingRollouts
+from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.sampler import Sampler
-from pettingllms_trainers.runs.evaluate import HeldOutSet
+from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
+from pettingllms_trainers.runs.evaluate import HeldOut
+from pettingllms_trainers.runs.held_out import HeldOutSet
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Decision, RolloutTree, TokenCompletion, UpdateStats
@@ -121,8 +123,13 @@ def train(scripted_pool, echo_env, tmp_path, sync):
         recorder = ListRecorder()
         with asyncio.Runner() as runner:
             stop, episodes = StopRequest(), LocalEpisodes(env)
-            sampler = WatchedSampler([episodes], pool, config, FailureLog(), runner, stop)
-            held_out = HeldOutSet(env, LocalEpisodes(env), config, FailureLog(), runner)
+            played = TrainingEnvironment(
+                config=config.env[0], roles=config.roles, episodes=[episodes]
+            )
+            sampler = WatchedSampler([played], pool, config, FailureLog(), runner, stop)
+            run_env = RunEnvironment("", config.env[0], (env,), env, config.roles)
+            levels = HeldOutSet(run_env, LocalEpisodes(env), config, FailureLog(), runner)
+            held_out = HeldOut([levels], config)
             report = Trainer(
                 config=config,
                 pool=pool,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -32,7 +32,17 @@ from pettingllms_trainers.types import (
     TrainingGroup,
 )
 
-__all__ = ["ScoredDecisions", "collect_decisions", "score_decisions", "training_groups"]
+__all__ = [
+    "IsTrained",
+    "ScoredDecisions",
+    "collect_decisions",
+    "score_decisions",
+    "training_groups",
+]
+
+
+IsTrained = Callable[[str], bool]
+"""Role to whether its samples are trained on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,13 +67,17 @@ class _Member(NamedTuple):
     """(decision, candidate) indices into D and K."""
 
 
-def collect_decisions(trees: Sequence[RolloutTree]) -> list[tuple[RolloutTree, Decision]]:
+def collect_decisions(
+    trees: Sequence[RolloutTree], is_trained: IsTrained | None = None
+) -> list[tuple[RolloutTree, Decision]]:
     """Return the decisions of all usable trees with their tree, in play order.
 
-    Decisions of fixed policies are left out: there is nothing to compare or to train.
+    Decisions of fixed policies are left out: there is nothing to compare or to train. So are those
+    of roles that are not trained in the step.
 
     Args:
         trees: Rollouts; those whose status is not `ok` are left out.
+        is_trained: Whether a role is trained; None: all are.
 
     Raises:
         GroupError: Two decisions have one key: they are compared as one prompt's candidates,
@@ -75,7 +89,7 @@ def collect_decisions(trees: Sequence[RolloutTree]) -> list[tuple[RolloutTree, D
         if tree.status is not RolloutStatus.OK:
             continue
         for decision in tree.decisions:
-            if decision.prompt_ids:
+            if decision.prompt_ids and (is_trained is None or is_trained(decision.role)):
                 _check_unique(seen, decision)
                 found.append((tree, decision))
     return found
@@ -97,18 +111,21 @@ def _check_unique(seen: dict[DecisionKey, Decision], decision: Decision) -> None
     )
 
 
-def score_decisions(trees: Sequence[RolloutTree], config: AdvantageConfig) -> ScoredDecisions:
+def score_decisions(
+    trees: Sequence[RolloutTree], config: AdvantageConfig, is_trained: IsTrained | None = None
+) -> ScoredDecisions:
     """Return the decisions with advantages; groups of equal rewards are dropped.
 
     Args:
         trees: Rollouts of one training step. Trees of equal `env_seed` are trajectories of
             one level.
         config: Who is compared with whom, by what.
+        is_trained: See `collect_decisions`.
 
     Raises:
         GroupError: Two decisions have one key.
     """
-    found = collect_decisions(trees)
+    found = collect_decisions(trees, is_trained)
     groups: dict[Hashable, list[_Member]] = defaultdict(list)
     for key, member in _members(found, config):
         groups[key].append(member)
@@ -188,6 +205,7 @@ def _scaled_by_role(
 
 def _comparison_key(tree: RolloutTree, decision: Decision, grouping: Grouping) -> Hashable:
     # The environment's seed stands for the level: episodes of one level share it.
+    # Levels of two environments have different seeds, too.
     level, agent, turn = tree.env_seed, decision.key.agent, decision.key.turn
     keys: dict[Grouping, Hashable] = {
         "at_grpo": decision.key,
@@ -195,7 +213,7 @@ def _comparison_key(tree: RolloutTree, decision: Decision, grouping: Grouping) -
         "agent": (level, agent),
         "turn": (level, turn),
         "trajectory": (level, agent),
-        "none": (),
+        "none": tree.env,
     }
     return keys[grouping]
 

@@ -154,14 +154,14 @@ def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
         optimizer=config.optimizer.model_copy(
             update={"learning_rate": learning_rates(config)[name]}
         ),
-        num_steps=config.num_steps,
+        num_steps=sum(config.updates_policy(name, step) for step in range(config.num_steps)),
         max_completion_tokens=max(
             sampling_of(config.rollout, role).max_completion_tokens
-            for role, assigned in config.roles.items()
-            if assigned == name
+            for role in config.roles_of(name)
         ),
         seed=derive_seed(config.seed, "update", name),
         max_logprob_gap=config.engine.max_logprob_gap,
+        compares_roles=config.optimizer.role_gradients and len(config.roles_of(name)) > 1,
         value=config.value if config.advantage.credit == "value" else None,
         memory_advice=_memory_advice(config, config.policies[name], is_cpu=is_cpu),
     )

@@ -150,8 +150,9 @@ class _ZeroOptimizer:
         # The engine takes the mean over ranks; the weights of tokens are made for the sum.
         self.forward.backward(loss * self._ranks.size, scale_wrt_gas=False)
 
-    def step(self, learning_rate: float) -> float:
+    def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
         """See `Optimizer.step`."""
+        assert not is_reduced, "the configuration refuses role gradients of sharded weights"
         for group in self._adamw.param_groups:
             group["lr"] = learning_rate
         self.forward.step()

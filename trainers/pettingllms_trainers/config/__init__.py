@@ -13,16 +13,17 @@ from pettingllms_trainers.config.algorithm import (
 )
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
+from pettingllms_trainers.config.env import EnvConfig, EnvEvaluationConfig, StageConfig
+from pettingllms_trainers.config.identity import config_hash, decides_results, flat_table
 from pettingllms_trainers.config.policies import PolicyConfig
-from pettingllms_trainers.config.root import Config, config_hash, decides_results, flat_table
+from pettingllms_trainers.config.root import Config
 from pettingllms_trainers.config.run import (
     CheckpointConfig,
-    EnvConfig,
     EvaluationConfig,
     LoggingConfig,
-    StageConfig,
     WarmStartConfig,
 )
+from pettingllms_trainers.config.updates import PhaseConfig, UpdatesConfig
 
 __all__ = [
     "AdvantageConfig",
@@ -31,15 +32,18 @@ __all__ = [
     "DeepSpeedConfig",
     "EngineConfig",
     "EnvConfig",
+    "EnvEvaluationConfig",
     "EvaluationConfig",
     "LoggingConfig",
     "LossConfig",
     "OptimizerConfig",
+    "PhaseConfig",
     "PolicyConfig",
     "RayConfig",
     "RoleSamplingConfig",
     "RolloutConfig",
     "StageConfig",
+    "UpdatesConfig",
     "VLLMConfig",
     "VLLMServerConfig",
     "ValueConfig",

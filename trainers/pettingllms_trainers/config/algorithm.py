@@ -225,5 +225,9 @@ class OptimizerConfig(Section):
     packed_attention: Literal["auto", "flex", "padded"] = "auto"
     """Of packing. flex: FlexAttention, compiled for the GPU at the first steps, without copies of
     prompts (experimental); padded: rows padded to one length; auto: flex on a GPU."""
+    role_gradients: bool = False
+    """Whether gradient norms of the roles of a shared policy, their shares of the gradient and the
+    cosines between them are logged. One backward pass as before, role after role; memory for one
+    more gradient per further role. Does not change the result, up to rounding."""
     gradient_checkpointing: bool = False
     """Whether activations are recomputed in the backward pass: less memory, more time."""

@@ -50,7 +50,7 @@ def settled(config: Config) -> dict[str, Any]:
     policies = dict(config.policies)
     for name, policy in config.models.items():
         if policy.chat_template_kwargs is None:
-            roles = [role for role, assigned in config.roles.items() if assigned == name]
+            roles = config.roles_of(name)
             room = min(limits.get(role) or rollout.max_completion_tokens for role in roles)
             cannot_think = policy.model != TINY and room < _THINKING_TOKENS
             kwargs = {"enable_thinking": False} if cannot_think else {}

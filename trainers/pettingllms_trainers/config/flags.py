@@ -63,7 +63,12 @@ def annotation_of(path: Sequence[str]) -> Any:
             return Any
         if get_origin(kind) is dict:
             kind = get_args(kind)[1]
-        elif isinstance(kind, type) and issubclass(kind, Section) and part in kind.model_fields:
+            continue
+        if kind == Config.model_fields["env"].annotation:
+            (kind, _) = get_args(kind)
+            if part not in kind.model_fields:
+                continue  # the name of an environment
+        if isinstance(kind, type) and issubclass(kind, Section) and part in kind.model_fields:
             kind = kind.model_fields[part].annotation
         else:
             return None
@@ -148,6 +153,12 @@ def _sections(section: Section, path: str) -> Iterator[tuple[str, str, list[tupl
             inner.append((f"{path}{name}", value))
         elif isinstance(value, dict) and any(isinstance(v, Section) for v in value.values()):
             inner += [(f"{path}{name}.{key}", v) for key, v in value.items()]
+        elif isinstance(section, Config) and name == "env":
+            labels = section.env_names
+            inner += [
+                (f"env.{label}".rstrip("."), env)
+                for label, env in zip(labels, section.env, strict=True)
+            ]
         else:
             text = " ".join((field.description or "").split())
             rows.append((f"--{path}{name}".replace("_", "-"), f"{text} [{_shown(value)}]"))

@@ -18,11 +18,11 @@ from pettingllms_trainers.config.merge import (
     EVERY_POLICY,
     EVERY_ROLE,
     Layer,
+    layer_of,
     merge_layers,
     origin_of,
     read_layer,
 )
-from pettingllms_trainers.config.renamed import current_names
 from pettingllms_trainers.errors import ConfigError
 
 __all__ = ["dump_config", "load_config", "validate"]
@@ -49,7 +49,7 @@ def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Conf
         raise SystemExit(0)
     if flags:
         table = flag_table(flags, merge_layers(layers))
-        layers.append(Layer(_COMMAND_LINE, current_names(table, _COMMAND_LINE)))
+        layers.append(layer_of(table, _COMMAND_LINE))
     return validate(layers)
 
 
@@ -59,12 +59,16 @@ def validate(layers: Sequence[Layer]) -> Config:
     Raises:
         ConfigError: A key is unknown, a value is wrong, or two values contradict each other.
     """
+    table = merge_layers(layers)
     try:
-        return Config.model_validate(merge_layers(layers))
+        return Config.model_validate(table)
     except ValidationError as error:
         problems: dict[str, list[str]] = {}
         for detail in error.errors():
-            source, location = origin_of(layers, [str(part) for part in detail["loc"]])
+            place = [str(part) for part in detail["loc"]]
+            if place[:1] == ["env"] and isinstance(table.get("env"), dict) and len(place) > 1:
+                del place[1]  # the only environment is no list in the file
+            source, location = origin_of(layers, place)
             found = problems.setdefault(source, [])
             problem = _problem(detail, location)
             if problem not in found:
@@ -98,14 +102,14 @@ def _known_keys(location: Sequence[str]) -> list[str]:
     if not location:
         return [*Config.model_fields, EVERY_POLICY, EVERY_ROLE]
     model: type[BaseModel] = Config
-    parts = iter(["policies", "NAME", *location[1:]] if location[0] == EVERY_POLICY else location)
-    for part in parts:
-        annotation: Any = model.model_fields[part].annotation
+    parts = ["policies", "NAME", *location[1:]] if location[0] == EVERY_POLICY else [*location]
+    while parts:
+        annotation: Any = model.model_fields[parts.pop(0)].annotation
         if get_origin(annotation) is dict:
-            next(parts)
+            del parts[0]
             annotation = get_args(annotation)[1]
         elif get_origin(annotation) is tuple:
-            next(parts)
+            del parts[: 1 if parts and parts[0].isdecimal() else 0]
             annotation = get_args(annotation)[0]
         model = annotation
     return list(model.model_fields)

@@ -12,10 +12,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pettingllms_trainers.config.env import env_places
 from pettingllms_trainers.config.renamed import current_names
+from pettingllms_trainers.config.roles import flat_roles
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["EVERY_POLICY", "EVERY_ROLE", "Layer", "merge_layers", "origin_of", "read_layer"]
+__all__ = [
+    "EVERY_POLICY",
+    "EVERY_ROLE",
+    "Layer",
+    "layer_of",
+    "merge_layers",
+    "origin_of",
+    "read_layer",
+]
 
 EVERY_POLICY = "every_policy"
 EVERY_ROLE = "every_role"
@@ -30,6 +40,14 @@ class Layer(NamedTuple):
     """Its content."""
 
 
+def layer_of(table: Mapping[str, Any], source: str) -> Layer:
+    """Return a table of keys as a layer, with the present names of its keys."""
+    current = current_names(table, source)
+    return Layer(
+        source, {key: flat_roles(v) if key == "roles" else v for key, v in current.items()}
+    )
+
+
 def read_layer(path: Path) -> Layer:
     """Return the content of a TOML file.
 
@@ -38,7 +56,7 @@ def read_layer(path: Path) -> Layer:
     """
     try:
         with path.open("rb") as file:
-            return Layer(str(path), current_names(tomllib.load(file), str(path)))
+            return layer_of(tomllib.load(file), str(path))
     except FileNotFoundError:
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")])
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
@@ -65,7 +83,10 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
             if not isinstance(policy, str):
                 raise ConfigError(f"{layer.source}: {EVERY_ROLE} is {policy!r}; name a policy")
             table["roles"] = dict.fromkeys(_table(table, "roles"), policy)
-        table = _merged(table, layer.table)
+        own = dict(layer.table)
+        if isinstance(table.get("env"), list) and "env" in own:
+            own["env"] = _with_envs(table["env"], own["env"], layer.source)
+        table = _merged(table, own)
     table.pop(EVERY_ROLE, None)
     if EVERY_POLICY in table:
         _spread(table, layers)
@@ -119,6 +140,24 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
             value = _merged(old if isinstance(old, dict) else {}, value)
         both[key] = value
     return both
+
+
+def _with_envs(below: Any, above: Any, source: str) -> Any:
+    """Return the environments of two files: a table over a list changes those that it names."""
+    if not (isinstance(below, list) and isinstance(above, dict)):
+        return above
+    if len(below) == 1:
+        return [_merged(below[0], above)]
+    places = env_places(below)
+    changed = list(below)
+    for key, value in above.items():
+        if key not in places or not isinstance(value, dict):
+            raise ConfigError(
+                f"{source}: 'env.{key}' could be that of any environment; name one of them: "
+                f"{', '.join(f'env.{name}.{key}' for name in places)}"
+            )
+        changed[places[key]] = _merged(below[places[key]], value)
+    return changed
 
 
 def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:

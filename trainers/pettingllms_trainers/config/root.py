@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from typing import Any
+import itertools
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
 
+from pettingllms.errors import suggestion
 from pettingllms_trainers.config.algorithm import (
     AdvantageConfig,
     LossConfig,
@@ -16,9 +16,10 @@ from pettingllms_trainers.config.algorithm import (
     RolloutConfig,
     ValueConfig,
 )
-from pettingllms_trainers.config.defaults import learning_rates, settled, warm_start_rates
+from pettingllms_trainers.config.defaults import settled
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig
+from pettingllms_trainers.config.env import EnvConfig, check_names, env_list
 from pettingllms_trainers.config.policies import (
     PolicyConfig,
     base_groups,
@@ -26,27 +27,39 @@ from pettingllms_trainers.config.policies import (
     check_kind,
     check_name,
 )
-from pettingllms_trainers.config.renamed import first_default, first_name
+from pettingllms_trainers.config.roles import entry_of, flat_roles, is_named
 from pettingllms_trainers.config.run import (
     CheckpointConfig,
-    EnvConfig,
     EvaluationConfig,
     LoggingConfig,
     WarmStartConfig,
 )
 from pettingllms_trainers.config.section import Section
+from pettingllms_trainers.config.updates import PhaseConfig, UpdatesConfig
 
-__all__ = ["Config", "config_hash", "decides_results", "flat_table"]
+__all__ = ["Config"]
+
+
+def _table_or_list(value: Any, dump: Callable[[Any], list[Any]]) -> Any:
+    """Return one environment as the table that it was, several as a list."""
+    found = dump(value)
+    return found[0] if len(found) == 1 else found
 
 
 class Config(Section):
-    """AT-GRPO training of a team of agents on one environment."""
+    """AT-GRPO training of teams of agents on one environment or several."""
 
-    env: EnvConfig
+    env: Annotated[
+        tuple[EnvConfig, ...],
+        BeforeValidator(env_list),
+        WrapSerializer(_table_or_list),
+    ]
+    """What is played: one table [env], or several tables [[env]]."""
     policies: dict[str, PolicyConfig]
     """Policies by name; see `models` for those that have weights."""
-    roles: dict[str, str]
-    """Role to policy name; roles that name one policy share its weights."""
+    roles: Annotated[dict[str, str], BeforeValidator(flat_roles)]
+    """Role to policy name; roles that name one policy share its weights. With several environments
+    ROLE is that role in all of them, ENV.ROLE in one, which comes before ROLE."""
     output_dir: str = "runs/run"
     """Directory of everything the run writes; must be new or empty, unless it is resumed."""
     seed: int = Field(default=0, ge=0)
@@ -68,12 +81,33 @@ class Config(Section):
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     engine: EngineConfig = EngineConfig()
+    updates: UpdatesConfig = UpdatesConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     deepspeed: DeepSpeedConfig = DeepSpeedConfig()
     ray: RayConfig = RayConfig()
+
+    @model_validator(mode="after")
+    def _check_env(self) -> Config:
+        check_names(self.env)
+        return self
+
+    @model_validator(mode="after")
+    def _check_reward_scale(self) -> Config:
+        advantage = self.advantage
+        counts = advantage.norm == "none" or advantage.credit == "value"
+        if counts or self.rollout.branch_choice == "softmax":
+            return self
+        for env in self.env:
+            if env.reward_scale != 1:
+                raise ValueError(
+                    f"reward_scale = {env.reward_scale:g} of {env.label} would change nothing: "
+                    'advantage.norm = "std" divides every group by its own deviation. Set '
+                    'advantage.norm = "none", or let weight give the environment more levels'
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_policies(self) -> Config:
@@ -128,7 +162,7 @@ class Config(Section):
         }
         for key, table in tables.items():
             for role in table:
-                if role not in self.roles:
+                if role not in self._role_names():
                     raise ValueError(
                         f"{key} names the role {role!r}; roles: {', '.join(self.roles)}"
                     )
@@ -139,6 +173,117 @@ class Config(Section):
         if self.models:
             self.__dict__.update(settled(self))
         return self
+
+    @model_validator(mode="after")
+    def _check_phases(self) -> Config:
+        names, trained = self._role_names(), [n for n, p in self.models.items() if not p.frozen]
+        branching = self.rollout.branching_roles
+        compared = [role for role in names if not branching or is_named(branching, role)]
+        for number, phase in enumerate(self.updates.phases, 1):
+            place = f"phase {number} of updates.phases"
+            for kind, given, known in (
+                ("role", phase.roles, names),
+                ("policy", phase.policies, trained),
+            ):
+                for name in given:
+                    if name not in known:
+                        more = " that is trained" if kind == "policy" else ""
+                        raise ValueError(
+                            f"{place} names {name!r}, which is no {kind}{more}"
+                            f"{suggestion(name, known)}; there are: {', '.join(known)}"
+                        )
+            for name in phase.policies or [None]:
+                if not any(self._is_in(phase, role, name) for role in compared):
+                    what = f"nothing of {name}" if name else "nothing"
+                    raise ValueError(
+                        f"{place} trains {what}: its roles are played by other policies, by frozen "
+                        "or fixed ones, or do not branch (rollout.branching_roles)"
+                    )
+        for name in trained if self.updates.phases else ():
+            if not any(self._is_in(p, r, name) for p in self.updates.phases for r in names):
+                raise ValueError(
+                    f"no phase of updates.phases trains the policy {name!r}: add it to one, or set "
+                    f"policies.{name}.frozen = true"
+                )
+        return self
+
+    def _is_in(self, phase: PhaseConfig | None, role: str, policy: str | None = None) -> bool:
+        """Return whether a phase trains a role (of a policy, if one is given)."""
+        name = self.policy_of(role)
+        if name not in self.models or self.policies[name].frozen or policy not in (None, name):
+            return False
+        if phase is None:
+            return True
+        is_of_policy = not phase.policies or name in phase.policies
+        return is_of_policy and (not phase.roles or is_named(phase.roles, role))
+
+    def trains(self, role: str, step: int) -> bool:
+        """Return whether the samples of a role are trained on.
+
+        Args:
+            role: `ENV.ROLE` in a run of several environments.
+            step: Train steps that come before, from 0.
+        """
+        phases = self.updates.phases
+        return self._is_in(phases[self.updates.phase_at(step)] if phases else None, role)
+
+    def updates_policy(self, name: str, step: int) -> bool:
+        """Return whether a policy is updated in a train step, from 0."""
+        is_trained = name in self.models and not self.policies[name].frozen
+        if not self.updates.phases:
+            return is_trained
+        return is_trained and any(self.trains(role, step) for role in self.roles_of(name))
+
+    @model_validator(mode="after")
+    def _check_role_gradients(self) -> Config:
+        if not self.optimizer.role_gradients:
+            return self
+        if self.deepspeed.stage:
+            raise ValueError(
+                "optimizer.role_gradients needs whole gradients on every process, and DeepSpeed "
+                "shards them: leave deepspeed.stage out, or role_gradients"
+            )
+        if all(len(self.roles_of(name)) < 2 for name in self.models):
+            raise ValueError(
+                "optimizer.role_gradients compares roles that share a policy, and every policy "
+                "plays one role: leave it out, or let roles name one policy"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_envs_of_roles(self) -> Config:
+        labels = self.env_names
+        for role in self.roles if len(labels) > 1 else ():
+            label, dot, _ = role.partition(".")
+            if dot and label not in labels:
+                raise ValueError(
+                    f"roles.{role} names the environment {label!r}{suggestion(label, labels)}; "
+                    f"environments: {', '.join(labels)}"
+                )
+        return self
+
+    def roles_of(self, policy: str) -> list[str]:
+        """Return the names by which the file may mean a role of a policy, in any environment."""
+        return [role for role in self._role_names() if self.policy_of(role) == policy]
+
+    def _role_names(self) -> list[str]:
+        """Return what may name a role elsewhere in the file."""
+        plain = {role.rpartition(".")[2] for role in self.roles}
+        scoped = itertools.product(self.env_names, plain) if len(self.env) > 1 else ()
+        return sorted({*self.roles, *plain, *(f"{env}.{role}" for env, role in scoped)})
+
+    @property
+    def env_names(self) -> tuple[str, ...]:
+        """Names of the environments; that of the only one is empty."""
+        return tuple(env.label for env in self.env) if len(self.env) > 1 else ("",)
+
+    def policy_of(self, role: str) -> str | None:
+        """Return the name of a role's policy; None when it has none.
+
+        Args:
+            role: `ENV.ROLE` in a run of several environments.
+        """
+        return entry_of(self.roles, role)
 
     @property
     def models(self) -> dict[str, PolicyConfig]:
@@ -295,66 +440,3 @@ class Config(Section):
         if advantage.grouping == "trajectory" and advantage.credit != "episode":
             raise ValueError('advantage.grouping = "trajectory" needs advantage.credit = "episode"')
         return self
-
-
-_PROLONGING = ("num_steps", "evaluation.every", "checkpoint.")
-_RESULTLESS = (
-    *_PROLONGING,
-    "stuck_after",
-    "stop_when_stuck",
-    "output_dir",
-    "logging.",
-    "ray.",
-    "rollout.continuous",
-    "optimizer.tokens_per_microbatch",
-    "optimizer.gradient_checkpointing",
-    "optimizer.packed_attention",
-    "engine.tokens_per_batch",
-    "engine.vllm.gpu_memory_utilization",
-    "engine.vllm.kv_cache_bytes",
-    "engine.vllm.max_num_seqs",
-    "engine.vllm.enforce_eager",
-    "engine.vllm.sleep",
-    "engine.vllm.tensor_parallel_size",
-)
-
-
-def decides_results(key: str) -> bool:
-    """Return whether a run with another value of a key is another run, by more than rounding.
-
-    Where a run writes, what it shows, on which machines it computes and how it fits into their
-    memory may differ when it is resumed. So may its number of train steps and how often it is
-    evaluated and saved: what is done stays as it is.
-
-    Args:
-        key: Such as ``optimizer.learning_rate``.
-    """
-    return not key.startswith(_RESULTLESS)
-
-
-def config_hash(config: Config) -> str:
-    """Return 16 hexadecimal digits of all that decides a run's results.
-
-    Keys with their default values are left out, so that a version with more keys than the one that
-    wrote a checkpoint can resume from it. Of keys whose default has changed that is the first one.
-    """
-    given = flat_table(config.model_dump(mode="json", exclude_defaults=True))
-    if not config.optimizer.learning_rate:
-        given["optimizer.learning_rate"] = learning_rates(config)
-    if config.warm_start.num_steps and not config.warm_start.learning_rate:
-        given["warm_start.learning_rate"] = warm_start_rates(config)
-    given = {key: value for key, value in given.items() if first_default(key) != value}
-    data = {first_name(key): value for key, value in given.items() if decides_results(key)}
-    text = json.dumps(data, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
-
-
-def flat_table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested tables by their dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            flat.update(flat_table(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat

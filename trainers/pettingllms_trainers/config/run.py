@@ -2,99 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import accumulate
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from pettingllms.registry import WORKFLOW_PREFIX
 from pettingllms_trainers.config.section import Section
 
 __all__ = [
     "CheckpointConfig",
-    "EnvConfig",
     "EvaluationConfig",
     "LoggingConfig",
-    "StageConfig",
     "WarmStartConfig",
 ]
-
-
-class StageConfig(Section):
-    """A stage of training: arguments of the environment for some train steps.
-
-    The warm start plays the first stage; held-out evaluation does not follow the stages.
-    """
-
-    kwargs: dict[str, Any] = Field(default={})
-    """Arguments of the environment that differ from [env.kwargs] during the stage."""
-    num_steps: int | None = Field(default=None, ge=1)
-    """Train steps of the stage; the last stage has none and lasts to the end of the run."""
-
-
-class EnvConfig(Section):
-    """The environment that is played."""
-
-    id: str
-    """Id of an installed environment, such as plan_path_v0."""
-    workflow: str = ""
-    """In place of id: package.module:name of a workflow, or of a function that returns one; its
-    arguments are [env.kwargs.arguments]."""
-    kwargs: dict[str, Any] = Field(default={})
-    """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
-    curriculum: tuple[StageConfig, ...] = ()
-    """Stages of training, in order; none: [env.kwargs] throughout. The warm start plays the first
-    stage; held-out evaluation plays [evaluation.kwargs] over [env.kwargs] at every stage."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_workflow(cls, data: Any) -> Any:
-        """A workflow has the id that its path makes."""
-        if not isinstance(data, dict) or not data.get("workflow"):
-            return data
-        id = f"{WORKFLOW_PREFIX}{data['workflow']}"
-        if data.get("id", id) != id:
-            raise ValueError(
-                f"env has both id = {data['id']!r} and workflow = {data['workflow']!r}; name one"
-            )
-        return {**data, "id": id}
-
-    @model_validator(mode="after")
-    def _check_curriculum(self) -> EnvConfig:
-        for number, stage in enumerate(self.curriculum, 1):
-            is_last = number == len(self.curriculum)
-            if is_last and stage.num_steps is not None:
-                raise ValueError(
-                    f"stage {number} of env.curriculum has num_steps = {stage.num_steps}; the last "
-                    "stage lasts to the end of the run: remove its num_steps"
-                )
-            if not is_last and stage.num_steps is None:
-                raise ValueError(
-                    f"stage {number} of env.curriculum has no num_steps; only the last stage, "
-                    f"number {len(self.curriculum)}, lasts to the end of the run"
-                )
-        return self
-
-    @property
-    def stage_kwargs(self) -> tuple[dict[str, Any], ...]:
-        """Arguments of the training environment in every stage; one without a curriculum."""
-        if not self.curriculum:
-            return (self.kwargs,)
-        return tuple({**self.kwargs, **stage.kwargs} for stage in self.curriculum)
-
-    @property
-    def stage_starts(self) -> tuple[int, ...]:
-        """Train steps that come before every stage, from 0, strictly increasing."""
-        return (0, *accumulate(stage.num_steps or 0 for stage in self.curriculum[:-1]))
-
-    def stage_at(self, step: int) -> int:
-        """Return the index of the stage that a train step plays; it depends on nothing else.
-
-        Args:
-            step: Train steps that come before it, from 0.
-        """
-        return bisect_right(self.stage_starts, step) - 1
 
 
 class WarmStartConfig(Section):
@@ -106,9 +25,10 @@ class WarmStartConfig(Section):
         str, Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
     ] = Field(default={})
     """Role to the scripted policies of the environment that it learns to imitate, with weights:
-    tool = { random = 0.9, oracle = 0.1 }."""
+    tool = { random = 0.9, oracle = 0.1 }. In a run of several environments also "ENV.ROLE"."""
     num_episodes: int = Field(default=256, ge=1)
-    """Episodes that are demonstrated."""
+    """Episodes that are demonstrated; those of several environments are in the ratio of their
+    weights, at least one each."""
     batch_size: int = Field(default=64, ge=1)
     """Demonstrations per supervised step."""
     learning_rate: float = Field(default=0.0, ge=0)
@@ -123,7 +43,7 @@ class EvaluationConfig(Section):
     """Arguments of the environment that differ from [env.kwargs], whatever the stage of a
     curriculum; split is "test" unless given."""
     num_episodes: int = Field(default=128, ge=1)
-    """Levels of the held-out set; the same ones at every evaluation."""
+    """Levels of the held-out set, of each environment; the same ones at every evaluation."""
     seed: int = Field(default=0, ge=0)
     """Chooses the levels of the held-out set, whatever the seed of the run."""
     every: int = Field(default=0, ge=0)
@@ -165,10 +85,11 @@ class LoggingConfig(Section):
     """Train steps between rollout trees in rollouts.jsonl, besides those of the first and the last
     train step; 0: no trees at all."""
     num_rollouts: int = Field(default=4, ge=1)
-    """Rollout trees that are written then: those first in most of whose decisions the candidates
-    earned different rewards."""
+    """Rollout trees of each environment that are written then: those first in most of whose
+    decisions the candidates earned different rewards."""
     num_held_out: int = Field(default=4, ge=0)
-    """Held-out episodes, played greedily, that are written before and after training."""
+    """Held-out episodes of each environment, played greedily, that are written before and after
+    training."""
     max_rollouts_mb: float = Field(default=64.0, gt=0)
     """Size of rollouts.jsonl, at most, in MB. Where it would grow beyond, rollouts_every is doubled
     for what is there and what will come; first, last and held-out trees stay."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.plan.gpus import Devices, devices_of
 from pettingllms_trainers.plan.memory import USABLE, Lengths, MemoryPlan, plan_memory
@@ -18,6 +17,7 @@ from pettingllms_trainers.plan.step import (
     lengths_of,
     plan_step,
 )
+from pettingllms_trainers.rollout.environments import RunEnvironment
 
 __all__ = ["Plan", "make_plan"]
 
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     """Policy to its longest sequences."""
     step: StepPlan
     memory: MemoryPlan
-    answers: dict[str, int]
+    answers: dict[str, int | None]
     """Role to the tokens of its longest answer in episodes of a scripted policy."""
     num_evaluations: int
     """Held-out evaluations of the run, the one before training included."""
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
 def make_plan(
     config: Config,
-    training: Sequence[TextEnv[Any]],
+    environments: Sequence[RunEnvironment],
     *,
     num_gpus: int | None = None,
     gpu_gib: float | None = None,
@@ -58,7 +58,7 @@ def make_plan(
 
     Args:
         config: The run's configuration.
-        training: Environment of every stage of the curriculum; they are not changed.
+        environments: What the run plays; it is not changed.
         num_gpus: GPUs to plan for; None for what the run would use here.
         gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.
 
@@ -67,9 +67,9 @@ def make_plan(
     """
     devices = devices_of(config, num_gpus, gpu_gib)
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
-    prompts = first_prompts(config, training)
+    prompts = first_prompts(config, environments)
     lengths = lengths_of(config, shapes, prompts)
-    step = plan_step(config, training, lengths)
+    step = plan_step(config, environments, lengths)
     every = config.evaluation.every
     middle = sum(step % every == 0 for step in range(1, config.num_steps)) if every else 0
     return Plan(
@@ -87,9 +87,13 @@ def make_plan(
             num_groups=step.num_groups,
             has_gpu=devices.num_gpus > 0,
         ),
-        answers=answer_lengths(config, training),
+        answers=answer_lengths(config, environments),
         num_evaluations=1 + middle + (config.num_steps > 0),
-        num_held_out=2 * config.evaluation.num_episodes,
+        num_held_out=2
+        * sum(
+            env.config.evaluation.num_episodes or config.evaluation.num_episodes
+            for env in environments
+        ),
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.plan.gpus import devices_of
 from pettingllms_trainers.plan.shapes import shape_of
 from pettingllms_trainers.plan.step import first_prompts, lengths_of
+from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import num_candidates_per_decision
 
 __all__ = ["with_cache"]
@@ -18,7 +17,7 @@ _BLOCK = 32
 """Tokens of a block of vLLM's cache on a CPU; a sequence fills its last one in part."""
 
 
-def with_cache(config: Config, training: Sequence[TextEnv[Any]]) -> Config:
+def with_cache(config: Config, environments: Sequence[RunEnvironment]) -> Config:
     """Return a configuration whose vLLM engines have a cache for the run's own lengths.
 
     It holds all sequences that a train step or an evaluation asks for at once, as far as
@@ -27,7 +26,7 @@ def with_cache(config: Config, training: Sequence[TextEnv[Any]]) -> Config:
 
     Args:
         config: Returned as it is with a GPU, another engine, or a size of its own.
-        training: Environment of every stage of the curriculum; they are not changed.
+        environments: What the run plays; it is not changed.
     """
     vllm = config.engine.vllm
     if (
@@ -37,7 +36,7 @@ def with_cache(config: Config, training: Sequence[TextEnv[Any]]) -> Config:
     ):
         return config
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
-    lengths = lengths_of(config, shapes, first_prompts(config, training))
+    lengths = lengths_of(config, shapes, first_prompts(config, environments))
     rollout = config.rollout
     episodes = 1 if rollout.mode == "tree" else rollout.num_candidates
     asked = rollout.num_levels * episodes * num_candidates_per_decision(rollout)

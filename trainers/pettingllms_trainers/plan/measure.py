@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.plan import Plan
 from pettingllms_trainers.policies.fixed import open_fixed_policies
 from pettingllms_trainers.ranks import joined_ranks
-from pettingllms_trainers.rollout.environments import Environments
+from pettingllms_trainers.rollout.environments import RunEnvironment, played_by
 from pettingllms_trainers.runs.assembly import build_trainer
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import open_machines
@@ -33,7 +34,7 @@ class StepTimes(NamedTuple):
     """Wall time of a held-out evaluation, in seconds."""
 
 
-def measure(config: Config, environments: Environments) -> StepTimes:
+def measure(config: Config, environments: Sequence[RunEnvironment]) -> StepTimes:
     """Take one train step and one evaluation with untrained policies; nothing is kept.
 
     Args:
@@ -46,7 +47,7 @@ def measure(config: Config, environments: Environments) -> StepTimes:
     with (
         joined_ranks() as ranks,
         asyncio.Runner() as runner,
-        open_fixed_policies(config, environments.training[0], runner) as fixed_policies,
+        open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
         open_machines(config, ranks) as machines,
         tempfile.TemporaryDirectory() as directory,
         StopRequest(ranks) as stop,

@@ -57,23 +57,23 @@ def _has_no_template(policy: PolicyConfig) -> bool:
     return tokenizer is not None and tokenizer.chat_template is None
 
 
-def answer_warnings(config: Config, answers: Mapping[str, int]) -> Iterator[str]:
+def answer_warnings(config: Config, answers: Mapping[str, int | None]) -> Iterator[str]:
     """Yield which roles may not be able to finish an answer.
 
     Args:
         config: The run's configuration.
-        answers: Role to the tokens of its longest scripted answer, the end token included.
+        answers: Role to the tokens of its longest scripted answer, the end token included; None
+            where nothing on this machine can count them.
     """
-    for role, name in config.roles.items():
-        policy = config.models.get(name)
-        if policy is None:
-            continue
+    for role, longest in answers.items():
+        name = config.policy_of(role) or ""
+        policy = config.models[name]
         limit = sampling_of(config.rollout, role).max_completion_tokens
         key = f"rollout.max_completion_tokens = {limit}"
-        if answers.get(role, 0) > limit:
+        if (longest or 0) > limit:
             yield (
                 f"answers of {role} will be truncated: those of a scripted policy have up to "
-                f"{answers[role]} tokens, and {key}. Raise it, or that of rollout.per_role.{role}"
+                f"{longest} tokens, and {key}. Raise it, or that of rollout.per_role.{role}"
             )
         elif limit < _THINKING_TOKENS and _thinks(policy):
             yield (

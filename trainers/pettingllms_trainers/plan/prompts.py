@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from transformers import AutoConfig
 
-from pettingllms import TextEnv
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import TINY, PolicyConfig, base_of_adapter
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan.models import model_problems
 from pettingllms_trainers.plan.step import RolePrompt, first_prompts
+from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import sampling_of
 
 __all__ = ["check_prompts", "prompt_problems"]
 
 
-def check_prompts(config: Config, training: Sequence[TextEnv[Any]]) -> None:
+def check_prompts(config: Config, environments: Sequence[RunEnvironment]) -> None:
     """Raise before a run starts in which no prompt would fit.
 
     Args:
         config: The run's configuration.
-        training: Environment of every stage of the curriculum; they are not changed.
+        environments: What the run plays; it is not changed.
 
     Raises:
         ConfigError: A model is not there or cannot chat, or the first prompts of a policy do not
@@ -36,7 +35,7 @@ def check_prompts(config: Config, training: Sequence[TextEnv[Any]]) -> None:
         for name, policy in config.models.items()
         if (length := _context_length(policy)) is not None
     }
-    for problem in prompt_problems(config, contexts, first_prompts(config, training)):
+    for problem in prompt_problems(config, contexts, first_prompts(config, environments)):
         raise ConfigError(problem)
 
 
@@ -51,7 +50,7 @@ def prompt_problems(
         prompts: Role to its longest prompt in the first turn.
     """
     for name, context in contexts.items():
-        roles = [role for role, assigned in config.roles.items() if assigned == name]
+        roles = [role for role in prompts if config.policy_of(role) == name]
         completion = max(sampling_of(config.rollout, r).max_completion_tokens for r in roles)
         first = max((prompts[r].num_tokens for r in roles if prompts[r].is_measured), default=0)
         longest = config.engine.vllm.max_model_len if config.engine.kind == "vllm" else 0

@@ -52,8 +52,8 @@ def show_plan(
     RunDirectory(Path(config.output_dir)).check(config, is_resumed=is_resumed)
     for problem in model_problems(config):
         raise ConfigError(problem)
-    config = with_cache(config, environments.training)
-    plan = make_plan(config, environments.training, num_gpus=num_gpus, gpu_gib=gpu_gib)
+    config = with_cache(config, environments)
+    plan = make_plan(config, environments, num_gpus=num_gpus, gpu_gib=gpu_gib)
     is_main = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
     console = Console(quiet=not is_main)
     console.print(plan_view(config, plan))

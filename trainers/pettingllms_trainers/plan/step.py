@@ -7,13 +7,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pettingllms import TextEnv, role_of
+from pettingllms import TextEnv
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import PolicyConfig
+from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.plan.memory import Lengths
 from pettingllms_trainers.plan.models import tokenizer_of
 from pettingllms_trainers.plan.shapes import ModelShape
+from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import num_candidates_per_decision, sampling_of
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
 from pettingllms_trainers.rollout.tree import RolloutSpec
@@ -55,19 +57,20 @@ class StepPlan(NamedTuple):
     """Of each policy that is trained."""
 
 
-def first_prompts(config: Config, training: Sequence[TextEnv[Any]]) -> dict[str, RolePrompt]:
+def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, RolePrompt]:
     """Return the longest first-turn prompt of every role that a model plays.
 
     Args:
         config: The run's configuration.
-        training: Environment of every stage of the curriculum; they are not changed.
+        environments: What the run plays; it is not changed.
     """
     longest: dict[str, RolePrompt] = {}
-    for probe, level in itertools.product([env.fork() for env in training], range(_NUM_LEVELS)):
+    for (env, stage), level in itertools.product(_stages(environments), range(_NUM_LEVELS)):
+        probe = stage.fork()
         probe.reset(seed=derive_seed(config.seed, "planned level", level))
         for agent in probe.possible_agents:
-            role = role_of(agent)
-            policy = config.models.get(config.roles[role])
+            role = env.role(agent)
+            policy = config.models.get(config.policy_of(role) or "")
             if policy is not None:
                 count = _counter(policy)
                 messages = probe.messages(agent)
@@ -77,32 +80,44 @@ def first_prompts(config: Config, training: Sequence[TextEnv[Any]]) -> dict[str,
     return longest
 
 
-def answer_lengths(config: Config, training: Sequence[TextEnv[Any]]) -> dict[str, int]:
+def answer_lengths(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, int | None]:
     """Return the tokens of the longest answer of every role in episodes of a scripted policy.
 
-    Those of the environment's first scripted policy, its best; end tokens are included. Roles whose
-    model has no tokenizer on this machine are left out, and all of an environment without scripted
-    policies.
+    Those of the environment's first scripted policy, its best; end tokens are included. None for
+    roles whose model has no tokenizer on this machine, and for those of an environment without
+    scripted policies.
 
     Args:
         config: The run's configuration.
-        training: Environment of every stage of the curriculum; they are not changed.
+        environments: What the run plays; it is not changed.
     """
-    longest: dict[str, int] = {}
-    scripted = [env for env in training if env.scripted_policies]
-    for env, level in itertools.product(scripted, range(_NUM_ANSWERED)):
+    longest: dict[str, int | None] = {
+        qualified(env.name, role): None
+        for env in environments
+        for role in env.roles
+        if config.policy_of(qualified(env.name, role)) in config.models
+    }
+    scripted = [(env, stage) for env, stage in _stages(environments) if stage.scripted_policies]
+    for (env, stage), level in itertools.product(scripted, range(_NUM_ANSWERED)):
         seed = derive_seed(config.seed, "planned level", level)
-        policies = {role: {env.scripted_policies[0]: 1.0} for role in config.roles}
+        policies = {role: {stage.scripted_policies[0]: 1.0} for role in env.roles}
         spec = RolloutSpec(level, seed, seed)
-        for decision in play_scripted_episode(env, spec, policies).decisions:
-            policy = config.models.get(config.roles[decision.role])
+        for decision in play_scripted_episode(stage, spec, policies).decisions:
+            role = qualified(env.name, decision.role)
+            policy = config.models.get(config.policy_of(role) or "")
             tokenizer = None if policy is None else tokenizer_of(policy)
             if tokenizer is not None:
                 size = 1 + len(
                     tokenizer.encode(decision.text, add_special_tokens=False, verbose=False)
                 )
-                longest[decision.role] = max(size, longest.get(decision.role, 0))
+                longest[role] = max(size, longest[role] or 0)
     return longest
+
+
+def _stages(
+    environments: Sequence[RunEnvironment],
+) -> list[tuple[RunEnvironment, TextEnv[Any]]]:
+    return [(env, stage) for env in environments for stage in env.training]
 
 
 def lengths_of(
@@ -115,10 +130,11 @@ def lengths_of(
     """
     lengths: dict[str, Lengths] = {}
     longest = {
-        role: sampling_of(config.rollout, role).max_completion_tokens for role in config.roles
+        role: sampling_of(config.rollout, role).max_completion_tokens
+        for role in {*config.roles, *prompts}
     }
     for name, shape in shapes.items():
-        roles = [role for role, assigned in config.roles.items() if assigned == name]
+        roles = [role for role in prompts if config.policy_of(role) == name]
         completion = max(longest[role] for role in roles)
         limit = shape.context_length
         if config.engine.kind == "vllm" and config.engine.vllm.max_model_len:
@@ -131,23 +147,38 @@ def lengths_of(
 
 
 def plan_step(
-    config: Config, training: Sequence[TextEnv[Any]], lengths: Mapping[str, Lengths]
+    config: Config, environments: Sequence[RunEnvironment], lengths: Mapping[str, Lengths]
 ) -> StepPlan:
     """Return the upper limits of a train step.
 
+    With several environments each figure is the maximum over them, as if one had all levels.
+
     Args:
         config: The run's configuration.
-        training: Environment of every stage of the curriculum.
+        environments: What the run plays.
         lengths: Longest sequences of every policy with a model.
     """
+    plans = [_plan_of(config, env, lengths) for env in environments]
+    most = max(plans, key=lambda plan: plan.num_decisions)
+    sums = ("num_samples", "num_prompt_tokens", "num_completion_tokens")
+    return most._replace(
+        **{name: max(getattr(plan, name) for plan in plans) for name in sums},
+        **{
+            field: {n: max(getattr(plan, field)[n] for plan in plans) for n in getattr(most, field)}
+            for field in ("num_groups", "num_optimizer_steps")
+        },
+    )
+
+
+def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]) -> StepPlan:
     rollout = config.rollout
-    agents = tuple(training[0].possible_agents)  # those of all stages
-    num_turns = max(env.max_turns for env in training)
+    agents = tuple(env.training[0].possible_agents)  # those of all stages
+    num_turns = max(stage.max_turns for stage in env.training)
     num_levels = rollout.num_levels * (1 + rollout.max_refills)
     num_episodes = num_levels * (1 if rollout.mode == "tree" else rollout.num_candidates)
     num_samples = num_candidates_per_decision(rollout)
     per_agent = num_episodes * num_turns
-    assigned = [config.roles[role_of(agent)] for agent in agents]
+    assigned = [config.policy_of(env.role(agent)) or "" for agent in agents]
     asked = [lengths[name] for name in assigned if name in lengths]
     return StepPlan(
         num_levels=num_levels,

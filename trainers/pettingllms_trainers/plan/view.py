@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pettingllms_trainers.config import Config
+from pettingllms_trainers.config import Config, EnvConfig
 from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
 from pettingllms_trainers.plan import Plan
 from pettingllms_trainers.plan.gpus import Devices
@@ -24,7 +24,10 @@ def plan_view(config: Config, plan: Plan) -> RenderableType:
     """Return the plan of a run as tables."""
     devices = plan.devices
     parts: list[RenderableType] = [
-        Text(f"{config.env.id}, {config.num_steps} train steps, written to {config.output_dir}"),
+        Text(
+            f"{', '.join(env.id for env in config.env)}, {config.num_steps} train steps, written "
+            f"to {config.output_dir}"
+        ),
         Text(f"this machine: {devices.found}; planned for: {devices.wanted}"),
         _policies(config, plan),
         _learning(config),
@@ -32,8 +35,13 @@ def plan_view(config: Config, plan: Plan) -> RenderableType:
         _peaks(config, plan),
         _step(config, plan),
     ]
-    if config.env.curriculum:
-        parts.append(_curriculum(config))
+    if len(config.env) > 1:
+        parts.append(_environments(config))
+    if config.updates.phases:
+        parts.append(_phases(config))
+    for label, env in zip(config.env_names, config.env, strict=True):
+        if env.curriculum:
+            parts.append(_curriculum(config, env, label))
     errors, warnings = list(errors_of(config, plan)), list(warnings_of(config, plan))
     parts += [Text(f"error: {problem}", style="red") for problem in errors]
     parts += [Text(f"warning: {problem}", style="yellow") for problem in warnings]
@@ -68,12 +76,14 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
             'engine of its own (engine.kind), a credit other than "value" and no Ray, or leave the '
             "key out"
         )
-    for number, start in enumerate(config.env.stage_starts, 1):
-        if config.num_steps <= start > 0:
-            yield (
-                f"stage {number} of env.curriculum begins after {start} train steps and is never "
-                f"played: raise num_steps (now {config.num_steps}), or shorten earlier stages"
-            )
+    for label, env in zip(config.env_names, config.env, strict=True):
+        place = f"env.{label}.curriculum" if label else "env.curriculum"
+        for number, start in enumerate(env.stage_starts, 1):
+            if config.num_steps <= start > 0:
+                yield (
+                    f"stage {number} of {place} begins after {start} train steps and is never "
+                    f"played: raise num_steps (now {config.num_steps}), or shorten earlier stages"
+                )
     if config.ray.enabled and devices.num_gpus:
         wanted = config.ray.workers_per_policy * config.ray.gpus_per_worker * len(config.models)
         if wanted > devices.num_gpus:
@@ -219,7 +229,7 @@ def _step(config: Config, plan: Plan) -> Table:
         if config.plays_beside_updates:
             how += "; a step takes as long as the longer of rollouts and update"
         rows.append(("age of the tokens, in train steps", 1, how))
-    variants = f"{config.evaluation.num_episodes} levels, greedy and sampled"
+    variants = f"{plan.num_held_out // 2} levels, greedy and sampled"
     rows.append(
         ("held-out episodes", plan.num_held_out, f"{variants}, {plan.num_evaluations} times")
     )
@@ -228,11 +238,37 @@ def _step(config: Config, plan: Plan) -> Table:
     return table
 
 
-def _curriculum(config: Config) -> Table:
-    table = _table("Curriculum, over [env.kwargs]", "stage", "train steps", "env.curriculum.kwargs")
-    starts = config.env.stage_starts
+def _environments(config: Config) -> Table:
+    title = "Environments; figures below are the maximum over them"
+    table = _table(title, "name", "id", "levels per train step", "rewards times")
+    total = sum(env.weight for env in config.env)
+    for label, env in zip(config.env_names, config.env, strict=True):
+        levels = config.rollout.num_levels * env.weight / total
+        table.add_row(label, env.id, f"{levels:.4g}", f"{env.reward_scale:g}")
+    return table
+
+
+def _phases(config: Config) -> Table:
+    how = "repeated" if config.updates.repeat else "then to the end of the run"
+    table = _table(f"Updates, in phases, {how}", "phase", "train steps", "policies", "of the roles")
+    for number, phase in enumerate(config.updates.phases, 1):
+        policies, roles = ", ".join(phase.policies), ", ".join(phase.roles)
+        table.add_row(
+            str(number),
+            "to the end" if phase.num_steps is None else str(phase.num_steps),
+            policies or "all" + (" of the roles" if roles else ""),
+            roles or "all",
+        )
+    return table
+
+
+def _curriculum(config: Config, env: EnvConfig, label: str) -> Table:
+    of = f" of {label}" if label else ""
+    title = f"Curriculum{of}, over [env.kwargs]"
+    table = _table(title, "stage", "train steps", "env.curriculum.kwargs")
+    starts = env.stage_starts
     ends = [*starts[1:], config.num_steps]
-    for number, stage in enumerate(config.env.curriculum, 1):
+    for number, stage in enumerate(env.curriculum, 1):
         first, last = starts[number - 1] + 1, min(ends[number - 1], config.num_steps)
         steps = f"{first} to {last}" if first <= last else "none"
         arguments = ", ".join(f"{name} = {value!r}" for name, value in stage.kwargs.items())

@@ -65,13 +65,13 @@ class FixedPolicy:
 
 @contextlib.contextmanager
 def open_fixed_policies(
-    config: Config, env: TextEnv[Any], runner: asyncio.Runner
+    config: Config, played: Mapping[str, Sequence[TextEnv[Any]]], runner: asyncio.Runner
 ) -> Iterator[dict[str, FixedPolicy]]:
     """Yield the fixed policies of a run by name, and close them at the end.
 
     Args:
         config: The run's configuration.
-        env: What is played.
+        played: Policy to the environments in which it plays a role.
         runner: Runs everything that they do.
 
     Raises:
@@ -88,15 +88,18 @@ def open_fixed_policies(
                     policy=loaded,
                     template_kwargs=policy.chat_template_kwargs or {},
                 )
-        runner.run(_check(fixed_policies, env))
+        runner.run(_check(fixed_policies, played))
         yield fixed_policies
     finally:
         runner.run(_close(fixed_policies))
 
 
-async def _check(fixed_policies: Mapping[str, FixedPolicy], env: TextEnv[Any]) -> None:
-    for fixed in fixed_policies.values():
-        await fixed.policy.check(env)
+async def _check(
+    fixed_policies: Mapping[str, FixedPolicy], played: Mapping[str, Sequence[TextEnv[Any]]]
+) -> None:
+    for name, fixed in fixed_policies.items():
+        for env in played[name]:
+            await fixed.policy.check(env)
 
 
 async def _close(fixed_policies: Mapping[str, FixedPolicy]) -> None:

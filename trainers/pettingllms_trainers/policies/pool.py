@@ -67,6 +67,15 @@ class PolicyPool:
         name = self.roles[role]
         return self.fixed_policies[name] if name in self.fixed_policies else self.policies[name]
 
+    def in_env(self, env: str, roles: Mapping[str, str]) -> PolicyPool:
+        """Return the pool with the roles of an environment.
+
+        Args:
+            env: Its name among several; empty for the only one, whose roles are those of the pool.
+            roles: Role, as the environment has it, to the name of a policy.
+        """
+        return replace(self, roles=roles) if env else self
+
     def updaters(self) -> dict[str, Update]:
         """Return the trainable policies by name."""
         return {
@@ -75,9 +84,19 @@ class PolicyPool:
             if policy.updater is not None
         }
 
-    def update(self, data: Mapping[str, Sequence[TrainingGroup]]) -> dict[str, UpdateStats]:
-        """Train every trainable policy on its groups of one step; see `Update.update`."""
-        return self._each(lambda name, updater: updater.update(data.get(name, [])), self.updaters())
+    def update(
+        self,
+        data: Mapping[str, Sequence[TrainingGroup]],
+        is_updated: Callable[[str], bool] = lambda _: True,
+    ) -> dict[str, UpdateStats]:
+        """Train policies on their groups of one step; see `Update.update`.
+
+        Args:
+            data: Groups by policy.
+            is_updated: Whether the step updates a policy; the others are left as they are.
+        """
+        updaters = {name: own for name, own in self.updaters().items() if is_updated(name)}
+        return self._each(lambda name, updater: updater.update(data.get(name, [])), updaters)
 
     def fit_values(self, examples: Mapping[str, Sequence[ValueExample]]) -> dict[str, ValueFit]:
         """Fit V of every trainable policy to its examples of one step; see `Update.fit_values`."""

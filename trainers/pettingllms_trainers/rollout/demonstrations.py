@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +14,10 @@ from pettingllms import TextEnv
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.defaults import warm_start_rates
+from pettingllms_trainers.config.roles import entry_of, qualified
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
+from pettingllms_trainers.rollout.apportionment import apportioned
+from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
 from pettingllms_trainers.rollout.settings import RolloutSpec
 from pettingllms_trainers.stopping import StopRequest
@@ -69,21 +73,21 @@ class WarmStart:
 
     Args:
         config: The run's configuration.
-        env: Training environment.
-        pool: Who plays which role.
+        environments: What the run plays; demonstrated is the first stage of each.
+        pool: The policies.
         stop: Asked after every step.
     """
 
     def __init__(
         self,
         config: Config,
-        env: TextEnv[Any],
+        environments: Sequence[RunEnvironment],
         pool: PolicyPool,
         stop: StopRequest,
     ) -> None:
         self._stop = stop
         self._config = config
-        self._env = env
+        self._environments = environments
         self._pool = pool
 
     def run(self, note: Callable[[str], None], record: Record) -> dict[str, float]:
@@ -96,24 +100,11 @@ class WarmStart:
         Raises:
             StopRequested: A signal asked to stop.
         """
-        config, settings = self._config, self._config.warm_start
+        settings = self._config.warm_start
         if not settings.num_steps:
             return {}
         note(f"warm start: {settings.num_episodes} demonstrated episodes")
-        by_role = collect_demonstrations(
-            self._env,
-            {
-                role: self._pool.policies[name]
-                for role, name in config.roles.items()
-                if name in config.models
-            },
-            settings.demonstrators,
-            num_episodes=settings.num_episodes,
-            seed=config.seed,
-        )
-        data: dict[str, list[Demonstration]] = defaultdict(list)
-        for role, found in by_role.items():
-            data[config.roles[role]] += found
+        data = self._demonstrations()
         # All are begun before one is followed: policies of other processes fit at the same time.
         fits = {
             name: updater.imitate(data[name], self._imitation(name))
@@ -123,6 +114,32 @@ class WarmStart:
             f"warm_start/{name}/loss": self._follow(name, steps, note, record)
             for name, steps in fits.items()
         }
+
+    def _demonstrations(self) -> dict[str, list[Demonstration]]:
+        """Return what each policy is to imitate, of all environments."""
+        data: dict[str, list[Demonstration]] = defaultdict(list)
+        weights = [env.config.weight for env in self._environments]
+        counts = apportioned(weights, self._config.warm_start.num_episodes, Fraction(1, 2))
+        for index, (env, count) in enumerate(zip(self._environments, counts, strict=True)):
+            demonstrators = self._config.warm_start.demonstrators
+            by_role = collect_demonstrations(
+                env.training[0],
+                {
+                    role: self._pool.policies[name]
+                    for role, name in env.roles.items()
+                    if name in self._config.models
+                },
+                {
+                    role: entry_of(demonstrators, qualified(env.name, role)) or {}
+                    for role in env.roles
+                },
+                num_episodes=max(count, 1),
+                # Of one environment the seed of the run: as ever.
+                seed=derive_seed(self._config.seed, index) if index else self._config.seed,
+            )
+            for role, found in by_role.items():
+                data[env.roles[role]] += found
+        return data
 
     def _imitation(self, name: str) -> Imitation:
         settings = self._config.warm_start

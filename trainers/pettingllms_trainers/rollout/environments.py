@@ -3,127 +3,185 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pettingllms
 from pettingllms import TextEnv, role_of
 from pettingllms.errors import PettingLLMsError, suggestion
 from pettingllms.workflows import WorkflowEnv
-from pettingllms_trainers.config import Config
+from pettingllms_trainers.config import Config, EnvConfig
+from pettingllms_trainers.config.roles import entry_of, qualified
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["Environments", "held_out_kwargs", "make_environments"]
+__all__ = ["RunEnvironment", "held_out_kwargs", "make_environments", "played_by", "scripted_of"]
 
 
-class Environments(NamedTuple):
-    """What a run plays."""
+class RunEnvironment(NamedTuple):
+    """What a run plays of one of its environments."""
 
+    name: str
+    """Its name among several; empty in a run of one."""
+    config: EnvConfig
+    """Its table of the run file."""
     training: tuple[TextEnv[Any], ...]
     """One per stage of the curriculum, in order; without a curriculum one."""
     held_out: TextEnv[Any]
     """For evaluation."""
+    roles: Mapping[str, str]
+    """Role, as the environment has it, to the name of its policy."""
+
+    def role(self, agent: str) -> str:
+        """Return what the run calls the role of an agent."""
+        return qualified(self.name, role_of(agent))
 
 
-def held_out_kwargs(config: Config) -> dict[str, Any]:
-    """Return the arguments of the held-out environment: `split="test"` unless another is named.
+def held_out_kwargs(config: Config, env: EnvConfig) -> dict[str, Any]:
+    """Return the arguments of a held-out environment: `split="test"` unless another is named.
 
     An environment without splits gets no split.
     """
-    factory = pettingllms.spec(config.env.id).load()
+    factory = pettingllms.spec(env.id).load()
     has_splits = "split" in inspect.signature(factory).parameters
     default = {"split": "test"} if has_splits else {}
-    return {**config.env.kwargs, **default, **config.evaluation.kwargs}
+    return {**env.kwargs, **default, **config.evaluation.kwargs, **env.evaluation.kwargs}
 
 
-def make_environments(config: Config) -> Environments:
-    """Return the training and the held-out environments, all able to make a level.
+def scripted_of(config: Config, env: EnvConfig) -> tuple[str, ...]:
+    """Return the scripted policies that play the held-out levels of an environment."""
+    own = env.evaluation.scripted
+    return config.evaluation.scripted if own is None else own
+
+
+def make_environments(config: Config) -> tuple[RunEnvironment, ...]:
+    """Return the environments of a run in the order of its file, all able to make a level.
 
     Raises:
         PettingLLMsError: There is no such environment, it refuses an argument or cannot make
             levels of this kind, stages have different agents, or the configuration names a role
-            or scripted policy that the environment lacks.
+            or scripted policy that no environment has.
     """
-    training = tuple(_make_stage(config, index) for index in range(len(config.env.stage_kwargs)))
-    held_out = pettingllms.make(config.env.id, checks=False, **held_out_kwargs(config))
-    _check_apart(config, [*training, held_out])
-    _check_agents(config, training)
-    env = training[0]
-    _check_credit(config, env)
-    roles = list(dict.fromkeys(map(role_of, env.possible_agents)))
-    _check_roles(config, roles)
-    known = env.scripted_policies
-    _check_scripted("evaluation.scripted", config.evaluation.scripted, known)
-    if config.warm_start.num_steps:
-        demonstrators = config.warm_start.demonstrators
-        missing = [role for role in roles if role not in demonstrators]
-        if missing:
-            raise ConfigError(
-                f"warm_start.demonstrators has no line for the role {missing[0]!r}; name a "
-                f"scripted policy of {config.env.id} for every role: {', '.join(known)}"
-            )
-        for role, names in demonstrators.items():
-            _check_scripted(f"warm_start.demonstrators.{role}", list(names), known)
-    held_out.reset(seed=0)
-    return Environments(training, held_out)
+    found = tuple(
+        _make(config, env, name) for env, name in zip(config.env, config.env_names, strict=True)
+    )
+    _check_roles(config, found)
+    for env in found:
+        _check_scripted_policies(config, env)
+    return found
 
 
-def _make_stage(config: Config, index: int) -> TextEnv[Any]:
+def played_by(environments: Sequence[RunEnvironment]) -> dict[str, list[TextEnv[Any]]]:
+    """Return policy to the training environments in which it plays a role."""
+    found: dict[str, list[TextEnv[Any]]] = {}
+    for env in environments:
+        for policy in dict.fromkeys(env.roles.values()):
+            found.setdefault(policy, []).append(env.training[0])
+    return found
+
+
+def _make(config: Config, env: EnvConfig, name: str) -> RunEnvironment:
+    place = f"env.{name}" if name else "env"
+    training = tuple(_make_stage(env, index, place) for index in range(len(env.stage_kwargs)))
+    try:
+        held_out = pettingllms.make(env.id, checks=False, **held_out_kwargs(config, env))
+        _check_apart(config, env, [*training, held_out])
+        _check_agents(env, training, place)
+        _check_credit(config, env.id, training[0])
+        held_out.reset(seed=0)
+    except PettingLLMsError as error:
+        if not name or isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{place}, for evaluation: {error}") from error
+    plain = dict.fromkeys(map(role_of, training[0].possible_agents))
+    roles = {role: config.policy_of(qualified(name, role)) for role in plain}
+    return RunEnvironment(
+        name, env, training, held_out, {role: policy or "" for role, policy in roles.items()}
+    )
+
+
+def _make_stage(env: EnvConfig, index: int, place: str) -> TextEnv[Any]:
     """Return the environment of a stage, which has made a level."""
     try:
-        env = pettingllms.make(config.env.id, checks=False, **config.env.stage_kwargs[index])
-        env.reset(seed=0)
+        made = pettingllms.make(env.id, checks=False, **env.stage_kwargs[index])
+        made.reset(seed=0)
     except PettingLLMsError as error:
-        if not config.env.curriculum:
-            raise
-        raise ConfigError(f"stage {index + 1} of env.curriculum: {error}") from error
-    return env
+        if env.curriculum:
+            raise ConfigError(f"stage {index + 1} of {place}.curriculum: {error}") from error
+        if place != "env":
+            raise ConfigError(f"{place}: {error}") from error
+        raise
+    return made
 
 
-def _check_apart(config: Config, environments: Sequence[TextEnv[Any]]) -> None:
+def _check_apart(config: Config, env: EnvConfig, environments: Sequence[TextEnv[Any]]) -> None:
     """Refuse what would train on held-out levels or without what an agent must know."""
-    factory = pettingllms.spec(config.env.id).load()
+    factory = pettingllms.spec(env.id).load()
     parameter = inspect.signature(factory).parameters.get("split")
     if parameter is not None:
-        for kwargs in config.env.stage_kwargs:
+        for kwargs in env.stage_kwargs:
             split = kwargs.get("split", parameter.default)
-            if split == held_out_kwargs(config)["split"]:
+            if split == held_out_kwargs(config, env)["split"]:
                 raise ConfigError(
-                    f"training and evaluation both use split = {split!r}; name another one in "
-                    "[env.kwargs], [[env.curriculum]] or [evaluation.kwargs]"
+                    f"training and evaluation of {env.id} both use split = {split!r}; name another "
+                    "one in [env.kwargs], [[env.curriculum]] or [evaluation.kwargs]"
                 )
-    if {env.observation_mode for env in environments} != {"full"}:
+    if {made.observation_mode for made in environments} != {"full"}:
         raise ConfigError(
             'observation_mode = "delta" cannot be trained: every decision is one prompt, without '
             'the chat before it; use observation_mode = "full"'
         )
 
 
-def _check_agents(config: Config, training: Sequence[TextEnv[Any]]) -> None:
+def _check_agents(env: EnvConfig, training: Sequence[TextEnv[Any]], place: str) -> None:
     first = training[0].possible_agents
-    for number, env in enumerate(training, 1):
-        if env.possible_agents != first:
+    for number, made in enumerate(training, 1):
+        if made.possible_agents != first:
             raise ConfigError(
-                f"stage {number} of env.curriculum has the agents "
-                f"{', '.join(env.possible_agents)}, and stage 1 has {', '.join(first)}; all stages "
-                f"of {config.env.id} must have the same team"
+                f"stage {number} of {place}.curriculum has the agents "
+                f"{', '.join(made.possible_agents)}, and stage 1 has {', '.join(first)}; all "
+                f"stages of {env.id} must have the same team"
             )
 
 
-def _check_roles(config: Config, roles: Sequence[str]) -> None:
-    problems = [f"the role {role!r} has no policy" for role in roles if role not in config.roles]
+def _check_roles(config: Config, environments: Sequence[RunEnvironment]) -> None:
+    """Refuse roles without a policy, and entries of [roles] that no environment uses."""
+    names = {
+        qualified(env.name, role): env.roles[role] for env in environments for role in env.roles
+    }
+    used = {role if role in config.roles else role.partition(".")[2] for role in names}
+    problems = [f"the role {role!r} has no policy" for role, policy in names.items() if not policy]
     problems += [
-        f"{role!r} is no role of this environment" for role in config.roles if role not in roles
+        f"{role!r} is a role of none of the environments"
+        if len(environments) > 1
+        else f"{role!r} is no role of this environment"
+        for role in config.roles
+        if role not in used
+    ]
+    known = {*names, *(role for env in environments for role in env.roles)}
+    rollout, warm_start = config.rollout, config.warm_start
+    tables: dict[str, Iterable[str]] = {
+        "rollout.per_role": rollout.per_role,
+        "rollout.branching_roles": rollout.branching_roles,
+        "updates.phases": [role for phase in config.updates.phases for role in phase.roles],
+        "warm_start.demonstrators": warm_start.demonstrators if warm_start.num_steps else (),
+    }
+    problems += [
+        f"{key} names {role!r}, which is no role"
+        for key, table in tables.items()
+        for role in table
+        if role not in known
     ]
     if problems:
+        what = " and ".join(dict.fromkeys(env.config.id for env in environments))
+        first = next(iter(names))
         raise ConfigError(
-            f"[roles]: {'; '.join(problems)}. Roles of {config.env.id} with these arguments: "
-            f"{', '.join(roles)}; give each one a line such as "
-            f'{roles[0]} = "{next(iter(config.policies))}"'
+            f"[roles]: {'; '.join(problems)}. Roles of {what} with these arguments: "
+            f"{', '.join(names)}; give each one a line such as "
+            f'{first} = "{next(iter(config.policies))}"'
         )
 
 
-def _check_credit(config: Config, env: TextEnv[Any]) -> None:
+def _check_credit(config: Config, env_id: str, env: TextEnv[Any]) -> None:
     """Refuse to compare calls of a workflow by rewards that it does not have."""
     if not isinstance(env, WorkflowEnv) or env.has_step_rewards:
         return
@@ -131,17 +189,36 @@ def _check_credit(config: Config, env: TextEnv[Any]) -> None:
     if config.advantage.credit == "step" and not is_one_call:
         raise ConfigError(
             f'advantage.credit = "step" compares answers by rewards of their own, and '
-            f"{config.env.id} has a reward for its outcome only. Use advantage.credit = "
+            f"{env_id} has a reward for its outcome only. Use advantage.credit = "
             '"continuation" or "value"; or rollout.mode = "parallel" with "return_to_go" or '
             '"episode"; or let the workflow report rewards with client.reward, and set '
             "step_rewards=True"
         )
 
 
-def _check_scripted(key: str, names: Sequence[str], known: Sequence[str]) -> None:
+def _check_scripted_policies(config: Config, env: RunEnvironment) -> None:
+    known = env.training[0].scripted_policies
+    place = f"env.{env.name}.evaluation" if env.config.evaluation.scripted else "evaluation"
+    _check_scripted(f"{place}.scripted", scripted_of(config, env.config), known, env)
+    if not config.warm_start.num_steps:
+        return
+    for role in env.roles:
+        names = entry_of(config.warm_start.demonstrators, qualified(env.name, role))
+        if names is None:
+            raise ConfigError(
+                f"warm_start.demonstrators has no line for the role {qualified(env.name, role)!r}; "
+                f"name a scripted policy of {env.config.id} for every role: {', '.join(known)}"
+            )
+        _check_scripted(f"warm_start.demonstrators.{role}", list(names), known, env)
+
+
+def _check_scripted(
+    key: str, names: Sequence[str], known: Sequence[str], env: RunEnvironment
+) -> None:
+    which = f"the environment {env.name}" if env.name else "the environment"
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"{key} names the scripted policy {name!r}{suggestion(name, known)}; the "
-                f"environment has: {', '.join(known) or 'none'}"
+                f"{key} names the scripted policy {name!r}{suggestion(name, known)}; {which} has: "
+                f"{', '.join(known) or 'none'}"
             )

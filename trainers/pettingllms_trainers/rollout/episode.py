@@ -19,14 +19,14 @@ from pettingllms import TextEnv
 from pettingllms.errors import BranchFailure
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EnvironmentFailure
-from pettingllms_trainers.rollout.environments import Environments
+from pettingllms_trainers.rollout.environments import RunEnvironment
 
 __all__ = [
     "Branch",
     "BranchingEpisode",
     "EpisodeState",
     "Episodes",
-    "EpisodesOfRun",
+    "EpisodesOfEnv",
     "LocalEpisodes",
     "LostBranch",
     "local_episodes",
@@ -313,16 +313,23 @@ class LocalEpisodes:
         return await loop.run_in_executor(self._threads, method, argument)
 
 
-class EpisodesOfRun(NamedTuple):
-    """Where the environments of a run are played; see `Environments`."""
+class EpisodesOfEnv(NamedTuple):
+    """Where one of the environments of a run is played; see `RunEnvironment`."""
 
     training: tuple[Episodes, ...]
     """One per stage of the curriculum, in order."""
     held_out: Episodes
 
 
-def local_episodes(config: Config, environments: Environments) -> EpisodesOfRun:
-    """Return episodes that are played in this process."""
-    num_threads = config.rollout.env_threads
-    training = tuple(LocalEpisodes(env, num_threads) for env in environments.training)
-    return EpisodesOfRun(training, LocalEpisodes(environments.held_out, num_threads))
+def local_episodes(
+    config: Config, environments: Sequence[RunEnvironment]
+) -> tuple[EpisodesOfEnv, ...]:
+    """Return episodes of every environment that are played in this process."""
+    num = config.rollout.env_threads
+    return tuple(
+        EpisodesOfEnv(
+            tuple(LocalEpisodes(stage, num) for stage in env.training),
+            LocalEpisodes(env.held_out, num),
+        )
+        for env in environments
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.answers import Answers
 from pettingllms_trainers.rollout.credit.choice import credit_of
 from pettingllms_trainers.rollout.episode import Episodes
@@ -16,7 +17,20 @@ from pettingllms_trainers.rollout.tree import TreeRollout
 from pettingllms_trainers.rollout.whole import WholeRollout
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
-__all__ = ["play_episodes"]
+__all__ = ["Play", "play_all", "play_episodes"]
+
+
+class Play(NamedTuple):
+    """Episodes of one environment."""
+
+    episodes: Episodes
+    """Where the environment lives."""
+    pool: PolicyPool
+    """Policies of its roles."""
+    specs: Sequence[RolloutSpec]
+    """Episodes to play."""
+    settings: RolloutSettings
+    """How to sample."""
 
 
 async def play_episodes(
@@ -26,7 +40,7 @@ async def play_episodes(
     settings: RolloutSettings,
     failures: FailureLog,
 ) -> list[RolloutTree]:
-    """Play all episodes at once, so that the engines see big batches; every rank plays its share.
+    """Play episodes of one environment; see `play_all`.
 
     Args:
         episodes: Where the environments live.
@@ -34,6 +48,17 @@ async def play_episodes(
         specs: Episodes to play.
         settings: How to sample.
         failures: Counts and logs what fails.
+    """
+    return await play_all([Play(episodes, pool, specs, settings)], failures, pool.ranks)
+
+
+async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) -> list[RolloutTree]:
+    """Play all episodes at once, so that the engines see big batches; every rank plays its share.
+
+    Args:
+        plays: Episodes of each environment; their ids are different.
+        failures: Counts and logs what fails.
+        ranks: The processes that play together.
 
     Returns:
         One tree per episode, in order; a failed one has its status and cause.
@@ -41,22 +66,30 @@ async def play_episodes(
     Raises:
         RolloutError: More trees or candidates failed than allowed.
     """
-    ranks = pool.ranks
-    answers = Answers(episodes, pool, settings.sampling, failures)
-    credit = credit_of(settings, episodes, pool, answers)
-    kind = WholeRollout if settings.num_branchings else TreeRollout
-    rollouts = [
-        kind(episodes, answers, credit, spec, settings, failures) for spec in ranks.share(specs)
+    answers = [
+        Answers(play.episodes, play.pool, play.settings.sampling, failures) for play in plays
     ]
-    trees = ranks.gather(await _all(rollout.play() for rollout in rollouts))
+    rollouts = [
+        rollout
+        for play, own in zip(plays, answers, strict=True)
+        for rollout in _rollouts(play, own, failures)
+    ]
+    trees = ranks.gather(await _all(rollout.play() for rollout in ranks.share(rollouts)))
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
-    counts = ranks.gather([(answers.num_dropped, answers.num_asked, answers.drop_cause)])
+    counts = ranks.gather([(own.num_dropped, own.num_asked, own.drop_cause) for own in answers])
     num_dropped = sum(count[0] for count in counts)
     num_candidates = sum(count[1] for count in counts)
     cause = next((cause for *_, cause in counts if cause), "")
     failures.check(num_dropped, num_candidates, "candidates", cause)
     return trees
+
+
+def _rollouts(play: Play, answers: Answers, failures: FailureLog) -> list[TreeRollout]:
+    episodes, pool, specs, settings = play
+    credit = credit_of(settings, episodes, pool, answers)
+    kind = WholeRollout if settings.num_branchings else TreeRollout
+    return [kind(episodes, answers, credit, spec, settings, failures) for spec in specs]
 
 
 async def _all(plays: Iterable[Coroutine[Any, Any, RolloutTree]]) -> list[RolloutTree]:

@@ -4,20 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from pettingllms_trainers.algorithm.groups import score_decisions
-from pettingllms_trainers.config import Config, RoleSamplingConfig, RolloutConfig
+from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
+from pettingllms_trainers.config.roles import entry_of, is_named, qualified
 from pettingllms_trainers.policies.pool import PolicyPool
+from pettingllms_trainers.rollout.apportionment import level_counts
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.playing import play_episodes
+from pettingllms_trainers.rollout.playing import Play, play_all
+from pettingllms_trainers.rollout.scaled import ScaledEpisodes
 from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, SamplingSettings
 
-__all__ = ["Sample", "Sampler", "is_warming_up", "num_candidates_per_decision", "sampling_of"]
+__all__ = [
+    "Sample",
+    "Sampler",
+    "TrainingEnvironment",
+    "is_warming_up",
+    "num_candidates_per_decision",
+    "sampling_of",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingEnvironment:
+    """An environment as it is sampled from."""
+
+    name: str = ""
+    """Its name among several; empty in a run of one."""
+    config: EnvConfig
+    """Weight, scale of rewards, curriculum."""
+    roles: Mapping[str, str]
+    """Role, as the environment has it, to the name of its policy."""
+    episodes: Sequence[Episodes]
+    """Where it is played, by stage of the curriculum."""
+
+    def at(self, step: int) -> Episodes:
+        """Return where the stage of a train step, from 0, is played."""
+        episodes, scale = self.episodes[self.config.stage_at(step)], self.config.reward_scale
+        return episodes if scale == 1 else ScaledEpisodes(episodes, scale)
 
 
 class Sample(NamedTuple):
@@ -29,8 +61,6 @@ class Sample(NamedTuple):
     """Levels that were played."""
     num_refills: int
     """Rounds of further levels among them."""
-    stage: int
-    """Index of the stage of the curriculum that was played."""
     rollout_s: float = 0.0
     """Wall time in which they were played."""
     generate_s: float = 0.0
@@ -41,7 +71,7 @@ class Sampler:
     """Samples training rollouts.
 
     Args:
-        episodes: Where the training environments live, by stage of the curriculum.
+        environments: What is played.
         pool: Policies of the roles.
         config: The run's configuration.
         failures: Counts and logs what fails.
@@ -51,14 +81,14 @@ class Sampler:
 
     def __init__(
         self,
-        episodes: Sequence[Episodes],
+        environments: Sequence[TrainingEnvironment],
         pool: PolicyPool,
         config: Config,
         failures: FailureLog,
         runner: asyncio.Runner,
         stop: StopRequest,
     ) -> None:
-        self._episodes = episodes
+        self._environments = environments
         self._pool = pool
         self._config = config
         self._failures = failures
@@ -89,7 +119,7 @@ class Sampler:
         self._pool.take_generate_s()
         trees = self._round(step, 0, age)
         num_refills = 0
-        while num_refills < self._config.rollout.max_refills and not self._has_enough(trees):
+        while num_refills < self._config.rollout.max_refills and not self._has_enough(trees, step):
             if not age and self._stop.is_wanted():
                 break
             num_refills += 1
@@ -99,43 +129,70 @@ class Sampler:
             trees,
             num_levels,
             num_refills,
-            self._config.env.stage_at(step),
             rollout_s=time.perf_counter() - started,
             generate_s=self._pool.take_generate_s(),
         )
 
     def _round(self, step: int, index: int, age: int) -> list[RolloutTree]:
-        config = self._config.rollout
-        specs = episode_specs(
+        """Play the levels of a round; those of all environments at once."""
+        config, num = self._config.rollout, self._config.rollout.num_levels
+        environments = [env for env in self._environments if self._trained(env, step)]
+        counts = level_counts(
+            [env.config.weight for env in environments],
+            num,
             seed=self._config.seed,
             step=step,
-            first_level=self.num_levels_used,
-            num_levels=config.num_levels,
-            num_trajectories=1 if config.mode == "tree" else config.num_candidates,
-            num_played=index * config.num_levels,
+            refill=index,
         )
-        settings = RolloutSettings(
+        plays = [
+            Play(
+                env.at(step),
+                self._pool.in_env(env.name, env.roles),
+                episode_specs(
+                    seed=self._config.seed,
+                    step=step,
+                    first_level=self.num_levels_used,
+                    num_levels=count,
+                    num_trajectories=1 if config.mode == "tree" else config.num_candidates,
+                    num_played=index * num + last - count,
+                ),
+                self._settings(env, step, age),
+            )
+            for env, count, last in zip(environments, counts, accumulate(counts), strict=True)
+        ]
+        return self._runner.run(play_all(plays, self._failures, self._pool.ranks))
+
+    def _settings(self, env: TrainingEnvironment, step: int, age: int) -> RolloutSettings:
+        config = self._config.rollout
+        names = {role: qualified(env.name, role) for role in env.roles}
+        wanted = config.branching_roles
+        trained = env.roles if self._config.updates.branch_frozen else self._trained(env, step)
+        return RolloutSettings(
+            env=env.name,
             num_candidates=num_candidates_per_decision(config),
-            sampling={role: sampling_of(config, role) for role in self._config.roles},
+            sampling={role: sampling_of(config, name) for role, name in names.items()},
             branch_choice=config.branch_choice,
             branch_temperature=config.branch_temperature,
-            branching_roles=config.branching_roles,
+            branching_roles=tuple(
+                role for role in trained if not wanted or is_named(wanted, names[role])
+            ),
             num_branchings=config.num_branchings,
             num_continuations=config.num_continuations,
             credit="step" if is_warming_up(self._config, step) else self._config.advantage.credit,
             gamma=self._config.advantage.gamma,
             version=step - age,
         )
-        episodes = self._episodes[self._config.env.stage_at(step)]
-        return self._runner.run(
-            play_episodes(episodes, self._pool, specs, settings, self._failures)
-        )
 
-    def _has_enough(self, trees: Sequence[RolloutTree]) -> bool:
-        """Return whether every policy that is trained has as many useful groups as wanted."""
-        scored = score_decisions(trees, self._config.advantage)
-        wanted = self._config.rollout.min_groups
-        return all(scored.num_groups.get(n, 0) >= wanted for n in self._pool.updaters())
+    def _trained(self, env: TrainingEnvironment, step: int) -> list[str]:
+        """Return the roles of an environment whose samples are trained on."""
+        return [r for r in env.roles if self._config.trains(qualified(env.name, r), step)]
+
+    def _has_enough(self, trees: Sequence[RolloutTree], step: int) -> bool:
+        """Return whether every policy that is updated has as many useful groups as wanted."""
+        config = self._config
+        scored = score_decisions(trees, config.advantage, partial(config.trains, step=step))
+        updated = (name for name in self._pool.updaters() if config.updates_policy(name, step))
+        return all(scored.num_groups.get(n, 0) >= config.rollout.min_groups for n in updated)
 
 
 def is_warming_up(config: Config, step: int) -> bool:
@@ -150,10 +207,10 @@ def sampling_of(
 
     Args:
         config: Settings of all roles, and what differs for some.
-        role: The role.
+        role: The role; `ENV.ROLE` in a run of several environments.
         temperature: Instead of the one of training.
     """
-    own = config.per_role.get(role, RoleSamplingConfig())
+    own = entry_of(config.per_role, role) or RoleSamplingConfig()
     if temperature is None:
         temperature = config.temperature if own.temperature is None else own.temperature
     return SamplingSettings(

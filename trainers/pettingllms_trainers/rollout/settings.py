@@ -20,13 +20,15 @@ class RolloutSettings:
     num_candidates: int
     """K: candidates of every decision that branches."""
     sampling: Mapping[str, SamplingSettings]
-    """How completions are drawn, by role."""
+    """How completions are drawn, by role of the environment."""
+    env: str = ""
+    """Name of the environment in a run of several, where it is part of roles."""
     branch_choice: BranchChoice = "greedy"
     """Which candidate the episode continues with."""
     branch_temperature: float = 1.0
     """Divides the values of `softmax`; in units of reward, above 0."""
-    branching_roles: tuple[str, ...] = ()
-    """Roles whose decisions branch; empty: all."""
+    branching_roles: tuple[str, ...] | None = None
+    """Roles whose decisions branch; None: all."""
     num_branchings: int = 0
     """0: every decision branches when it is reached; else the number of decisions of a whole
     episode that do."""
@@ -41,7 +43,7 @@ class RolloutSettings:
 
     def num_candidates_of(self, role: str) -> int:
         """Return how many candidates a decision of a role has."""
-        is_branching = not self.branching_roles or role in self.branching_roles
+        is_branching = self.branching_roles is None or role in self.branching_roles
         return self.num_candidates if is_branching else 1
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pettingllms import role_of
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.rollout.answers import Answers, Sampled, SamplingFailed
 from pettingllms_trainers.rollout.credit.seam import CreditOfRollout, Values
@@ -170,7 +171,7 @@ class TreeRollout:
         )
         return Decision(
             key=DecisionKey(self._spec.episode, position, situation.agent, situation.turn),
-            role=role,
+            role=qualified(self._settings.env, role),
             policy=sampled.policy,
             prompt_ids=sampled.prompt_ids,
             observation="\n\n".join(message["content"] for message in situation.messages),
@@ -188,6 +189,7 @@ class TreeRollout:
         return RolloutTree(
             episode=self._spec.episode,
             env_seed=self._spec.env_seed,
+            env=self._settings.env,
             initial_state_hash=self._initial_hash,
             decisions=tuple(self._decisions),
             outcome=outcome,

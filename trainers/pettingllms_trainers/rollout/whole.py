@@ -75,7 +75,7 @@ class WholeRollout(TreeRollout):
         possible = [
             index
             for index, decision in enumerate(self._decisions)
-            if decision.prompt_ids and (not roles or decision.role in roles)
+            if decision.prompt_ids and (roles is None or role_of(decision.key.agent) in roles)
         ]
         rng = random.Random(self._seed("branchings", 0))
         return sorted(rng.sample(possible, min(self._settings.num_branchings, len(possible))))

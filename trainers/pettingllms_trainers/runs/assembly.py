@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.demonstrations import WarmStart
-from pettingllms_trainers.rollout.environments import Environments
-from pettingllms_trainers.rollout.episode import EpisodesOfRun
+from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.rollout.episode import EpisodesOfEnv
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.sampler import Sampler
-from pettingllms_trainers.runs.evaluate import HeldOutSet
+from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
+from pettingllms_trainers.runs.evaluate import HeldOut
 from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.held_out import HeldOutSet
 from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.stopping import StopRequest
@@ -23,12 +25,12 @@ __all__ = ["build_trainer"]
 
 def build_trainer(
     config: Config,
-    environments: Environments,
+    environments: Sequence[RunEnvironment],
     pool: PolicyPool,
     recorder: Recorder,
     files: RunDirectory,
     *,
-    episodes: EpisodesOfRun,
+    episodes: Sequence[EpisodesOfEnv],
     stop: StopRequest,
     runner: asyncio.Runner,
 ) -> Trainer:
@@ -40,18 +42,28 @@ def build_trainer(
         pool: See `build_pool`.
         recorder: Writes what happens.
         files: An opened run directory.
-        episodes: Where these environments are played.
+        episodes: Where each of these environments is played.
         stop: Tells when to stop early.
         runner: Runs rollouts; one event loop for the whole run.
     """
     failures = FailureLog(config.rollout.max_failed_fraction)
-    sampler = Sampler(episodes.training, pool, config, failures, runner, stop)
+    training = [
+        TrainingEnvironment(
+            name=env.name, config=env.config, roles=env.roles, episodes=own.training
+        )
+        for env, own in zip(environments, episodes, strict=True)
+    ]
+    held_out: list[HeldOutSet] = []
+    for env, own in zip(environments, episodes, strict=True):
+        first = sum(len(one.specs) for one in held_out)
+        held_out.append(HeldOutSet(env, own.held_out, config, failures, runner, first))
+    sampler = Sampler(training, pool, config, failures, runner, stop)
     return Trainer(
         config=config,
         pool=pool,
-        warm_start=WarmStart(config, environments.training[0], pool, stop),
+        warm_start=WarmStart(config, environments, pool, stop),
         rollouts=TrainingRollouts(sampler, config, stop, pool.ranks),
-        held_out=HeldOutSet(environments.held_out, episodes.held_out, config, failures, runner),
+        held_out=HeldOut(held_out, config),
         recorder=recorder,
         checkpoints=files.checkpoints,
         stop=stop,

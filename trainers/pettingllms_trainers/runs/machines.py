@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -12,8 +12,8 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.environments import Environments
-from pettingllms_trainers.rollout.episode import EpisodesOfRun, local_episodes
+from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.rollout.episode import EpisodesOfEnv, local_episodes
 
 __all__ = ["Machines", "open_machines"]
 
@@ -32,8 +32,8 @@ class Machines(Protocol):
         """
         ...
 
-    def build_episodes(self, environments: Environments) -> EpisodesOfRun:
-        """Return the places where episodes are played.
+    def build_episodes(self, environments: Sequence[RunEnvironment]) -> tuple[EpisodesOfEnv, ...]:
+        """Return the places where episodes of each environment are played.
 
         Args:
             environments: See `make_environments`.
@@ -71,7 +71,7 @@ class ThisProcess:
         policies = build_policies(self._config, self._ranks)
         return build_pool(self._config, policies, fixed_policies, self._ranks)
 
-    def build_episodes(self, environments: Environments) -> EpisodesOfRun:
+    def build_episodes(self, environments: Sequence[RunEnvironment]) -> tuple[EpisodesOfEnv, ...]:
         """See `Machines.build_episodes`."""
         return local_episodes(self._config, environments)
 

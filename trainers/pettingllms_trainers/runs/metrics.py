@@ -2,7 +2,7 @@
 
 `METRICS`, the progress view and the table in METRICS.md are made from these declarations:
 ``python -m pettingllms_trainers.runs.metrics trainers/METRICS.md`` writes the table. Parts in angle
-brackets stand for a role, a policy or a variant of the evaluation.
+brackets stand for a role, a policy, a variant of the evaluation or one of several environments.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pettingllms_trainers.algorithm.groups import ScoredDecisions
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.files import write_atomically
 from pettingllms_trainers.types import (
@@ -36,6 +37,7 @@ __all__ = [
     "is_timing",
     "metrics_table",
     "rollout_metrics",
+    "stage_metrics",
     "template_of",
     "timing_metrics",
     "update_metrics",
@@ -113,9 +115,16 @@ _ROLLOUT = {
     "num_refills": Metric(
         "Rounds of further levels, played because a policy had too few groups whose rewards differ."
     ),
-    "curriculum_stage": Metric(
-        "Stage of `env.curriculum` that was played, from 1; 1 without a curriculum."
+}
+_ENVIRONMENT = {
+    "num_trees": Metric("Usable rollouts of the environment.", lambda s: len(s.trees)),
+    "num_failed_trees": Metric("Those that failed.", lambda s: s.num_failed),
+    "success": Metric(
+        "Share of them whose followed path solves the task.",
+        _ROLLOUT["success"].of,
+        Shown("success", ".0%"),
     ),
+    "num_turns": Metric("Mean number of their turns.", _ROLLOUT["num_turns"].of),
 }
 _CANDIDATES = {
     "reward": Metric(
@@ -164,6 +173,26 @@ _COMPARED = {
 }
 _UPDATE = ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps", "skipped")
 _ELSEWHERE = {
+    "gradient/<policy>/<role>/norm": Metric(
+        "With `optimizer.role_gradients`: mean norm of the role's part of the gradient of a shared "
+        "policy, before clipping."
+    ),
+    "gradient/<policy>/<role>/share": Metric(
+        "Inner product of that part with the whole gradient, over the squared norm of the whole. "
+        "Shares add up to 1; below 0 the update harms the role, to first order."
+    ),
+    "gradient/<policy>/<role>/<role>/cosine": Metric(
+        "Mean cosine between the parts of two roles; below 0 they pull the policy apart."
+    ),
+    "update/phase": Metric(
+        "Phase of `updates.phases`, from 1; a policy that it does not update has no metrics of an "
+        "update or a loss in the step.",
+        shown=Shown("phase", ".0f"),
+    ),
+    "rollout/curriculum_stage": Metric(
+        "Stage of `env.curriculum` that was played, from 1; 1 without a curriculum."
+    ),
+    "env/<env>/curriculum_stage": Metric("The same in a run of several environments."),
     "warm_start/<policy>/loss": Metric(
         "Mean loss of the last 10 supervised steps, in nats per token."
     ),
@@ -171,6 +200,14 @@ _ELSEWHERE = {
         "Share of held-out levels that are solved, one sample per decision.",
         shown=Shown("held-out", ".1%"),
     ),
+    "eval/<variant>/<env>/success": Metric(
+        "Of the levels of one environment, in a run of several; so are the next four.",
+        shown=Shown("held-out", ".1%"),
+    ),
+    "eval/<variant>/<env>/success_low": Metric("Lower end of its 95 % Wilson interval."),
+    "eval/<variant>/<env>/success_high": Metric("Upper end of its 95 % Wilson interval."),
+    "eval/<variant>/<env>/num_turns": Metric("Mean number of turns of its held-out episodes."),
+    "eval/<variant>/<env>/num_failed": Metric("Its held-out rollouts that failed."),
     "eval/<variant>/success_low": Metric("Lower end of its 95 % Wilson interval."),
     "eval/<variant>/success_high": Metric("Upper end of its 95 % Wilson interval."),
     "eval/<variant>/num_turns": Metric("Mean number of turns of held-out episodes."),
@@ -219,6 +256,7 @@ def _stats_metrics() -> dict[str, Metric]:
 
 METRICS: Mapping[str, Metric] = {
     **{f"rollout/{name}": metric for name, metric in _ROLLOUT.items()},
+    **{f"env/<env>/{name}": metric for name, metric in _ENVIRONMENT.items()},
     **{f"role/<role>/{name}": metric for name, metric in (_CANDIDATES | _COMPARED).items()},
     **_stats_metrics(),
     **_ELSEWHERE,
@@ -276,6 +314,11 @@ def rollout_metrics(
     rollouts = _Rollouts(usable, len(trees) - len(usable), num_candidates)
     metrics = _computed("rollout", _ROLLOUT, rollouts)
     metrics["rollout/num_completion_tokens"] = _num_sampled_tokens(trees)
+    for env in dict.fromkeys(tree.env for tree in trees if tree.env):
+        played = [tree for tree in trees if tree.env == env]
+        own = [tree for tree in played if tree.status is RolloutStatus.OK]
+        subject = _Rollouts(own, len(played) - len(own), num_candidates)
+        metrics |= _computed(f"env/{env}", _ENVIRONMENT, subject)
     candidates: dict[str, list[Candidate]] = defaultdict(list)
     for tree in usable:
         for decision in tree.decisions:
@@ -317,10 +360,33 @@ def _num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
     return own + sum(tree.num_continuation_tokens for tree in trees)
 
 
+def stage_metrics(config: Config, step: int) -> dict[str, float]:
+    """Return which phase of the updates and which stages of curricula a train step is in.
+
+    Args:
+        config: The run's configuration.
+        step: From 0.
+    """
+    updates = config.updates
+    metrics = {"update/phase": 1.0 + updates.phase_at(step)} if updates.phases else {}
+    for name, env in zip(config.env_names, config.env, strict=True):
+        key = f"env/{name}/curriculum_stage" if name else "rollout/curriculum_stage"
+        metrics[key] = 1.0 + env.stage_at(step)
+    return metrics
+
+
 def update_metrics(stats: Mapping[str, UpdateStats]) -> dict[str, float]:
     """Return the metrics of the updates of a train step, by policy name."""
     metrics: dict[str, float] = {}
     for policy, values in stats.items():
+        for found in values.role_gradients:
+            prefix = f"gradient/{policy}/{found.role}"
+            metrics |= {f"{prefix}/norm": found.norm, f"{prefix}/share": found.share}
+            metrics |= {
+                f"{prefix}/{other}/cosine": cosine
+                for other, cosine in found.cosines.items()
+                if found.role < other
+            }
         for name in STATS_FIELDS:
             if name == "skipped":
                 metrics[f"update/{policy}/skipped"] = float(values.skipped is not None)

@@ -191,7 +191,9 @@ def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
         subject = name.split("/")[1]
         if shown is None or (name.startswith("eval/") and subject != "greedy"):
             continue
-        has_subject = name.startswith(("role/", "loss/"))
+        if name.startswith("eval/"):
+            subject = name.split("/")[2] if "<env>" in str(template) else ""
+        has_subject = subject and name.startswith(("role/", "loss/", "env/", "eval/"))
         heading = f"{subject} {shown.heading}" if has_subject else shown.heading
         cells[heading] = format(value, shown.style)
     return cells

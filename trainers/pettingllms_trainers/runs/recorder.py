@@ -116,7 +116,9 @@ class Recorder:
         report = build_report(evaluations, final_variants) | {"warnings": self.warnings()}
         self.policies(pool)
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
-        plot_learning_curve(self._files.curve, evaluations, title=self._config.env.id)
+        plot_learning_curve(
+            self._files.curve, evaluations, title=", ".join(env.id for env in self._config.env)
+        )
         return report
 
 

@@ -60,12 +60,21 @@ def report_table(report: Mapping[str, Any]) -> Table:
         "swapped": "team, roles swapped",
     }
     for name in report["after"]["variants"]:
-        shares = [_share(report[key]["variants"].get(name)) for key in columns.values()]
-        table.add_row(labels.get(name, name), *shares)
+        found = [report[key]["variants"].get(name) for key in columns.values()]
+        table.add_row(labels.get(name, name), *map(_share, found))
+        for env in report["after"]["variants"][name].get("environments", {}):
+            own = [None if figures is None else _of(figures, env) for figures in found]
+            table.add_row(f"  {env}", *map(_share, own))
     for name, figures in report["scripted"].items():
         same = ["same"] * (len(columns) - 1)
         table.add_row(f"scripted policy {name.partition(':')[2]}", _share(figures), *same)
+        for env, own in figures.get("environments", {}).items():
+            table.add_row(f"  {env}", _share(own), *same)
     return table
+
+
+def _of(figures: Mapping[str, Any], env: str) -> Mapping[str, Any] | None:
+    return figures.get("environments", {}).get(env)
 
 
 def _policies(line: Mapping[str, Any]) -> dict[str, Any]:

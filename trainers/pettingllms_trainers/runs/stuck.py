@@ -18,19 +18,26 @@ _MOST = 0.5
 _SAME = 0.95
 """Share of one answer among all of a role from which the role has collapsed."""
 
+_CAPTURED = 0.95
+"""Share of the gradient from which one role has captured a shared policy; the limits are ours, the
+failure is described in arXiv 2605.24202."""
+_OPPOSED = -0.5
+"""Cosine of the gradients of two roles from which they pull a policy apart."""
+
 
 @dataclass(slots=True)
 class _Finding:
     """Train steps in a row in which something was wrong with a policy or role."""
 
+    policy: str
     what: str
     cause: str
     first: int
     last: int
-
-    @property
-    def num_steps(self) -> int:
-        return self.last - self.first + 1
+    num_steps: int
+    """Those among them that updated the policy."""
+    is_stuck: bool
+    """Whether nothing is learnt; else one role learns at the cost of another."""
 
     def __str__(self) -> str:
         steps = f"train steps {self.first} to {self.last}"
@@ -57,7 +64,7 @@ class StuckWatch:
     @property
     def is_stuck(self) -> bool:
         """Whether something has been wrong for `stuck_after` train steps up to the latest one."""
-        return any(self._is_long(finding) for finding in self._present.values())
+        return any(f.is_stuck and self._is_long(f) for f in self._present.values())
 
     def warnings(self) -> list[str]:
         """Return all that lasted for `stuck_after` train steps or more, oldest first."""
@@ -72,13 +79,22 @@ class StuckWatch:
             metrics: As logged.
         """
         wrong = dict(self._wrong(metrics))
-        for key in [key for key in self._present if key not in wrong]:
+        # A policy that a phase does not update shows nothing, neither good nor bad.
+        resting = [
+            key
+            for key, finding in self._present.items()
+            if not self._config.updates_policy(finding.policy, step - 1)
+        ]
+        for key in [key for key in self._present if key not in wrong and key not in resting]:
             ended = self._present.pop(key)
             self._past += [ended] if self._is_long(ended) else []
         new: list[str] = []
-        for key, (what, cause) in wrong.items():
-            first = self._present[key].first if key in self._present else step
-            self._present[key] = finding = _Finding(what, cause, first, step)
+        for key, (policy, what, cause) in wrong.items():
+            old = self._present.get(key)
+            first, num = (old.first, old.num_steps) if old else (step, 0)
+            self._present[key] = finding = _Finding(
+                policy, what, cause, first, step, num + 1, is_stuck=not key.startswith("roles")
+            )
             if finding.num_steps == self._config.stuck_after:
                 new.append(str(finding))
         return new
@@ -86,21 +102,22 @@ class StuckWatch:
     def _is_long(self, finding: _Finding) -> bool:
         return finding.num_steps >= self._config.stuck_after
 
-    def _wrong(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Yield key, what is wrong and its likely cause."""
+    def _wrong(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        """Yield key, policy, what is wrong and its likely cause."""
         if metrics.get("rollout/success", 0.0) >= _SOLVED:
             return
         trained = [name for name in self._config.models if f"update/{name}/skipped" in metrics]
         is_idle = all(metrics[f"update/{name}/skipped"] for name in trained)
         for name in trained:
-            roles = [role for role, policy in self._config.roles.items() if policy == name]
-            played = [role for role in roles if f"role/{role}/same_answer" in metrics]
+            yield from self._captured(name, metrics)
+            logged = [key.split("/")[1] for key in metrics if key.endswith("/same_answer")]
+            played = [role for role in logged if self._config.policy_of(role) == name]
             if metrics[f"update/{name}/skipped"]:
                 cause = next(filter(None, (self._cause(role, metrics) for role in played)), None)
                 # Sound answers that all earn the same: while others learn, it may be good enough.
                 if cause is not None or is_idle:
                     what = f"the policy {name} was not updated: no group has rewards that differ"
-                    yield f"skipped {name}", (what, cause or _EQUAL)
+                    yield f"skipped {name}", (name, what, cause or _EQUAL)
             else:
                 for role in played:
                     if metrics[f"role/{role}/same_answer"] >= _SAME:
@@ -108,7 +125,26 @@ class StuckWatch:
                         what += " are the same one, whatever the prompt"
                         entropy = metrics.get(f"loss/{name}/entropy")
                         shown = "" if entropy is None else f" (entropy {entropy:.2f} nats)"
-                        yield f"same {role}", (what + shown, self._collapse())
+                        yield f"same {role}", (name, what + shown, self._collapse())
+
+    def _captured(
+        self, policy: str, metrics: Mapping[str, float]
+    ) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        """Yield what speaks for a policy that learns for one of its roles alone."""
+        prefix = f"gradient/{policy}/"
+        for key, value in metrics.items():
+            if not key.startswith(prefix):
+                continue
+            role, *other, kind = key.removeprefix(prefix).split("/")
+            if kind == "share" and value >= _CAPTURED:
+                what = f"{value:.0%} of the gradient of {policy} is that of {role}".replace(
+                    "%", " %"
+                )
+                yield f"roles {key}", (policy, what, f"{role} has captured the policy. {_APART}")
+            if kind == "cosine" and value <= _OPPOSED:
+                what = f"the gradients of {role} and {other[0]} in {policy} are opposed"
+                what += f" (cosine {value:.2f})"
+                yield f"roles {key}", (policy, what, f"the roles want different answers. {_APART}")
 
     def _cause(self, role: str, metrics: Mapping[str, float]) -> str | None:
         """Return why the answers of a role may all earn the same; None where they look sound."""
@@ -138,6 +174,10 @@ class StuckWatch:
         )
 
 
+_APART = (
+    "Give each role a policy or an adapter of its own ([roles]), update them in turns "
+    "([[updates.phases]]), or write prompts that tell the roles apart"
+)
 _EQUAL = (
     "all answers of a group earn the same. Take easier levels (a curriculum), more "
     "rollout.num_candidates, rollout.max_refills, or a stronger start ([warm_start])"

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from pettingllms_trainers.rollout.sampler import (
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import (
     Figures,
-    HeldOutSet,
+    HeldOut,
     evaluation_metrics,
     untouched,
 )
 from pettingllms_trainers.runs.metrics import (
     age_metrics,
     rollout_metrics,
+    stage_metrics,
     timing_metrics,
     update_metrics,
     value_metrics,
@@ -54,7 +56,7 @@ class Trainer:
     pool: PolicyPool
     warm_start: WarmStart
     rollouts: TrainingRollouts
-    held_out: HeldOutSet
+    held_out: HeldOut
     recorder: Recorder
     checkpoints: Path
     stop: StopRequest
@@ -163,16 +165,17 @@ class Trainer:
         metrics = self._learn(step + 1, sample)
         return metrics | {
             "rollout/num_refills": sample.num_refills,
-            "rollout/curriculum_stage": 1 + sample.stage,
+            **stage_metrics(self.config, step),
             "time/rollout_s": sample.rollout_s,
             "time/wait_s": wait_s + metrics["time/wait_s"],
             "time/step_s": time.perf_counter() - started,
         }
 
     def _learn(self, step: int, sample: Sample) -> dict[str, float]:
-        """Update every policy on its groups; the next rollouts may be played meanwhile."""
-        trees = sample.trees
-        scored = score_decisions(trees, self.config.advantage)
+        """Update policies on their groups; the next rollouts may be played meanwhile."""
+        config, trees = self.config, sample.trees
+        is_trained = partial(config.trains, step=step - 1)
+        scored = score_decisions(trees, config.advantage, is_trained)
         self.recorder.rollouts(step, trees, scored, self.pool)
         data = training_groups(
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
@@ -182,7 +185,7 @@ class Trainer:
         with self._busy(activity), self.rollouts.playing_next(step - 1):
             self.pool.release_engines()
             started = time.perf_counter()
-            stats = self.pool.update(data)
+            stats = self.pool.update(data, partial(config.updates_policy, step=step - 1))
             update_s = time.perf_counter() - started
             fits = self._fit_values(step - 1, trees)
             learn_s = time.perf_counter() - started

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pettingllms_trainers.algorithm.groups import ScoredDecisions
-from pettingllms_trainers.config import Config
+from pettingllms_trainers.config import Config, EnvConfig
 from pettingllms_trainers.files import read_lines, write_atomically
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.environments import held_out_kwargs
@@ -43,16 +43,20 @@ class TreeFile:
         """Write trees of a train step, if it is one of those that are kept."""
         if not self._every or not self._is_kept(step):
             return
-        env = self._config.env
-        kwargs = env.stage_kwargs[env.stage_at(step - 1)]
-        by_spread = sorted(trees, key=num_mixed, reverse=True)  # stable: then in play order
-        chosen = by_spread[: self._config.logging.num_rollouts]
-        self._write(step, "training", kwargs, chosen, scored.decisions, pool)
+        for name, env in zip(self._config.env_names, self._config.env, strict=True):
+            own = [tree for tree in trees if tree.env == name]
+            by_spread = sorted(own, key=num_mixed, reverse=True)  # stable: then in play order
+            chosen = by_spread[: self._config.logging.num_rollouts]
+            kwargs = env.stage_kwargs[env.stage_at(step - 1)]
+            self._write(step, "training", _place(name, env, kwargs), chosen, scored.decisions, pool)
 
     def held_out(self, step: int, trees: Sequence[RolloutTree], pool: PolicyPool) -> None:
         """Write held-out episodes."""
-        if self._every:
-            self._write(step, "held_out", held_out_kwargs(self._config), trees, (), pool)
+        pairs = zip(self._config.env_names, self._config.env, strict=True)
+        for name, env in pairs if self._every else ():
+            own = [tree for tree in trees if tree.env == name]
+            place = _place(name, env, held_out_kwargs(self._config, env))
+            self._write(step, "held_out", place, own, (), pool)
 
     def _is_kept(self, step: int) -> bool:
         return step in (1, self._config.num_steps) or step % self._every == 0
@@ -61,14 +65,14 @@ class TreeFile:
         self,
         step: int,
         tree_set: TreeSet,
-        env: Mapping[str, Any],
+        place: Mapping[str, Any],
         trees: Sequence[RolloutTree],
         scored: Sequence[Decision],
         pool: PolicyPool,
     ) -> None:
         texts = {name: policy.token_texts for name, policy in pool.policies.items()}
         for tree in trees:
-            line = {"set": tree_set, "env": env, **tree_to_json(tree, scored, texts)}
+            line = {"set": tree_set, **place, **tree_to_json(tree, scored, texts)}
             num_bytes = len(json.dumps(line)) + 32  # the number of the step comes before it
             has_room = self._makes_room(num_bytes)
             if tree_set == "training" and not self._is_kept(step):
@@ -96,6 +100,12 @@ class TreeFile:
             kept = sorted(held_out + kept, key=lambda line: line["step"])
             write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
         return True
+
+
+def _place(name: str, env: EnvConfig, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a line says of the environment; its id only where there are several."""
+    which = {"environment": name, "env_id": env.id} if name else {}
+    return {**which, "env": kwargs}
 
 
 def num_mixed(tree: RolloutTree) -> int:

@@ -25,6 +25,7 @@ from pettingllms_trainers.backends.hf.flex import FlexLayout, uses_flex
 from pettingllms_trainers.backends.hf.head import bare_output, chunked_statistics
 from pettingllms_trainers.backends.hf.optimizer import Optimizer, PlainOptimizer
 from pettingllms_trainers.backends.hf.packed import PackedLayout
+from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.weights import Weights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
@@ -40,6 +41,8 @@ class _Pass(NamedTuple):
     batch: MicroBatch
     is_own: bool
     """Whether its result counts."""
+    role: str = ""
+    """Whose samples it holds, where roles are kept apart."""
 
 
 MicroLoss = Callable[[TokenStatistics, Targets], Tensor]
@@ -153,6 +156,20 @@ class Learner:
             passes += [_Pass(self._micro_batches([filler])[0], False)] * num_missing
         return passes
 
+    def _passes_by_role(self, groups: Sequence[WeightedGroup], own: Sequence[int]) -> list[_Pass]:
+        """Return what this rank computes, one role after the other.
+
+        No pass is added to keep ranks in step: weights that are sharded know no roles.
+        """
+        by_role: dict[str, list[WeightedGroup]] = {}
+        for index in own:
+            by_role.setdefault(groups[index].group.role, []).append(groups[index])
+        return [
+            _Pass(batch, True, role)
+            for role, part in by_role.items()
+            for batch in self._micro_batches(part)
+        ]
+
     def _share(self, groups: Sequence[WeightedGroup]) -> list[int]:
         return shares(groups, self._ranks.size, self.is_packed)[self._ranks.rank]
 
@@ -197,7 +214,7 @@ class Learner:
         weighted = weighted_groups(groups, "token_mean", 1)
         own = self._share(weighted)
         values: list[float] = []
-        for batch, is_own in self._passes(weighted, own):
+        for batch, is_own, _ in self._passes(weighted, own):
             found = self._statistics(batch.to(self._device)).logprobs
             values += found.tolist() if is_own else ()
         scores: dict[int, Scores] = {}
@@ -212,7 +229,11 @@ class Learner:
         return [scores[index] for index in range(len(groups))]
 
     def step(
-        self, groups: Sequence[WeightedGroup], loss: MicroLoss, learning_rate: float
+        self,
+        groups: Sequence[WeightedGroup],
+        loss: MicroLoss,
+        learning_rate: float,
+        roles: RoleGradients | None = None,
     ) -> tuple[float, float]:
         """Take one optimizer step on a mini-batch, cut into as many micro-batches as it needs.
 
@@ -220,6 +241,7 @@ class Learner:
             groups: The mini-batch.
             loss: Share of a micro-batch in the loss of the mini-batch.
             learning_rate: Of this step.
+            roles: Gets the gradients of the roles, which are then computed one after the other.
 
         Returns:
             The loss of the mini-batch and the norm of its gradient before clipping.
@@ -228,11 +250,13 @@ class Learner:
             UpdateError: Loss or gradient is not finite; the weights are as they were.
         """
         own = sorted(self._share(groups), key=lambda index: len(groups[index].group.prompt_ids))
-        passes = self._passes(groups, own)
+        passes = (self._passes_by_role if roles else self._passes)(groups, own)
         self.model.train(self._config.gradient_checkpointing)
         losses: list[Tensor] = []
         try:
-            for left, (batch, is_own) in zip(range(len(passes) - 1, -1, -1), passes, strict=True):
+            for left, (batch, is_own, role) in zip(
+                range(len(passes) - 1, -1, -1), passes, strict=True
+            ):
                 moved = batch.to(self._device)
                 statistics = self._statistics(moved)
                 if is_own:
@@ -241,9 +265,15 @@ class Learner:
                 else:
                     part = statistics.logprobs.sum() * 0
                 self.optimizer.backward(part, is_last=left == 0)
+                if roles and (left == 0 or passes[-left].role != role):
+                    roles.take(role)
+            if roles:
+                roles.finish(sorted({weighted.group.role for weighted in groups}))
             share = float(torch.stack(losses).sum()) if losses else 0.0
             total = sum(self._ranks.gather([share]))
-            norm = self.optimizer.step(learning_rate) if math.isfinite(total) else math.nan
+            norm = math.nan
+            if math.isfinite(total):
+                norm = self.optimizer.step(learning_rate, is_reduced=roles is not None)
         finally:
             self.model.eval()
             self.optimizer.clear_gradients()

@@ -29,8 +29,13 @@ class Optimizer(Protocol):
         """Add the gradient of a micro-batch to that of the mini-batch."""
         ...
 
-    def step(self, learning_rate: float) -> float:
-        """Change the weights, unless the gradient is not finite; return its norm."""
+    def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
+        """Change the weights, unless the gradient is not finite; return its norm.
+
+        Args:
+            learning_rate: Of this step.
+            is_reduced: Whether every rank has the gradient of all already.
+        """
         ...
 
     def clear_gradients(self) -> None:
@@ -98,10 +103,10 @@ class PlainOptimizer:
         """See `Optimizer.backward`."""
         loss.backward()
 
-    def step(self, learning_rate: float) -> float:
+    def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
         """See `Optimizer.step`."""
         parameters = list(self._weights.trained.values())
-        if self._ranks.size > 1:
+        if self._ranks.size > 1 and not is_reduced:
             for parameter in parameters:
                 # A rank without a share of a weight, such as an idle expert, adds nothing to it.
                 if parameter.grad is None:

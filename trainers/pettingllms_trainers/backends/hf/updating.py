@@ -27,11 +27,13 @@ from pettingllms_trainers.algorithm.minibatch import (
     check_groups,
     weighted_groups,
 )
+from pettingllms_trainers.algorithm.role_gradients import Products, role_figures
 from pettingllms_trainers.backends.hf.critic import Critic
 from pettingllms_trainers.backends.hf.exporting import Exporter
 from pettingllms_trainers.backends.hf.imitation import imitate
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
@@ -70,6 +72,8 @@ class TrainingSettings:
     max_logprob_gap: float = math.inf
     """Mean distance of the trainer's log-probabilities from the engine's that is an error, in
     nats."""
+    compares_roles: bool = False
+    """Whether the gradients of roles are compared; see `RoleGradients`."""
     value: ValueConfig | None = None
     """How V is learnt; None without one."""
     memory_advice: tuple[str, ...] = ()
@@ -225,9 +229,12 @@ class Updater:
                 _check_gap(statistics.logprobs, targets.logprobs, settings.max_logprob_gap)
             return policy_loss(statistics, targets, settings.loss, diagnostics)
 
+        roles = None
+        if settings.compares_roles:
+            roles = RoleGradients(self._learner.weights.trained.values(), self._ranks)
         with self._enough_memory():
-            _, norm = self._learner.step(groups, loss, rate)
-        report.add(diagnostics, norm)
+            _, norm = self._learner.step(groups, loss, rate, roles)
+        report.add(diagnostics, norm, roles)
 
     @contextlib.contextmanager
     def _enough_memory(self) -> Iterator[None]:
@@ -343,11 +350,14 @@ class _Report:
         self._engine_gap = engine_gap
         self.steps: list[StepDiagnostics] = []
         self._norms: list[float] = []
+        self._products: list[Products] = []
 
-    def add(self, diagnostics: Diagnostics, grad_norm: float) -> None:
+    def add(self, diagnostics: Diagnostics, grad_norm: float, roles: RoleGradients | None) -> None:
         """Add one optimizer step."""
         self.steps.append(diagnostics.total())
         self._norms.append(grad_norm)
+        if roles is not None:
+            self._products.append(roles.products)
 
     def stats(self, groups: Sequence[TrainingGroup], rate: float, ranks: Ranks) -> UpdateStats:
         """Return the statistics of the update. Collective."""
@@ -363,5 +373,6 @@ class _Report:
             engine_gap_max=self._engine_gap[1],
             grad_norm=sum(self._norms) / len(steps),
             learning_rate=rate,
+            role_gradients=role_figures(self._products),
             **update_figures(steps),
         )

@@ -25,13 +25,12 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
-from pettingllms_trainers.rollout.environments import Environments, held_out_kwargs
-from pettingllms_trainers.rollout.episode import EpisodesOfRun, local_episodes
+from pettingllms_trainers.rollout.environments import RunEnvironment, held_out_kwargs
+from pettingllms_trainers.rollout.episode import EpisodesOfEnv, local_episodes
 
 __all__ = ["RayMachines", "open_ray_machines"]
 
 _ENVIRONMENTS = "the environments"
-_HELD_OUT = "held-out"
 
 
 @contextlib.contextmanager
@@ -134,7 +133,7 @@ class RayMachines:
             for name, info in infos.items()
         }
 
-    def build_episodes(self, environments: Environments) -> EpisodesOfRun:
+    def build_episodes(self, environments: Sequence[RunEnvironment]) -> tuple[EpisodesOfEnv, ...]:
         """See `Machines.build_episodes`."""
         workers = self._env_workers
         if workers is None:
@@ -144,24 +143,31 @@ class RayMachines:
                 self._ray.get([actor.build.remote() for actor in workers.actors])
         except (UnknownEnvironment, EnvironmentNotLoadable) as error:
             raise ConfigError(
-                f"an environment worker cannot make {self._config.env.id}: {error}. Install the "
-                "package of the environment on all machines"
+                f"an environment worker cannot make "
+                f"{' or '.join(env.id for env in self._config.env)}: {error}. Install the package "
+                "of the environment on all machines"
             ) from error
-        return EpisodesOfRun(
-            tuple(
-                RayEpisodes(_training(index), env, workers)
-                for index, env in enumerate(environments.training)
-            ),
-            RayEpisodes(_HELD_OUT, environments.held_out, workers),
+        return tuple(
+            EpisodesOfEnv(
+                tuple(
+                    RayEpisodes(_training(number, stage), made, workers)
+                    for stage, made in enumerate(env.training)
+                ),
+                RayEpisodes(_held_out(number), env.held_out, workers),
+            )
+            for number, env in enumerate(environments)
         )
 
     def _start_env_worker(self, index: int) -> Any:
         config = self._config
-        kinds = {_training(index): own for index, own in enumerate(config.env.stage_kwargs)}
-        kinds[_HELD_OUT] = held_out_kwargs(config)
+        kinds: dict[str, tuple[str, dict[str, Any]]] = {}
+        for number, env in enumerate(config.env):
+            for stage, kwargs in enumerate(env.stage_kwargs):
+                kinds[_training(number, stage)] = env.id, kwargs
+            kinds[_held_out(number)] = env.id, held_out_kwargs(config, env)
         return start_actor(
             self._ray, EnvWorker, self._groups[_ENVIRONMENTS], index,
-            config.env.id, kinds, config.rollout.env_threads,
+            kinds, config.rollout.env_threads,
         )  # fmt: skip
 
     def check_directory(self, directory: Path) -> None:
@@ -191,9 +197,14 @@ def _variables(config: Config) -> dict[str, str]:
     return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", **hidden}
 
 
-def _training(stage: int) -> str:
+def _training(env: int, stage: int) -> str:
     """Return what the workers call the training environment of a stage."""
-    return f"training stage {stage + 1}"
+    return f"environment {env + 1}, training stage {stage + 1}"
+
+
+def _held_out(env: int) -> str:
+    """Return what the workers call a held-out environment."""
+    return f"environment {env + 1}, held-out"
 
 
 def _team_name(names: Sequence[str]) -> str:

@@ -203,15 +203,14 @@ class EnvWorker:
     """Environments of several kinds in a process of their own; see `Episodes`.
 
     Args:
-        env_id: Id of an installed environment: it is made here, from its arguments.
-        kinds: Arguments of each kind.
+        kinds: Id of an installed environment and its arguments, of each kind: made here.
         num_threads: Threads that step environments of a kind; 0: the main one.
     """
 
     def __init__(
-        self, env_id: str, kinds: Mapping[str, Mapping[str, Any]], num_threads: int
+        self, kinds: Mapping[str, tuple[str, Mapping[str, Any]]], num_threads: int
     ) -> None:
-        self._env_id, self._kinds, self._num_threads = env_id, kinds, num_threads
+        self._kinds, self._num_threads = kinds, num_threads
         self._episodes: dict[str, LocalEpisodes] = {}
 
     async def build(self) -> None:
@@ -225,7 +224,8 @@ class EnvWorker:
 
     def _of(self, kind: str) -> LocalEpisodes:
         if kind not in self._episodes:
-            env = pettingllms.make(self._env_id, checks=False, **self._kinds[kind])
+            env_id, kwargs = self._kinds[kind]
+            env = pettingllms.make(env_id, checks=False, **kwargs)
             self._episodes[kind] = LocalEpisodes(env, self._num_threads)
         return self._episodes[kind]
 

@@ -1,0 +1,132 @@
+"""Phases of updates: which policy is updated, on whose samples, in which train step."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms_trainers.config import PhaseConfig, UpdatesConfig, config_hash
+from pettingllms_trainers.config.loading import dump_config, load_config
+from pettingllms_trainers.errors import ConfigError
+
+RUN = """
+[env]
+id = "toy_echo_v0"
+[policies.a]
+model = "tiny"
+[policies.b]
+model = "tiny"
+[roles]
+caller = "a"
+echo = "b"
+"""
+SHARED = RUN.replace('echo = "b"', 'echo = "a"').replace('[policies.b]\nmodel = "tiny"\n', "")
+TURNS = """
+[updates]
+repeat = true
+[[updates.phases]]
+policies = ["a"]
+num_steps = 2
+[[updates.phases]]
+policies = ["b"]
+num_steps = 1
+"""
+STAGED = """
+[[updates.phases]]
+policies = ["b"]
+num_steps = 2
+[[updates.phases]]
+policies = ["a"]
+num_steps = 1
+[[updates.phases]]
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(text, *flags):
+        (tmp_path / "run.toml").write_text(text)
+        return load_config(tmp_path / "run.toml", flags)
+
+    return load
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 80))
+def test_phases_last_their_steps_and_repeat(lengths, step):
+    played = [index for index, length in enumerate(lengths) for _ in range(length)]
+    phases = tuple(PhaseConfig(num_steps=length) for length in lengths)
+    assert UpdatesConfig(phases=phases, repeat=True).phase_at(step) == played[step % len(played)]
+    staged = UpdatesConfig(phases=(*phases, PhaseConfig()))
+    assert staged.phase_at(step) == (played[step] if step < len(played) else len(lengths))
+    assert UpdatesConfig().phase_at(step) == 0
+
+
+def updated(config, num_steps=6):
+    return [
+        "".join(name for name in config.models if config.updates_policy(name, step))
+        for step in range(num_steps)
+    ]
+
+
+def test_turns_and_stages(load):
+    assert updated(load(RUN)) == ["ab"] * 6
+    assert updated(load(RUN + TURNS)) == ["a", "a", "b", "a", "a", "b"]
+    assert updated(load(RUN + STAGED)) == ["b", "b", "a", "ab", "ab", "ab"]
+    frozen = load(RUN.replace("[policies.a]", "[policies.a]\nfrozen = true"))
+    assert updated(frozen) == ["b"] * 6
+
+
+def test_roles_of_a_shared_policy_take_turns(load):
+    config = load(SHARED + TURNS.replace('policies = ["a"]', 'roles = ["echo"]').replace(
+        'policies = ["b"]', 'roles = ["caller"]'
+    ))  # fmt: skip
+    assert updated(config, 3) == ["a", "a", "a"]
+    assert [config.trains("echo", step) for step in range(3)] == [True, True, False]
+    assert [config.trains("caller", step) for step in range(3)] == [False, False, True]
+
+
+def test_phases_are_written_read_and_decide_results(load):
+    config, other = load(RUN + TURNS), load(RUN + STAGED)
+    assert load(dump_config(config)) == config
+    assert len({config_hash(one) for one in (config, other, load(RUN))}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            TURNS.replace('["a"]', '["c"]'),
+            "names 'c', which is no policy that is trained; there are",
+        ),
+        (STAGED + 'roles = ["eco"]\n', "phase 3 .* names 'eco', which is no role; did you mean"),
+        (STAGED + 'policies = ["a"]\nroles = ["echo"]\n', "phase 3 of .* trains nothing of a"),
+        (TURNS.replace('["b"]', '["a"]'), "no phase of updates.phases trains the policy 'b'"),
+        (STAGED + "num_steps = 3\n", "phase 3 .* num_steps = 3; the last phase lasts to the end"),
+        (STAGED + "[[updates.phases]]\n", "phase 3 of updates.phases has no num_steps"),
+        ("[updates]\nrepeat = true\n", "repeat = true needs phases"),
+        (
+            STAGED.replace('["b"]', '["a"]') + '[rollout]\nbranching_roles = ["echo"]\n',
+            "phase 1 of updates.phases trains nothing of a",
+        ),
+    ],
+)
+def test_mistakes_are_named(load, text, message):
+    with pytest.raises(ConfigError) as caught:
+        load(RUN + text)
+    assert re.search(message, str(caught.value)), caught.value
+
+
+def test_a_phase_of_a_frozen_policy_trains_nothing(load):
+    frozen = RUN.replace("[policies.a]", "[policies.a]\nfrozen = true")
+    with pytest.raises(ConfigError, match="'a', which is no policy that is trained; there are: b"):
+        load(frozen + TURNS)
+
+
+def test_role_gradients_need_a_shared_policy_and_whole_gradients(load):
+    flag = "--optimizer.role-gradients"
+    with pytest.raises(ConfigError, match="every policy plays one role"):
+        load(RUN, flag)
+    with pytest.raises(ConfigError, match="DeepSpeed shards them: leave"):
+        load(SHARED, flag, "--deepspeed.stage=2")
+    assert config_hash(load(SHARED, flag)) == config_hash(load(SHARED)), "up to rounding"

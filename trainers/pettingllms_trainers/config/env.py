@@ -1,0 +1,162 @@
+"""The part of a configuration that says what is played: environments, their stages, their share."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from pettingllms.registry import WORKFLOW_PREFIX
+from pettingllms_trainers.config.section import Section
+
+__all__ = [
+    "EnvConfig",
+    "EnvEvaluationConfig",
+    "StageConfig",
+    "check_names",
+    "env_list",
+    "env_places",
+]
+
+_NAME = re.compile(r"\w+")
+_VERSION = re.compile(r"_v\d+$")
+
+
+class StageConfig(Section):
+    """A stage of training: arguments of the environment for some train steps.
+
+    The warm start plays the first stage; held-out evaluation does not follow the stages.
+    """
+
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment that differ from [env.kwargs] during the stage."""
+    num_steps: int | None = Field(default=None, ge=1)
+    """Train steps of the stage; the last stage has none and lasts to the end of the run."""
+
+
+class EnvEvaluationConfig(Section):
+    """What differs for one environment in held-out evaluation."""
+
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment, over [evaluation.kwargs]."""
+    num_episodes: int | None = Field(default=None, ge=1)
+    """Levels of its held-out set."""
+    scripted: tuple[str, ...] | None = None
+    """Scripted policies that play its held-out levels."""
+
+
+class EnvConfig(Section):
+    """An environment that is played: one table [env], or several tables [[env]]."""
+
+    id: str
+    """Id of an installed environment, such as plan_path_v0."""
+    workflow: str = ""
+    """In place of id: package.module:name of a workflow, or of a function that returns one; its
+    arguments are [env.kwargs.arguments]."""
+    name: str = ""
+    """What roles, metrics and reports of a run of several environments call it; empty: the id
+    without its version. Without effect in a run of one environment."""
+    weight: float = Field(default=1.0, gt=0)
+    """Share of the levels of a train step, in proportion to the other environments."""
+    reward_scale: float = Field(default=1.0, gt=0)
+    """Factor of all rewards in training; evaluation shows them as they are. It has an effect where
+    a reward's size counts: advantage.norm = "none", softmax branch_choice, the credit value."""
+    kwargs: dict[str, Any] = Field(default={})
+    """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
+    curriculum: tuple[StageConfig, ...] = ()
+    """Stages of training, in order; none: [env.kwargs] throughout. The warm start plays the first
+    stage; held-out evaluation plays [evaluation.kwargs] over [env.kwargs] at every stage."""
+    evaluation: EnvEvaluationConfig = EnvEvaluationConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_workflow(cls, data: Any) -> Any:
+        """A workflow has the id that its path makes."""
+        if not isinstance(data, dict) or not data.get("workflow"):
+            return data
+        id = f"{WORKFLOW_PREFIX}{data['workflow']}"
+        if data.get("id", id) != id:
+            raise ValueError(
+                f"env has both id = {data['id']!r} and workflow = {data['workflow']!r}; name one"
+            )
+        return {**data, "id": id}
+
+    @model_validator(mode="after")
+    def _check_curriculum(self) -> EnvConfig:
+        for number, stage in enumerate(self.curriculum, 1):
+            is_last = number == len(self.curriculum)
+            if is_last and stage.num_steps is not None:
+                raise ValueError(
+                    f"stage {number} of env.curriculum has num_steps = {stage.num_steps}; the last "
+                    "stage lasts to the end of the run: remove its num_steps"
+                )
+            if not is_last and stage.num_steps is None:
+                raise ValueError(
+                    f"stage {number} of env.curriculum has no num_steps; only the last stage, "
+                    f"number {len(self.curriculum)}, lasts to the end of the run"
+                )
+        return self
+
+    @property
+    def stage_kwargs(self) -> tuple[dict[str, Any], ...]:
+        """Arguments of the training environment in every stage; one without a curriculum."""
+        if not self.curriculum:
+            return (self.kwargs,)
+        return tuple({**self.kwargs, **stage.kwargs} for stage in self.curriculum)
+
+    @property
+    def stage_starts(self) -> tuple[int, ...]:
+        """Train steps that come before every stage, from 0, strictly increasing."""
+        return (0, *accumulate(stage.num_steps or 0 for stage in self.curriculum[:-1]))
+
+    def stage_at(self, step: int) -> int:
+        """Return the index of the stage that a train step plays; it depends on nothing else.
+
+        Args:
+            step: Train steps that come before it, from 0.
+        """
+        return bisect_right(self.stage_starts, step) - 1
+
+    @property
+    def label(self) -> str:
+        """Its name among several environments."""
+        return self.name or _VERSION.sub("", self.id)
+
+
+def env_list(value: Any) -> Any:
+    """Return a list of environments: a single table is a list of one."""
+    if value == []:
+        raise ValueError("env is an empty list; write a table [env], or several tables [[env]]")
+    return [value] if isinstance(value, Mapping | EnvConfig) else value
+
+
+def check_names(environments: Sequence[EnvConfig]) -> None:
+    """Raise `ValueError` unless several environments have different names that can be keys."""
+    if len(environments) < 2:
+        return
+    for label, count in Counter(env.label for env in environments).items():
+        if count > 1:
+            raise ValueError(
+                f"{count} environments have the name {label!r}: give each one its own, such as "
+                f'name = "{label}_2"'
+            )
+        if not _NAME.fullmatch(label):
+            raise ValueError(
+                f"an environment has the name {label!r}; allowed are letters, digits and _, since "
+                f"it is part of roles and metrics. Give it another: name = "
+                f'"{re.sub(r"[^0-9A-Za-z]+", "_", label)}"'
+            )
+
+
+def env_places(tables: Sequence[Any]) -> dict[str, int]:
+    """Return name to position of some tables [[env]], as far as they have names."""
+    found: dict[str, int] = {}
+    for index, table in enumerate(tables):
+        if isinstance(table, Mapping) and (name := table.get("name") or table.get("id")):
+            found[table.get("name") or _VERSION.sub("", str(name))] = index
+    return found
