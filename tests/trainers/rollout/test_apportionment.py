@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms_trainers.rollout.apportionment import apportioned, level_counts
@@ -36,6 +36,7 @@ def test_whole_quotas_are_exact_at_every_step():
         assert level_counts([7.5], 8, seed=3, step=step, refill=0) == [8]
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 1000))
 def test_a_rare_environment_keeps_near_its_quota_over_steps(seed):
     """Less than one level per step: after any number of steps within four levels of the quota."""
