@@ -29,7 +29,7 @@ def sized():
         )
         environments = make_environments(config)
         shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
-        (lengths,) = lengths_of(config, shapes, first_prompts(config, training)).values()
+        (lengths,) = lengths_of(config, shapes, first_prompts(config, environments)).values()
         blocks = -(-sum(lengths) // 32)
         per_token = 2 * shapes["p"].key_value_size * shapes["p"].num_layers
         return with_cache(config, environments).engine.vllm.kv_cache_bytes, blocks * 32 * per_token
