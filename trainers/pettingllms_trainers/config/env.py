@@ -60,7 +60,7 @@ class EnvConfig(Section):
     arguments are [env.kwargs.arguments]."""
     name: str = ""
     """What roles, metrics and reports of a run of several environments call it; empty: the id
-    without its version. Without effect in a run of one environment."""
+    without its version, or the name of the workflow. Without effect in a run of one environment."""
     weight: float = Field(default=1.0, gt=0)
     """Share of the levels of a train step, in proportion to the other environments."""
     reward_scale: float = Field(default=1.0, gt=0)
@@ -125,7 +125,7 @@ class EnvConfig(Section):
     @property
     def label(self) -> str:
         """Its name among several environments."""
-        return self.name or _VERSION.sub("", self.id)
+        return self.name or _VERSION.sub("", self.id.rpartition(":")[2])
 
 
 def env_list(value: Any) -> Any:

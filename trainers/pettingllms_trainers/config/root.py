@@ -171,7 +171,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _settle_defaults(self) -> Config:
         if self.models:
-            self.__dict__.update(settled(self))
+            vars(self).update(settled(self))
         return self
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pettingllms import TextEnv
-from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
+from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
 
 __all__ = ["ScaledEpisodes"]
 
@@ -27,16 +27,9 @@ class ScaledEpisodes:
         """See `Episodes.start`."""
         return self._state(await self._episodes.start(episode, env_seed))
 
-    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
+    async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         """See `Episodes.branch`."""
-        return tuple(
-            branch._replace(
-                reward=branch.reward * self._scale,
-                team=branch.team * self._scale,
-                local=branch.local * self._scale,
-            )
-            for branch in await self._episodes.branch(episode, texts)
-        )
+        return tuple(map(self._branch, await self._episodes.branch(episode, texts)))
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
         """See `Episodes.follow`."""
@@ -57,6 +50,15 @@ class ScaledEpisodes:
     async def close(self, episode: int) -> None:
         """See `Episodes.close`."""
         await self._episodes.close(episode)
+
+    def _branch(self, branch: Branch | LostBranch) -> Branch | LostBranch:
+        if isinstance(branch, LostBranch):
+            return branch
+        return branch._replace(
+            reward=branch.reward * self._scale,
+            team=branch.team * self._scale,
+            local=branch.local * self._scale,
+        )
 
     def _state(self, state: EpisodeState) -> EpisodeState:
         rewards = {agent: reward * self._scale for agent, reward in state.rewards.items()}
