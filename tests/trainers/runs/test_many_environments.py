@@ -16,7 +16,7 @@ from pettingllms.viewer.lines import LineFile
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.files import read_lines
-from pettingllms_trainers.runs.metrics import is_timing
+from pettingllms_trainers.runs.metrics import METRICS, is_timing, template_of
 
 SOLO = {
     "size": 4,
@@ -62,6 +62,12 @@ def results(directory):
     ]
     texts = [(directory / f"{name}.jsonl").read_text() for name in ("evaluations", "rollouts")]
     return weights, metrics, texts, json.loads((directory / "eval.json").read_text())
+
+
+def test_every_documented_metric_of_several_environments_is_logged(run):
+    logged = {template_of(name) for line in read_lines(run / "metrics.jsonl") for name in line}
+    documented = {name for name in METRICS if "<env>" in name}
+    assert documented == {name for name in logged if name and "<env>" in name}
 
 
 def test_levels_are_in_the_ratio_of_the_weights(run):

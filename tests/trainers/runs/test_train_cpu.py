@@ -136,11 +136,18 @@ def test_sampled_tokens_have_the_trainers_probabilities(copy_run):
             assert line.get(f"loss/{policy}/first_ratio_error", 0.0) < 1e-4
 
 
+NOT_EVERY_RUN = (
+    "value/", "time/value_s", "time/fit_value_s",  # test_credit_run
+    "env/", "eval/<variant>/<env>/",  # test_many_environments
+    "update/phase",  # test_updates_in_turns
+    "gradient/",  # test_ranks
+)  # fmt: skip
+
+
 def test_every_documented_metric_is_logged_and_no_other(copy_run):
     logged = {name for line in read_lines(copy_run / "metrics.jsonl") for name in line}
     templates = {template_of(name) for name in logged - {"step"}}
-    of_values = {name for name in METRICS if name.startswith("value/") or "value_s" in name}
-    assert templates == set(METRICS) - of_values, "V is logged where there is one"
+    assert templates == {name for name in METRICS if not name.startswith(NOT_EVERY_RUN)}
     assert any(map(is_timing, logged))
 
 
