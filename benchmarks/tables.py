@@ -233,6 +233,22 @@ def phases() -> str:
     return markdown([*header, "per sampled token"], rows) + _caption(data)
 
 
+def overlap() -> str:
+    """Return the step times of rollouts that overlap with updates, and with each other."""
+    data = result("trainer_overlap")
+    rows = [
+        [
+            name,
+            *(f"{entry[figure]['median']:.2f} s" for figure in ("step_s", "rollout_s", "update_s")),
+            f"{entry['wait_s']['median']:.2f} s",
+            ratio(entry["faster"]),
+        ]
+        for name, entry in data["variants"].items()
+    ]
+    header = ["variant", "step", "rollouts", "update", "waiting for rollouts", "faster"]
+    return markdown(header, rows) + _caption(data)
+
+
 def growth() -> str:
     """Return how the time of a train step grows with what is varied."""
     rows = [
@@ -393,6 +409,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "core_speed": core_speed,
     "growth": growth,
     "phases": phases,
+    "overlap": overlap,
     "code_rewards": code_rewards,
     "answers": answers,
     "tokens": tokens,
