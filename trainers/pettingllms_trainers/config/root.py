@@ -16,14 +16,13 @@ from pettingllms_trainers.config.algorithm import (
     RolloutConfig,
     ValueConfig,
 )
+from pettingllms_trainers.config.checks import check_sections
 from pettingllms_trainers.config.defaults import settled
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.env import EnvConfig, check_names, env_list
 from pettingllms_trainers.config.policies import (
     PolicyConfig,
-    base_groups,
-    base_of_adapter,
     check_kind,
     check_name,
 )
@@ -235,22 +234,6 @@ class Config(Section):
         return is_trained and any(self.trains(role, step) for role in self.roles_of(name))
 
     @model_validator(mode="after")
-    def _check_role_gradients(self) -> Config:
-        if not self.optimizer.role_gradients:
-            return self
-        if self.deepspeed.stage:
-            raise ValueError(
-                "optimizer.role_gradients needs whole gradients on every process, and DeepSpeed "
-                "shards them: leave deepspeed.stage out, or role_gradients"
-            )
-        if all(len(self.roles_of(name)) < 2 for name in self.models):
-            raise ValueError(
-                "optimizer.role_gradients compares roles that share a policy, and every policy "
-                "plays one role: leave it out, or let roles name one policy"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_envs_of_roles(self) -> Config:
         labels = self.env_names
         for role in self.roles if len(labels) > 1 else ():
@@ -310,133 +293,6 @@ class Config(Section):
         return bool(self.rollout.ahead) and has_engines and not self.ray.enabled
 
     @model_validator(mode="after")
-    def _check_ahead(self) -> Config:
-        if not self.rollout.ahead:
-            return self
-        if self.engine.kind == "vllm" and self.engine.vllm.sleep:
-            raise ValueError(
-                "rollout.ahead = 1 generates while policies learn, and engine.vllm.sleep = true "
-                "takes the engines' memory away then; set one of them only"
-            )
-        if self.resolved_loss.old_logprobs == "recompute" and not self.loss.importance_cap:
-            raise ValueError(
-                "rollout.ahead = 1 learns from tokens of older weights, which loss.importance_cap "
-                '= 0 does not account for; set it above 0, or loss.old_logprobs = "engine"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_lora(self) -> Config:
-        for name, policy in self.models.items():
-            if policy.has_adapter and self.deepspeed.stage:
-                raise ValueError(
-                    f"policies.{name} trains a LoRA adapter, of which there is little to "
-                    "shard; leave deepspeed.stage out"
-                )
-            if not policy.lora.rank:
-                continue
-            if base_of_adapter(policy.model) is not None:
-                raise ValueError(
-                    f"policies.{name}: {policy.model} holds a LoRA adapter, which is trained "
-                    f"further as it is; leave policies.{name}.lora out"
-                )
-            if policy.frozen:
-                raise ValueError(
-                    f"policies.{name} is frozen: with a new LoRA adapter it would play like its "
-                    f"model; leave policies.{name}.lora out"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _check_engine(self) -> Config:
-        for name, policy in self.models.items():
-            if bool(policy.endpoints) != (self.engine.kind == "vllm_server"):
-                raise ValueError(
-                    f'policies.{name}.endpoints are needed with engine.kind = "vllm_server" and '
-                    f'only there; got engine.kind = "{self.engine.kind}" and '
-                    f"{len(policy.endpoints)} endpoints"
-                )
-        used: dict[str, tuple[str, object]] = {}
-        for group in base_groups(self.models):
-            for name in group:
-                endpoints = self.policies[name].endpoints
-                for url in endpoints:
-                    other, holders = used.setdefault(url, (name, (group, endpoints)))
-                    if holders != (group, endpoints):
-                        raise ValueError(
-                            f"the policies {other!r} and {name!r} name the same server {url}; a "
-                            "server holds one model. Start one for each; policies with LoRA "
-                            "adapters on one model share all their servers, or none"
-                        )
-        if self.engine.attention == "expanded" and self.optimizer.packing:
-            raise ValueError('engine.attention = "expanded" needs optimizer.packing = false')
-        return self
-
-    @model_validator(mode="after")
-    def _check_continuous(self) -> Config:
-        if self.rollout.continuous and (self.engine.kind == "transformers" or self.ray.enabled):
-            who = "workers of Ray answer" if self.ray.enabled else "the engine transformers answers"
-            raise ValueError(
-                "rollout.continuous = true needs an engine that takes requests while it computes, "
-                f'and {who} a batch at a time; use engine.kind = "vllm" or "vllm_server", '
-                "without Ray, or leave the key out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_tensor_parallel(self) -> Config:
-        size, gpus = self.engine.vllm.tensor_parallel_size, self.ray.gpus_per_worker
-        wanted = size if self.engine.kind == "vllm" else 1
-        # Without a GPU the parts of an engine compute on the cores of their worker.
-        if self.ray.enabled and gpus and gpus != wanted and (gpus > 1 or wanted > 1):
-            raise ValueError(
-                f"ray.gpus_per_worker is {gpus:g} and engine.vllm.tensor_parallel_size {wanted}: a "
-                "worker computes on one GPU, its engine on tensor_parallel_size; set both alike"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_value(self) -> Config:
-        if self.advantage.credit != "value":
-            return self
-        for role, name in self.roles.items():
-            if name not in self.models or self.policies[name].frozen:
-                raise ValueError(
-                    f'advantage.credit = "value" needs a trained policy in every role: {role!r} is '
-                    f"played by {name!r}, which is fixed or frozen and has no V. Use "
-                    'advantage.credit = "continuation"'
-                )
-        if self.deepspeed.stage == 3:
-            raise ValueError(
-                'advantage.credit = "value" evaluates policies during rollouts, which sharded '
-                "weights cannot: use deepspeed.stage 0 to 2"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_advantage(self) -> Config:
-        advantage, mode = self.advantage, self.rollout.mode
-        credits = {"tree": ("step", "value", "continuation")}.get(
-            mode, ("step", "return_to_go", "episode")
-        )
-        if advantage.credit not in credits:
-            other = "parallel" if mode == "tree" else "tree"
-            raise ValueError(
-                f'advantage.credit = "{advantage.credit}" needs rollout.mode = "{other}"; with '
-                f'"{mode}" there are {", ".join(credits)}: candidates that a tree does not follow '
-                "have no return, and whole episodes have nothing to compare V or continuations with"
-            )
-        branchings = self.rollout.num_branchings or self.rollout.branching_roles
-        if mode == "parallel" and branchings:
-            raise ValueError(
-                'rollout.num_branchings and rollout.branching_roles need rollout.mode = "tree"'
-            )
-        needs = {"at_grpo": "tree", "agent_turn": "parallel", "trajectory": "parallel"}
-        if needs.get(advantage.grouping, mode) != mode:
-            raise ValueError(
-                f'advantage.grouping = "{advantage.grouping}" needs rollout.mode = '
-                f'"{needs[advantage.grouping]}"'
-            )
-        if advantage.grouping == "trajectory" and advantage.credit != "episode":
-            raise ValueError('advantage.grouping = "trajectory" needs advantage.credit = "episode"')
+    def _check_sections(self) -> Config:
+        check_sections(self)
         return self

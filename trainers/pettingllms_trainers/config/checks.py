@@ -1,0 +1,171 @@
+"""What sections of a configuration must agree on: engines, weights, credit and rollouts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pettingllms_trainers.config.policies import base_groups, base_of_adapter
+
+if TYPE_CHECKING:
+    from pettingllms_trainers.config.root import Config
+
+__all__ = ["check_sections"]
+
+
+def check_sections(config: Config) -> None:
+    """Raise `ValueError` for the first two keys that exclude each other, and say what to change.
+
+    Args:
+        config: A configuration whose sections are valid by themselves, with its defaults settled.
+    """
+    for check in (
+        _check_role_gradients,
+        _check_ahead,
+        _check_lora,
+        _check_engine,
+        _check_continuous,
+        _check_tensor_parallel,
+        _check_value,
+        _check_advantage,
+    ):
+        check(config)
+
+
+def _check_role_gradients(config: Config) -> None:
+    if not config.optimizer.role_gradients:
+        return
+    if config.deepspeed.stage:
+        raise ValueError(
+            "optimizer.role_gradients needs whole gradients on every process, and DeepSpeed "
+            "shards them: leave deepspeed.stage out, or role_gradients"
+        )
+    if all(len(config.roles_of(name)) < 2 for name in config.models):
+        raise ValueError(
+            "optimizer.role_gradients compares roles that share a policy, and every policy "
+            "plays one role: leave it out, or let roles name one policy"
+        )
+
+
+def _check_ahead(config: Config) -> None:
+    if not config.rollout.ahead:
+        return
+    if config.engine.kind == "vllm" and config.engine.vllm.sleep:
+        raise ValueError(
+            "rollout.ahead = 1 generates while policies learn, and engine.vllm.sleep = true "
+            "takes the engines' memory away then; set one of them only"
+        )
+    if config.resolved_loss.old_logprobs == "recompute" and not config.loss.importance_cap:
+        raise ValueError(
+            "rollout.ahead = 1 learns from tokens of older weights, which loss.importance_cap "
+            '= 0 does not account for; set it above 0, or loss.old_logprobs = "engine"'
+        )
+
+
+def _check_lora(config: Config) -> None:
+    for name, policy in config.models.items():
+        if policy.has_adapter and config.deepspeed.stage:
+            raise ValueError(
+                f"policies.{name} trains a LoRA adapter, of which there is little to "
+                "shard; leave deepspeed.stage out"
+            )
+        if not policy.lora.rank:
+            continue
+        if base_of_adapter(policy.model) is not None:
+            raise ValueError(
+                f"policies.{name}: {policy.model} holds a LoRA adapter, which is trained "
+                f"further as it is; leave policies.{name}.lora out"
+            )
+        if policy.frozen:
+            raise ValueError(
+                f"policies.{name} is frozen: with a new LoRA adapter it would play like its "
+                f"model; leave policies.{name}.lora out"
+            )
+
+
+def _check_engine(config: Config) -> None:
+    for name, policy in config.models.items():
+        if bool(policy.endpoints) != (config.engine.kind == "vllm_server"):
+            raise ValueError(
+                f'policies.{name}.endpoints are needed with engine.kind = "vllm_server" and '
+                f'only there; got engine.kind = "{config.engine.kind}" and '
+                f"{len(policy.endpoints)} endpoints"
+            )
+    used: dict[str, tuple[str, object]] = {}
+    for group in base_groups(config.models):
+        for name in group:
+            endpoints = config.policies[name].endpoints
+            for url in endpoints:
+                other, holders = used.setdefault(url, (name, (group, endpoints)))
+                if holders != (group, endpoints):
+                    raise ValueError(
+                        f"the policies {other!r} and {name!r} name the same server {url}; a "
+                        "server holds one model. Start one for each; policies with LoRA "
+                        "adapters on one model share all their servers, or none"
+                    )
+    if config.engine.attention == "expanded" and config.optimizer.packing:
+        raise ValueError('engine.attention = "expanded" needs optimizer.packing = false')
+
+
+def _check_continuous(config: Config) -> None:
+    if config.rollout.continuous and (config.engine.kind == "transformers" or config.ray.enabled):
+        who = "workers of Ray answer" if config.ray.enabled else "the engine transformers answers"
+        raise ValueError(
+            "rollout.continuous = true needs an engine that takes requests while it computes, "
+            f'and {who} a batch at a time; use engine.kind = "vllm" or "vllm_server", '
+            "without Ray, or leave the key out"
+        )
+
+
+def _check_tensor_parallel(config: Config) -> None:
+    size, gpus = config.engine.vllm.tensor_parallel_size, config.ray.gpus_per_worker
+    wanted = size if config.engine.kind == "vllm" else 1
+    # Without a GPU the parts of an engine compute on the cores of their worker.
+    if config.ray.enabled and gpus and gpus != wanted and (gpus > 1 or wanted > 1):
+        raise ValueError(
+            f"ray.gpus_per_worker is {gpus:g} and engine.vllm.tensor_parallel_size {wanted}: a "
+            "worker computes on one GPU, its engine on tensor_parallel_size; set both alike"
+        )
+
+
+def _check_value(config: Config) -> None:
+    if config.advantage.credit != "value":
+        return
+    for role, name in config.roles.items():
+        if name not in config.models or config.policies[name].frozen:
+            raise ValueError(
+                f'advantage.credit = "value" needs a trained policy in every role: {role!r} is '
+                f"played by {name!r}, which is fixed or frozen and has no V. Use "
+                'advantage.credit = "continuation"'
+            )
+    if config.deepspeed.stage == 3:
+        raise ValueError(
+            'advantage.credit = "value" evaluates policies during rollouts, which sharded '
+            "weights cannot: use deepspeed.stage 0 to 2"
+        )
+
+
+def _check_advantage(config: Config) -> None:
+    advantage, mode = config.advantage, config.rollout.mode
+    credits = {"tree": ("step", "value", "continuation")}.get(
+        mode, ("step", "return_to_go", "episode")
+    )
+    if advantage.credit not in credits:
+        other = "parallel" if mode == "tree" else "tree"
+        raise ValueError(
+            f'advantage.credit = "{advantage.credit}" needs rollout.mode = "{other}"; with '
+            f'"{mode}" there are {", ".join(credits)}: candidates that a tree does not follow '
+            "have no return, and whole episodes have nothing to compare V or continuations with"
+        )
+    branchings = config.rollout.num_branchings or config.rollout.branching_roles
+    if mode == "parallel" and branchings:
+        raise ValueError(
+            'rollout.num_branchings and rollout.branching_roles need rollout.mode = "tree"'
+        )
+    needs = {"at_grpo": "tree", "agent_turn": "parallel", "trajectory": "parallel"}
+    if needs.get(advantage.grouping, mode) != mode:
+        raise ValueError(
+            f'advantage.grouping = "{advantage.grouping}" needs rollout.mode = '
+            f'"{needs[advantage.grouping]}"'
+        )
+    if advantage.grouping == "trajectory" and advantage.credit != "episode":
+        raise ValueError('advantage.grouping = "trajectory" needs advantage.credit = "episode"')
