@@ -29,9 +29,11 @@ from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3Fo
 from pettingllms_trainers.backends.hf.attention import use_layouts
 from pettingllms_trainers.backends.hf.decoders import ExpandedDecoder, SharedPrefixDecoder
 from pettingllms_trainers.backends.hf.decoding import generate
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
-from pettingllms_trainers.backends.hf.updating import TrainingSettings, Updater
-from pettingllms_trainers.config import LossConfig, OptimizerConfig
+from pettingllms_trainers.backends.hf.updating import TrainingSettings
+from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.types import (
     GenerateRequest,
     RequestLimits,
@@ -111,7 +113,7 @@ def our_generation(decoder: type, model: PreTrainedModel) -> Callable[..., Any]:
 
     def run(requests: list[GenerateRequest]) -> Any:
         # Ids beyond the tokenizer's vocabulary decode to nothing: only ids are compared here.
-        return generate(decoder(model), TOKENIZER, requests, (), limits, model.device)
+        return generate(decoder(model), requests, tokenizer=TOKENIZER, stop_ids=(), limits=limits)
 
     return run
 
@@ -147,7 +149,11 @@ def our_update(model: PreTrainedModel, load: Workload, packing: bool) -> Callabl
     settings = TrainingSettings(
         loss=LOSS, optimizer=optimizer, num_steps=10**6, max_completion_tokens=64, seed=0
     )
-    return Updater(model, settings, "float32").update
+    policy = TransformersPolicy(
+        LoadedModel(model, TOKENIZER), engine=EngineConfig(), training=settings
+    )
+    assert policy.updater is not None
+    return policy.updater.update
 
 
 def plain_update(model: PreTrainedModel) -> Callable[..., Any]:
