@@ -3,6 +3,7 @@
 import asyncio
 import json
 import runpy
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
+from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.config.loading import load_config
@@ -134,11 +136,12 @@ def test_players_keep_their_roles_when_others_swap():
 def run_file(small_run_file, tmp_path):
     """Return a function that gives a small run whose planner is fixed."""
 
-    def write(fixed):
+    def write(fixed, more=""):
         text = small_run_file(1).read_text()
         model = text[text.index("[policies.p]") : text.index("[roles]")]
         path = tmp_path / "run.toml"
-        path.write_text(text.replace(model, f"[policies.p]\nfixed = {json.dumps(fixed)}\n"))
+        lines = f"[policies.p]\nfixed = {json.dumps(fixed)}\n{more}\n"
+        path.write_text(text.replace(model, lines))
         return path
 
     return write
@@ -158,6 +161,36 @@ def test_a_run_with_an_oracle(run_file, tmp_path):
     assert "swapped" not in variants
     assert [path.name for path in (out / "policies").iterdir()] == ["t"]
     assert main([*command, "--resume"]) == 0
+
+
+NO_THINKING = "chat_template_kwargs = { enable_thinking = false }"
+
+
+def test_an_endpoint_gets_the_template_arguments_of_the_run_file(run_file, tmp_path, chat_server):
+    path = run_file(chat_server.policy, NO_THINKING)
+    assert main([str(path), "--output-dir", str(tmp_path / "run")]) == 0
+    *_, last = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert len(chat_server.requests) > last["rollout/num_fixed_actions"], "evaluations ask it too"
+    given = [body["chat_template_kwargs"] for body in chat_server.requests]
+    assert given == [{"enable_thinking": False}] * len(given)
+
+
+def test_a_fixed_model_gets_the_template_arguments_of_the_run_file(run_file, tmp_path, capsys):
+    model = tmp_path / "model"
+    build_tiny(model, max_length=4096)
+    strict = "{% if enable_thinking is not false %}{{ raise_exception('it thinks') }}{% endif %}"
+    (model / "chat_template.jinja").write_text(strict + "write")
+    out = tmp_path / "run"
+    assert main([str(run_file(f"hf:{model}")), "--output-dir", str(out)]) != 0
+    assert "it thinks" in capsys.readouterr().err
+    shutil.rmtree(out, ignore_errors=True)
+    assert main([str(run_file(f"hf:{model}", NO_THINKING)), "--output-dir", str(out)]) == 0
+
+
+def test_template_arguments_of_a_scripted_policy_are_refused(run_file, tmp_path, capsys):
+    path = run_file("oracle", NO_THINKING)
+    assert main([str(path), "--output-dir", str(tmp_path / "run")]) == 2
+    assert "remove chat_template_kwargs" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
