@@ -2,9 +2,11 @@
 
     python benchmarks/suites/trainer_trl.py --trl-python PYTHON
 
-A step samples 8 completions of 64 tokens for each of 32 prompts of exactly 128 tokens, rewards
-them, and takes one optimizer step on all of them: GRPO without reference model, AdamW, gradients
-clipped to norm 1, float32. Both sides start from the same weights, read the same prompts and pay
+A step samples completions of an exact length for prompts of an exact length, rewards them, and
+takes one optimizer step on all of them: GRPO without reference model, AdamW, gradients clipped to
+norm 1, float32. Every workload names its model and its shape: how many prompts of how many tokens,
+with how many completions of how many tokens each. Two completions are the fewest that TRL takes.
+ Both sides start from the same weights, read the same prompts and pay
 the same reward; no end token can be sampled. The numbers of prompt, sampled and trained tokens and
 of optimizer steps are checked after every step on both sides.
 
@@ -31,21 +33,19 @@ from typing import Any, NamedTuple
 
 import measuring
 import torch
-from trainer_words import (
-    COMPLETION_LENGTH,
-    LEARNING_RATE,
-    NUM_CANDIDATES,
-    NUM_PROMPTS,
-    PROMPT_LENGTH,
-    Ours,
-    Size,
-    save_model,
-)
+from trainer_words import LEARNING_RATE, Ours, Shape, Size, save_model
 from transformers.utils import logging as transformers_logging
 
 PEER = Path(__file__).with_name("trainer_trl_peer.py")
-NUM_ROWS = NUM_PROMPTS * NUM_CANDIDATES
-SIZES = {"tiny": Size(1024, 128, 256, 2), "bench": Size(4096, 256, 768, 4)}
+TINY, BENCH = Size(1024, 128, 256, 2), Size(4096, 256, 768, 4)
+WORKLOADS = {
+    "tiny": (TINY, Shape(32, 128, 8, 64)),
+    "bench": (BENCH, Shape(32, 128, 8, 64)),
+    "short_prompts": (TINY, Shape(8, 16, 8, 128)),
+    "long_completions": (TINY, Shape(8, 64, 8, 256)),
+    "two_completions": (TINY, Shape(64, 32, 2, 64)),
+    "bench_short_prompts": (BENCH, Shape(8, 16, 8, 128)),
+}
 
 
 class MicroBatch(NamedTuple):
@@ -95,24 +95,25 @@ def trl(python: str, settings: Mapping[str, Any]) -> Generator[Theirs]:
             process.kill()
 
 
-def check(side: str, step: int, figures: Mapping[str, float]) -> None:
+def check(side: str, shape: Shape, step: int, figures: Mapping[str, float]) -> None:
     """End the run unless a step did the work that is compared."""
+    num_sampled = shape.num_rows * shape.completion_length
     expected = {
-        "num_completions": NUM_ROWS,
-        "num_prompt_tokens": NUM_ROWS * PROMPT_LENGTH,
-        "num_sampled_tokens": NUM_ROWS * COMPLETION_LENGTH,
-        "num_trained_tokens": NUM_ROWS * COMPLETION_LENGTH,
+        "num_completions": shape.num_rows,
+        "num_prompt_tokens": shape.num_rows * shape.prompt_length,
+        "num_sampled_tokens": num_sampled,
+        "num_trained_tokens": num_sampled,
         "num_optimizer_steps": step + 1,
     }
     found = {name: figures[name] for name in expected}
     if found != expected:
         raise SystemExit(f"{side} did other work in step {step}: {found}, expected {expected}")
-    if figures["num_with_advantage"] < 0.99 * NUM_ROWS:
+    if figures["num_with_advantage"] < 0.99 * shape.num_rows:
         raise SystemExit(f"{side} had advantages for {figures['num_with_advantage']:.0f} only")
 
 
 def play(
-    size: Size, python: str, micro_batch: MicroBatch, num_rounds: int
+    size: Size, shape: Shape, python: str, micro_batch: MicroBatch, num_rounds: int
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]]]:
     """Take steps of both sides in turn; return what is compared, and the figures of the steps."""
     num_steps = num_rounds + 1
@@ -120,33 +121,36 @@ def play(
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         model = Path(folder) / "model"
         save_model(size, model)
-        ours = Ours(size, model, micro_batch.our_tokens, runner)
+        ours = Ours(size, shape, model, micro_batch.our_tokens, runner)
         settings = {
             "model": str(model),
             "output_dir": folder,
             "prompts": [text for step in range(num_steps) for text in ours.prompts(step)],
             "num_steps": num_steps,
-            "num_rows": NUM_ROWS,
+            "num_rows": shape.num_rows,
             "rows_per_microbatch": micro_batch.trl_rows,
-            "num_candidates": NUM_CANDIDATES,
-            "completion_length": COMPLETION_LENGTH,
+            "num_candidates": shape.num_candidates,
+            "completion_length": shape.completion_length,
             "learning_rate": LEARNING_RATE,
         }
         with trl(python, settings) as theirs:
-            if theirs.about["num_parameters"] != ours.policy.model.num_parameters():
+            if theirs.about["num_parameters"] != ours.num_parameters:
                 raise SystemExit(f"TRL has another model: {theirs.about}")
             for step in range(num_steps):
                 for side in ("ours", "trl") if step % 2 else ("trl", "ours"):
                     figures = theirs.step() if side == "trl" else ours.step(step)
-                    check(side, step, figures)
+                    check(side, shape, step, figures)
                     series[side].append(figures)
     return theirs.about, {side: figures[1:] for side, figures in series.items()}
 
 
-def measure(size: Size, python: str, micro_batch: MicroBatch, num_rounds: int) -> dict[str, Any]:
-    """Return the figures of a model."""
-    about, series = play(size, python, micro_batch, num_rounds)
-    return {"workload": size._asdict() | micro_batch._asdict() | about, **summary(series)}
+def measure(
+    size: Size, shape: Shape, python: str, micro_batch: MicroBatch, num_rounds: int
+) -> dict[str, Any]:
+    """Return the figures of a workload."""
+    about, series = play(size, shape, python, micro_batch, num_rounds)
+    workload = size._asdict() | shape._asdict() | micro_batch._asdict() | about
+    return {"workload": workload, **summary(shape, series)}
 
 
 def phases(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -159,15 +163,15 @@ def phases(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     }
 
 
-def summary(series: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Any]:
+def summary(shape: Shape, series: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Any]:
     """Return seconds, rates and ratios of the phases."""
     seconds = {side: phases(steps) for side, steps in series.items()}
-    num_tokens = NUM_ROWS * COMPLETION_LENGTH
+    num_tokens = shape.num_rows * shape.completion_length
     return {
         "tokens_per_step": {
             "sampled": num_tokens,
             "trained": num_tokens,
-            "prompt": NUM_ROWS * PROMPT_LENGTH,
+            "prompt": shape.num_rows * shape.prompt_length,
         },
         "seconds": {
             side: {phase: measuring.spread(values) for phase, values in found.items()}
@@ -187,13 +191,13 @@ def summary(series: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, An
 
 
 def main() -> None:
-    """Measure both sizes and write the result."""
+    """Measure the workloads and write the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--trl-python", required=True, help="interpreter with TRL 1.16 installed")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--our-tokens", type=int, default=2048, help="of a micro-batch")
     parser.add_argument("--trl-rows", type=int, default=16, help="of a micro-batch")
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--output", type=Path, default=measuring.RESULTS / "trainer_trl.json")
     options = parser.parse_args()
     micro_batch = MicroBatch(options.our_tokens, options.trl_rows)
@@ -202,9 +206,9 @@ def main() -> None:
     transformers_logging.disable_progress_bar()
     result = measuring.frame("trainer_trl", range(options.rounds))
     result["workloads"] = {}
-    for name in options.sizes:
+    for name in options.workloads:
         result["workloads"][name] = measure(
-            SIZES[name], options.trl_python, micro_batch, options.rounds
+            *WORKLOADS[name], options.trl_python, micro_batch, options.rounds
         )
         print(name, json.dumps(result["workloads"][name]["ratios"], indent=2), file=sys.stderr)
     measuring.write(result, options.output)

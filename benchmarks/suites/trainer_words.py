@@ -26,8 +26,6 @@ from pettingllms_trainers.rollout.settings import episode_specs
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, UpdateStats
 
-NUM_PROMPTS, PROMPT_LENGTH = 32, 128
-NUM_CANDIDATES, COMPLETION_LENGTH = 8, 64
 LEARNING_RATE = 1e-5
 
 
@@ -40,19 +38,33 @@ class Size(NamedTuple):
     num_layers: int
 
 
+class Shape(NamedTuple):
+    """What a step samples and learns from; lengths in tokens."""
+
+    num_prompts: int
+    prompt_length: int
+    num_candidates: int
+    completion_length: int
+
+    @property
+    def num_rows(self) -> int:
+        """Completions of a step."""
+        return self.num_prompts * self.num_candidates
+
+
 class Words(TextEnv[str]):
     """One agent answers a text of random words once; the reward is a hash of the answer."""
 
     default_prompts: ClassVar = {"writer": PromptTemplate("", "{words}")}
     prompt_fields: ClassVar = {"words": "the text"}
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, num_words: int) -> None:
         super().__init__(stages=(("writer_0",),), max_turns=1)
-        self.vocab_size = vocab_size
+        self.vocab_size, self.num_words = vocab_size, num_words
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> str:
         # w0 pads, and no text becomes a control token
-        return " ".join(f"w{rng.randrange(1, self.vocab_size)}" for _ in range(PROMPT_LENGTH))
+        return " ".join(f"w{rng.randrange(1, self.vocab_size)}" for _ in range(self.num_words))
 
     def _fields(self, state: str, agent: str, turn: int) -> Mapping[str, object]:
         return {"words": state}
@@ -96,8 +108,14 @@ class Ours:
     """Takes train steps with the pieces that `Trainer` is made of."""
 
     def __init__(
-        self, size: Size, directory: Path, microbatch_tokens: int, runner: asyncio.Runner
+        self,
+        size: Size,
+        shape: Shape,
+        directory: Path,
+        microbatch_tokens: int,
+        runner: asyncio.Runner,
     ) -> None:
+        self._num_prompts = shape.num_prompts
         config = Config.model_validate(
             {
                 "env": {"id": "words"},
@@ -105,9 +123,9 @@ class Ours:
                 "roles": {"writer": "writer"},
                 "device": "cpu",
                 "rollout": {
-                    "num_levels": NUM_PROMPTS,
-                    "num_candidates": NUM_CANDIDATES,
-                    "max_completion_tokens": COMPLETION_LENGTH,
+                    "num_levels": shape.num_prompts,
+                    "num_candidates": shape.num_candidates,
+                    "max_completion_tokens": shape.completion_length,
                 },
                 "loss": {"clip_low": 0.2, "clip_high": 0.28},
                 "optimizer": {
@@ -120,7 +138,8 @@ class Ours:
         updater = policies["writer"].updater
         assert updater is not None, "the policy is trained"
         self._updater = updater
-        self._env = Words(size.vocab_size)
+        self.num_parameters = policies["writer"].loaded.model.num_parameters()
+        self._env = Words(size.vocab_size, shape.prompt_length)
         pool = build_pool(config, policies)
         episodes = LocalEpisodes(self._env)
         words = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=[episodes])
@@ -130,9 +149,8 @@ class Ours:
     def prompts(self, step: int) -> list[str]:
         """Return the texts of a step."""
         texts: list[str] = []
-        for spec in episode_specs(
-            seed=0, step=step, first_level=step * NUM_PROMPTS, num_levels=NUM_PROMPTS
-        ):
+        count = self._num_prompts
+        for spec in episode_specs(seed=0, step=step, first_level=step * count, num_levels=count):
             self._env.reset(seed=spec.env_seed)
             texts.append(self._env.messages("writer_0")[-1]["content"])
         return texts
@@ -142,7 +160,7 @@ class Ours:
 
         def rollout() -> tuple[list[RolloutTree], ScoredDecisions]:
             trees = self._sampler.rollouts(step).trees
-            self._sampler.num_levels_used += NUM_PROMPTS
+            self._sampler.num_levels_used += self._num_prompts
             return trees, score_decisions(trees, self._estimator)
 
         def update() -> UpdateStats:

@@ -43,20 +43,23 @@ def test_clock_counts_a_phase_inside_of_another_one_only_once(monkeypatch):
     assert not any(clock.take().values())
 
 
+SHAPE = trainer_words.Shape(4, 12, 8, 64)
+
+
 def full_step(step):
-    rows = trainer_trl.NUM_ROWS
+    rows = SHAPE.num_rows
     return {
         "num_completions": rows,
         "num_with_advantage": rows,
-        "num_prompt_tokens": rows * trainer_trl.PROMPT_LENGTH,
-        "num_sampled_tokens": rows * trainer_trl.COMPLETION_LENGTH,
-        "num_trained_tokens": rows * trainer_trl.COMPLETION_LENGTH,
+        "num_prompt_tokens": rows * SHAPE.prompt_length,
+        "num_sampled_tokens": rows * SHAPE.completion_length,
+        "num_trained_tokens": rows * SHAPE.completion_length,
         "num_optimizer_steps": step + 1,
     }
 
 
 def test_steps_of_equal_work_are_accepted():
-    trainer_trl.check("TRL", 4, full_step(4))
+    trainer_trl.check("TRL", SHAPE, 4, full_step(4))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +77,7 @@ def test_a_step_of_other_work_ends_the_comparison(name, change):
     figures = full_step(0)
     figures[name] += change
     with pytest.raises(SystemExit, match="TRL"):
-        trainer_trl.check("TRL", 0, figures)
+        trainer_trl.check("TRL", SHAPE, 0, figures)
 
 
 def test_peer_answers_step_by_step_and_its_end_is_told(tmp_path, monkeypatch):
@@ -93,12 +96,12 @@ def test_our_side_does_the_work_that_is_compared(tmp_path):
     size = trainer_words.Size(64, 16, 16, 1)
     trainer_words.save_model(size, tmp_path)
     with asyncio.Runner() as runner:
-        ours = trainer_words.Ours(size, tmp_path, 2048, runner)
+        ours = trainer_words.Ours(size, SHAPE, tmp_path, 2048, runner)
         texts = ours.prompts(0)
         figures = ours.step(0)
-    assert len(set(texts)) == trainer_trl.NUM_PROMPTS
-    assert {len(text.split()) for text in texts} == {trainer_trl.PROMPT_LENGTH}
-    trainer_trl.check("ours", 0, figures)
+    assert len(set(texts)) == SHAPE.num_prompts
+    assert {len(text.split()) for text in texts} == {SHAPE.prompt_length}
+    trainer_trl.check("ours", SHAPE, 0, figures)
     assert 0 < figures["rollout_cpu_s"] < figures["step_cpu_s"]
 
 
@@ -108,7 +111,8 @@ def test_ratios_are_formed_round_by_round():
         return {"rollout_cpu_s": rollout, "step_cpu_s": total, "step_wall_s": total}
 
     found = trainer_trl.summary(
-        {"ours": [step(1, 1), step(2, 2)], "trl": [step(2, 4), step(6, 6)]}
+        SHAPE,
+        {"ours": [step(1, 1), step(2, 2)], "trl": [step(2, 4), step(6, 6)]},
     )["ratios"]
     assert found["rollout_speedup_over_trl"] == {"median": 2.5, "min": 2.0, "max": 3.0}
     assert found["update_speedup_over_trl"] == {"median": 3.5, "min": 3.0, "max": 4.0}

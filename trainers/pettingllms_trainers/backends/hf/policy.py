@@ -13,6 +13,7 @@ from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.exporting import Exporter
 from pettingllms_trainers.backends.hf.head import is_head_last, use_float32_head
 from pettingllms_trainers.backends.hf.learner import Learner, arithmetic
+from pettingllms_trainers.backends.hf.linear import use_onednn
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.self_check import check_model
 from pettingllms_trainers.backends.hf.updating import TrainingSettings, Updater
@@ -63,6 +64,8 @@ class TransformersPolicy:
         loaded.model.eval()
         if engine.precision == "bfloat16":
             use_float32_head(loaded.model)
+        else:
+            use_onednn(loaded.model)
         self.chat = Chat(
             loaded.tokenizer, {**loaded.template_kwargs, **(chat_template_kwargs or {})}
         )
