@@ -123,6 +123,31 @@ def learning_two_games() -> str:
     return markdown([*header, "processor time"], rows) + _caption(data)
 
 
+WORKFLOWS = ("largest_digit", "langgraph_coder_tester", "agents_reasoner_judge")
+"""Examples of workflows, in examples/workflows."""
+
+
+def learning_workflows() -> str:
+    """Return held-out success before and after the examples of workflows, for every seed."""
+    found = {name: result(f"learning_{name}") for name in WORKFLOWS}
+    rows = [
+        [
+            f"`{name}.toml`",
+            str(run["seed"]),
+            str(run["after"]["greedy"]["num_episodes"]),
+            *(share(run[moment]["greedy"]) for moment in ("warm_start", "after")),
+            share(run["after"]["sampled"]),
+            share(run["scripted"]["scripted:any"]),
+            f"{run['cpu_s']:.0f} s",
+        ]
+        for name, data in found.items()
+        for run in data["runs"]
+    ]
+    header = ["run file", "seed", "test tasks", "after warm start", "after", "after, sampled"]
+    header += ["any answer", "processor time"]
+    return markdown(header, rows) + "".join(map(_caption, found.values()))
+
+
 RULES = ("random", "greedy")
 _MOMENTS = {"before": "untouched", "warm_start": "after warm start", "after": "after"}
 
@@ -405,6 +430,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "learning_llm": learning_llm,
     "learning_tiny": learning_tiny,
     "learning_two_games": learning_two_games,
+    "learning_workflows": learning_workflows,
     "speed": speed,
     "core_speed": core_speed,
     "growth": growth,

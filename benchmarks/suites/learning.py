@@ -10,6 +10,7 @@ the same held-out levels. CPU seconds are those of the whole process, imports in
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -21,13 +22,14 @@ import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = REPOSITORY / "trainers" / "configs" / "default.toml"
 RESULTS = REPOSITORY / "benchmarks" / "results"
+PACKAGES = ("torch", "transformers", "pettingllms-trainers", "openai", "langgraph", "openai-agents")
 FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_turns")
 
 
@@ -54,10 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "config": options.config.name,
         "git": git_state(),
         "hardware": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, no GPU",
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "transformers", "pettingllms-trainers")},
-        },
+        "versions": {"python": platform.python_version(), **installed()},
         "runs": runs,
     }
     output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -68,11 +67,12 @@ def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
     """Train with one seed and return its figures."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        command = [sys.executable, "-m", "pettingllms_trainers.cli", str(config)]
+        command = [sys.executable, "-m", "pettingllms_trainers.cli", config.name]
         command += ["--output-dir", str(directory), "--seed", str(seed), *flags]
         command += ["--logging.progress", "plain", "--logging.no-tensorboard"]
         started = time.perf_counter()
-        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=sys.stderr)
+        # In the folder of the run file, where the module of a workflow is.
+        process = subprocess.Popen(command, cwd=config.resolve().parent, stdout=sys.stderr)
         _, status, usage = os.wait4(process.pid, 0)
         wall_s, cpu_s = time.perf_counter() - started, usage.ru_utime + usage.ru_stime
         if status:
@@ -101,6 +101,15 @@ def figures(variants: dict[str, Any]) -> dict[str, Any]:
         found[name] = {key: round(variant[key], 4) for key in FIGURES}
         if "environments" in variant:
             found[name]["environments"] = figures(variant["environments"])
+    return found
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of the packages that runs may use, of those that are installed."""
+    found: dict[str, str] = {}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
     return found
 
 

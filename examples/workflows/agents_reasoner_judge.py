@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: two reasoners name the larger of two digits, a judge decides.
+"""OpenAI Agents SDK: two reasoners read two of four digits each, a judge names the largest of all.
 
 Needs openai-agents. Train it from this folder: pettingllms-train agents_reasoner_judge.toml
 """
@@ -20,19 +20,21 @@ async def run(task, client):
             config = RunConfig(tracing_disabled=True)
             return (await Runner.run(agent, text, run_config=config)).final_output
 
-        said = [await asked(f"reasoner_{number}", task) for number in range(2)]
-        return await asked("judge", f"{task} {' '.join(said)}")
+        said = [await asked("reasoner_0", task[:2]), await asked("reasoner_1", task[2:])]
+        return await asked("judge", " ".join(said))
 
 
-PAIRS = ["".join(pair) for pair in itertools.permutations("0123456789", 2)]
+TASKS = ["".join(digits) for digits in itertools.permutations("0123456789", 4)]
 
 workflow = Workflow(
     run=run,
     reward=lambda task, answer: answer == max(task),
     roles=("reasoner_0", "reasoner_1", "judge"),
-    tasks={"train": [pair for pair in PAIRS if pair not in PAIRS[::5]], "test": PAIRS[::5]},
+    tasks={"train": [task for task in TASKS if task not in TASKS[::5]], "test": TASKS[::5]},
     demonstrators={
-        "right": lambda task, agent, messages, rng: max(task),
-        "any": lambda task, agent, messages, rng: rng.choice(task),
+        "right": lambda task, agent, messages, rng: max(messages[-1]["content"]),
+        "any": lambda task, agent, messages, rng: rng.choice(
+            messages[-1]["content"].replace(" ", "")
+        ),
     },
 )

@@ -22,7 +22,7 @@ from pettingllms.transcript import Transcript
 
 @click.command("replay")
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
-@click.option("--level", type=int, default=0, show_default=True, help="Of a run: level.")
+@click.option("--level", type=int, help="Of a run: level.  [default: the first recorded]")
 @click.option(
     "--step", type=int, help="Of a training run: train step.  [default: the first recorded]"
 )
@@ -31,7 +31,13 @@ from pettingllms.transcript import Transcript
 @click.option("--prompts", is_flag=True, help="Show what the agents read, too.")
 @click.option("--quiet", is_flag=True, help="Verify only.")
 def replay_command(
-    path: Path, level: int, step: int | None, sample: int, variant: str, prompts: bool, quiet: bool
+    path: Path,
+    level: int | None,
+    step: int | None,
+    sample: int,
+    variant: str,
+    prompts: bool,
+    quiet: bool,
 ) -> int:
     """Play a recorded episode again, compare every state and reward, and show it.
 
@@ -43,7 +49,7 @@ def replay_command(
     else:
         is_folder = path.is_dir()
         transcript = (
-            _episode(path, (variant, level, sample)) if is_folder else Transcript.load(path)
+            _episode(path, (variant, level or 0, sample)) if is_folder else Transcript.load(path)
         )
         transcript.replay()
     console = stdout()

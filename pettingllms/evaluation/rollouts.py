@@ -15,13 +15,13 @@ from pettingllms.transcript import RecordTranscripts, Transcript
 _COMPARED = ("reward", "parse_error", "success")
 
 
-def replay_rollout(run: TrainingRun, step: int | None, episode: int) -> Transcript:
+def replay_rollout(run: TrainingRun, step: int | None, episode: int | None) -> Transcript:
     """Play the followed path of a rollout tree again, and compare it with the recorded one.
 
     Args:
         run: The run.
-        step: Train step; None for the first one of which trees are recorded.
-        episode: Number of the tree within its train step.
+        step: Train step; None for the first one of which such a tree is recorded.
+        episode: Number of the tree within its train step; None for the first one recorded.
 
     Returns:
         The episode as it was played again.
@@ -35,17 +35,20 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int) -> Transcri
     # Older runs have no "set": their trees are of train steps.
     trees = (line for line in read_lines(path) if line.get("set", "training") == "training")
     lines = {(line["step"], line["episode"]): line for line in trees}
-    wanted = (min(lines)[0] if lines and step is None else step, episode)
-    if wanted not in lines:
+    found = [key for key in lines if step in (None, key[0]) and episode in (None, key[1])]
+    if not found:
         known = ", ".join(f"{a}:{b}" for a, b in lines) or "none (logging.rollouts_every)"
-        raise InvalidArgument(
-            "rollout", f"step {wanted[0]}, level {episode}", f"recorded STEP:LEVEL: {known}"
+        wanted = ", ".join(
+            f"{name} {'any' if value is None else value}"
+            for name, value in (("step", step), ("level", episode))
         )
+        raise InvalidArgument("rollout", wanted, f"recorded STEP:LEVEL: {known}")
+    wanted = min(found)
     try:
         return _replayed(run, lines[wanted])
     except (KeyError, TypeError, IndexError) as error:
         raise RunFolderError(
-            f"{path}: step {wanted[0]}, episode {episode} is damaged "
+            f"{path}: step {wanted[0]}, episode {wanted[1]} is damaged "
             f"({type(error).__name__}: {error})"
         ) from error
 

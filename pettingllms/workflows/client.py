@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +37,7 @@ class Client:
         Raises:
             MissingDependency: The package openai is not installed.
         """
-        return _shared("OpenAI").with_options(base_url=self.base_url, api_key=self.api_key)
+        return _shared().with_options(base_url=self.base_url, api_key=self.api_key)
 
     def async_openai(self) -> Any:
         """Return an `openai.AsyncOpenAI` that asks this endpoint; it never repeats a request.
@@ -46,7 +48,7 @@ class Client:
             MissingDependency: The package openai is not installed.
         """
         # Not shared: its connections belong to the event loop that opened them.
-        return _opened("AsyncOpenAI", self.base_url, self.api_key)
+        return _opened("Async", self.base_url, self.api_key)
 
     def reward(
         self, local: float = 0.0, *, team: float = 0.0, parse_error: str | None = None
@@ -67,14 +69,23 @@ class Client:
 
 
 @functools.cache
-def _shared(kind: str) -> Any:
-    # Kept: opening a client reads certificates, which takes tens of milliseconds.
-    return _opened(kind, "http://127.0.0.1/v1", "none")
+def _shared() -> Any:
+    # Kept, so that its connections serve all runs.
+    client = _opened("", "http://127.0.0.1/v1", "none")
+    atexit.register(client.close)
+    return client
 
 
 def _opened(kind: str, base_url: str, api_key: str) -> Any:
+    """Return a client of the package openai; its kind is ``""`` or ``"Async"``."""
     try:
         import openai
     except ImportError as error:
         raise MissingDependency("the client of a workflow", "openai", "cli") from error
-    return getattr(openai, kind)(base_url=base_url, api_key=api_key, max_retries=0)
+    # The endpoint speaks plain HTTP on this machine: proxies of the environment are not for it, and
+    # reading certificates would take tens of milliseconds for every client.
+    transport = getattr(openai, f"Default{kind}HttpxClient")(
+        trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
+    client = getattr(openai, f"{kind}OpenAI")
+    return client(base_url=base_url, api_key=api_key, max_retries=0, http_client=transport)

@@ -98,12 +98,20 @@ class Workflow:
         Raises:
             InvalidArgument: There are no tasks of this split, or one is no JSON data.
         """
+        self.check_split(split)
         if callable(self.tasks):
             return as_json(self.tasks(rng, split))
-        tasks = self.tasks.get(split)
-        if not tasks:
-            raise InvalidArgument("split", split, f"one that has tasks: {', '.join(self.tasks)}")
+        tasks = self.tasks[split]
         return as_json(tasks[rng.randrange(len(tasks))])
+
+    def check_split(self, split: str) -> None:
+        """Refuse a split of which there are no tasks.
+
+        Raises:
+            InvalidArgument: There are none.
+        """
+        if not callable(self.tasks) and not self.tasks.get(split):
+            raise InvalidArgument("split", split, f"one that has tasks: {', '.join(self.tasks)}")
 
     def score(self, task: Any, outcome: Any) -> Score:
         """Return what an outcome is worth.
@@ -170,6 +178,8 @@ def load_workflow(path: str, **arguments: Any) -> Workflow:
             arguments = {}
     except Exception as error:
         text = f"the workflow {path!r} cannot be loaded: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name == module:
+            text += f"; modules are installed ones, or in the working directory, {os.getcwd()}"
         raise EnvironmentNotLoadable(text) from error
     if not isinstance(found, Workflow):
         raise EnvironmentNotLoadable(

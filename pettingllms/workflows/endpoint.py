@@ -112,7 +112,9 @@ class Endpoint:
         self._warn(key for key in IGNORED if data.get(key) is not None)
         try:
             answered = run.ask(request)
-            reply = read_reply(answered.text, request.tools)
+            # Lone surrogates, which no client could send on, become U+FFFD.
+            text = answered.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            reply = read_reply(text, request.tools)
             if data.get("stream"):
                 return "text/event-stream", stream_body(reply, data["model"], answered.number)
             found = completion_body(reply, data["model"], answered.number)

@@ -63,7 +63,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         render_mode: ``"ansi"``, ``"human"`` or None.
 
     Raises:
-        InvalidArgument: An argument is out of its range.
+        InvalidArgument: An argument is out of its range, or the split has no tasks.
         EnvironmentNotLoadable: The workflow cannot be imported.
     """
 
@@ -86,6 +86,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
             workflow = load_workflow(workflow, **(arguments or {}))
         elif arguments:
             raise InvalidArgument("arguments", arguments, "none: the workflow is made already")
+        workflow.check_split(split)
         self.workflow = workflow
         """What is run."""
         self.split = split

@@ -64,3 +64,21 @@ def test_tiny_recipes_learn_on_every_seed_or_say_that_no_run_is_recorded(name):
         assert gains[-1] > 0
         assert after["success"] > run["scripted"]["scripted:random"]["success"]
     assert sum(gains) / len(gains) >= 0.1
+
+
+def test_a_run_on_two_games_learns_both_on_every_seed():
+    path = ROOT / "benchmarks" / "results" / "learning_two_games.json"
+    runs = json.loads(path.read_text())["runs"]
+    assert len({run["seed"] for run in runs}) >= 3
+    for run in runs:
+        before, after, chance = (
+            found["environments"]
+            for found in (
+                run["warm_start"]["greedy"],
+                run["after"]["greedy"],
+                run["scripted"]["scripted:random"],
+            )
+        )
+        assert set(after) == {"plan_path", "blocksworld"}
+        for env, found in after.items():
+            assert found["success"] > max(before[env]["success"], chance[env]["success"])

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "workflows"
 NEEDS = {
-    "larger_digit": (),
+    "largest_digit": (),
     "langgraph_coder_tester": ("langgraph", "langchain_openai"),
     "agents_reasoner_judge": ("agents",),
 }

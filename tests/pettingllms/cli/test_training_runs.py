@@ -251,6 +251,7 @@ def test_a_recorded_rollout_is_played_again(call, training_run, stage):
     assert shown.returncode == 0, shown.stderr
     assert "replayed exactly" in shown.stdout
     assert "solved" in shown.stdout
+    assert "solved" in call("replay", run).stdout, "the first recorded tree"
     assert "recorded STEP:LEVEL: 2:1" in call("replay", run, "--step", 3).stderr
     decisions[-1]["candidates"][1]["reward"] += 1
     path.write_text(json.dumps({**line, "decisions": decisions}) + "\n")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.workflows import WorkflowFailure
+from pettingllms.workflows import client as client_module
 from pettingllms.workflows.tools import Reply, ToolCall, assistant_text, read_reply
 
 TOOLS = [
@@ -164,6 +165,21 @@ def test_a_wrong_key_is_refused(opened):
     assert isinstance(caught.value.__cause__, openai.AuthenticationError)
 
 
+def test_proxies_of_the_environment_are_not_asked(opened, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    client_module._shared.cache_clear()
+
+    async def run(task, client):
+        async with client.async_openai() as chat:
+            await chat.chat.completions.create(model="planner", messages=user())
+        return client.openai().chat.completions.create(model="worker", messages=user())
+
+    env = opened(run)
+    env.step("x")
+    assert env.agent_selection == "worker_0"
+
+
 def test_only_chat_completions_are_there(opened):
     def run(task, client):
         client.openai().responses.create(model="planner", input="x")
@@ -249,12 +265,10 @@ def test_calls_that_cannot_be_made_are_content(call):
 
 def test_messages_need_a_package(monkeypatch, opened):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
-    from pettingllms.workflows import client
-
-    client._shared.cache_clear()
+    client_module._shared.cache_clear()
     with pytest.raises(WorkflowFailure, match=r"pettingllms\[cli\]"):
         opened()
-    client._shared.cache_clear()
+    client_module._shared.cache_clear()
 
 
 def test_a_workflow_needs_known_splits(opened):

@@ -11,6 +11,8 @@ import pytest
 
 import pettingllms
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
+from pettingllms.testing import CheckStatus
+from pettingllms.testing.conformance import examine_env
 from pettingllms.workflows import (
     Score,
     Workflow,
@@ -272,6 +274,8 @@ def test_workflows_are_made_by_id(monkeypatch, tmp_path):
     for path, told in (("own_team:other", "is a int"), ("own_team:none", "no attribute")):
         with pytest.raises(EnvironmentNotLoadable, match=told):
             pettingllms.make(f"workflow:{path}")
+    with pytest.raises(EnvironmentNotLoadable, match="or in the working directory, "):
+        pettingllms.make("workflow:no_team:make")
     with pytest.raises(InvalidArgument, match=r"package\.module:name"):
         pettingllms.make("workflow:own_team")
 
@@ -294,9 +298,25 @@ def test_ill_formed_workflows_are_refused(opened, fields, told):
 
 
 def test_a_split_without_tasks_is_refused():
-    env = WorkflowEnv(WORKFLOW, split="validation")
     with pytest.raises(InvalidArgument, match="train, test"):
-        env.reset(seed=0)
+        WorkflowEnv(WORKFLOW, split="validation")
+
+
+def test_a_workflow_keeps_the_contract_of_environments():
+    def run(task, client):
+        first = ask(client, "one", task)
+        return first + ask(client, "two", f"{task} {first}")
+
+    spelled = Workflow(
+        run=run,
+        reward=lambda task, outcome: outcome == task,
+        roles=("one", "two"),
+        tasks={"train": list("abcdefgh"), "test": list("ijkl")},
+        demonstrators={"right": lambda task, agent, messages, rng: task * (agent == "one_0")},
+    )
+    found = {f.check: f for f in examine_env(WorkflowEnv, workflow=spelled).findings}
+    assert [f for f in found.values() if f.status is CheckStatus.BROKEN] == []
+    assert found["any_text"].status is found["splits"].status is CheckStatus.KEPT
 
 
 def test_tasks_must_be_json(opened):

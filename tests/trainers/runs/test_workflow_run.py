@@ -1,8 +1,12 @@
 """Training runs on workflows, by command: the updates of the environment, and resumption."""
 
+import json
+
 import pytest
 from safetensors.torch import load_file
 
+from pettingllms.cli.app import run as pettingllms
+from pettingllms.viewer import write_view
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
@@ -133,3 +137,28 @@ def test_credits_of_an_outcome_train(run_file, tmp_path, capsys, flags):
     assert main(arguments) == 0, capsys.readouterr().err
     (*_, last) = metrics_of(tmp_path / "run")
     assert last["step"] == 1
+
+
+@pytest.mark.parametrize("function", ["echo", "outcome_only"])
+def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
+    run_file, tmp_path, function, capsys
+):
+    directory, again = tmp_path / "run", tmp_path / "again"
+    env = WORKFLOW.replace(":echo", f":{function}")
+    credit = "step" if function == "echo" else "continuation"
+    flags = [f"--advantage.credit={credit}", "--evaluation.num-episodes=2"]
+    assert main([run_file(env, 1), "--output-dir", str(directory), *flags]) == 0
+    recorded = len(trees_of(directory))
+    summary = write_view(directory, tmp_path / "view.html")
+    assert (summary.num_episodes, summary.notices) == (recorded, ())
+    assert pettingllms(["replay", str(directory), "--quiet"]) == 0
+    assert "replayed exactly" in capsys.readouterr().out
+    words = ["eval", "--run", str(directory), "-s", "temperature=0", "--out", str(again)]
+    assert pettingllms(words) == 0
+    report = json.loads((again / "report.json").read_text())
+    own = json.loads((directory / "eval.json").read_text())
+    assert report["variants"]["main"]["manifest"] == own["manifest"]
+    found, greedy = report["variants"]["main"], own["after"]["variants"]["greedy"]
+    assert found["num_success"] == greedy["num_success"]
+    assert found["num_turns"]["value"] == greedy["num_turns"]
+    assert write_view(again, tmp_path / "again.html").num_episodes == 2
