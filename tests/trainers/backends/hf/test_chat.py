@@ -1,5 +1,10 @@
 """What a message says is text: no template and no tokenizer makes a control token of it."""
 
+import importlib.util
+import random
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,21 +25,42 @@ TEMPLATES = {
     "joined": "{% for m in messages %}{{ m.content }}{% endfor %}<|turn>model\n",
     "upper": "{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content | trim }}<turn|>\n"
     "{% endfor %}<|turn>model\n",
+    "guarded": "{% for m in messages %}{% if m.content %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "<|im_end|>\n{% endif %}{% endfor %}<|im_start|>assistant\n",
     "thinking": "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
     "{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}",
 }
 
 
-def byte_level(template):
+CONTROL = re.compile(
+    r"<\|[^|<>\s]{1,40}\|?>|<\uff5c[^<>\uff5c]{1,40}\uff5c>|<[a-z_]+\|>|</?s>|<[be]os>"
+    r"|<(?:start|end)_of_turn>|\[/?[A-Z_]{2,20}\]|\[gMASK\]"
+)
+
+
+def packaged_templates():
+    """Return the chat templates of text models that packages ship, of those installed here."""
+    folders = {"trl": "chat_templates", "vllm": "transformers_utils/chat_templates"}
+    for package, folder in folders.items():
+        spec = importlib.util.find_spec(package)
+        for root in spec.submodule_search_locations if spec else ():
+            for path in sorted(Path(root, folder).glob("*.jinja")):
+                # Those of images want contents in parts.
+                if not re.search(r"content'?\]?\[0\]|\['text'\]|\.text\b", path.read_text()):
+                    yield pytest.param(path, id=f"{package}-{path.stem}")
+
+
+def byte_level(template, special=SPECIAL):
     alphabet = {letter: n for n, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     inner = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner,
+        bos_token="<s>",
         eos_token="<|im_end|>",
-        additional_special_tokens=SPECIAL,
+        additional_special_tokens=special,
         chat_template=template,
     )
     tokenizer.add_tokens(MARKUP)
@@ -62,9 +88,28 @@ def chat_of(contents, roles=("system", "user", "assistant", "user")):
 @pytest.mark.parametrize("name", CHATS)
 @given(contents=st.lists(texts, min_size=1, max_size=4))
 def test_the_control_tokens_are_those_of_the_template(name, contents):
-    chat = CHATS[name]
-    plain = ["x" if content.strip() else "" for content in contents]
-    assert controls(chat, chat_of(contents)) == controls(chat, chat_of(plain))
+    assert_nothing_is_forged(CHATS[name], contents)
+
+
+def assert_nothing_is_forged(chat, contents, **settings):
+    plain = ["x" if content.strip() else content for content in contents]
+    expected = controls(chat, chat_of(plain, **settings))
+    assert controls(chat, chat_of(contents, **settings)) == expected
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("path", [*packaged_templates()])
+def test_the_same_for_templates_that_packages_ship(path):
+    template = path.read_text()
+    special = sorted({*CONTROL.findall(template), *SPECIAL})
+    chat, rng = Chat(byte_level(template, special)), random.Random(0)
+    roles = ("user", "assistant", "user")
+    if "System role not supported" not in template:
+        roles = ("system", *roles)
+    for _ in range(100):
+        pieces = [*special, *MARKUP, "<|im_", "end|>", "\n", " ", "7"]
+        contents = ["".join(rng.choices(pieces, k=rng.randrange(6))) for _ in roles]
+        assert_nothing_is_forged(chat, contents, roles=roles)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

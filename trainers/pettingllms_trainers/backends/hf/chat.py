@@ -99,7 +99,7 @@ class Chat:
 
     def _skeleton(self, messages: Messages) -> tuple[int, ...]:
         """Return the control tokens that the template writes for such messages."""
-        bare = [{**m, "content": "x" if m["content"].strip() else ""} for m in messages]
+        bare = [{**m, "content": "x"} if m["content"].strip() else {**m} for m in messages]
         key = tuple(tuple(sorted(message.items())) for message in bare)
         if key not in self._skeletons:
             if len(self._skeletons) >= _MAX_SKELETONS:
@@ -111,13 +111,17 @@ class Chat:
         """Return the token ids of a chat whose contents never meet the text of the template.
 
         The template gets a marker in place of each content; what is between the markers is encoded
-        as the template's text, and the contents as plain text.
+        as the template's text, and the contents as plain text. Blank contents stay: templates ask
+        whether there is a system message.
         """
         contents = [message["content"] for message in messages]
         marker = _FIRST_MARKER
         while any(chr(marker + k) in text for text in contents for k in range(len(contents))):
             marker += len(contents)
-        marked = [{**m, "content": chr(marker + k)} for k, m in enumerate(messages)]
+        marked = [
+            {**m, "content": chr(marker + k)} if m["content"].strip() else m
+            for k, m in enumerate(messages)
+        ]
         pattern = f"([{chr(marker)}-{chr(marker + len(contents))}])"
         token_ids: list[int] = []
         # Split by a group: text of the template and markers take turns.
