@@ -30,8 +30,9 @@ from pettingllms_trainers.rollout.environments import make_environments
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = REPOSITORY / "trainers" / "configs" / "plan_path_smollm2.toml"
 OUTPUT = REPOSITORY / "benchmarks" / "results" / "planned_memory.json"
-FEW = ["--num-steps", "1", "--warm-start.num-steps", "12", "--warm-start.num-episodes", "40"]
-FEW += ["--evaluation.num-episodes", "4", "--logging.progress", "off", "--logging.no-tensorboard"]
+FEW = ["--num-steps", "1", "--num-threads", "1", "--evaluation.num-episodes", "2"]
+FEW += ["--warm-start.num-steps", "12", "--warm-start.batch-size", "4"]
+FEW += ["--warm-start.num-episodes", "20", "--logging.progress", "off", "--logging.no-tensorboard"]
 # So that completions are as long as the plan takes them: answers of the recipe have four tokens.
 FEW += ["--rollout.max-completion-tokens", "4"]
 FULL = ["--every-policy.lora.rank", "0", "--warm-start.learning-rate", "1e-4"]

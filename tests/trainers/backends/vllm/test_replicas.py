@@ -5,6 +5,7 @@ import contextlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from pettingllms_trainers.backends.hf.tiny import build_tokenizer
 from pettingllms_trainers.backends.vllm import handover
 from pettingllms_trainers.backends.vllm import server as vllm_server
 from pettingllms_trainers.backends.vllm.handover import write_weights
+from pettingllms_trainers.backends.vllm.replica import start_command
 from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
@@ -205,7 +207,7 @@ def test_a_request_that_fails_too_often_is_left_out(servers, requests, caplog):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ((404, "no such route"), r"refuses a request: status 404: no such route.*vllm serve"),
+        ((404, "no such route"), r"refuses a request: status 404: no such route.*python -m vllm"),
         ((400, {"error": "n is too high"}), "n is too high"),
         ((200, "not json"), "an answer of another form"),
         ((200, {"choices": [{"token_ids": [1]}]}), r"another form .*KeyError"),
@@ -216,6 +218,11 @@ def test_answers_that_no_retry_would_change(servers, requests, answer, message):
     servers[0].script = {"/inference/v1/generate": answer}
     with pytest.raises(GenerationError, match=message):
         generate(engine, requests[:3])
+
+
+def test_the_documents_start_servers_as_the_messages_say():
+    document = Path(__file__).resolve().parents[4] / "docs" / "train-hardware.md"
+    assert start_command() in " ".join(document.read_text().replace("\\\n", " ").split())
 
 
 def test_a_server_that_was_started_again_is_noticed(servers, requests):

@@ -282,5 +282,5 @@ def test_weights_that_do_not_fit_take_servers_out(connect, servers, policy, make
         engine.load_weights((name, torch.zeros(3)) for name, _ in policy.exporter.named_weights())
     with pytest.raises(GenerationError, match=r"no vLLM server is left .*Start them again"):
         generate(engine, make_requests(3))
-    with pytest.raises(ConfigError, match=r"cannot be used .*Start it with: .*vllm serve"):
+    with pytest.raises(ConfigError, match=r"cannot be used .*Start it with: .*python -m vllm"):
         connect(servers[1:])

