@@ -29,7 +29,8 @@ class Drawing(NamedTuple):
 
     def with_symbol(self, row: int, col: int, symbol: str) -> str:
         """Return the text with another symbol in one cell."""
-        text, at = self.text, self.first + row * self.row + col * self.col
+        text, first, down, right = self
+        at = first + row * down + col * right
         return text[:at] + symbol + text[at + 1 :]
 
 

@@ -37,7 +37,7 @@ UNREACHABLE = -1
 """The distance of a cell that cannot be reached."""
 
 USUAL_CHARS = 120
-"""Longest answer in the usual form that is remembered with its moves, in characters."""
+"""Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
 
 _WORDS = {"up": "U", "down": "D", "left": "L", "right": "R"}
 _MOVE = r"(?:[UDLR]++|(?i:up|down|left|right|[udlr]))"
@@ -116,6 +116,7 @@ def distances(free: int, source: int, stride: int, num_cells: int) -> list[int]:
     return table
 
 
+@lru_cache(maxsize=64)
 def board_mask(rows: int, cols: int) -> int:
     """Return the bit-board of all cells of the board."""
     # The guard column is bit `cols` of each row, which stays 0.
@@ -245,6 +246,10 @@ def read_moves(text: str) -> str | ParseError:
         The moves as letters U D L R (empty for an empty list). Takes time linear in the length of
         the text, and never raises.
     """
+    return _short_answer(text) if len(text) <= USUAL_CHARS else _read(text)
+
+
+def _read(text: str) -> str | ParseError:
     if text and not text.strip(MOVES):
         return text
     usual = usual_answer(text, USUAL_CHARS)
@@ -252,6 +257,10 @@ def read_moves(text: str) -> str | ParseError:
         return moves
     part = answer_part(text)
     return part if isinstance(part, ParseError) else _moves_of(part)
+
+
+# Trained policies write few different short texts, and branches of a group often the same.
+_short_answer = lru_cache(maxsize=4096)(_read)
 
 
 def read_printed_moves(text: str) -> str | ParseError:

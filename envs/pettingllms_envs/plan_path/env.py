@@ -222,6 +222,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         self.moves_per_turn, self.view, self.tool = moves_per_turn, view, tool
         self._tool = TOOLS[tool]()
         self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn))
+        self._placeholders = fields(view, max_turns, moves_per_turn, reward)
         shape = (size if rows is None else rows, size if cols is None else cols)
         self._request = self._checked_request(shape, obstacle_ratio, min_moves, max_moves, split)
         self.board = f"{shape[0]}x{shape[1]}" if levels is None else "levels"
@@ -271,8 +272,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         return PlanPathState(level, level.start)
 
     def _fields(self, state: PlanPathState, agent: str, turn: int) -> Mapping[str, object]:
-        placeholders = fields(self.view, self.max_turns, self.moves_per_turn, self.reward)
-        return PromptFields(placeholders, state, agent, turn)
+        return PromptFields(self._placeholders, state, agent, turn)
 
     def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:
         return self._tool.read(text) if agent == "tool_0" else read_moves(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import lru_cache
 from typing import NamedTuple
 
 from pettingllms.arguments import check_number, check_whole
@@ -77,7 +76,7 @@ def generate(rng: random.Random, request: Request) -> Level:
         UnreachableRequest: If 2,000 boards (20,000 of size 10x10) held no such level.
     """
     rows, cols, ratio, min_moves, max_moves, split = request
-    stride, board = cols + 1, _board(rows, cols)
+    stride, board = cols + 1, board_mask(rows, cols)
     attempts = max(_MIN_ATTEMPTS, _ATTEMPT_CELLS // (rows * cols))
     for _ in range(attempts):
         # Whole boards are drawn as one integer and rejected if they do not fit; repairing a board
@@ -109,11 +108,6 @@ def generate(rng: random.Random, request: Request) -> Level:
         f"obstacle_ratio={ratio}, min_moves={min_moves}, max_moves={max_moves}, split={split!r}; "
         "lower min_moves, raise max_moves, or choose another obstacle_ratio"
     )
-
-
-@lru_cache(maxsize=64)
-def _board(rows: int, cols: int) -> int:
-    return board_mask(rows, cols)
 
 
 def _cells(free: int, rows: int, cols: int) -> str:

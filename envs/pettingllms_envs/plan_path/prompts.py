@@ -12,6 +12,7 @@ from pettingllms_envs.plan_path.text import (
     compact_board,
     labelled_board,
     places_text,
+    scene_text,
 )
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
@@ -81,8 +82,8 @@ def _template(
 ) -> PromptTemplate:
     rules = _BOARD if view == "board" else _CENTRED
     system = [task, rules, _MOVES, calls, answer]
-    user = [_TURN, "{board}", "{places}", heard]
-    update = [_TURN, "" if view == "board" else "{board}", "{places}", heard]
+    user = [_TURN, "{scene}", heard]
+    update = [_TURN, "{places}" if view == "board" else "{scene}", heard]
     return PromptTemplate(*("\n".join(filter(None, part)) for part in (system, user, update)))
 
 
@@ -132,6 +133,12 @@ def _board(state: PlanPathState, view: str) -> str:
     return labelled_board(state.level, state.position)
 
 
+def _scene(state: PlanPathState, view: str) -> str:
+    if view == "centred":
+        return f"{_board(state, view)}\n{places_text(state.level, state.position)}"
+    return scene_text(state.level, state.position)
+
+
 def _board_compact(state: PlanPathState, view: str) -> str:
     if view == "centred":
         return "\n".join(centred_rows(state.level, state.position))
@@ -145,6 +152,10 @@ def fields(
     """Return the placeholders of an environment with these arguments."""
     costs_told = costs_text(costs(max_turns, moves_per_turn), "illegal move", reward)
     return {
+        "scene": PromptField(
+            "`board` and, on the line below it, `places`",
+            lambda state, agent, turn: _scene(state, view),
+        ),
         "board": PromptField(
             "the map, symbols divided by spaces, as the argument view says",
             lambda state, agent, turn: _board(state, view),

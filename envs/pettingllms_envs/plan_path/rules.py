@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from pettingllms_envs.grid import (
@@ -13,9 +11,9 @@ from pettingllms_envs.grid import (
     bits_of,
     canonical,
     deltas,
-    distances,
     layers,
 )
+from pettingllms_envs.reward import shaped
 
 WALL, FREE = "#", "."
 
@@ -69,6 +67,21 @@ class PlanPathState(NamedTuple):
     """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
 
 
+deltas_of = cache(deltas)
+"""Stride -> change of the cell number by each move; one table per stride."""
+
+
+class Outlook(NamedTuple):
+    """What rewards and infos say about a cell of the player."""
+
+    potential: float
+    """In [-0.01, 0.1]; see `shaped`."""
+    distance: int
+    """Moves left to the goal."""
+    place: tuple[int, int]
+    """Row and column."""
+
+
 class Maze:
     """Tables that make steps on one level fast; derived from the level alone.
 
@@ -76,33 +89,62 @@ class Maze:
         level: The level.
         free: Bit-board of the cells that can be entered.
         delta: Move -> change of the cell number.
-        to_goal: Length (rows + 1) * stride: moves from each cell to the goal, `UNREACHABLE` for
-            walls, for unreachable cells, and for the guards beyond the board. A step beyond
-            the top row has a negative number and so reads the guard row at the end.
+        ground: Length (rows + 1) * stride: `.` for the cells that can be entered, something else
+            for walls and for the guards beyond the board. A step beyond the top row has a negative
+            number and so reads the guard row at the end.
     """
 
-    __slots__ = ("delta", "free", "level", "to_goal")
+    __slots__ = ("_outlooks", "_rings", "delta", "free", "ground", "level")
 
     def __init__(self, level: Level) -> None:
-        stride = level.stride
         self.level = level
-        self.delta = deltas(stride)
-        self.free = bits_of(level.cells.split("\n"), FREE)
-        # One guard row more than the board: negative cell numbers index it from the end, so a step
-        # off the top needs no test.
-        table = distances(self.free, 1 << level.goal, stride, (level.rows + 1) * stride)
-        # 16 bits are enough: a 64x64 board has 4,096 cells. Tables of cached levels stay small.
-        self.to_goal = array("h", table)
+        self.delta = deltas_of(level.cols + 1)
+        self.ground = level.cells + WALL * (level.cols + 2)
+        self.free = bits_of([level.cells], FREE)
+        self._rings = tuple(layers(self.free, 1 << level.goal, level.cols + 1))
+        self._outlooks: dict[int, Outlook] = {}
+
+    @property
+    def to_goal(self) -> list[int]:
+        """[(rows + 1) * stride] `distance` of every cell and guard."""
+        return [self.distance(cell) for cell in range(len(self.ground))]
+
+    def distance(self, cell: int) -> int:
+        """Return the moves from a cell to the goal, `UNREACHABLE` if there is no way."""
+        bit = 1 << cell
+        for moves, ring in enumerate(self._rings):
+            if ring & bit:
+                return moves
+        return UNREACHABLE
+
+    def outlook(self, cell: int) -> Outlook:
+        """Return the outlook of a cell from which the goal can be reached.
+
+        An episode visits few cells of a board, so they are looked up one by one.
+        """
+        known = self._outlooks.get(cell)
+        if known is None:
+            distance, place = self.distance(cell), divmod(cell, self.level.cols + 1)
+            known = Outlook(shaped(distance, self.level.shortest), distance, place)
+            self._outlooks[cell] = known
+        return known
 
     def step(self, position: int, move: str) -> int:
         """Return the cell after one move; an illegal move leads nowhere."""
         target = position + self.delta[move]
-        return position if self.to_goal[target] == UNREACHABLE else target
+        return target if self.ground[target] == FREE else position
 
     def is_open(self, position: int, move: str) -> bool:
-        """Return whether a move from a free cell, reachable or not, is legal."""
-        target = position + self.delta[move]
-        return target >= 0 and self.free >> target & 1 == 1
+        """Return whether a move from a free cell is legal."""
+        return self.ground[position + self.delta[move]] == FREE
+
+
+# Tables are kept beside the level, not in it: branches share the state, and what they could change
+# in it would show in all of them.
+@lru_cache(maxsize=512)
+def maze_of(level: Level) -> Maze:
+    """Return the tables of a level."""
+    return Maze(level)
 
 
 class Walk(NamedTuple):
@@ -116,34 +158,26 @@ class Walk(NamedTuple):
     """The number of moves that led into a wall or off the board."""
 
 
-# Tables are kept beside the level, not in it: branches share the state, and what they could change
-# in it would show in all of them.
-@lru_cache(maxsize=512)
-def maze_of(level: Level) -> Maze:
-    """Return the tables of a level."""
-    return Maze(level)
-
-
-def walk(maze: Maze, position: int, moves: Iterable[str]) -> Walk:
+def walk(maze: Maze, position: int, moves: str) -> Walk:
     """Execute moves in order until the player is on the goal.
 
     Args:
         maze: The level's tables.
-        position: A cell from which the goal can be reached.
+        position: A free cell.
         moves: Letters of U D L R. An illegal move leaves the player where it is.
     """
     # Local names: this loop is the hot path of `step`.
-    goal, delta, to_goal = maze.level.goal, maze.delta, maze.to_goal
+    goal, delta, ground = maze.level.goal, maze.delta, maze.ground
     executed, illegal = "", 0
     for move in moves:
         if position == goal:
             break
         target = position + delta[move]
-        if to_goal[target] == UNREACHABLE:
-            illegal += 1
-        else:
+        if ground[target] == FREE:
             position = target
             executed += move
+        else:
+            illegal += 1
     return Walk(position, executed, illegal)
 
 

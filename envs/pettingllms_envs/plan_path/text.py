@@ -44,29 +44,35 @@ def _labelled(level: Level) -> Drawing:
     return labelled(_rows(level))
 
 
+@lru_cache(maxsize=512)
+def _goal_text(level: Level) -> str:
+    row, col = divmod(level.goal, level.stride)
+    return f"The goal is at row {row}, column {col}."
+
+
 def compact_board(level: Level, position: int) -> str:
     """Return the board as rows of symbols without anything between or around them."""
     symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
     return _compact(level).with_symbol(*divmod(position, level.cols + 1), symbol)
 
 
-# Agents of a turn, branches and later turns often see the player in the same place.
-@lru_cache(maxsize=4096)
 def labelled_board(level: Level, position: int) -> str:
     """Return the board with its row and column numbers, symbols divided by spaces."""
     symbol = PLAYER if position != level.goal else PLAYER_ON_GOAL
     return _labelled(level).with_symbol(*divmod(position, level.cols + 1), symbol)
 
 
-@lru_cache(maxsize=4096)
 def places_text(level: Level, position: int) -> str:
     """Return sentences with the places of player and goal."""
-    row, col = divmod(position, level.stride)
-    goal_row, goal_col = divmod(level.goal, level.stride)
-    return (
-        f"The player is at row {row}, column {col}. "
-        f"The goal is at row {goal_row}, column {goal_col}."
-    )
+    row, col = divmod(position, level.cols + 1)
+    return f"The player is at row {row}, column {col}. {_goal_text(level)}"
+
+
+# Agents of a turn, branches and later turns often see the player in the same place.
+@lru_cache(maxsize=4096)
+def scene_text(level: Level, position: int) -> str:
+    """Return what prompts show of a scene: the board, and below it the places."""
+    return f"{labelled_board(level, position)}\n{places_text(level, position)}"
 
 
 def centred_rows(level: Level, position: int) -> list[str]:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pettingllms.transition import ParseError, Transition
-from pettingllms_envs.plan_path.rules import Maze, PlanPathState, maze_of, walk
+from pettingllms_envs.plan_path.rules import (
+    Level,
+    Maze,
+    Outlook,
+    PlanPathState,
+    maze_of,
+    walk,
+)
 from pettingllms_envs.plan_path.tools import Fault, Tool, ToolResult
-from pettingllms_envs.reward import SUCCESS, Costs, shaped, unchanged_answer
+from pettingllms_envs.reward import SUCCESS, Costs, unchanged_answer
 
 
 class Terms(NamedTuple):
@@ -24,7 +31,7 @@ def potential(maze: Maze, position: int) -> float:
 
     The distance is that of a breadth-first search, which knows the walls.
     """
-    return shaped(maze.to_goal[position], maze.level.shortest)
+    return maze.outlook(position).potential
 
 
 def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transition:
@@ -47,8 +54,8 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
         local = costs.malformed
     elif outcome.fault is Fault.EMPTY or (outcome.moves and position == state.position):
         local = costs.empty
-    facts = {"call": outcome.call, "result": outcome.text}
-    return _promise(maze, state, position, outcome[:3], local, facts)
+    info = {"call": outcome.call, "result": outcome.text}
+    return _promise(maze, state, position, outcome[:3], local, info)
 
 
 def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
@@ -60,8 +67,8 @@ def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Tra
     local = illegal * terms.costs.illegal if illegal else 0.0
     if promised == position:
         local, _ = unchanged_answer(action, executed, terms.costs)
-    facts = _counts(given, moves, executed, illegal)
-    return _promise(maze, state, promised, ("", "", moves), local, facts)
+    info = _counts(given, moves, executed, illegal)
+    return _promise(maze, state, promised, ("", "", moves), local, info)
 
 
 def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:
@@ -75,12 +82,13 @@ def move(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transi
         local, unchanged = unchanged_answer(action, executed, terms.costs)
     moves_used += len(executed)
     solved = position == level.goal
-    team = potential(maze, position) - potential(maze, promised if promised >= 0 else before)
+    outlook, expected = maze.outlook(position), maze.outlook(promised if promised >= 0 else before)
+    team = outlook.potential - expected.potential + SUCCESS * solved
     info = _counts(given, moves, executed, illegal)
     info["executed"] = tuple(executed)
-    info |= _facts(maze, position, moves_used)
+    _add_facts(info, level, outlook, moves_used)
     after = PlanPathState(level, position, moves_used, -1, "", "", "", unchanged)
-    return Transition(after, team + SUCCESS * solved, local, solved, solved, info)
+    return Transition(after, team, local, solved, solved, info)
 
 
 def _promise(
@@ -89,7 +97,7 @@ def _promise(
     promised: int,
     shown: tuple[str, str, str],
     local: float,
-    facts: dict[str, Any],
+    info: dict[str, Any],
 ) -> Transition:
     """Return the transition to a state in which the planner reads what the team-mate proposes.
 
@@ -99,15 +107,15 @@ def _promise(
         promised: Where the proposed moves lead.
         shown: The tool agent's call, its result, and the proposed moves.
         local: The local reward.
-        facts: What infos hold of the action alone; the rest is added.
+        info: What infos hold of the action alone; the rest is added.
     """
     level, position, moves_used, _, _, _, _, unchanged = state
-    facts |= _facts(maze, position, moves_used)
-    facts["proposed"] = tuple(shown[2])
-    facts["promised_distance"] = maze.to_goal[promised]
-    team = potential(maze, promised) - potential(maze, position)
+    outlook, expected = maze.outlook(position), maze.outlook(promised)
+    _add_facts(info, level, outlook, moves_used)
+    info["proposed"] = tuple(shown[2])
+    info["promised_distance"] = expected.distance
     after = PlanPathState(level, position, moves_used, promised, *shown, unchanged)
-    return Transition(after, team, local, False, False, facts)
+    return Transition(after, expected.potential - outlook.potential, local, False, False, info)
 
 
 def _counts(given: str, moves: str, executed: str, illegal: int) -> dict[str, Any]:
@@ -118,12 +126,10 @@ def _counts(given: str, moves: str, executed: str, illegal: int) -> dict[str, An
     }
 
 
-def _facts(maze: Maze, position: int, moves_used: int) -> dict[str, Any]:
-    _, cols, _, _, goal, shortest = maze.level
-    return {
-        "position": divmod(position, cols + 1),
-        "distance": maze.to_goal[position],
-        "shortest": shortest,
-        "moves_used": moves_used,
-        "optimality": shortest / moves_used if position == goal else 0.0,
-    }
+def _add_facts(info: dict[str, Any], level: Level, outlook: Outlook, moves_used: int) -> None:
+    _, distance, place = outlook
+    info["position"] = place
+    info["distance"] = distance
+    info["shortest"] = level.shortest
+    info["moves_used"] = moves_used
+    info["optimality"] = 0.0 if distance else level.shortest / moves_used

@@ -231,6 +231,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         self.tool = tool
         self.moves_per_turn = moves_per_turn
         self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn), stop_when_lost)
+        self._placeholders = fields(max_turns, moves_per_turn)
         height, width = size if rows is None else rows, size if cols is None else cols
         self._request = request_of(
             height,
@@ -270,8 +271,7 @@ class SokobanEnv(TextEnv[SokobanState]):
         return SokobanState(level, level.player, level.boxes)
 
     def _fields(self, state: SokobanState, agent: str, turn: int) -> Mapping[str, object]:
-        placeholders = fields(self.max_turns, self.moves_per_turn)
-        return PromptFields(placeholders, state, agent, turn)
+        return PromptFields(self._placeholders, state, agent, turn)
 
     def _parse(self, state: SokobanState, agent: str, text: str) -> Any:
         if agent == "tool_0":

@@ -55,17 +55,13 @@ def shown_text(level: Level, player: int, boxes: int) -> str:
 
 def labelled_text(level: Level, player: int, boxes: int) -> str:
     """Return the board with row and column numbers, divided by spaces."""
-    return _with_player(_labelled(level, boxes), level, player)
+    return _with_player(_still(level, boxes)[0], level, player)
 
 
 def places_text(level: Level, player: int, boxes: int) -> str:
     """Return a sentence with the cells of player, boxes and goals."""
-    row, col = divmod(player, level.stride)
-    return (
-        f"Player at (row, column) ({row}, {col}). "
-        f"Boxes not on goals: {cell_list(boxes & ~level.goals, level.stride)}. "
-        f"Goals without a box: {cell_list(level.goals & ~boxes, level.stride)}."
-    )
+    row, col = divmod(player, level.cols + 1)
+    return f"Player at (row, column) ({row}, {col}). {_still(level, boxes)[1]}"
 
 
 # Agents of a turn, branches and later turns often see the same scene.
@@ -80,34 +76,34 @@ def cell_list(bits: int, stride: int) -> str:
     return ", ".join([f"({cell // stride}, {cell % stride})" for cell in cells_of(bits)]) or "none"
 
 
-@lru_cache(maxsize=512)
-def _empty_boards(level: Level) -> tuple[Drawing, Drawing]:
-    """Return the board without boxes and player, in XSB symbols and as prompts show it."""
-    cells = [WALL] * (level.rows * level.stride - 1)
-    cells[level.cols :: level.stride] = "\n" * (level.rows - 1)
-    for cell in cells_of(level.floor):
-        cells[cell] = GOAL if level.goals >> cell & 1 else FLOOR
-    text = "".join(cells)
-    return compact(text.split("\n")), labelled(text.replace(FLOOR, SHOWN_FLOOR).split("\n"))
-
-
 # Most moves push no box: only the player has another place.
 @lru_cache(maxsize=1024)
 def _plain(level: Level, boxes: int) -> Drawing:
-    return _with_boxes(_empty_boards(level)[0], level, boxes)
+    return compact(_rows(level, boxes, FLOOR))
 
 
 @lru_cache(maxsize=1024)
-def _labelled(level: Level, boxes: int) -> Drawing:
-    return _with_boxes(_empty_boards(level)[1], level, boxes)
+def _still(level: Level, boxes: int) -> tuple[Drawing, str]:
+    """Return the board without the player as prompts show it, and the places of all else."""
+    stride, goals = level.stride, level.goals
+    places = (
+        f"Boxes not on goals: {cell_list(boxes & ~goals, stride)}. "
+        f"Goals without a box: {cell_list(goals & ~boxes, stride)}."
+    )
+    return labelled(_rows(level, boxes, SHOWN_FLOOR)), places
 
 
-def _with_boxes(drawing: Drawing, level: Level, boxes: int) -> Drawing:
-    for cell in cells_of(boxes):
-        symbol = BOX_ON_GOAL if level.goals >> cell & 1 else BOX
-        text = drawing.with_symbol(*divmod(cell, level.cols + 1), symbol)
-        drawing = drawing._replace(text=text)
-    return drawing
+def _rows(level: Level, boxes: int, floor: str) -> list[str]:
+    """Return the rows of the board without the player; `floor` is the symbol of free floor."""
+    stride, goals = level.stride, level.goals
+    # Reversed, since bit 0 is the last digit; the guard column is cut by the slices.
+    bits = f"{level.floor:0{level.rows * stride}b}"[::-1]
+    text = bits.replace("0", WALL).replace("1", floor)
+    things = ((goals & ~boxes, GOAL), (boxes & ~goals, BOX), (boxes & goals, BOX_ON_GOAL))
+    for cells, symbol in things:
+        for cell in cells_of(cells):
+            text = text[:cell] + symbol + text[cell + 1 :]
+    return [text[start : start + level.cols] for start in range(0, len(text), stride)]
 
 
 def _with_player(drawing: Drawing, level: Level, player: int) -> str:

@@ -204,6 +204,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         self.split = split
         self.tool = tool
         self._costs = costs(max_turns, size * size)
+        self._placeholders = fields(max_turns)
         own = templates(team, tool, size, max_turns, reward)
         super().__init__(
             stages=TEAMS[team],
@@ -248,8 +249,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         )
 
     def _fields(self, state: SudokuState, agent: str, turn: int) -> Mapping[str, object]:
-        placeholders = fields(self.max_turns)
-        return PromptFields(placeholders, state, agent, turn)
+        return PromptFields(self._placeholders, state, agent, turn)
 
     def _parse(self, state: SudokuState, agent: str, text: str) -> Any:
         if agent != "tool_0":

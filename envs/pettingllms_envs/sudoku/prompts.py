@@ -10,6 +10,7 @@ from operator import getitem, itemgetter
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import costs, costs_text, history_text
+from pettingllms_envs.sudoku.rules import text_of
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
 from pettingllms_envs.sudoku.text import SHOWN_CHARS, cut, fills_json
 from pettingllms_envs.sudoku.tools import DESCRIPTION, MAX_CALLS
@@ -56,7 +57,7 @@ _ANSWER_PROGRAM = f"""\
 The program reads the grid from stdin, as {{size}} lines of {{size}} numbers, and prints a JSON \
 list of fills, or a whole grid as a JSON list of rows; its answer is the last such list it prints.
 {INSTRUCTIONS}"""
-_USER = "Turn {turn} of {max_turns}.\n{grid}{history}"
+_USER = "Turn {turn} of {max_turns}.\n{scene}"
 
 
 def templates(
@@ -96,11 +97,16 @@ def templates(
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 
-@lru_cache(maxsize=512)
 def own_fills(clues: bytes, cells: bytes) -> str:
     """Return the fills that a grid holds besides the clues, as a JSON list."""
     values_of, texts = _blanks(clues)
     return "[" + "".join(map(getitem, texts, values_of(cells)))[:-1] + "]"
+
+
+# Agents of a turn and branches see the same grid.
+@lru_cache(maxsize=512)
+def _grid_and_fills(clues: bytes, cells: bytes) -> str:
+    return f"{text_of(cells)}\nFilled in by your team so far: {own_fills(clues, cells)}"
 
 
 @lru_cache(maxsize=512)
@@ -127,19 +133,28 @@ def _own_fills(state: SudokuState) -> str:
     return own_fills(state.puzzle.clues, state.grid.cells)
 
 
+def _scene(state: SudokuState, turn: int) -> str:
+    """Return the grid, and below it the lines on what the team did before this turn."""
+    puzzle, grid, _, _, _, _, refused, unchanged = state
+    cells, _, _, num_right, num_wrong = grid
+    has_fills = turn and (num_right or num_wrong)
+    text = _grid_and_fills(puzzle.clues, cells) if has_fills else text_of(cells)
+    if refused:
+        text += f"\nRefused last turn: {refused}"
+    return text + history_text(unchanged) if unchanged else text
+
+
 def _history(state: SudokuState, turn: int) -> str:
-    lines = ""
-    if turn and (state.grid.num_right or state.grid.num_wrong):
-        lines += f"\nFilled in by your team so far: {_own_fills(state)}"
-    if state.refused:
-        lines += f"\nRefused last turn: {state.refused}"
-    return lines + history_text(state.unchanged)
+    return _scene(state, turn).removeprefix(state.grid.text)
 
 
 @lru_cache(maxsize=64)
 def fields(max_turns: int = 4) -> dict[str, PromptField[SudokuState]]:
     """Return the placeholders of an environment with these arguments."""
     return {
+        "scene": PromptField(
+            "`grid` and, below it, `history`", lambda state, agent, turn: _scene(state, turn)
+        ),
         "grid": PromptField(
             "the grid, one row per line, 0 for empty cells",
             lambda state, agent, turn: state.grid.text,

@@ -19,6 +19,9 @@ SYMBOLS = "0123456789ABCDEFG"
 USUAL_CHARS = 2000
 """Longest answer in the usual form that is remembered with its fills, in characters."""
 
+SHORT_CHARS = 120
+"""Longest text that is remembered with its fills, in characters."""
+
 _FILL = r"\[\d{1,2}, ?\d{1,2}, ?\d{1,2}\]"
 _USUAL = re.compile(rf"\[{_FILL}(?>(?:, ?{_FILL})*)\]", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
@@ -47,11 +50,19 @@ def read_answer(text: str, size: int) -> FillAnswer | ParseError:
         text: The text.
         size: n.
     """
+    return (_short_answer if len(text) <= SHORT_CHARS else _read)(text, size)
+
+
+def _read(text: str, size: int) -> FillAnswer | ParseError:
     usual = usual_answer(text, USUAL_CHARS)
     if usual is not None and (answer := _usual_fills(usual, size)) is not None:
         return answer
     part = answer_part(text)
     return part if isinstance(part, ParseError) else _answer_of(part, size)
+
+
+# The planner often writes what was proposed, and branches of a group often the same.
+_short_answer = lru_cache(maxsize=4096)(_read)
 
 
 @lru_cache(maxsize=1024)

@@ -39,9 +39,11 @@ class Trial(NamedTuple):
     """What an answer does to a grid."""
 
     grid: Grid
+    potential: float
+    """The potential of the grid afterwards."""
     fills: tuple[Fill, ...] = ()
     """The fills that the answer asks for; cells of a grid answer that hold clues are left out."""
-    refused: Sequence[Refusal] = ()
+    refused: tuple[Refusal, ...] = ()
     is_idle: bool = True
     """Whether the grid is the same afterwards as before."""
 
@@ -59,6 +61,8 @@ def potential(grid: Grid) -> float:
     return PROGRESS * (num_right - num_wrong) / (num_empty + num_right + num_wrong)
 
 
+# The planner often writes what was proposed, and branches of a group often the same.
+@lru_cache(maxsize=1024)
 def try_answer(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> Trial:
     """Write the fills of an answer, in order; a whole grid clears the old fills first."""
     fills, is_grid = answer
@@ -67,15 +71,16 @@ def try_answer(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> Trial:
         start_from, size = _start(puzzle), puzzle.size
         fills = tuple(f for f in fills if f[2] != puzzle.clues[(f[0] - 1) * size + f[1] - 1])
     after, refused = write(puzzle, start_from, fills)
-    return Trial(after, fills, refused, after.cells == grid.cells)
+    is_idle = after.cells == grid.cells
+    return Trial(after, potential(after), fills, tuple(refused), is_idle)
 
 
 def decide(state: SudokuState, action: FillAnswer | ParseError, costs: Costs) -> Transition:
     """Play the planner's action: its fills are written and the turn's proposal is settled."""
     puzzle, grid, before, _, _, _, _, _ = state
     trial, local = _judge(puzzle, grid, action, costs)
-    grid, fills, refused, is_idle = trial
-    reached, solved = potential(grid), is_solved(grid)
+    grid, reached, fills, refused, is_idle = trial
+    solved = is_solved(grid)
     refusals = _refusals(refused) if refused else ""
     unchanged = _unchanged(action, trial) if is_idle else ""
     after = SudokuState(puzzle, grid, reached, "", "", (), refusals, unchanged)
@@ -120,15 +125,14 @@ def _judge(
     puzzle: Puzzle, grid: Grid, action: FillAnswer | ParseError, costs: Costs
 ) -> tuple[Trial, float]:
     if isinstance(action, ParseError):
-        return Trial(grid), costs.malformed
+        return Trial(grid, potential(grid)), costs.malformed
     trial = try_answer(puzzle, grid, action)
     return trial, cost(trial, costs)
 
 
 def _promise(state: SudokuState, trial: Trial, local: float) -> Transition:
     puzzle, grid, before, call, result, _, refusals, unchanged = state
-    promised_grid, fills, refused, _ = trial
-    promised = potential(promised_grid)
+    _, promised, fills, refused, _ = trial
     after = SudokuState(puzzle, grid, promised, call, result, fills, refusals, unchanged)
     info = _facts(grid, fills, refused)
     info["proposed"] = fills

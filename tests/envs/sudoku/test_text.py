@@ -12,6 +12,7 @@ from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.text import (
     FillAnswer,
+    _short_answer,
     fills_json,
     puzzle_text,
     read_answer,
@@ -99,6 +100,7 @@ def test_answers_in_the_usual_form_are_read_as_all_others(before, fills, behind,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pettingllms_envs.sudoku.text.usual_answer", lambda text, most: None)
         expected = read_answer(text, 4)
+    _short_answer.cache_clear()
     assert read_answer(text, 4) == expected
 
 
