@@ -21,6 +21,7 @@ from typing import Any
 from speed_rows import SPEED
 
 import pettingllms
+from pettingllms.evaluation.statistics import wilson_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -146,6 +147,31 @@ def learning_workflows() -> str:
     header = ["run file", "seed", "test tasks", "after warm start", "after", "after, sampled"]
     header += ["any answer", "processor time"]
     return markdown(header, rows) + "".join(map(_caption, found.values()))
+
+
+_CURVE_STEPS = (5, 10, 25)
+
+
+def learning_ahead() -> str:
+    """Return points of the learning curve with rollouts played when needed, and one step ahead."""
+    results = [result("learning_plan_path"), result("learning_plan_path_ahead")]
+    rows = [
+        [
+            str(runs[0]["seed"]),
+            *(curve_share(run, step) for step in _CURVE_STEPS for run in runs),
+        ]
+        for runs in zip(*(data["runs"] for data in results), strict=True)
+    ]
+    points = [f"{step} steps" for step in _CURVE_STEPS]
+    header = ["seed", *(cell for point in points for cell in (point, f"{point}, ahead"))]
+    return markdown(header, rows) + "".join(map(_caption, results))
+
+
+def curve_share(run: dict[str, Any], step: int) -> str:
+    """Return held-out success after some train steps, greedy, with its 95 % interval."""
+    success, num_episodes = dict(run["greedy_curve"])[step], run["after"]["greedy"]["num_episodes"]
+    low, high = wilson_interval(success, num_episodes)
+    return share({"success": success, "success_low": low, "success_high": high})
 
 
 RULES = ("random", "greedy")
@@ -436,6 +462,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "growth": growth,
     "phases": phases,
     "overlap": overlap,
+    "learning_ahead": learning_ahead,
     "code_rewards": code_rewards,
     "answers": answers,
     "tokens": tokens,

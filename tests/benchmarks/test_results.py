@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pettingllms.evaluation.statistics import wilson_interval
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 
@@ -45,6 +47,21 @@ def test_a_pretrained_team_learns_on_every_seed_that_was_run():
         others = [run[moment]["greedy"] for moment in ("before", "warm_start")]
         others.append(run["scripted"]["scripted:random"])
         assert all(other["success_high"] < low for other in others)
+
+
+def test_rollouts_that_are_played_ahead_change_no_learning_curve():
+    """On every seed and at every evaluation the intervals of both overlap."""
+    found = [
+        json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())["runs"]
+        for name in ("learning_plan_path", "learning_plan_path_ahead")
+    ]
+    assert [run["seed"] for run in found[0]] == [run["seed"] for run in found[1]] == [0, 1, 2, 3, 4]
+    for runs in zip(*found, strict=True):
+        curves = [dict(run["greedy_curve"]) for run in runs]
+        assert curves[0].keys() == curves[1].keys()
+        for step in curves[0]:
+            intervals = [wilson_interval(curve[step], 256) for curve in curves]
+            assert max(low for low, _ in intervals) <= min(high for _, high in intervals)
 
 
 @pytest.mark.parametrize("name", ["blocksworld", "dining", "panel", "queens", "search"])
