@@ -211,7 +211,7 @@ def main() -> None:
             *WORKLOADS[name], options.trl_python, micro_batch, options.rounds
         )
         print(name, json.dumps(result["workloads"][name]["ratios"], indent=2), file=sys.stderr)
-    measuring.write(result, options.output)
+        measuring.write(result, options.output)  # what is measured is kept if the next one fails
 
 
 if __name__ == "__main__":

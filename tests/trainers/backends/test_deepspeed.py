@@ -1,6 +1,7 @@
 """Runs of two processes with DeepSpeed are those of one process without, up to rounding."""
 
 import importlib.metadata
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,12 @@ pytest.importorskip("deepspeed", reason="the package deepspeed is not installed"
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    NemotronConfig,
+    NemotronForCausalLM,
+)
 
 from pettingllms_trainers.backends.deepspeed import check_deepspeed
 from pettingllms_trainers.errors import ConfigError
@@ -28,6 +34,17 @@ pytestmark = [
 ]
 NUM_STEPS = 4
 FLAGS = ["--checkpoint.keep=9"]
+LEAKING = {
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.5,
+}
 
 
 def start(num_processes, *arguments):
@@ -175,10 +192,11 @@ def test_a_version_that_takes_wrong_steps_is_refused(monkeypatch):
 
 
 WRONG_STEPS = """
+import contextlib
 import sys
 import torch
 from transformers import AutoModelForCausalLM
-from pettingllms_trainers.backends.deepspeed import zero_learner
+from pettingllms_trainers.backends.deepspeed import loading_shards, zero_learner
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
 from pettingllms_trainers.algorithm.minibatch import WeightedGroup
@@ -196,13 +214,11 @@ group = WeightedGroup(
 )
 for way in ways:
     stage, offload, precision = way.split(",")
-    learner = zero_learner(
-        AutoModelForCausalLM.from_pretrained(directory),
-        OptimizerConfig(learning_rate=1e-2),
-        precision,
-        Ranks(),
-        DeepSpeedConfig(stage=int(stage), offload=offload),
-    )
+    config = OptimizerConfig(learning_rate=1e-2)
+    deepspeed = DeepSpeedConfig(stage=int(stage), offload=offload)
+    with loading_shards(config, precision, deepspeed) if stage == "3" else contextlib.nullcontext():
+        model = AutoModelForCausalLM.from_pretrained(directory)
+    learner = zero_learner(model, config, precision, Ranks(), deepspeed)
     before = {name: weight.clone() for name, weight in learner.weights.named()}
     try:
         learner.step([group], lambda found, _: (found.logprobs.sum() * 0).sqrt(), 1e-2)
@@ -231,3 +247,78 @@ def test_a_gradient_that_is_not_finite_changes_nothing(model_directory):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == [f"{way} True False False" for way in ways]
+
+
+SHARDS = """
+import functools
+import json
+import sys
+import torch
+from pettingllms_trainers.backends.deepspeed import loading_shards, zero_learner
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.updating import TrainingSettings
+from pettingllms_trainers.config import DeepSpeedConfig, EngineConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.ranks import joined_ranks
+
+config, deepspeed = OptimizerConfig(), DeepSpeedConfig(stage=3)
+settings = TrainingSettings(
+    loss=LossConfig(), optimizer=config, num_steps=1, max_completion_tokens=8, seed=0
+)
+with joined_ranks() as ranks:
+    for directory in sys.argv[1:]:
+        with loading_shards(config, "float32", deepspeed):
+            loaded = LoadedModel.from_pretrained(
+                directory, precision="float32", is_trained=True, device=None
+            )
+        parameters = dict(loaded.model.named_parameters())
+        held = sum(p.numel() for p in parameters.values()), sum(
+            p.ds_tensor.numel() for p in parameters.values()
+        )
+        policy = TransformersPolicy(
+            loaded,
+            engine=EngineConfig(kind="vllm"),
+            training=settings,
+            ranks=ranks,
+            new_learner=functools.partial(zero_learner, deepspeed=deepspeed),
+        )
+        whole = LoadedModel.from_pretrained(directory, precision="float32", is_trained=True).model
+        own = dict(whole.named_parameters())
+        same = [torch.equal(w, own[name]) for name, w in policy.exporter.named_weights()]
+        found = {
+            "full": held[0],
+            "shards": held[1],
+            "all": whole.num_parameters(),
+            "is_same": all(same) and len(same) == len(own),
+            "is_packed": policy.updater._learner.is_packed,
+        }
+        print("\\n" + json.dumps(found), flush=True)
+"""
+
+
+@pytest.mark.smoke
+def test_no_process_loads_all_weights_and_the_model_is_checked_in_shards(model_directory, tmp_path):
+    leaking = tmp_path / "nemotron"  # mixes neighbouring tokens outside its attention
+    NemotronForCausalLM(NemotronConfig(**LEAKING)).save_pretrained(leaking)
+    AutoTokenizer.from_pretrained(model_directory()).save_pretrained(leaking)
+    script = tmp_path / "shards.py"
+    script.write_text(SHARDS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(script), str(model_directory()), str(leaking)]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(found) == 4, "two models on two ranks"
+    for line in found:
+        assert line["full"] == 0
+        assert line["shards"] == pytest.approx(line["all"] / 2, rel=0.01)
+        assert line["is_same"]
+    assert [line["is_packed"] for line in found] == [True, True, False, False]
+    assert "packed log-probabilities are" in done.stderr

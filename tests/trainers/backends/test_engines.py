@@ -108,7 +108,7 @@ class MeetingEngine:
         return [[request] for request in requests]
 
 
-@pytest.mark.parametrize("vllm", [{"sleep": True}, {"tensor_parallel_size": 2}])
+@pytest.mark.parametrize("vllm", [{}, {"sleep": True}, {"tensor_parallel_size": 2}])
 def test_engines_with_processes_of_their_own_generate_at_the_same_time(
     small_config, monkeypatch, vllm
 ):
@@ -135,7 +135,8 @@ def test_engines_with_processes_of_their_own_generate_at_the_same_time(
     [
         ("vllm", {"sleep": True}, 2, True),
         ("vllm", {"tensor_parallel_size": 2}, 2, True),
-        ("vllm", {}, 2, False),
+        ("vllm", {}, 2, True),
+        ("vllm", {}, 1, False),
         ("vllm", {"sleep": True}, 1, False),
         ("transformers", {"sleep": True}, 2, False),
     ],

@@ -94,7 +94,7 @@ def test_only_engines_elsewhere_play_beside_the_update(build):
         (SERVERS, None, True),
         (["--engine.kind=vllm"], None, True),
         ([*SERVERS, "--advantage.credit=value"], None, False),
-        ([*SERVERS, "--ray.enabled"], None, False),
+        ([*SERVERS, "--ray.enabled"], None, True),
         (SERVERS, type("Two", (Ranks,), {"size": 2})(), False),
     ):
         rollouts, sampler, weights = build(*flags, ranks=ranks)

@@ -100,14 +100,25 @@ def _build_group(
 def _load_own(config: Config, name: str, device: torch.device) -> LoadedModel:
     """Return the model of a policy that has all its weights."""
     policy, stage = config.policies[name], config.deepspeed.stage
-    with _source(policy, derive_seed(config.seed, "model", name)) as source:
+    is_sharded = stage == 3 and not policy.frozen
+    with (
+        _source(policy, derive_seed(config.seed, "model", name)) as source,
+        _loading_shards(config) if is_sharded else contextlib.nullcontext(),
+    ):
         return LoadedModel.from_pretrained(
             source,
             precision=config.engine.precision,
-            # DeepSpeed keeps weights in float32 beside these, and moves what it shards.
+            # DeepSpeed keeps weights in float32 beside these, and places what it shards.
             is_trained=not policy.frozen and not stage,
-            device="cpu" if stage == 3 and not policy.frozen else device,
+            device=None if is_sharded else device,
         )
+
+
+def _loading_shards(config: Config) -> contextlib.AbstractContextManager[None]:
+    # Imported here: DeepSpeed is optional, and slow to import.
+    from pettingllms_trainers.backends.deepspeed import loading_shards
+
+    return loading_shards(config.optimizer, config.engine.precision, config.deepspeed)
 
 
 def _load_adapters(

@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -29,7 +29,7 @@ from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, ConfigError
 from pettingllms_trainers.ranks import Ranks, leave_group
 
-__all__ = ["check_deepspeed", "zero_learner"]
+__all__ = ["check_deepspeed", "loading_shards", "zero_learner"]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _REQUIREMENT = "deepspeed>=0.19.8"
@@ -52,6 +52,34 @@ def check_deepspeed() -> None:
         ) from error
 
 
+@contextlib.contextmanager
+def loading_shards(
+    config: OptimizerConfig, precision: str, deepspeed: DeepSpeedConfig
+) -> Iterator[None]:
+    """Return the context in which transformers loads models in shards (stage 3).
+
+    Every weight is divided as soon as its layer is made, and filled from files that all processes
+    of a machine map to the same memory: no process ever has all weights of its own.
+
+    Args:
+        config: As for `zero_learner`.
+        precision: As for `zero_learner`.
+        deepspeed: As for `zero_learner`.
+
+    Raises:
+        ConfigError: DeepSpeed is not installed.
+    """
+    _prepared()
+    integration = import_module("transformers.integrations.deepspeed")
+    # transformers looks it up by a weak reference; models that are loaded later are not meant.
+    found = integration.HfDeepSpeedConfig(_settings(config, precision, deepspeed))
+    try:
+        yield
+    finally:
+        integration.unset_hf_deepspeed_config()
+        del found
+
+
 def zero_learner(
     model: PreTrainedModel,
     config: OptimizerConfig,
@@ -62,7 +90,7 @@ def zero_learner(
     """Return a learner of which every rank holds a part.
 
     Args:
-        model: The weights. With stage 3 no process holds them in full afterwards; see `Weights`.
+        model: The weights; for stage 3 loaded in `loading_shards`.
         config: Betas, weight decay, clipping, packing, micro-batch size, checkpointing.
         precision: ``float32``, or ``bfloat16`` with weights in float32 for the optimizer alone.
         ranks: The processes that train the model together.
@@ -75,16 +103,14 @@ def zero_learner(
     placement = _Sharded(package) if deepspeed.stage == 3 else Replicated()
     weights = Weights(model, ranks, placement)
     optimizer = adamw(weights, config)
-    if precision == "bfloat16":
-        for parameter in model.parameters():
-            parameter.data = parameter.data.bfloat16()
     settings = _settings(config, precision, deepspeed)
     if isinstance(placement, _Sharded):
-        # Weight by weight, so that the model need not fit on one GPU.
-        package.zero.Init(model, mem_efficient_linear=False, config_dict_or_path=settings)
         device = package.get_accelerator().current_device_name()
         for buffer in model.buffers():
             buffer.data = buffer.data.to(device)
+    elif precision == "bfloat16":
+        for parameter in model.parameters():
+            parameter.data = parameter.data.bfloat16()
     with contextlib.redirect_stdout(io.StringIO()):  # it prints how much memory is used
         engine, *_ = package.initialize(model=model, optimizer=optimizer, config=settings)
     if isinstance(placement, _Sharded):
@@ -112,6 +138,11 @@ class _Sharded(Replicated):
         """See `Replicated.held`."""
         shard: Any = parameter
         return shard.ds_tensor
+
+    def shape(self, parameter: nn.Parameter) -> tuple[int, ...]:
+        """See `Replicated.shape`."""
+        shard: Any = parameter
+        return tuple(shard.ds_shape)
 
     def forget_gathered(self) -> None:
         """See `Replicated.forget_gathered`."""
@@ -220,6 +251,7 @@ def _settings(
         zero["offload_param"] = on_cpu
     if deepspeed.stage == 3:
         zero["stage3_param_persistence_threshold"] = 0  # no weight is whole between two passes
+        zero["memory_efficient_linear"] = False  # it replaces a function of torch for good
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,  # mini-batches differ; see `_backward`

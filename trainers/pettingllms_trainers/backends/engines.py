@@ -182,8 +182,8 @@ def build_engines(
     for names in groups.values():
         members = {name: policies[name] for name in names}
         try:
+            # Engines of one process take turns, and an engine in this one keeps the update waiting.
             # Allocators of engines that sleep cannot share a process: vLLM refuses the second one.
-            # An engine in this process would keep the update waiting.
             # The parts of engines on several GPUs have processes of their own anyway.
             is_spread = config.engine.vllm.tensor_parallel_size > 1
             has_own_process = computes_elsewhere(config, len(groups)) and not is_spread
@@ -198,9 +198,7 @@ def computes_elsewhere(config: Config, num_engines: int) -> bool:
 
     Then all of them can generate at the same time, and while policies learn.
     """
-    vllm = config.engine.vllm
-    has_parts = num_engines > 1 and (vllm.sleep or vllm.tensor_parallel_size > 1)
-    return config.engine.kind == "vllm" and (has_parts or config.plays_beside_updates)
+    return config.engine.kind == "vllm" and (num_engines > 1 or config.plays_beside_updates)
 
 
 def _own_model(policy: TransformersPolicy, config: EngineConfig) -> tuple[Generate, Sync | None]:

@@ -286,11 +286,10 @@ class Config(Section):
     def plays_beside_updates(self) -> bool:
         """Whether engines can generate while policies learn, with rollouts that are played ahead.
 
-        Not where the model that learns generates, or evaluates V for the rollouts; nor with Ray,
-        whose workers do one thing at a time.
+        Not where the model that learns generates, or evaluates V for the rollouts.
         """
         has_engines = self.engine.kind != "transformers" and self.advantage.credit != "value"
-        return bool(self.rollout.ahead) and has_engines and not self.ray.enabled
+        return bool(self.rollout.ahead) and has_engines
 
     @model_validator(mode="after")
     def _check_sections(self) -> Config:

@@ -72,9 +72,8 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
     if config.rollout.ahead and not config.plays_beside_updates:
         yield (
             "rollout.ahead = 1 saves no time here, since the model that learns also generates, or "
-            "evaluates V for the rollouts, or the workers of Ray do one thing at a time: take an "
-            'engine of its own (engine.kind), a credit other than "value" and no Ray, or leave the '
-            "key out"
+            "evaluates V for the rollouts: take an engine of its own (engine.kind) and a credit "
+            'other than "value", or leave the key out'
         )
     for label, env in zip(config.env_names, config.env, strict=True):
         place = f"env.{label}.curriculum" if label else "env.curriculum"

@@ -209,6 +209,49 @@ def test_engines_with_weights_of_their_own(run, tmp_path):
     assert 0 < max(gaps) < 1e-4
 
 
+def overlapping_worker(place):
+    """Return a kind of worker whose second generation waits for an update that waits for it."""
+
+    class OverlappingWorker(PolicyWorker):
+        def generate(self, name, requests):
+            if (place / f"{name} learns").exists():
+                (place / f"{name} generates").touch()
+            return super().generate(name, requests)
+
+        def update(self, name, groups):
+            is_first = not (place / f"{name} learns").exists()
+            (place / f"{name} learns").touch()
+            deadline = time.monotonic() + 60
+            while is_first and not (place / f"{name} generates").exists():
+                assert time.monotonic() < deadline, "nothing is generated beside the update"
+                time.sleep(0.01)
+            return super().update(name, groups)
+
+    return OverlappingWorker
+
+
+def test_engines_of_workers_play_ahead_while_their_policies_learn(run, tmp_path, monkeypatch):
+    pytest.importorskip("vllm")
+    place = tmp_path / "meeting"
+    place.mkdir()
+    monkeypatch.setattr(ray_machines, "PolicyWorker", overlapping_worker(place))
+    sizes = [
+        f"--policies.{name}.{key}"
+        for name in ("t", "p")
+        for key in ("hidden-size=128", "num-heads=4")
+    ]
+    vllm = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
+    slow = ["--warm-start.num-steps=0", "--optimizer.learning-rate=1e-3"]
+    code, _, err = run(*vllm, *sizes, *slow, "--rollout.ahead=1")
+    assert code == 0, err
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert [line["rollout/max_age"] for line in lines[1:]] == [0, 1]
+    for policy in "tp":
+        gaps = [line[f"loss/{policy}/engine_gap_max"] for line in lines[1:]]
+        assert 0 < gaps[0] < 1e-4
+        assert gaps[1] > 1e-3, "one update lies between"
+
+
 def test_too_few_processors(run, tmp_path):
     code, _, err = run("--ray.cpus-per-worker=100", "--ray.timeout-s=1")
     assert code == 2

@@ -41,7 +41,7 @@ _LORA_WEIGHT = ".lora_"
 
 
 def load_model(
-    source: str | Path, dtype: torch.dtype, device: str | torch.device
+    source: str | Path, dtype: torch.dtype, device: str | torch.device | None
 ) -> PreTrainedModel:
     """Return the causal language model of a Hugging Face directory or hub name.
 
@@ -55,7 +55,7 @@ def load_model(
             "model", str(source), "the hub name of a whole model, or a directory",
             "it is an adapter: download it and name its directory",
         )  # fmt: skip
-    return model.to(device)
+    return model if device is None else model.to(device)
 
 
 class AdapterBase:

@@ -39,7 +39,7 @@ class LoadedModel:
         *,
         precision: str,
         is_trained: bool,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = "cpu",
     ) -> LoadedModel:
         """Load a Hugging Face directory or hub name, or a directory with an adapter.
 
@@ -48,7 +48,7 @@ class LoadedModel:
             precision: ``float32`` or ``bfloat16``, also of weights that are not trained.
             is_trained: Whether a model's own weights are, so that they stay in float32; an
                 adapter's always do.
-            device: Torch device.
+            device: Torch device; None: where it is loaded.
 
         Raises:
             OSError: It cannot be loaded.
@@ -56,7 +56,7 @@ class LoadedModel:
         """
         source = base_of_adapter(path)
         if source is not None:
-            base = AdapterBase.from_pretrained(source, precision=precision, device=device)
+            base = AdapterBase.from_pretrained(source, precision=precision, device=device or "cpu")
             return cls.of_adapter(base.read(Path(path).name, Path(path)), path)
         dtype = torch.bfloat16 if precision == "bfloat16" and not is_trained else torch.float32
         model, tokenizer = load_model(path, dtype, device), AutoTokenizer.from_pretrained(path)

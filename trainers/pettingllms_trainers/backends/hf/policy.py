@@ -71,24 +71,24 @@ class TransformersPolicy:
         )
         wants_sharing = engine.kind == "transformers" and engine.attention == "shared_prefix"
         wants_packing = training is not None and training.optimizer.packing
-        is_right = True
-        if engine.kind == "transformers" or training is not None:
-            packed = training.optimizer.packed_attention if training and wants_packing else "padded"
-            is_right = check_model(loaded, engine.precision, packed) is None
-        self.engine = TransformersEngine(loaded, engine, shares_prompts=wants_sharing and is_right)
-        self.updater: Updater | None = None
-        if training is None:
-            weights = Weights(loaded.model, ranks)
-            self.exporter = Exporter(loaded, weights, self.chat, ranks)
-        else:
-            with arithmetic(loaded.model, engine.precision):
-                has_last_head = is_head_last(loaded.model)
+        learner, is_right = None, True
+        if training is not None:
             with loaded.active():  # an adapter's weights require a gradient only then
                 learner = new_learner(loaded.model, training.optimizer, engine.precision, ranks)
+        if engine.kind == "transformers" or training is not None:
+            packed = training.optimizer.packed_attention if training and wants_packing else "padded"
+            # Weights that are sharded can be computed with behind their optimizer only.
+            sharded = learner.optimizer.forward if learner and learner.weights.is_sharded else None
+            is_right = check_model(loaded, engine.precision, packed, sharded) is None
+        self.engine = TransformersEngine(loaded, engine, shares_prompts=wants_sharing and is_right)
+        self.updater: Updater | None = None
+        weights = learner.weights if learner else Weights(loaded.model, ranks)
+        self.exporter = Exporter(loaded, weights, self.chat, ranks)
+        if learner and training:
             learner.is_packed = wants_packing and is_right
-            learner.is_chunked = has_last_head and not learner.weights.is_sharded
-            weights = learner.weights
-            self.exporter = Exporter(loaded, weights, self.chat, ranks)
+            if not weights.is_sharded:
+                with arithmetic(loaded.model, engine.precision):
+                    learner.is_chunked = is_head_last(loaded.model)
             self.updater = Updater(loaded, learner, training, self.exporter, ranks)
         self.is_sharded = weights.is_sharded
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -58,7 +59,10 @@ _checked: WeakKeyDictionary[PreTrainedModel, dict[bool, str | None]] = WeakKeyDi
 
 
 def check_model(
-    loaded: LoadedModel, precision: str, packed: PackedAttention = "padded"
+    loaded: LoadedModel,
+    precision: str,
+    packed: PackedAttention = "padded",
+    sharded: Any = None,
 ) -> str | None:
     """Compare packed, padded and generated log-probabilities with forward passes of one sequence.
 
@@ -69,6 +73,8 @@ def check_model(
         loaded: The model, in evaluation mode.
         precision: Arithmetic of the run.
         packed: How packed completions attend; see `OptimizerConfig.packed_attention`.
+        sharded: What computes with the model where its weights are sharded, on all ranks at once;
+            such a model does not generate. None: the model itself.
 
     Returns:
         Why prompts cannot be shared nor packed; None when they can.
@@ -79,10 +85,9 @@ def check_model(
     """
     model = loaded.model
     found = _checked.setdefault(model, {})
-    # Weights that are sharded later are on the CPU at first.
     is_flex = model.device.type == "cuda" and uses_flex(model, packed)
     if is_flex not in found:
-        found[is_flex] = _check(loaded, precision, is_flex)
+        found[is_flex] = _check(loaded, precision, is_flex, sharded)
         if found[is_flex] is not None:
             logger.warning(
                 "%s: prompts are neither shared nor packed, which takes longer and gives the same "
@@ -93,21 +98,23 @@ def check_model(
     return found[is_flex]
 
 
-def _check(loaded: LoadedModel, precision: str, is_flex: bool) -> str | None:
+def _check(loaded: LoadedModel, precision: str, is_flex: bool, sharded: Any) -> str | None:
     model, context = loaded.model, loaded.limits(0).context_length
     if context is not None and context < _PROMPTS[0] + _COMPLETIONS[0]:
         return f"its context of {context} tokens is too short for a check"
     own_attention = model.config._attn_implementation or "eager"
+    forward = model if sharded is None else sharded
     with torch.no_grad(), arithmetic(model, precision):
         groups = _groups(loaded)
-        alone = _checked_alone(loaded, groups, LIMITS[precision])
+        alone = _checked_alone(loaded, groups, LIMITS[precision], sharded)
         try:
             use_layouts(model)
             found = {
-                "packed": _batched(model, groups, alone, is_packed=True, is_flex=is_flex),
-                "padded": _batched(model, groups, alone, is_packed=False),
-                "generated": _generated(loaded, SharedPrefixDecoder(model)),
+                "packed": _batched(forward, groups, alone, is_packed=True, is_flex=is_flex),
+                "padded": _batched(forward, groups, alone, is_packed=False),
             }
+            if sharded is None:
+                found["generated"] = _generated(loaded, SharedPrefixDecoder(model))
             wrong = {way: gap for way, gap in found.items() if not gap <= LIMITS[precision]}
             if not wrong:
                 return None
@@ -122,19 +129,21 @@ def _check(loaded: LoadedModel, precision: str, is_flex: bool) -> str | None:
     return reason
 
 
-def _checked_alone(loaded: LoadedModel, groups: Sequence[TrainingGroup], limit: float) -> Tensor:
+def _checked_alone(
+    loaded: LoadedModel, groups: Sequence[TrainingGroup], limit: float, sharded: Any
+) -> Tensor:
     """Return the log-probabilities ``[M]`` of each row alone.
 
     Raises:
         InvalidArgument: Ordinary batches give others; everything else falls back to those.
     """
     model = loaded.model
+    forward = model if sharded is None else sharded
     try:
-        alone = _alone(model, groups)
-        found = {
-            "padded": _batched(model, groups, alone, is_packed=False),
-            "generated": _generated(loaded, ExpandedDecoder(model)),
-        }
+        alone = _alone(forward, groups)
+        found = {"padded": _batched(forward, groups, alone, is_packed=False)}
+        if sharded is None:
+            found["generated"] = _generated(loaded, ExpandedDecoder(model))
     except PettingLLMsError as error:
         problem = str(error)
     except _ANY as error:
@@ -174,13 +183,13 @@ def _groups(loaded: LoadedModel) -> list[TrainingGroup]:
     ]
 
 
-def _alone(model: PreTrainedModel, groups: Sequence[TrainingGroup]) -> Tensor:
+def _alone(model: Any, groups: Sequence[TrainingGroup]) -> Tensor:
     """Return the log-probabilities of all completions ``[M]``, each row by itself, unpadded."""
     rows = [(g.prompt_ids, c.token_ids) for g in groups for c in g.completions]
     return torch.cat([_of_row(model, prompt, completion) for prompt, completion in rows])
 
 
-def _of_row(model: PreTrainedModel, prompt: Sequence[int], completion: Sequence[int]) -> Tensor:
+def _of_row(model: Any, prompt: Sequence[int], completion: Sequence[int]) -> Tensor:
     token_ids = torch.tensor([[*prompt, *completion]], device=model.device)
     output = model(input_ids=token_ids, use_cache=False)
     logits = output.logits[0, len(prompt) - 1 : -1].float()  # [T, V]
@@ -189,7 +198,7 @@ def _of_row(model: PreTrainedModel, prompt: Sequence[int], completion: Sequence[
 
 
 def _batched(
-    model: PreTrainedModel,
+    model: Any,
     groups: Sequence[TrainingGroup],
     alone: Tensor,
     *,

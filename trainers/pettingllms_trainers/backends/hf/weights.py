@@ -38,6 +38,10 @@ class Replicated:
         """Return the tensor whose data is what this process holds of a weight."""
         return parameter
 
+    def shape(self, parameter: nn.Parameter) -> tuple[int, ...]:
+        """Return the shape of a full weight."""
+        return tuple(parameter.shape)
+
     def forget_gathered(self) -> None:
         """Drop full weights that are left from a forward pass."""
 
@@ -46,7 +50,7 @@ class Weights:
     """The weights of a model; those that require a gradient are trained.
 
     Args:
-        model: Has them, in full until now.
+        model: Has them.
         ranks: The processes that hold them; None for this one alone.
         placement: How they are held; None: in full on each.
     """
@@ -62,7 +66,7 @@ class Weights:
         self.is_sharded = self._placement.is_sharded
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         """Name to weight, which is empty here where the weights are sharded."""
-        self._shapes = {name: tuple(p.shape) for name, p in self.trained.items()}
+        self._shapes = {name: self._placement.shape(p) for name, p in self.trained.items()}
 
     def named(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all full weights, one at a time where they are sharded; tied ones once."""

@@ -149,6 +149,7 @@ def start_actor(
     index: int,
     *arguments: object,
     variables: Mapping[str, str] | None = None,
+    threads: Mapping[str, int] | None = None,
 ) -> Any:
     """Return a new actor in a bundle of a placement group, with all that the bundle has.
 
@@ -159,24 +160,22 @@ def start_actor(
         index: Of the bundle.
         arguments: Of the class.
         variables: Of the environment of its process.
+        threads: Numbers of threads for calls of a group; the other calls have one of their own.
     """
     bundle = group.bundle_specs[index]
     strategies = import_module("ray.util.scheduling_strategies")
     num_cpus = bundle.get("CPU", 0)
-    return (
-        ray.remote(kind)
-        .options(
-            num_cpus=num_cpus,
-            num_gpus=bundle.get("GPU", 0),
-            scheduling_strategy=strategies.PlacementGroupSchedulingStrategy(
-                group, placement_group_bundle_index=index
-            ),
-            runtime_env={
-                "env_vars": {"OMP_NUM_THREADS": str(max(1, int(num_cpus))), **(variables or {})}
-            },
-        )
-        .remote(*arguments)
-    )
+    remote = ray.remote(concurrency_groups=dict(threads))(kind) if threads else ray.remote(kind)
+    return remote.options(
+        num_cpus=num_cpus,
+        num_gpus=bundle.get("GPU", 0),
+        scheduling_strategy=strategies.PlacementGroupSchedulingStrategy(
+            group, placement_group_bundle_index=index
+        ),
+        runtime_env={
+            "env_vars": {"OMP_NUM_THREADS": str(max(1, int(num_cpus))), **(variables or {})}
+        },
+    ).remote(*arguments)
 
 
 @contextlib.contextmanager

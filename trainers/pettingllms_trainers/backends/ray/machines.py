@@ -17,7 +17,7 @@ from pettingllms_trainers.backends.ray.cluster import (
     start_actor,
 )
 from pettingllms_trainers.backends.ray.episodes import EnvWorkers, RayEpisodes
-from pettingllms_trainers.backends.ray.policies import RemotePolicy
+from pettingllms_trainers.backends.ray.policies import GENERATION, RemotePolicy
 from pettingllms_trainers.backends.ray.worker import EnvWorker, PolicyInfo, PolicyWorker
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import base_groups
@@ -74,7 +74,14 @@ class RayMachines:
         self._teams = dict(teams)
         self._workers = {
             team: [
-                start_actor(ray, PolicyWorker, groups[team], index, variables=_variables(config))
+                start_actor(
+                    ray,
+                    PolicyWorker,
+                    groups[team],
+                    index,
+                    variables=_variables(config),
+                    threads={GENERATION: 1} if config.plays_beside_updates else {},
+                )
                 for index in range(config.ray.workers_per_policy)
             ]
             for team in teams
@@ -116,7 +123,13 @@ class RayMachines:
     ) -> dict[str, ModelPolicy]:
         """Return the policies that some workers hold."""
         remotes = {
-            name: RemotePolicy(self._ray, name, workers, info.limits)
+            name: RemotePolicy(
+                self._ray,
+                name,
+                workers,
+                info.limits,
+                generates_beside_updates=self._config.plays_beside_updates,
+            )
             for name, info in infos.items()
         }
         shared = next(iter(remotes.values()))  # one engine: what one pushes is there for all

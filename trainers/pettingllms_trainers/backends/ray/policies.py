@@ -24,7 +24,10 @@ from pettingllms_trainers.types import (
     ValueFit,
 )
 
-__all__ = ["RemotePolicy"]
+__all__ = ["GENERATION", "RemotePolicy"]
+
+GENERATION = "generation"
+"""Group of calls, with a thread of its own in the worker, that run while policies learn."""
 
 _FILES_TIMEOUT_S = 120.0
 _FILES_PAUSE_S = 0.5
@@ -41,12 +44,22 @@ class RemotePolicy:
         name: Of the policy.
         workers: Actors that hold it.
         limits: Which requests its engine can answer.
+        generates_beside_updates: Whether the workers have threads for `GENERATION`.
     """
 
     is_concurrent = False
 
-    def __init__(self, ray: Any, name: str, workers: Sequence[Any], limits: RequestLimits) -> None:
+    def __init__(
+        self,
+        ray: Any,
+        name: str,
+        workers: Sequence[Any],
+        limits: RequestLimits,
+        *,
+        generates_beside_updates: bool = False,
+    ) -> None:
         self._ray, self._name, self._workers, self._limits = ray, name, tuple(workers), limits
+        self._group = GENERATION if generates_beside_updates else None
         self._who = f"a worker of the policy {name!r}"
 
     @property
@@ -67,7 +80,9 @@ class RemotePolicy:
         """
         count = min(len(self._workers), len(requests))
         calls = [
-            worker.generate.remote(self._name, requests[index::count])
+            worker.generate.options(concurrency_group=self._group).remote(
+                self._name, requests[index::count]
+            )
             for index, worker in enumerate(self._workers[:count])
         ]
         with explained(self._who):
