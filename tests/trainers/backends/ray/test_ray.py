@@ -241,7 +241,7 @@ def test_engines_of_workers_play_ahead_while_their_policies_learn(run, tmp_path,
         for key in ("hidden-size=128", "num-heads=4")
     ]
     vllm = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
-    slow = ["--warm-start.num-steps=0", "--optimizer.learning-rate=1e-3"]
+    slow = ["--warm-start.num-steps=0", "--optimizer.learning-rate=1e-4"]
     code, _, err = run(*vllm, *sizes, *slow, "--rollout.ahead=1")
     assert code == 0, err
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
