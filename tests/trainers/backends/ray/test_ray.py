@@ -246,10 +246,12 @@ def test_engines_of_workers_play_ahead_while_their_policies_learn(run, tmp_path,
     assert code == 0, err
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert [line["rollout/max_age"] for line in lines[1:]] == [0, 1]
-    for policy in "tp":
-        gaps = [line[f"loss/{policy}/engine_gap_max"] for line in lines[1:]]
-        assert 0 < gaps[0] < 1e-4
-        assert gaps[1] > 1e-3, "one update lies between"
+    first, second = (
+        max(value for name, value in line.items() if name.endswith("engine_gap_max"))
+        for line in lines[1:]
+    )
+    assert 0 < first < 1e-4
+    assert second > 1e-3, "one update lies between"
 
 
 def test_too_few_processors(run, tmp_path):
