@@ -13,7 +13,7 @@ MIN_EXPERTS, MAX_EXPERTS = 2, 6
 MAX_NEEDED = 4
 MAX_KNOWN = 4
 NAMES = "abcdefghijklmnopqrstuvwx"
-"""Names of quantities."""
+"""Names of quantities, from the first on."""
 _ATTEMPTS = 2_000
 
 
@@ -114,7 +114,7 @@ def generate(rng: random.Random, request: Request) -> Level:
     """
     experts, known, needed, split = request
     for _ in range(_ATTEMPTS):
-        names = rng.sample(NAMES, experts * known)
+        names = rng.sample(NAMES[: experts * known], experts * known)
         values = tuple(
             tuple((name, rng.randrange(10)) for name in sorted(names[at : at + known]))
             for at in range(0, len(names), known)
