@@ -18,6 +18,8 @@ from pettingllms_trainers.runs.metrics import is_timing
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
+    # vLLM leaves the connection to an engine in another process to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 # Sizes that vLLM's kernels know; sure of themselves, so that wrong weights would be noticed.
@@ -112,8 +114,6 @@ def test_adapters_share_the_steps_of_a_continuous_engine(train):
         assert 0 < lines[1][f"loss/{policy}/engine_gap_max"] < 1e-4
 
 
-# vLLM leaves the connection to an engine in another process to the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("flags", [[], ["--rollout.continuous"]])
 def test_engines_play_ahead_in_processes_of_their_own(train, flags, monkeypatch):
     """The rollouts of the second step are drawn while the first update waits for them."""
@@ -177,10 +177,18 @@ def test_a_frozen_policy_plays_with_its_own_weights(train):
 
 def test_a_stale_engine_stops_the_run(train, monkeypatch):
     """What happens if new weights do not arrive: nothing is trained on."""
-    monkeypatch.setattr(
-        "pettingllms_trainers.backends.vllm.worker._repack_head", lambda model: None
-    )
-    code, lines, message = train(num_steps=2)
+    from pettingllms_trainers.backends.vllm.engine import VLLMEngine
+
+    method, served = VLLMEngine._hand_over, set()
+
+    def once(self, weights):
+        if self not in served:
+            served.add(self)
+            method(self, weights)
+
+    monkeypatch.setattr(VLLMEngine, "_hand_over", once)
+    code, lines, message = train("--engine.max-logprob-gap=0.02", num_steps=2)
+    assert len(served) == 2
     assert code == 1
     assert "engine.max_logprob_gap" in message
     assert len(lines) == 1
