@@ -1,9 +1,7 @@
-"""OpenAI Agents SDK: two reasoners read two of four digits each, a judge names the largest of all.
+"""OpenAI Agents SDK: two reasoners say whether a number is odd or even, a judge decides.
 
 Needs openai-agents. Train it from this folder: pettingllms-train agents_reasoner_judge.toml
 """
-
-import itertools
 
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
 
@@ -20,21 +18,25 @@ async def run(task, client):
             config = RunConfig(tracing_disabled=True)
             return (await Runner.run(agent, text, run_config=config)).final_output
 
-        said = [await asked("reasoner_0", task[:2]), await asked("reasoner_1", task[2:])]
-        return await asked("judge", " ".join(said))
+        said = [await asked(f"reasoner_{number}", task) for number in range(2)]
+        return await asked("judge", f"{task} {' '.join(said)}")
 
 
-TASKS = ["".join(digits) for digits in itertools.permutations("0123456789", 4)]
+def right(task, agent, messages, rng):
+    """Return ``e`` for an even number, ``o`` for an odd one."""
+    return "oe"[int(task) % 2 == 0]
+
 
 workflow = Workflow(
     run=run,
-    reward=lambda task, answer: answer == max(task),
+    reward=lambda task, answer: answer == right(task, "judge_0", [], None),
     roles=("reasoner_0", "reasoner_1", "judge"),
-    tasks={"train": [task for task in TASKS if task not in TASKS[::5]], "test": TASKS[::5]},
+    tasks={
+        "train": [f"{number:03}" for number in range(1000) if number % 7],
+        "test": [f"{number:03}" for number in range(0, 1000, 7)],
+    },
     demonstrators={
-        "right": lambda task, agent, messages, rng: max(messages[-1]["content"]),
-        "any": lambda task, agent, messages, rng: rng.choice(
-            messages[-1]["content"].replace(" ", "")
-        ),
+        "right": right,
+        "any": lambda task, agent, messages, rng: rng.choice("oe"),
     },
 )

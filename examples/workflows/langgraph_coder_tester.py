@@ -1,12 +1,10 @@
-"""LangGraph: a coder writes the operator of a program, a tester runs it and may send it back.
+"""LangGraph: a coder writes the operator of a comparison, a tester may send it back.
 
 Needs langgraph and langchain-openai. Train it from this folder:
 pettingllms-train langgraph_coder_tester.toml
 """
 
-import itertools
 import operator
-import random
 from typing import TypedDict
 
 from langchain_openai import ChatOpenAI
@@ -18,7 +16,7 @@ from pettingllms.workflows import Workflow
 # Shared by all runs: every run has an address of its own, and a client that is opened for it would
 # read certificates, which takes a tenth of a second.
 HTTP = {"http_client": DefaultHttpxClient(), "http_async_client": DefaultAsyncHttpxClient()}
-OPERATORS = {"+": operator.add, "-": operator.sub}
+OPERATORS = {"<": operator.lt, ">": operator.gt}
 
 
 class State(TypedDict):
@@ -40,11 +38,11 @@ def run(task, client):
         return model.invoke(text).content
 
     def coder(state):
-        program = asked("coder", f"{state['example']}?{state['program']}")
+        program = asked("coder", f"{state['example']} {state['program']}")
         return {"program": program, "attempts": state["attempts"] + 1}
 
     def tester(state):
-        return {"verdict": asked("tester", f"{state['example']}{state['program']}")}
+        return {"verdict": asked("tester", state["example"].replace("?", state["program"]))}
 
     def after(state):
         return END if state["verdict"] == "y" or state["attempts"] == 2 else "coder"
@@ -60,34 +58,28 @@ def run(task, client):
 
 
 def is_right(task, program):
-    """Return whether a program turns the two numbers into the result: ``2 3=5`` and ``+``."""
-    numbers, _, result = task.partition("=")
-    first, second = map(int, numbers.split())
-    return program in OPERATORS and OPERATORS[program](first, second) == int(result)
+    """Return whether an operator makes a comparison true: of ``347?500`` it is ``<``."""
+    return program in OPERATORS and OPERATORS[program](*map(int, task.split("?")))
 
 
-TASKS = [
-    f"{a} {b}={OPERATORS[sign](a, b)}"
-    for a, b, sign in itertools.product(range(10), range(1, 10), OPERATORS)
-]
-
-TEST = random.Random(0).sample(TASKS, 64)
+TASKS = [f"{number}?500" for number in range(100, 1000) if number != 500]
 
 
 def answer(task, agent, messages, rng):
     """Return what a member of the team should say."""
+    right = next(sign for sign in OPERATORS if is_right(task, sign))
     if agent == "coder_0":
-        return next(sign for sign in OPERATORS if is_right(task, sign))
-    return "y" if is_right(task, messages[-1]["content"][-1]) else "n"
+        return right
+    return "y" if right in messages[-1]["content"] else "n"
 
 
 workflow = Workflow(
     run=run,
     reward=is_right,
     roles=("coder", "tester"),
-    tasks={"train": [task for task in TASKS if task not in TEST], "test": TEST},
+    tasks={"train": [task for task in TASKS if task not in TASKS[::7]], "test": TASKS[::7]},
     demonstrators={
         "right": answer,
-        "any": lambda task, agent, messages, rng: rng.choice("+-" if "coder" in agent else "yn"),
+        "any": lambda task, agent, messages, rng: rng.choice("<>" if "coder" in agent else "yn"),
     },
 )

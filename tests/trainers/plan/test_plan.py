@@ -206,6 +206,33 @@ def test_adapters_share_one_base():
     assert memory.engine_weights == 2 * P
 
 
+@pytest.mark.parametrize("lora", [None, {"rank": 32}], ids=["all weights", "adapter"])
+def test_gradients_of_roles_take_a_copy_each(lora):
+    policy = {"model": "Qwen/Qwen3-8B"} | ({"lora": lora} if lora else {})
+    apart, together = (
+        memory_of(config_of(policy, optimizer={"role_gradients": is_on})) for is_on in (True, False)
+    )
+    own = 4 * shape_of("p", config_of(policy).policies["p"]).num_trained
+    assert together.policies["p"].gradients == own
+    assert apart.policies["p"].gradients == 2 * own
+    assert apart.updating - together.updating == own
+    assert apart.generating == together.generating
+
+
+def test_roles_of_a_policy_are_counted_in_all_environments():
+    games = [{"id": "plan_path_v0"}, {"id": "blocksworld_v0"}]
+    tiny = {"model": "tiny", "max_length": 4096}
+    table = {
+        "env": [{**game, "kwargs": {"team": "single"}} for game in games],
+        "policies": {"both": tiny},
+        "roles": {"planner": "both"},
+        "optimizer": {"role_gradients": True},
+    }
+    own = plan_of(Config.model_validate({**table, "optimizer": {}})).memory.policies["both"]
+    apart = plan_of(Config.model_validate(table)).memory.policies["both"]
+    assert apart.gradients == 2 * own.gradients
+
+
 def test_engines_sleep_while_policies_learn():
     vllm = {"gpu_memory_utilization": 0.5}
     awake = memory_of(config_of(engine={"kind": "vllm", "vllm": vllm}))

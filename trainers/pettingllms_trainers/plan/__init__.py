@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -85,6 +86,7 @@ def make_plan(
             num_ranks=_num_ranks(config, devices),
             gpu_bytes=devices.num_bytes,
             num_groups=step.num_groups,
+            num_roles=Counter(policy for env in environments for policy in env.roles.values()),
             has_gpu=devices.num_gpus > 0,
         ),
         answers=answer_lengths(config, environments),

@@ -94,6 +94,7 @@ def plan_memory(
     num_ranks: int,
     gpu_bytes: int,
     num_groups: Mapping[str, int] | None = None,
+    num_roles: Mapping[str, int] | None = None,
     has_gpu: bool = True,
 ) -> MemoryPlan:
     """Estimate what one GPU must hold.
@@ -105,6 +106,7 @@ def plan_memory(
         num_ranks: Processes, with a GPU each, that share an update.
         gpu_bytes: Memory of one GPU.
         num_groups: Policy to the decisions of a train step, at most; None: any number.
+        num_roles: Policy to the roles that it plays; None: as many as [roles] names.
         has_gpu: Whether it is one, where packed completions attend without keeping scores.
     """
     if has_gpu and config.optimizer.packed_attention == "auto":
@@ -127,6 +129,7 @@ def plan_memory(
                 round(activations * (1 if has_gpu else _HEAP_SHARE)),
                 num_ranks,
                 index == 0,
+                len(config.roles_of(name)) if num_roles is None else num_roles[name],
             )
     placed = _busiest_gpu(config, groups, policies)
     shown = [policies[name] for group in placed for name in group]
@@ -166,6 +169,7 @@ def _policy_memory(
     activations: int,
     num_ranks: int,
     has_base: bool,
+    num_roles: int,
 ) -> PolicyMemory:
     is_half = config.engine.precision == "bfloat16"
     frozen = (_HALF if is_half else _FLOAT) * shape.num_parameters if has_base else 0
@@ -175,17 +179,18 @@ def _policy_memory(
     trained, reference = shape.num_trained, _FLOAT * shape.num_trained
     if not config.loss.kl_coefficient:
         reference = 0
+    own = _FLOAT * trained
+    gradients = own * (max(num_roles, 1) if config.optimizer.role_gradients else 1)
+    moments = _ADAM_BYTES * trained
     if policy.has_adapter:
-        own = _FLOAT * trained
-        return PolicyMemory(frozen + own, own, _ADAM_BYTES * trained, reference, activations, 0)
+        return PolicyMemory(frozen + own, gradients, moments, reference, activations, 0)
     stage = config.deepspeed.stage
     if not stage:
         # In bfloat16 a forward pass makes copies of all matrices, which the backward pass needs;
         # the output layer computes in float32.
         matrices = shape.num_matrix_parameters - shape.vocab_size * shape.hidden_size
         copies = _HALF * matrices if is_half else 0
-        own = _FLOAT * trained
-        return PolicyMemory(own, own, _ADAM_BYTES * trained, reference, activations + copies, 0)
+        return PolicyMemory(own, gradients, moments, reference, activations + copies, 0)
     size = _HALF if is_half else _FLOAT
     return _sharded_memory(config.deepspeed, trained, size, activations, reference, num_ranks)
 
