@@ -99,3 +99,14 @@ def test_a_run_on_two_games_learns_both_on_every_seed():
         assert set(after) == {"plan_path", "blocksworld"}
         for env, found in after.items():
             assert found["success"] > max(before[env]["success"], chance[env]["success"])
+
+
+@pytest.mark.parametrize("name", ["agents_reasoner_judge"])
+def test_examples_of_workflows_learn_on_every_seed(name):
+    """More than after the warm start, and than any answer; intervals do not overlap."""
+    runs = json.loads((ROOT / f"benchmarks/results/learning_{name}.json").read_text())["runs"]
+    assert len({run["seed"] for run in runs}) >= 3
+    for run in runs:
+        low = run["after"]["greedy"]["success_low"]
+        assert run["warm_start"]["greedy"]["success_high"] < low
+        assert run["scripted"]["scripted:any"]["success_high"] < low
