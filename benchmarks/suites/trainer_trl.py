@@ -26,7 +26,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,14 +113,19 @@ def check(side: str, shape: Shape, step: int, figures: Mapping[str, float]) -> N
 
 
 def play(
-    size: Size, shape: Shape, python: str, micro_batch: MicroBatch, num_rounds: int
+    size: Size,
+    shape: Shape,
+    python: str,
+    micro_batch: MicroBatch,
+    num_rounds: int,
+    save: Callable[[Size, Path], None] = save_model,
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]]]:
     """Take steps of both sides in turn; return what is compared, and the figures of the steps."""
     num_steps = num_rounds + 1
     series: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         model = Path(folder) / "model"
-        save_model(size, model)
+        save(size, model)
         ours = Ours(size, shape, model, micro_batch.our_tokens, runner)
         settings = {
             "model": str(model),
@@ -145,10 +150,15 @@ def play(
 
 
 def measure(
-    size: Size, shape: Shape, python: str, micro_batch: MicroBatch, num_rounds: int
+    size: Size,
+    shape: Shape,
+    python: str,
+    micro_batch: MicroBatch,
+    num_rounds: int,
+    save: Callable[[Size, Path], None] = save_model,
 ) -> dict[str, Any]:
-    """Return the figures of a workload."""
-    about, series = play(size, shape, python, micro_batch, num_rounds)
+    """Return the figures of a workload; `save` writes the model that both sides read."""
+    about, series = play(size, shape, python, micro_batch, num_rounds, save)
     workload = size._asdict() | shape._asdict() | micro_batch._asdict() | about
     return {"workload": workload, **summary(shape, series)}
 

@@ -80,7 +80,7 @@ class Words(TextEnv[str]):
 
 
 def save_model(size: Size, directory: Path) -> None:
-    """Write random weights and a tokenizer of one token per word, whose end token has no logit."""
+    """Write random weights and a tokenizer for them."""
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=size.vocab_size,
@@ -95,7 +95,12 @@ def save_model(size: Size, directory: Path) -> None:
         eos_token_id=None,
     )
     Qwen3ForCausalLM(config).save_pretrained(directory)
-    words = {f"w{index}": index for index in range(size.vocab_size)} | {"<eos>": size.vocab_size}
+    save_tokenizer(size.vocab_size, directory)
+
+
+def save_tokenizer(vocab_size: int, directory: Path) -> None:
+    """Write a tokenizer of one token per word, whose end token has no logit."""
+    words = {f"w{index}": index for index in range(vocab_size)} | {"<eos>": vocab_size}
     inner = Tokenizer(WordLevel(words, unk_token="w0"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     template = "{{ messages[-1]['content'] }}"

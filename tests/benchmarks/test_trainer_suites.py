@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "suites"))
+trainer_pretrained = importlib.import_module("trainer_pretrained")
+trainer_throughput = importlib.import_module("trainer_throughput")
 trainer_phases = importlib.import_module("trainer_phases")
 trainer_scaling = importlib.import_module("trainer_scaling")
 trainer_trl = importlib.import_module("trainer_trl")
@@ -180,3 +182,18 @@ def test_steps_of_a_real_run_are_split_into_phases():
     assert step.num_sampled_tokens >= step.num_trained_tokens
     assert step.num_sampled_tokens >= 2 * step.num_decisions > 0
     assert step.num_prompt_tokens > step.num_decisions
+
+
+def test_a_pretrained_model_does_the_same_work_without_an_end(tmp_path):
+    size = trainer_words.Size(64, 16, 16, 1)
+    trainer_words.save_model(size, tmp_path / "source")
+    trainer_pretrained.save_endless(tmp_path / "source", size, tmp_path / "model")
+    with asyncio.Runner() as runner:
+        ours = trainer_words.Ours(size, SHAPE, tmp_path / "model", 2048, runner)
+        trainer_trl.check("ours", SHAPE, 0, ours.step(0))
+    model = trainer_pretrained.endless(tmp_path / "source")
+    trainer_pretrained.use_layouts(model)
+    load = trainer_throughput.Workload(*size, 4, 2, 2, 2, (5, 5), 4, 0)
+    found = trainer_throughput.measure(load, model, 1)
+    assert found["sampled_tokens"] == 16
+    assert found["ratios"].keys() >= {"update_speedup_over_plain"}
