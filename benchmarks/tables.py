@@ -450,6 +450,48 @@ def viewer() -> str:
     return markdown(["", *names], rows)
 
 
+def planned_memory() -> str:
+    """Return the peak that the dry run plans beside what runs took."""
+    data = result("planned_memory")
+    rows = [
+        [
+            row["title"],
+            *(f"{row[key] / (1 << 30):.2f} GiB" for key in ("planned", "measured")),
+            f"{row['planned'] / row['measured']:.2f}",
+        ]
+        for row in data["rows"]
+    ]
+    return markdown(["run", "planned", "measured", "planned over measured"], rows) + _caption(data)
+
+
+PRETRAINED = {
+    "step_speedup_over_trl": ("train step", "TRL `GRPOTrainer`"),
+    "rollout_speedup_over_trl": ("its rollouts", "TRL `GRPOTrainer`"),
+    "update_speedup_over_trl": ("its update", "TRL `GRPOTrainer`"),
+    "generate_speedup_over_transformers": ("generation", "`transformers.generate`"),
+    "update_speedup_over_plain": ("update", "plain forward and backward"),
+}
+
+
+def pretrained() -> str:
+    """Return what train steps of a pretrained model take beside TRL and transformers."""
+    data = result("trainer_pretrained")
+    rows: list[list[str]] = []
+    for entry in data["shapes"].values():
+        shape = (
+            "{num_prompts} prompts of {prompt_length} tokens, "
+            "{num_candidates} completions of {completion_length} each"
+        ).format(**entry["shape"])
+        for name, (what, there) in PRETRAINED.items():
+            rows.append([shape, what, there, ratio(entry["ratios"][name])])
+    load = f"load {data['load_average_before']:g} to {data['load_average_after']:g}"
+    versions = next(iter(data["shapes"].values()))["trl"]["workload"]["versions"]
+    about = ", ".join(f"{name} {version}" for name, version in versions.items())
+    caption = f"\n{data['model']}; {about}; rounds: {len(data['seeds'])}, {load}.\n"
+    header = ["tokens of a step", "here", "there", "ratio (range)"]
+    return markdown(header, rows) + caption + _caption(data)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
     "ladder": ladder,
@@ -470,6 +512,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "boards": boards,
     "presets": presets,
     "viewer": viewer,
+    "planned_memory": planned_memory,
+    "pretrained": pretrained,
 }
 
 

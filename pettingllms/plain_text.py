@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+_RARE = "\U0010fffd"
+"""A character for private use, which no vocabulary has."""
+
 
 class PlainText:
     """Encodes what models, tools and data wrote.
 
     Control tokens are those that a tokenizer of `transformers` calls special, but for the unknown
-    one, and the added tokens that a chat template writes. Other tokenizers have none: they must
-    encode all text as text.
+    one where characters can be unknown, and the added tokens that a chat template writes. Other
+    tokenizers have none: they must encode all text as text.
 
     Args:
         tokenizer: Has `encode`; see `pettingllms.adapters.tokenised.Tokenizer`.
@@ -37,9 +40,9 @@ class PlainText:
         # Each added token is looked for in the text, unless the tokenizer is configured otherwise.
         self._options = {"add_special_tokens": False, "split_special_tokens": True}
         special = {number for number, token in added.items() if token.special}
-        self.special = frozenset(special.union(tokenizer.all_special_ids)) - {
-            tokenizer.unk_token_id
-        }
+        # Byte-level tokenizers know every character; their unknown token ends documents.
+        unknown = {tokenizer.unk_token_id}.intersection(self._encode(_RARE, **self._options))
+        self.special = frozenset(special.union(tokenizer.all_special_ids)) - unknown
         texts = {number: str(token.content) for number, token in added.items()}
         self.markup = {
             number: text

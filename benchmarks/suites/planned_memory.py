@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "suite": "planned_memory",
         "date": datetime.now(UTC).date().isoformat(),
         "command": "python benchmarks/suites/planned_memory.py",
+        "hardware": f"{platform.system()} {platform.machine()}, no GPU",
         "config": CONFIG.name,
         "rows": rows,
     }

@@ -34,9 +34,8 @@ from pettingllms_trainers.config.packaged import model_directory
 
 SHAPES = {
     # Lengths as in the recipe of `make train-llm`.
-    "short_answers": Shape(4, 32, 8, 8),
-    "long_prompts": Shape(2, 128, 8, 16),
-    "long_completions": Shape(2, 16, 8, 64),
+    "short_answers": Shape(2, 32, 8, 8),
+    "long_completions": Shape(2, 16, 8, 32),
 }
 
 

