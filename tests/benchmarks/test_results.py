@@ -101,15 +101,15 @@ def test_a_run_on_two_games_learns_both_on_every_seed():
             assert found["success"] > max(before[env]["success"], chance[env]["success"])
 
 
-@pytest.mark.parametrize("name", ["agents_reasoner_judge"])
+@pytest.mark.parametrize("name", ["agents_reasoner_judge", "largest_digit"])
 def test_examples_of_workflows_learn_on_every_seed(name):
-    """More than after the warm start, and than any answer; intervals do not overlap."""
+    """More than after the warm start, and than any answer, by ten points."""
     runs = json.loads((ROOT / f"benchmarks/results/learning_{name}.json").read_text())["runs"]
     assert len({run["seed"] for run in runs}) >= 3
     for run in runs:
-        low = run["after"]["greedy"]["success_low"]
-        assert run["warm_start"]["greedy"]["success_high"] < low
-        assert run["scripted"]["scripted:any"]["success_high"] < low
+        others = (run["warm_start"]["greedy"], run["scripted"]["scripted:any"])
+        gained = run["after"]["greedy"]["success"] - max(other["success"] for other in others)
+        assert gained >= 0.1
 
 
 def test_planned_memory_is_within_a_quarter_of_what_was_measured():
