@@ -31,8 +31,11 @@ def sized():
         shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
         (lengths,) = lengths_of(config, shapes, first_prompts(config, environments)).values()
         blocks = -(-sum(lengths) // 32)
-        per_token = 2 * shapes["p"].key_value_size * shapes["p"].num_layers
-        return with_cache(config, environments).engine.vllm.kv_cache_bytes, blocks * 32 * per_token
+        per_block = 32 * 2 * shapes["p"].key_value_size * shapes["p"].num_layers
+        size = with_cache(config, environments).engine.vllm.kv_cache_bytes
+        # vLLM keeps an empty block for itself.
+        empty = 0 if "kv_cache_bytes" in vllm else per_block * (4 if precision == "float32" else 2)
+        return size - empty, blocks * per_block
 
     return call
 

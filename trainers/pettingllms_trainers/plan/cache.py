@@ -46,7 +46,8 @@ def with_cache(config: Config, environments: Sequence[RunEnvironment]) -> Config
     for name, shape in shapes.items():
         longest = min(vllm.max_model_len or shape.context_length, shape.context_length)
         blocks = num_sequences * -(-sum(lengths[name]) // _BLOCK)
-        num_tokens = max(blocks, -(-longest // _BLOCK)) * _BLOCK
+        # One more: vLLM keeps an empty block for itself.
+        num_tokens = (1 + max(blocks, -(-longest // _BLOCK))) * _BLOCK
         needed = max(needed, 2 * size * shape.key_value_size * shape.num_layers * num_tokens)
     sized = vllm.model_copy(update={"kv_cache_bytes": needed})
     return config.model_copy(update={"engine": config.engine.model_copy(update={"vllm": sized})})
