@@ -132,10 +132,6 @@ def plan_memory(
                 index == 0,
                 len(config.roles_of(name)) if num_roles is None else num_roles[name],
             )
-            if config.optimizer.role_gradients:
-                num_kept = max(len(config.roles_of(name)), 1)
-                own = policies[name].gradients * num_kept
-                policies[name] = policies[name]._replace(gradients=own)
     placed = _busiest_gpu(config, groups, policies)
     shown = [policies[name] for group in placed for name in group]
     kept = sum(memory.kept for memory in shown) + (_CONTEXT_BYTES if has_gpu else _PROCESS_BYTES)
