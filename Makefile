@@ -117,5 +117,5 @@ $(VENV)/.llm: $(VENV)/.train
 
 $(VENV)/.dev: $(VENV)/.train
 	@echo "== installing the extras and the development tools"
-	$(INSTALL) --group dev -e ".[cli,data,math,render]" -e "trainers[gguf,tensorboard]"
+	$(INSTALL) --group dev -e ".[cli,data,math,render,langgraph,openai-agents]" -e "trainers[gguf,tensorboard]"
 	@touch $@

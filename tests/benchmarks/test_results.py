@@ -101,7 +101,9 @@ def test_a_run_on_two_games_learns_both_on_every_seed():
             assert found["success"] > max(before[env]["success"], chance[env]["success"])
 
 
-@pytest.mark.parametrize("name", ["agents_reasoner_judge", "largest_digit"])
+@pytest.mark.parametrize(
+    "name", ["agents_reasoner_judge", "langgraph_coder_tester", "largest_digit"]
+)
 def test_examples_of_workflows_learn_on_every_seed(name):
     """More than after the warm start, and than any answer, by ten points."""
     runs = json.loads((ROOT / f"benchmarks/results/learning_{name}.json").read_text())["runs"]

@@ -29,7 +29,7 @@ def example(request):
     """The name of an example whose packages are installed."""
     for package in NEEDS[request.param]:
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: make -f tests/adapters.mk workflows")
+            pytest.skip(f"{package} is not installed; make test installs it")
     return request.param
 
 
