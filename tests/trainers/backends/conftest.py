@@ -16,6 +16,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 REQUIRED = os.environ.get("PETTINGLLMS_REQUIRE_BACKENDS") == "1"
 
 
+def pytest_configure(config):
+    # vLLM leaves the sockets' context of an engine process to the garbage collector.
+    config.addinivalue_line("filterwarnings", "ignore:Unclosed context:ResourceWarning")
+
+
 def _failed_if_skipped(report):
     if REQUIRED and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

