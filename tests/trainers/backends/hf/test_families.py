@@ -90,6 +90,17 @@ _LATENT = (
 )  # fmt: skip
 """Families whose key heads are as many as their query heads."""
 
+_PARTS = ("text_config", "vision_config", "patcher_config")
+_ROPE = {"rope_type": "default", "rope_theta": 1e4}
+_DECODER = {
+    "is_encoder_decoder": False,
+    **dict.fromkeys(("decoder_ffn_dim", "encoder_ffn_dim"), 48),
+    **dict.fromkeys(("encoder_layers", "num_encoder_layers", "num_decoder_layers"), 4),
+    **dict.fromkeys(("encoder_attention_heads", "num_encoder_attention_heads"), 4),
+    "num_decoder_attention_heads": 4,
+}
+"""What makes a decoder alone of a family of encoders and decoders."""
+
 _SPECIAL: dict[str, dict[str, Any]] = {
     **{family: {"num_key_value_heads": 4} for family in _LATENT},
     "bamba": {"attn_layer_indices": [1, 3], "mamba_d_conv": 2},
@@ -108,7 +119,49 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_groups": 1},
     "zamba2": {"layers_block_type": ["mamba", "hybrid"] * 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
-}
+    "cohere_compass_text": {
+        "rope_parameters": {
+            kind: {**_ROPE, "mrope_section": [1, 1, 2]}
+            for kind in ("full_attention", "sliding_attention")
+        },
+    },
+    "cpmant": {
+        "dim_head": 8, "dim_ff": 48, "prompt_types": 4, "prompt_length": 4, "segment_types": 4,
+        "position_bias_num_buckets": 32, "position_bias_max_distance": 64, "init_std": 0.2,
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "gemma3n_text": {
+        "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2,
+        "intermediate_size": [48] * 4, "activation_sparsity_pattern": [0.5, 0.0] * 2,
+        "laurel_rank": 8, "altup_num_inputs": 2,
+    },
+    "kimi_linear": {
+        "linear_head_dim": 8, "linear_num_heads": 4, "q_lora_rank": None, "num_key_value_heads": 4,
+        "num_experts_per_token": 2, "num_experts": 4, "qk_head_dim": 16,
+    },
+    "reformer": {
+        "axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 12], "attention_head_size": 8,
+        "feed_forward_size": 48, "attn_layers": ["local", "lsh"] * 2,
+        "local_attn_chunk_length": 8, "lsh_attn_chunk_length": 8,
+    },
+    "roc_bert": {
+        "pronunciation_embed_dim": 8, "pronunciation_vocab_size": 96, "shape_embed_dim": 8,
+        "shape_vocab_size": 96, "enable_pronunciation": False, "enable_shape": False,
+        "concat_input": False,
+    },
+    "qwen4_exp_text": {
+        "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64,
+        "indexer_compress_ratio": 4, "hc_lowrank": 8,
+    },
+    "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 16},
+    "zamba": {
+        "layers_block_type": ["linear_attention", "hybrid"] * 2, "attention_hidden_size": 64,
+        "attention_head_dim": 16, "num_key_value_heads": 4, "use_mamba_kernels": False,
+    },
+}  # fmt: skip
 """What some families need besides."""
 
 FAMILIES = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
@@ -124,10 +177,11 @@ def tiny_model(family: str, seed: int = 0) -> PreTrainedModel:
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             default = kind()
-            if hasattr(default, "text_config") or default.is_encoder_decoder:
+            if any(hasattr(default, part) for part in _PARTS):
                 raise NotBuilt("made of several models")
             known = default.to_dict()
-            sizes = {n: v for n, v in _SIZES.items() if n in known or n in kind.attribute_map}
+            every = {**_SIZES, **(_DECODER if default.is_encoder_decoder else {})}
+            sizes = {n: v for n, v in every.items() if n in known or n in kind.attribute_map}
             for alias, name in kind.attribute_map.items():
                 if alias in sizes and name in sizes:
                     del sizes[alias]
