@@ -95,7 +95,7 @@ def played(directory):
     ]
 
 
-@pytest.mark.smoke
+@pytest.mark.slow
 def test_episodes_that_do_not_wait_for_each_other_are_the_same(train, tmp_path):
     flags = ["--logging.num-rollouts=12"]
     for out, own in {"joined": [], "continuous": ["--rollout.continuous"]}.items():
