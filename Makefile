@@ -81,7 +81,7 @@ install-check: build
 # The documentation of one version beside those that are there: make docs-version VERSION=0.1
 docs-version: $(VENV)/.dev
 	$(INSTALL) "mike>=2.1"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) latest
+	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(VERSION) latest
 
 clean:
 	rm -rf $(VENV) $(BACKENDS_VENV) .cache dist build .pytest_cache .ruff_cache .hypothesis
