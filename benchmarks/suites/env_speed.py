@@ -259,8 +259,6 @@ def main(suite: str = "env_speed", rows: Sequence[Row] = ROWS) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / f"{suite}.json")
     options = parser.parse_args()
     result = frame(suite, range(options.rounds))
-    script = f"benchmarks/suites/{suite}.py"
-    result["command"] = f"python {script} --peers-python PATH --paper-code PATH"
     result["versions"] |= versions(options.peers_python)
     result["versions"]["paper's code"] = revision(options.paper_code)
     result["rows"] = []

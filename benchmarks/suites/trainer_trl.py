@@ -112,15 +112,18 @@ def check(side: str, shape: Shape, step: int, figures: Mapping[str, float]) -> N
         raise SystemExit(f"{side} had advantages for {figures['num_with_advantage']:.0f} only")
 
 
-def play(
+def measure(
     size: Size,
     shape: Shape,
     python: str,
     micro_batch: MicroBatch,
     num_rounds: int,
     save: Callable[[Size, Path], None] = save_model,
-) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]]]:
-    """Take steps of both sides in turn; return what is compared, and the figures of the steps."""
+) -> dict[str, Any]:
+    """Return the figures of a workload; `save` writes the model that both sides read.
+
+    Both sides take steps in turn; the first step of each is not counted.
+    """
     num_steps = num_rounds + 1
     series: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
@@ -146,21 +149,9 @@ def play(
                     figures = theirs.step() if side == "trl" else ours.step(step)
                     check(side, shape, step, figures)
                     series[side].append(figures)
-    return theirs.about, {side: figures[1:] for side, figures in series.items()}
-
-
-def measure(
-    size: Size,
-    shape: Shape,
-    python: str,
-    micro_batch: MicroBatch,
-    num_rounds: int,
-    save: Callable[[Size, Path], None] = save_model,
-) -> dict[str, Any]:
-    """Return the figures of a workload; `save` writes the model that both sides read."""
-    about, series = play(size, shape, python, micro_batch, num_rounds, save)
-    workload = size._asdict() | shape._asdict() | micro_batch._asdict() | about
-    return {"workload": workload, **summary(shape, series)}
+    workload = size._asdict() | shape._asdict() | micro_batch._asdict() | theirs.about
+    counted = {side: figures[1:] for side, figures in series.items()}
+    return {"workload": workload, **summary(shape, counted)}
 
 
 def phases(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
