@@ -157,3 +157,17 @@ def test_steps_that_leave_a_policy_frozen_neither_end_nor_prolong_a_finding():
         said.append([line for line in watch.step(step, found) if "policy t" in line])
     assert [len(lines) for lines in said] == [0, 0, 0, 0, 1, 0]
     assert said[4][0].startswith("train steps 1 to 5: the policy t was not updated")
+
+
+def test_a_v_that_predicts_nothing_is_found_once_it_had_time_to_learn():
+    blind = metrics() | {"value/t/r2": -0.2, "value/p/r2": 0.3}
+    watch, said = after(*[blind] * 12)
+    assert not any(said[:11])
+    (warning,) = said[11]
+    assert warning.startswith("train steps 10 to 12: V of t predicts returns worse than their mean")
+    assert "value.shrink = true" in warning
+    assert not watch.is_stuck, "the policies learn all the same"
+    watch, _ = after(*[metrics() | {"value/t/r2": 0.1, "value/p/r2": 0.3}] * 12)
+    assert not watch.warnings()
+    watch, _ = after(*[metrics(success=0.99) | {"value/t/r2": -0.2, "value/p/r2": 0.3}] * 12)
+    assert not watch.warnings(), "where all is solved there is nothing to explain"

@@ -21,6 +21,8 @@ _SAME = 0.95
 _CAPTURED = 0.95
 """Share of the gradient from which one role has captured a shared policy; the limits are ours, the
 failure is described in arXiv 2605.24202."""
+_BLIND_FROM = 10
+"""Train step from which V should explain some of the returns; it begins as 0 everywhere."""
 _OPPOSED = -0.5
 """Cosine of the gradients of two roles from which they pull a policy apart."""
 
@@ -37,7 +39,7 @@ class _Finding:
     num_steps: int
     """Those among them that updated the policy."""
     is_stuck: bool
-    """Whether nothing is learnt; else one role learns at the cost of another."""
+    """Whether nothing is learnt; else one role learns at the cost of another, or from noise."""
 
     def __str__(self) -> str:
         steps = f"train steps {self.first} to {self.last}"
@@ -79,6 +81,8 @@ class StuckWatch:
             metrics: As logged.
         """
         wrong = dict(self._wrong(metrics))
+        if step >= _BLIND_FROM and metrics.get("rollout/success", 0.0) < _SOLVED:
+            wrong |= dict(self._blind(metrics))
         # A policy that a phase does not update shows nothing, neither good nor bad.
         resting = [
             key
@@ -93,7 +97,7 @@ class StuckWatch:
             old = self._present.get(key)
             first, num = (old.first, old.num_steps) if old else (step, 0)
             self._present[key] = finding = _Finding(
-                policy, what, cause, first, step, num + 1, is_stuck=not key.startswith("roles")
+                policy, what, cause, first, step, num + 1, not key.startswith(("roles", "value"))
             )
             if finding.num_steps == self._config.stuck_after:
                 new.append(str(finding))
@@ -126,6 +130,14 @@ class StuckWatch:
                         entropy = metrics.get(f"loss/{name}/entropy")
                         shown = "" if entropy is None else f" (entropy {entropy:.2f} nats)"
                         yield f"same {role}", (name, what + shown, self._collapse())
+
+    def _blind(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        """Yield the policies whose V is worse than the mean of its targets."""
+        for name in self._config.models:
+            r2 = metrics.get(f"value/{name}/r2")
+            if r2 is not None and r2 < 0:
+                what = f"V of {name} predicts returns worse than their mean does (R2 {r2:.2f})"
+                yield f"value {name}", (name, what, _BLIND)
 
     def _captured(
         self, policy: str, metrics: Mapping[str, float]
@@ -177,6 +189,11 @@ class StuckWatch:
 _APART = (
     "Give each role a policy or an adapter of its own ([roles]), update them in turns "
     "([[updates.phases]]), or write prompts that tell the roles apart"
+)
+_BLIND = (
+    "too few outcomes to learn V from, or its prompt does not show what decides them, so that "
+    "candidates are compared by its error. Set value.shrink = true, take more rollout.num_levels, "
+    'or compare whole episodes (rollout.mode = "parallel", advantage.credit = "return_to_go")'
 )
 _EQUAL = (
     "all answers of a group earn the same. Take easier levels (a curriculum), more "
