@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = ["training_cell"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_S = 0.5
+_PATIENCE_S = 120
 _MANY_STEPS = 100_000
 
 
@@ -40,8 +42,10 @@ def training_cell(
 
     Returns:
         `curve`: (sampled tokens, share of held-out levels solved by sampling, levels); `scripted`:
-        shares of the scripted rules; `seconds`; `tokens`; `complete`: whether the tokens were used
-        up within the limit of processor time; `error`: the last line of the log, if the run failed.
+        shares of the scripted rules; `untaught`: the share solved when one role alone is played by
+        its policy from before training, by role, on the same levels; `seconds`; `tokens`;
+        `complete`: whether the tokens were used up within the limit of processor time; `error`: the
+        last line of the log, if the run failed.
     """
     with tempfile.TemporaryDirectory(prefix="credit-study-") as folder:
         directory = Path(folder) / "run"
@@ -81,10 +85,14 @@ def training_cell(
             )
             try:
                 _wait(process, directory, task["tokens"])
+                process.terminate()  # saves a checkpoint after the running train step
+                process.wait(_PATIENCE_S)
             finally:
                 process.kill()
                 process.wait()
         found = _read(directory, task["tokens"])
+        if found["complete"] and layer.get("plays_untaught"):
+            found["untaught"] = _play_untaught(directory)
         if not found["curve"]:
             found["error"] = (log.read_text().strip().splitlines() or ["no output"])[-1]
         return {**found, "seconds": round(time.monotonic() - started, 1)}
@@ -94,6 +102,24 @@ def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> Non
     """Wait until a run has ended, by itself or by its limit, or used up its tokens."""
     while process.poll() is None and not _read(directory, tokens)["complete"]:
         time.sleep(_POLL_S)
+
+
+def _play_untaught(directory: Path) -> dict[str, float]:
+    """Return the success of the trained team with one role untaught, by role.
+
+    A role that has learnt nothing of use is as good untaught.
+    """
+    config = tomllib.loads((directory / "config.toml").read_text(encoding="utf-8"))
+    found: dict[str, float] = {}
+    for role, policy in config["roles"].items():
+        command = [sys.executable, "-m", "pettingllms.cli", "eval", "--run", str(directory)]
+        command += ["--policy", f"{role}=run:{directory}?policy={policy}&step=0"]
+        command += ["--sampling", "temperature=1", "--format", "json"]
+        command += ["--episodes", str(config["evaluation"]["num_episodes"])]
+        command += ["--out", str(directory / f"untaught-{role}")]
+        ran = subprocess.run(command, capture_output=True, check=True)
+        found[role] = json.loads(ran.stdout)["variants"]["main"]["success"]["value"]
+    return found
 
 
 def _read(directory: Path, tokens: int) -> dict[str, Any]:

@@ -54,6 +54,7 @@ rewards = ["outcome"]
 variants = ["at_grpo", "value_random"]
 learning_rates = [1e-3]
 limit_s = 100
+plays_untaught = true
 [tiny.tasks.plan_path]
 label = "Plan-Path"
 config = "trainers/configs/default.toml"
@@ -115,6 +116,8 @@ def test_training_cells_stop_at_equal_tokens(table, tmp_path):
     assert tokens[-1] >= 200
     assert cell["scripted"], "the reactive rule's line"
     assert 0 < cell["value_share"] < 1
+    assert set(cell["untaught"]) == {"tool", "planner"}
+    assert all(0 <= share <= 1 for share in cell["untaught"].values())
 
 
 def test_a_cell_that_fails_is_reported_and_ends_nothing(table, tmp_path, capsys):
