@@ -511,6 +511,17 @@ def test_a_dry_run_says_what_rollouts_played_ahead_cost_and_gain(dry_run):
     assert "age of the tokens" in out
 
 
+def test_a_dry_run_says_that_an_outcome_is_too_late_for_the_reward_of_a_step(dry_run):
+    late = 'reward = "outcome" of plan_path_v0 pays at the end of an episode alone'
+    flags = ["--env.kwargs.reward", "outcome"]
+    assert late in " ".join(dry_run(*flags)[1].split())
+    assert late not in " ".join(dry_run()[1].split())
+    whole = ["parallel", "return_to_go", "agent_turn"]
+    keys = ["--rollout.mode", "--advantage.credit", "--advantage.grouping"]
+    flags += [part for pair in zip(keys, whole, strict=True) for part in pair]
+    assert late not in " ".join(dry_run(*flags)[1].split())
+
+
 def test_activations_are_bounded_by_what_a_step_has():
     """A micro-batch may hold more tokens than a train step or a warm start ever gives it."""
     rollout = {"num_levels": 2, "num_candidates": 4}

@@ -171,3 +171,24 @@ def test_a_v_that_predicts_nothing_is_found_once_it_had_time_to_learn():
     assert not watch.warnings()
     watch, _ = after(*[metrics(success=0.99) | {"value/t/r2": -0.2, "value/p/r2": 0.3}] * 12)
     assert not watch.warnings(), "where all is solved there is nothing to explain"
+
+
+def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
+    found = metrics(skipped="t") | {"role/tool/decisions_used": 0.0}
+    watch, said = after(*[found | {"role/planner/decisions_used": 0.6}] * 3)
+    assert [len(lines) for lines in said] == [0, 0, 1]
+    assert "no decision of tool has candidates whose rewards differ" in said[2][0]
+    assert 'rollout.mode = "parallel"' in said[2][0]
+    assert not watch.is_stuck
+    for more in (
+        {"role/tool/decisions_used": 0.01, "role/planner/decisions_used": 0.6},
+        {"role/tool/decisions_used": 0.0, "role/planner/decisions_used": 0.0},
+        {"role/planner/decisions_used": 0.6, "rollout/success": 0.96},
+    ):
+        assert not after(*[found | more] * 4)[0].warnings()
+    parallel = CONFIG.model_dump() | {
+        "rollout": {"mode": "parallel"}, "advantage": {"grouping": "agent_turn"}
+    }  # fmt: skip
+    watch = StuckWatch(Config.model_validate(parallel))
+    steps = [found | {"role/planner/decisions_used": 0.6}] * 4
+    assert not any(watch.step(number, step) for number, step in enumerate(steps, 1))

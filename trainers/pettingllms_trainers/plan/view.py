@@ -67,6 +67,7 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
             f"{', '.join(_advice(config, devices))}, or more or larger GPUs"
         )
     yield from answer_warnings(config, plan.answers)
+    yield from _credit_warnings(config)
     if config.engine.kind == "vllm":
         yield from _engine_warnings(config, plan)
     if config.rollout.ahead and not config.plays_beside_updates:
@@ -95,6 +96,20 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
             "deepspeed.stage shards nothing in one process: start one for each GPU with "
             "torchrun --nproc-per-node, set deepspeed.offload, or leave the key out"
         )
+
+
+def _credit_warnings(config: Config) -> Iterator[str]:
+    """Yield where the reward comes too late for the credit."""
+    if config.rollout.mode != "tree" or config.advantage.credit != "step":
+        return
+    for label, env in zip(config.env_names, config.env, strict=True):
+        if env.kwargs.get("reward") == "outcome":
+            yield (
+                f'reward = "outcome" of {label or env.id} pays at the end of an episode alone, and '
+                'advantage.credit = "step" compares candidates by the reward of their own step: '
+                "decisions before the last teach nothing. Compare whole episodes (rollout.mode = "
+                '"parallel", advantage.credit = "return_to_go", advantage.grouping = "agent_turn")'
+            )
 
 
 def _advice(config: Config, devices: Devices) -> Iterator[str]:

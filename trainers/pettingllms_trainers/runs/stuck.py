@@ -81,6 +81,7 @@ class StuckWatch:
             metrics: As logged.
         """
         wrong = dict(self._wrong(metrics))
+        wrong |= dict(self._untaught(metrics, wrong))
         if step >= _BLIND_FROM and metrics.get("rollout/success", 0.0) < _SOLVED:
             wrong |= dict(self._blind(metrics))
         # A policy that a phase does not update shows nothing, neither good nor bad.
@@ -97,7 +98,7 @@ class StuckWatch:
             old = self._present.get(key)
             first, num = (old.first, old.num_steps) if old else (step, 0)
             self._present[key] = finding = _Finding(
-                policy, what, cause, first, step, num + 1, not key.startswith(("roles", "value"))
+                policy, what, cause, first, step, num + 1, not key.startswith(_BESIDE)
             )
             if finding.num_steps == self._config.stuck_after:
                 new.append(str(finding))
@@ -130,6 +131,25 @@ class StuckWatch:
                         entropy = metrics.get(f"loss/{name}/entropy")
                         shown = "" if entropy is None else f" (entropy {entropy:.2f} nats)"
                         yield f"same {role}", (name, what + shown, self._collapse())
+
+    def _untaught(
+        self, metrics: Mapping[str, float], wrong: Mapping[str, object]
+    ) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        """Yield the roles whose candidates never differ, while others learn."""
+        is_by_step = self._config.rollout.mode == "tree" and self._config.advantage.credit == "step"
+        if not is_by_step or metrics.get("rollout/success", 0.0) >= _SOLVED:
+            return
+        used = {
+            key.split("/")[1]: share
+            for key, share in metrics.items()
+            if key.startswith("role/") and key.endswith("/decisions_used")
+        }
+        for role, share in used.items():
+            name = self._config.policy_of(role)
+            has_reason = any(key in wrong for key in (f"skipped {name}", f"same {role}"))
+            if share == 0 and any(used.values()) and not has_reason:
+                what = f"no decision of {role} has candidates whose rewards differ"
+                yield f"untaught {role}", (name or "", what, _UNTAUGHT)
 
     def _blind(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
         """Yield the policies whose V is worse than the mean of its targets."""
@@ -189,6 +209,13 @@ class StuckWatch:
 _APART = (
     "Give each role a policy or an adapter of its own ([roles]), update them in turns "
     "([[updates.phases]]), or write prompts that tell the roles apart"
+)
+_BESIDE = ("roles", "value", "untaught")
+"""Findings beside which something is learnt all the same."""
+_UNTAUGHT = (
+    'advantage.credit = "step" sees the reward of the own step alone, and what the role does pays '
+    'later. Compare whole episodes (rollout.mode = "parallel", advantage.credit = "return_to_go", '
+    'advantage.grouping = "agent_turn"), or pay the role for its step'
 )
 _BLIND = (
     "too few outcomes to learn V from, or its prompt does not show what decides them, so that "
