@@ -30,6 +30,8 @@ _MAX_LOG_RATIO = 20.0
 """Ratios are kept finite: exp(20) is 5e8, and a product with an advantage stays in float32."""
 _MIN_LOGPROB = -1e4
 """In place of -inf, so that p log p of excluded tokens is 0 and not NaN."""
+_MIN_PROBABILITY = 1e-37
+"""In place of 0, for the same reason."""
 
 
 class TokenStatistics(NamedTuple):
@@ -42,29 +44,35 @@ class TokenStatistics(NamedTuple):
 
 
 class _TokenStatistics(torch.autograd.Function):
-    """Log-probabilities and entropies that keep one ``[M, V]`` tensor for the backward pass."""
+    """Log-probabilities and entropies that keep one ``[M, V]`` tensor for the backward pass.
+
+    It becomes the gradient: a second backward pass through the same graph is an error.
+    """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         # Excluded tokens have -inf; p log p is 0 there, but 0 * -inf is not.
         logprobs = logits.log_softmax(-1).clamp_(min=_MIN_LOGPROB)
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
-        ctx.save_for_backward(logprobs, targets, entropy)
-        return logprobs.gather(1, targets[:, None]).squeeze(1), entropy
+        chosen = logprobs.gather(1, targets[:, None]).squeeze(1)
+        probabilities = logprobs.exp()
+        entropy = -logprobs.mul_(probabilities).sum(-1)
+        ctx.save_for_backward(probabilities, targets, entropy)
+        return chosen, entropy
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None]:
         # With p = softmax(x): d log p[t] / dx = onehot(t) - p, and dH / dx = -p * (log p + H).
-        logprobs, targets, entropy = ctx.saved_tensors  # [M, V], [M], [M]
+        probabilities, targets, entropy = ctx.saved_tensors  # [M, V], [M], [M]
         of_target, of_entropy = gradients
         factor = torch.zeros_like(entropy) if of_target is None else -of_target
-        result = logprobs.exp()  # [M, V], changed in place: a second one would not fit beside it
         if of_entropy is None:
-            result.mul_(factor[:, None])
+            result = probabilities.mul_(factor[:, None])
         else:
+            logprobs = probabilities.clamp(min=_MIN_PROBABILITY).log_()
             constant = (factor - of_entropy * entropy)[:, None]
-            result.mul_(torch.addcmul(constant, logprobs, -of_entropy[:, None]))
+            slope = torch.addcmul(constant, logprobs, -of_entropy[:, None], out=logprobs)
+            result = probabilities.mul_(slope)
         if of_target is not None:
             result.scatter_add_(1, targets[:, None], of_target[:, None])
         return result, None
