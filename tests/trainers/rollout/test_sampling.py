@@ -60,6 +60,21 @@ def test_the_smallest_and_the_largest_draw_give_possible_tokens():
     assert sampled.token_ids.tolist() == [1, 3]
 
 
+@pytest.mark.parametrize("size", [64, 65, 1000])
+def test_draws_invert_the_running_sum_of_a_large_vocabulary(size):
+    logits = torch.randn(NUM_DRAWS // 10, size, generator=torch.Generator().manual_seed(2))
+    logits[:, ::7] = -torch.inf
+    draws = torch.linspace(0, 1, len(logits) + 1)[:-1]
+    sampling = RowSampling([SamplingSettings()] * len(logits), torch.device("cpu"))
+    tokens = sampling.sample(logits, draws).token_ids[:, None]
+    probabilities = logits.double().softmax(-1)
+    above = probabilities.cumsum(-1).gather(1, tokens)
+    chosen = probabilities.gather(1, tokens)
+    assert (chosen > 0).all()
+    assert (above >= draws[:, None] - 1e-6).all()
+    assert (above - chosen <= draws[:, None] + 1e-6).all()
+
+
 def test_rows_of_one_batch_have_their_own_settings():
     settings = [
         SamplingSettings(temperature=0),

@@ -160,7 +160,15 @@ class Sampler:
             )
             for env, count, last in zip(environments, counts, accumulate(counts), strict=True)
         ]
-        return self._runner.run(play_all(plays, self._failures, self._pool.ranks))
+        trees: list[RolloutTree] = []
+
+        async def play() -> None:
+            trees.extend(await play_all(plays, self._failures, self._pool.ranks))
+
+        # Trees are no result of the task: asyncio writes out a task's result when it restores the
+        # handler of SIGINT, for an error message that it throws away.
+        self._runner.run(play())
+        return trees
 
     def _settings(self, env: TrainingEnvironment, step: int, age: int) -> RolloutSettings:
         config = self._config.rollout

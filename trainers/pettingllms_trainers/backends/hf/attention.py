@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -31,14 +31,14 @@ from pettingllms.errors import PettingLLMsError
 
 __all__ = [
     "ATTENTION",
+    "Part",
     "Ragged",
     "TokenLayout",
     "UnsupportedModel",
     "causal_attention",
     "flat_forward",
     "grouped_attention",
-    "merge_partials",
-    "partial_attention",
+    "split_attention",
     "use_layouts",
 ]
 
@@ -163,48 +163,56 @@ def _needs_equal_heads(query: Tensor, mask: Tensor | None) -> bool:
     return query.is_cuda and (mask is not None or query.dtype == torch.float32)
 
 
-Partial = tuple[Tensor, ...]
-"""Sum of weighted values [..., D], largest score [..., 1], sum of weights [..., 1]."""
+class Part(NamedTuple):
+    """Keys that some queries see."""
+
+    keys: Tensor
+    """``[B, J, P, D]``."""
+    values: Tensor
+    """``[B, J, P, D]``."""
+    hidden: Tensor | None
+    """True where a key must not be seen, broadcast to the scores; None when all are seen."""
+
+    def scores(self, query: Tensor) -> Tensor:
+        """Return the scores ``[B, J, ..., P]`` of ``[B, J, ..., D]``; they share the keys."""
+        inner = query.shape[2:-1]
+        # One product for all that share the keys, instead of one per completion: this is the gain.
+        scores = query.flatten(2, -2) @ self.keys.transpose(-1, -2)  # [B, J, prod(inner), P]
+        scores = scores.unflatten(2, inner).float()  # in bfloat16 exp() would lose most digits
+        if self.hidden is None:
+            return scores
+        # The least finite number, not -inf: a part may be hidden as a whole.
+        return scores.masked_fill_(self.hidden, torch.finfo(scores.dtype).min)
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum of the values ``[B, J, ..., D]`` from ``[B, J, ..., P]``."""
+        weights = weights.to(self.values.dtype)
+        return (weights.flatten(2, -2) @ self.values).unflatten(2, weights.shape[2:-1])
 
 
-def partial_attention(
-    query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None
-) -> Partial:
-    """Return attention over these keys only, not yet normalised.
-
-    Source: Juravsky et al. 2024 (Hydragen, arXiv 2402.05099), section 3: attention over a shared
-    prefix and over the own suffix are computed apart and merged by their log-sum-exp. Changed:
-    ragged groups, rows that join and leave, and the same split for training.
+def split_attention(query: Tensor, own: Part, prompts: Part, siblings: Ragged) -> Tensor:
+    """Return attention of completions over themselves and the prompts that they share.
 
     Args:
-        query: ``[B, J, ..., D]``, scaled; the dimensions between share keys and values.
-        keys: ``[B, J, P, D]``.
-        values: ``[B, J, P, D]``.
-        hidden: True where a key must not be seen; None when all are seen.
+        query: ``[C, J, ..., D]``, scaled; the dimensions between share keys and values.
+        own: Keys of the completions; the scores are ``[C, J, ..., T]``.
+        prompts: Keys of the prompts, in the order of their completions; the scores are ``[B, J, K,
+            ..., P]``.
+        siblings: The completions of each prompt.
+
+    Source: Juravsky et al. 2024 (Hydragen, arXiv 2402.05099), section 3: products with a shared
+        prefix and with the own suffix are computed apart. Changed: both scores go through one
+        softmax, where Hydragen merges two results by their log-sum-exp: for the short prompts and
+        completions of rollouts a copy of the scores costs less than the merge. Ragged groups, rows
+        that join and leave, and the same split for training.
     """
-    inner = query.shape[2:-1]
-    # One product for all that share the keys, instead of one per completion: this is the gain.
-    scores = query.flatten(2, -2) @ keys.transpose(-1, -2)  # [B, J, prod(inner), P]
-    scores = scores.unflatten(2, inner).float()  # in bfloat16 exp() would lose most digits
-    if hidden is not None:
-        # The least finite number, not -inf: a row that sees no key of this part must not give NaN.
-        scores = scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
-    # The merged result does not depend on `top`, so it needs no gradient.
-    top = scores.detach().amax(-1, keepdim=True)
-    weights = scores.sub_(top).exp_()
-    output = weights.to(values.dtype).flatten(2, -2) @ values
-    return output.unflatten(2, inner), top, weights.sum(-1, keepdim=True)
-
-
-def merge_partials(own: Partial, prompt: Partial) -> Tensor:
-    """Return the attention output over both parts together."""
-    (own_sum, own_top, own_weight), (prompt_sum, prompt_top, prompt_weight) = own, prompt
-    # Both parts are brought to the larger of their maxima, so that no exponent is positive.
-    own_share = torch.exp(own_top - torch.maximum(own_top, prompt_top))
-    prompt_share = torch.exp(prompt_top - torch.maximum(own_top, prompt_top))
-    total = own_weight * own_share + prompt_weight * prompt_share
-    merged = own_sum * (own_share / total) + prompt_sum * (prompt_share / total)
-    return merged.to(own_sum.dtype)
+    of_prompt = prompts.scores(siblings.pad(query).transpose(1, 2))
+    of_prompt = siblings.unpad(of_prompt.transpose(1, 2))  # [C, J, ..., P]
+    weights = torch.cat([of_prompt, own.scores(query)], -1).softmax(-1)
+    length = prompts.keys.shape[2]
+    prompt_weights = siblings.pad(weights[..., :length]).transpose(1, 2)  # [B, J, K, ..., P]
+    from_prompt = siblings.unpad(prompts.weighted(prompt_weights).transpose(1, 2))
+    return own.weighted(weights[..., length:]) + from_prompt
 
 
 def layout_attention(

@@ -6,6 +6,7 @@ Legend: N rows, B prompts, L longest prompt, V vocabulary; see `attention`.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -42,10 +43,10 @@ class Decoder(Protocol):
         ...
 
 
-def _next_positions(model: PreTrainedModel, positions: Tensor) -> Tensor:
-    """Return positions one further; rows that are finished but still there stay in the context."""
+def _last_position(model: PreTrainedModel) -> int:
+    """Return the last position that the model knows; a number never reached if it has no limit."""
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return positions + 1 if context is None else (positions + 1).clamp(max=context - 1)
+    return sys.maxsize if context is None else context - 1
 
 
 def _repeats(counts: Sequence[int], device: torch.device) -> Tensor:
@@ -66,6 +67,9 @@ class SharedPrefixDecoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self.device = model.device
+        self._last_position = _last_position(
+            model
+        )  # here, as it takes as long as three layers' norms
         self._layout = DecodeLayout(self.device)
         self._positions = torch.zeros(0, dtype=torch.long, device=self.device)
 
@@ -92,7 +96,8 @@ class SharedPrefixDecoder:
         """See `Decoder.step`."""
         self._layout.advance()
         logits = flat_forward(self._model, token_ids, self._positions, self._layout, None)
-        self._positions = _next_positions(self._model, self._positions)
+        # Rows that are finished but still there stay in the context.
+        self._positions = (self._positions + 1).clamp_(max=self._last_position)
         return logits
 
     def keep(self, rows: Tensor) -> None:
@@ -116,6 +121,9 @@ class ExpandedDecoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self.device = model.device
+        self._last_position = _last_position(
+            model
+        )  # here, as it takes as long as three layers' norms
         self._cache: Any = None
         self._mask = torch.zeros(0)
         self._positions = torch.zeros(0)
@@ -153,7 +161,8 @@ class ExpandedDecoder:
             past_key_values=self._cache,
             use_cache=True,
         )
-        self._positions = _next_positions(self._model, self._positions)
+        # Rows that are finished but still there stay in the context.
+        self._positions = (self._positions + 1).clamp_(max=self._last_position)
         return output.logits[:, -1]
 
     def keep(self, rows: Tensor) -> None:

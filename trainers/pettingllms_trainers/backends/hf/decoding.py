@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -97,7 +98,10 @@ class _Batch:
         self._waiting = deque(order)
         self._rows: list[_Row] = []
         self._tokens = torch.zeros(0, dtype=torch.long, device=self._device)
-        self._draws = torch.zeros(0, 1, device=self._device)
+        # [N, longest]: a draw for each token that a row may still write; all read the same column,
+        # and what a row draws that is finished but still there is thrown away.
+        self._draws = torch.zeros(0, 0, device=self._device)
+        self._num_drawn = 0
         self._sampling = RowSampling([], self._device)
         self.finished: list[_Row] = []
 
@@ -107,7 +111,7 @@ class _Batch:
             self._admit()
             self._compact()
             if self._rows:
-                self._take(self._decoder.step(self._tokens), 0)
+                self._step()
 
     def _size(self, index: int) -> int:
         """Return the maximum number of tokens that a request can come to hold."""
@@ -145,27 +149,25 @@ class _Batch:
             for candidate in range(request.num_candidates):
                 limit = sampling.max_completion_tokens
                 self._rows.append(_Row(index, candidate, limit, sampling.stop))
-        # [N, longest]: the draws of each row, one for each token that it may write.
-        draws = [self._draws.cpu(), *(uniforms(request) for request in requests)]
-        longest = max(part.shape[1] for part in draws)
-        padded = [torch.nn.functional.pad(part, (0, longest - part.shape[1])) for part in draws]
-        self._draws = torch.cat(padded).to(self._device)
+        draws = _padded([uniforms(request) for request in requests]).to(self._device)
         settings = [self._requests[row.request].sampling for row in self._rows]
+        self._sampling = RowSampling(settings[first:], self._device)
+        self._take(logits, first, draws[:, 0])
         self._sampling = RowSampling(settings, self._device)
-        self._take(logits, first)
+        self._draws = _padded([self._draws[:, self._num_drawn :], draws[:, 1:]])
+        self._num_drawn = 0
 
-    def _take(self, logits: Tensor, first: int) -> None:
+    def _step(self) -> None:
+        """Write one token of every row."""
+        logits = self._decoder.step(self._tokens)
+        draws = self._draws[:, self._num_drawn]
+        self._num_drawn += 1
+        self._take(logits, 0, draws)
+
+    def _take(self, logits: Tensor, first: int, draws: Tensor) -> None:
         """Sample one token for the rows from index `first` on, from logits ``[N - first, V]``."""
         rows = self._rows[first:]
-        # A finished row stays until the next compaction; what it draws is thrown away.
-        steps = [min(len(row.token_ids), row.max_tokens - 1) for row in rows]
-        columns = torch.tensor(steps, device=self._device)[:, None]
-        draws = self._draws[first:].gather(1, columns).squeeze(1)
-        sampling = self._sampling
-        if first:
-            settings = [self._requests[row.request].sampling for row in rows]
-            sampling = RowSampling(settings, self._device)
-        sampled = sampling.sample(logits, draws)
+        sampled = self._sampling.sample(logits, draws)
         self._tokens = torch.cat([self._tokens[:first], sampled.token_ids])
         values = (column.tolist() for column in sampled)
         for row, token, logprob, entropy in zip(rows, *values, strict=True):
@@ -203,6 +205,12 @@ class _Batch:
         self._tokens, self._draws = self._tokens[kept], self._draws[kept]
         self._sampling.keep(kept)
         self._decoder.keep(kept)
+
+
+def _padded(parts: Sequence[Tensor]) -> Tensor:
+    """Return the rows of all parts ``[n, L]``, zeros after the shorter ones."""
+    longest = max(part.shape[1] for part in parts)
+    return torch.cat([F.pad(part, (0, longest - part.shape[1])) for part in parts])
 
 
 def _by_prompt(request: GenerateRequest) -> tuple[int, tuple[int, ...]]:

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pettingllms_trainers.backends.hf.attention import (
+    Part,
     Ragged,
     causal_attention,
-    merge_partials,
-    partial_attention,
+    split_attention,
 )
 
 __all__ = ["DecodeLayout", "PrefillLayout"]
@@ -178,21 +178,15 @@ class DecodeLayout:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
     ) -> Tensor:
         """See `TokenLayout.attend`."""
-        cache, rows = self._layers[layer], self._rows
+        cache = self._layers[layer]
         cache.keys[:, :, self.cursor] = key  # [N, J, D] into [N, J, T, D]
         cache.values[:, :, self.cursor] = value
         prompt_mask, own_mask = self._masks(window)
         num_keys, num_used = key.shape[1], self.cursor + 1
-        own = partial_attention(
-            query.unflatten(1, (num_keys, -1)),  # [N, J, G, D]
-            cache.keys[:, :, :num_used],
-            cache.values[:, :, :num_used],
-            own_mask,
-        )
-        grouped = rows.pad(query).unflatten(2, (num_keys, -1)).transpose(1, 2)  # [B, J, K, G, D]
-        prompt = partial_attention(grouped, cache.prompt_keys, cache.prompt_values, prompt_mask)
-        prompt = tuple(rows.unpad(part.transpose(1, 2)) for part in prompt)
-        return merge_partials(own, prompt).flatten(1, 2)
+        own = Part(cache.keys[:, :, :num_used], cache.values[:, :, :num_used], own_mask)
+        prompts = Part(cache.prompt_keys, cache.prompt_values, prompt_mask)
+        query = query.unflatten(1, (num_keys, -1))  # [N, J, G, D]
+        return split_attention(query, own, prompts, self._rows).flatten(1, 2)
 
 
 def _lengthened(cache: Tensor, length: int) -> Tensor:

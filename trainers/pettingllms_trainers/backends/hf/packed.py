@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from pettingllms_trainers.backends.hf.attention import (
+    Part,
     Ragged,
     causal_attention,
     grouped_attention,
-    merge_partials,
-    partial_attention,
+    split_attention,
 )
 
 __all__ = ["PackedLayout"]
@@ -85,18 +85,14 @@ class PackedLayout:
         hidden = ~mask[:, :, :, None]  # [C, 1, T, 1, P + T]
         prompt_hidden, own_hidden = hidden.split([self.prompts.length, query.shape[1]], -1)
         query = query.unflatten(2, (heads, -1)).transpose(1, 2)  # [C, J, T, G, D]
-        own = partial_attention(
-            query, own_keys.transpose(1, 2), own_values.transpose(1, 2), own_hidden
-        )
-        siblings = self._siblings
-        prompt = partial_attention(
-            siblings.pad(query).transpose(1, 2),
+        own = Part(own_keys.transpose(1, 2), own_values.transpose(1, 2), own_hidden)
+        prompts = Part(
             prompt_keys[self._used].transpose(1, 2),
             prompt_values[self._used].transpose(1, 2),
-            siblings.pad(prompt_hidden).transpose(1, 2),
+            self._siblings.pad(prompt_hidden).transpose(1, 2),
         )
-        prompt = tuple(siblings.unpad(part.transpose(1, 2)) for part in prompt)
-        return merge_partials(own, prompt).transpose(1, 2).flatten(2, 3)
+        output = split_attention(query, own, prompts, self._siblings)
+        return output.transpose(1, 2).flatten(2, 3)
 
     def _mask(self, completions: Ragged, window: int | None) -> Tensor:
         """Return ``[C, 1, T, P + T]``: True where a completion token sees a prompt or own token."""

@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
 __all__ = ["RowSampling", "Sampled", "uniforms"]
 
-_MIN_SHIFTED = -1e4
+_MIN_LOGIT = -1e4
 """In place of -inf; exp of it is 0."""
+_BLOCK = 64
+"""Tokens that are summed up before the running sum."""
 
 
 class Sampled(NamedTuple):
@@ -77,19 +80,8 @@ class RowSampling:
             draws: ``[N]`` numbers in [0, 1).
         """
         logits = self._processed(logits.float())
-        top = logits.amax(-1, keepdim=True)
-        shifted = logits - top  # [N, V], at most 0
-        weights = shifted.exp()
-        # H = log Z - sum(w * x) / Z; excluded tokens have w = 0 and x = -inf, and their product
-        # must be 0.
-        moment = (weights * shifted.clamp_(min=_MIN_SHIFTED)).sum(-1, keepdim=True)
-        cumulative = weights.cumsum_(-1)
-        total = cumulative[:, -1:]
-        # right=True finds the first entry above the target: a token of probability 0 adds nothing
-        # to the sum, so it is never the first. The minimum is for a product rounded to the total.
-        target = torch.minimum(draws[:, None] * total, total * (1 - 2**-23))
-        tokens = torch.searchsorted(cumulative, target, right=True)
-        tokens.clamp_(max=logits.shape[1] - 1)  # NaN finds no entry; its log-probability tells
+        probabilities = logits.softmax(-1)
+        tokens = _inverted(probabilities, draws[:, None])
         if self._top_k is not None or self._top_p is not None:
             # A parallel sum may rise by a rounding error where a token is excluded.
             best = logits.argmax(-1, keepdim=True)
@@ -97,9 +89,12 @@ class RowSampling:
         if self._is_greedy is not None:
             best = logits.argmax(-1, keepdim=True)
             tokens = torch.where(self._is_greedy[:, None], best, tokens)
-        log_total = total.log()
-        logprobs = logits.gather(1, tokens) - top - log_total
-        entropies = log_total - moment / total
+        logprobs = probabilities.gather(1, tokens).log_()
+        # H = log Z - sum(p * x), and log Z = x - log p of any token. Excluded tokens have p = 0 and
+        # x = -inf, and their product must be 0.
+        log_total = logits.gather(1, tokens) - logprobs
+        moment = probabilities.mul_(logits.clamp(min=_MIN_LOGIT)).sum(-1, keepdim=True)
+        entropies = log_total - moment
         return Sampled(tokens.squeeze(1), logprobs.squeeze(1), entropies.squeeze(1))
 
     def _processed(self, logits: Tensor) -> Tensor:
@@ -122,3 +117,34 @@ class RowSampling:
         return logits.masked_fill(
             torch.zeros_like(excluded).scatter(1, order, excluded), -torch.inf
         )
+
+
+def _inverted(probabilities: Tensor, draws: Tensor) -> Tensor:
+    """Return the tokens ``[N, 1]`` at which the running sums of probabilities pass the draws.
+
+    Blocks of tokens are summed first, and only the block that is hit is looked at token by token: a
+    running sum over a whole vocabulary takes longer than all other passes over it.
+
+    Args:
+        probabilities: ``[N, V]``.
+        draws: ``[N, 1]`` numbers in [0, 1).
+    """
+    size = probabilities.shape[1]
+    if size % _BLOCK:
+        probabilities = F.pad(probabilities, (0, -size % _BLOCK))
+    blocks = probabilities.unflatten(1, (-1, _BLOCK))  # [N, V / 64, 64]
+    sums = blocks.sum(-1).cumsum_(-1)
+    target = draws * sums[:, -1:]
+    block = _first_above(sums, target)
+    before = F.pad(sums, (1, 0)).gather(1, block)
+    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, _BLOCK)).squeeze(1).cumsum_(-1)
+    return (block * _BLOCK + _first_above(inside, target - before)).clamp_(max=size - 1)
+
+
+def _first_above(sums: Tensor, target: Tensor) -> Tensor:
+    """Return the index of the first of the running sums ``[N, S]`` that is above ``[N, 1]``."""
+    # right=True: an entry of probability 0 adds nothing to the sum, so it is never the first. The
+    # minimum is for a target rounded to the total.
+    target = torch.minimum(target, sums[:, -1:] * (1 - 2**-23))
+    found = torch.searchsorted(sums, target, right=True)
+    return found.clamp_(max=sums.shape[1] - 1)  # NaN finds none; its log-probability tells
