@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pettingllms_trainers.backends.hf.allocation import keep_freed_memory
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.exporting import Exporter
@@ -62,6 +63,8 @@ class TransformersPolicy:
     ) -> None:
         self.loaded, ranks = loaded, ranks or Ranks()
         loaded.model.eval()
+        if loaded.model.device.type == "cpu":
+            keep_freed_memory()
         if engine.precision == "bfloat16":
             use_float32_head(loaded.model)
         else:
