@@ -136,7 +136,8 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
         query: ``[R, L, H, D]``, already scaled.
         key: ``[R, S, J, D]``; J divides H.
         value: ``[R, S, J, D]``.
-        mask: True where a token sees another, broadcast to ``[R, H, L, S]``; None: causal.
+        mask: True where a token sees another, or what is added to the scores, broadcast to ``[R, H,
+            L, S]``; None: causal.
     """
     num_sharing = query.shape[2] // key.shape[2]
     if num_sharing > 1 and _needs_equal_heads(query, mask):

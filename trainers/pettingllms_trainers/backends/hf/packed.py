@@ -46,6 +46,7 @@ class PackedLayout:
             used, counts = self._owners.unique_consecutive(return_counts=True)
             self._used, self._siblings = used, Ragged(counts.tolist(), device)
         self._masks: dict[int | None, Tensor] = {}
+        self._addends: dict[tuple[int | None, torch.dtype], Tensor] = {}
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None
@@ -58,8 +59,9 @@ class PackedLayout:
         if completions is None:
             return seen
         own_keys, own_values = completions.pad(key[split:]), completions.pad(value[split:])
-        own_query, mask = completions.pad(query[split:]), self._mask(completions, window)
+        own_query = completions.pad(query[split:])
         if completions.length <= _SPLIT_LENGTH:
+            mask = self._mask(completions, window)
             output = self._split(own_query, own_keys, own_values, keys, values, mask)
         else:
             # A copy of the prompt's keys per completion, [C, P + T, J, D], for this layer only.
@@ -67,7 +69,7 @@ class PackedLayout:
                 own_query,
                 torch.cat([keys[self._owners], own_keys], 1),
                 torch.cat([values[self._owners], own_values], 1),
-                mask,
+                self._added(completions, window, query.dtype),
             )
         return torch.cat([seen, completions.unpad(output)])
 
@@ -93,6 +95,14 @@ class PackedLayout:
         )
         output = split_attention(query, own, prompts, self._siblings)
         return output.transpose(1, 2).flatten(2, 3)
+
+    def _added(self, completions: Ragged, window: int | None, dtype: torch.dtype) -> Tensor:
+        """Return the mask as what is added to scores: PyTorch would make that in every layer."""
+        if (window, dtype) not in self._addends:
+            hidden = ~self._mask(completions, window)
+            zeros = torch.zeros_like(hidden, dtype=dtype)
+            self._addends[window, dtype] = zeros.masked_fill_(hidden, -torch.inf)
+        return self._addends[window, dtype]
 
     def _mask(self, completions: Ragged, window: int | None) -> Tensor:
         """Return ``[C, 1, T, P + T]``: True where a completion token sees a prompt or own token."""
