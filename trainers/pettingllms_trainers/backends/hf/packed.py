@@ -21,6 +21,9 @@ _SPLIT_LENGTH = 6
 """Completions up to this many tokens attend prompt and themselves apart; measured on a CPU: for few
 queries the copies of the prompt's keys cost most, for many the scores that the split keeps."""
 
+_CHUNK = 64
+"""Tokens of each completion that attend at once on a CPU; measured."""
+
 
 class PackedLayout:
     """All prompts one after the other, then all completions; these see their prompt and themselves.
@@ -64,14 +67,34 @@ class PackedLayout:
             mask = self._mask(completions, window)
             output = self._split(own_query, own_keys, own_values, keys, values, mask)
         else:
-            # A copy of the prompt's keys per completion, [C, P + T, J, D], for this layer only.
-            output = grouped_attention(
-                own_query,
-                torch.cat([keys[self._owners], own_keys], 1),
-                torch.cat([values[self._owners], own_values], 1),
-                self._added(completions, window, query.dtype),
-            )
+            added = self._added(completions, window, query.dtype)
+            output = self._copied(own_query, own_keys, own_values, keys, values, added)
         return torch.cat([seen, completions.unpad(output)])
+
+    def _copied(
+        self,
+        query: Tensor,
+        own_keys: Tensor,
+        own_values: Tensor,
+        prompt_keys: Tensor,
+        prompt_values: Tensor,
+        added: Tensor,
+    ) -> Tensor:
+        """Return ``[C, T, H, D]`` with a copy of the prompt's keys for each completion."""
+        keys = torch.cat([prompt_keys[self._owners], own_keys], 1)  # [C, P + T, J, D]
+        values = torch.cat([prompt_values[self._owners], own_values], 1)
+        length, prompt_length = query.shape[1], prompt_keys.shape[1]
+        size = _CHUNK if query.is_cpu else length
+        outputs: list[Tensor] = []
+        for start in range(0, length, size):
+            chunk, seen = slice(start, start + size), prompt_length + start + size
+            # Later keys are hidden from the whole chunk; PyTorch would compute their scores.
+            outputs.append(
+                grouped_attention(
+                    query[:, chunk], keys[:, :seen], values[:, :seen], added[:, :, chunk, :seen]
+                )
+            )
+        return torch.cat(outputs, 1)
 
     def _split(
         self,
