@@ -19,6 +19,8 @@ __all__ = ["training_cell"]
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_S = 0.5
 _PATIENCE_S = 120
+_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+"""Cells run beside each other, one thread each."""
 _MANY_STEPS = 100_000
 
 
@@ -74,13 +76,12 @@ def training_cell(
         log = Path(folder) / "log"
         started = time.monotonic()
         with log.open("w") as output:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             seconds = layer["limit_s"]  # of processor time: what else the machine does is no matter
             process = subprocess.Popen(
                 command,
                 stdout=output,
                 stderr=output,
-                env=environment,
+                env=_ENVIRONMENT,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)),
             )
             try:
@@ -117,7 +118,7 @@ def _play_untaught(directory: Path) -> dict[str, float]:
         command += ["--sampling", "temperature=1", "--format", "json"]
         command += ["--episodes", str(config["evaluation"]["num_episodes"])]
         command += ["--out", str(directory / f"untaught-{role}")]
-        ran = subprocess.run(command, capture_output=True, check=True)
+        ran = subprocess.run(command, capture_output=True, check=True, env=_ENVIRONMENT)
         found[role] = json.loads(ran.stdout)["variants"]["main"]["success"]["value"]
     return found
 
