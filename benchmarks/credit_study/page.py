@@ -23,6 +23,8 @@ _BLOCK = re.compile(r"(<!-- study:(\w+) -->\n).*?(<!-- /study:\2 -->)", re.DOTAL
 _BASE = "at_grpo"
 _PARALLEL = "grpo"
 _RESAMPLES = 2000
+_NO_RULES = ("oracle", "random")
+"""Scripted policies that no line is drawn for."""
 
 Cells = Mapping[str, Mapping[str, Any]]
 Table = Mapping[str, Any]
@@ -189,7 +191,9 @@ def _tiny(table: Table, cells: Cells) -> str:
                     label = table["variants"][name]["label"]
                     cells_of_row = _summary(found, settings["tokens"])
                     against = [
-                        "" if name == other else _minus(found, ends[other], settings["tokens"])
+                        ""
+                        if name == other
+                        else _minus(found, ends.get(other, {}), settings["tokens"])
                         for other in (_BASE, _PARALLEL)
                     ]
                     rows.append([settings["label"], reward, label, *cells_of_row, *against])
@@ -222,8 +226,8 @@ def _ends(table: Table, cells: Cells, task: str, reward: str, name: str) -> dict
 def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
     last = [cell["curve"][-1] for cell in found.values()]
     num = sum(levels for _, _, levels in last)
-    solved = round(sum(share * levels for _, share, levels in last))
-    low, high = wilson_interval(solved, num)
+    share = sum(share * levels for _, share, levels in last) / num
+    low, high = wilson_interval(share, num)
     before = fmean(cell["curve"][0][1] for cell in found.values())
     of_v = fmean(cell["value_share"] for cell in found.values())
     untaught = [cell["untaught"] for cell in found.values() if "untaught" in cell]
@@ -232,7 +236,7 @@ def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
     return [
         str(len(found)),
         f"{100 * before:.0f} %",
-        f"{100 * solved / num:.0f} % ({100 * low:.0f} to {100 * high:.0f})",
+        f"{100 * share:.0f} % ({100 * low:.0f} to {100 * high:.0f})",
         ", ".join(f"{role} {100 * share:.0f} %" for role, share in roles.items()),
         f"{100 * of_v:.0f} %" if of_v else "",
         f"{100 * mean:.0f} %",
@@ -307,7 +311,8 @@ def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
             for name in section["variants"]:
                 found = _ends(table, cells, task, reward, name)
                 for cell in found.values():
-                    rule = cell["scripted"].get("greedy", rule)
+                    rules = [v for k, v in cell["scripted"].items() if k not in _NO_RULES]
+                    rule = max(rules, default=rule)
                 if found:
                     grid = np.linspace(0, settings["tokens"], 40)
                     curves = [
@@ -319,7 +324,7 @@ def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
                     low, high = np.min(curves, 0), np.max(curves, 0)
                     panel.fill_between(grid, low, high, color=line.get_color(), alpha=0.1)
             if rule is not None:
-                panel.axhline(rule, color="black", linestyle=":", label="greedy rule")
+                panel.axhline(rule, color="black", linestyle=":", label="best simple rule")
             panel.set(title=f"{settings['label']}, {reward} reward", xlabel="sampled tokens")
             panel.grid(alpha=0.25)
             if panel.get_legend_handles_labels()[0]:

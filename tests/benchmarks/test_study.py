@@ -118,6 +118,10 @@ def test_training_cells_stop_at_equal_tokens(table, tmp_path):
     assert 0 < cell["value_share"] < 1
     assert set(cell["untaught"]) == {"tool", "planner"}
     assert all(0 <= share <= 1 for share in cell["untaught"].values())
+    empty = "<!-- study:tiny -->\n<!-- /study:tiny -->"
+    _, _, row, _ = page.rendered(empty, cells.read_table(table), {key: cell}).splitlines()[1:]
+    assert row.startswith("| Plan-Path | outcome | value | 1 |")
+    assert "tool " in row
 
 
 def test_a_cell_that_fails_is_reported_and_ends_nothing(table, tmp_path, capsys):
