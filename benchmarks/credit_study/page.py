@@ -206,7 +206,7 @@ def _tiny(table: Table, cells: Cells) -> str:
         "at the end (95 %)",
         "one role untaught",
     ]
-    head += ["time of V", "mean over the tokens"]
+    head += ["time of V", "R2 of V (seeds)", "mean over the tokens"]
     return _markdown([*head, *(f"minus {n}, paired (95 %)" for n in ("AT-GRPO", "GRPO"))], rows)
 
 
@@ -230,6 +230,7 @@ def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
     low, high = wilson_interval(share, num)
     before = fmean(cell["curve"][0][1] for cell in found.values())
     of_v = fmean(cell["value_share"] for cell in found.values())
+    r2 = [cell["r2"] for cell in found.values() if cell.get("r2") is not None]
     untaught = [cell["untaught"] for cell in found.values() if "untaught" in cell]
     roles = {role: fmean(of[role] for of in untaught) for role in (untaught or [{}])[0]}
     mean = fmean(_along(cell, tokens) for cell in found.values())
@@ -239,6 +240,7 @@ def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
         f"{100 * share:.0f} % ({100 * low:.0f} to {100 * high:.0f})",
         ", ".join(f"{role} {100 * share:.0f} %" for role, share in roles.items()),
         f"{100 * of_v:.0f} %" if of_v else "",
+        f"{fmean(r2):.2f} ({len(r2)})" if r2 else "",
         f"{100 * mean:.0f} %",
     ]
 

@@ -12,6 +12,7 @@ import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 __all__ = ["training_cell"]
@@ -46,8 +47,9 @@ def training_cell(
         `curve`: (sampled tokens, share of held-out levels solved by sampling, levels); `scripted`:
         shares of the scripted rules; `untaught`: the share solved when one role alone is played by
         its policy from before training, by role, on the same levels; `seconds`; `tokens`;
-        `complete`: whether the tokens were used up within the limit of processor time; `error`: the
-        last line of the log, if the run failed.
+        `r2`: that of V, mean over policies and the second half of the train steps; `complete`:
+        whether the tokens were used up within the limit of processor time; `error`: the last line
+        of the log, if the run failed.
     """
     with tempfile.TemporaryDirectory(prefix="credit-study-") as folder:
         directory = Path(folder) / "run"
@@ -140,6 +142,8 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
     total = sum(line["time/step_s"] for line in steps)
     of_v = sum(line.get("time/value_s", 0) + line.get("time/fit_value_s", 0) for line in steps)
     last = metrics[max(metrics)] if metrics else {}
+    late = steps[len(steps) // 2 :]  # V is 0 everywhere at first
+    explained = [v for line in late for k, v in line.items() if k.endswith("/r2")]
     return {
         "curve": curve,
         "tokens": used,
@@ -150,6 +154,7 @@ def _read(directory: Path, tokens: int) -> dict[str, Any]:
             if name.startswith("scripted:")
         },
         "value_share": of_v / total if total else 0.0,
+        "r2": fmean(explained) if explained else None,
         "used": {k: v for k, v in last.items() if k.endswith("/decisions_used")},
     }
 
