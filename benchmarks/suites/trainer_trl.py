@@ -52,7 +52,13 @@ class MicroBatch(NamedTuple):
     """What each side has in memory at once."""
 
     our_tokens: int
+    """0: as many as the rows of TRL hold."""
     trl_rows: int
+
+    def for_shape(self, shape: Shape) -> MicroBatch:
+        """Return the same with both numbers known."""
+        length = shape.prompt_length + shape.completion_length
+        return self._replace(our_tokens=self.our_tokens or self.trl_rows * length)
 
 
 class Theirs:
@@ -124,7 +130,7 @@ def measure(
 
     Both sides take steps in turn; the first step of each is not counted.
     """
-    num_steps = num_rounds + 1
+    num_steps, micro_batch = num_rounds + 1, micro_batch.for_shape(shape)
     series: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         model = Path(folder) / "model"
@@ -196,7 +202,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--trl-python", required=True, help="interpreter with TRL 1.16 installed")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--our-tokens", type=int, default=2048, help="of a micro-batch")
+    parser.add_argument(
+        "--our-tokens", type=int, default=0, help="of a micro-batch; 0: as many as TRL's rows hold"
+    )
     parser.add_argument("--trl-rows", type=int, default=16, help="of a micro-batch")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--output", type=Path, default=measuring.RESULTS / "trainer_trl.json")
