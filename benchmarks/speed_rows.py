@@ -107,6 +107,13 @@ SPEED = (
         "trainer_trl/workloads/two_completions/ratios/step_speedup_over_trl",
     ),
     Row(
+        "train step, 4.2 M weights, 32 prompts of 128 tokens, 8 x 64",
+        "`pettingllms-train`",
+        "TRL `GRPOTrainer`",
+        2,
+        "trainer_trl/workloads/bench/ratios/step_speedup_over_trl",
+    ),
+    Row(
         "train step, 4.2 M weights, 8 prompts of 16 tokens, 8 x 128",
         "`pettingllms-train`",
         "TRL `GRPOTrainer`",
