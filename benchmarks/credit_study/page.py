@@ -189,24 +189,15 @@ def _tiny(table: Table, cells: Cells) -> str:
             for name, found in ends.items():
                 if found:
                     label = table["variants"][name]["label"]
-                    cells_of_row = _summary(found, settings["tokens"])
+                    tokens = settings["tokens"]
                     against = [
-                        ""
-                        if name == other
-                        else _minus(found, ends.get(other, {}), settings["tokens"])
+                        "" if name == other else _minus(found, ends.get(other, {}), tokens)
                         for other in (_BASE, _PARALLEL)
                     ]
-                    rows.append([settings["label"], reward, label, *cells_of_row, *against])
-    head = [
-        "task",
-        "reward",
-        "variant",
-        "seeds",
-        "before",
-        "at the end (95 %)",
-        "one role untaught",
-    ]
-    head += ["time of V", "R2 of V (seeds)", "mean over the tokens"]
+                    row = [settings["label"], reward, label, *_summary(found, tokens), *against]
+                    rows.append(row)
+    head = ["task", "reward", "variant", "seeds", "before", "at the end (95 %)"]
+    head += ["one role untaught", "time of V", "R2 of V (seeds)", "mean over the tokens"]
     return _markdown([*head, *(f"minus {n}, paired (95 %)" for n in ("AT-GRPO", "GRPO"))], rows)
 
 

@@ -87,7 +87,9 @@ def main() -> None:
     parser.add_argument("--trl-python", required=True, help="interpreter with TRL 1.16 installed")
     parser.add_argument("--model", type=Path, default=model_directory("smollm2"))
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--our-tokens", type=int, default=2048, help="of a micro-batch")
+    parser.add_argument(
+        "--our-tokens", type=int, default=0, help="of a micro-batch; 0: as many as TRL's rows hold"
+    )
     parser.add_argument("--trl-rows", type=int, default=16, help="of a micro-batch")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument(

@@ -67,9 +67,8 @@ class SharedPrefixDecoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self.device = model.device
-        self._last_position = _last_position(
-            model
-        )  # here, as it takes as long as three layers' norms
+        # Once: to look it up takes as long as the norms of three layers.
+        self._last_position = _last_position(model)
         self._layout = DecodeLayout(self.device)
         self._positions = torch.zeros(0, dtype=torch.long, device=self.device)
 
@@ -121,9 +120,8 @@ class ExpandedDecoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self.device = model.device
-        self._last_position = _last_position(
-            model
-        )  # here, as it takes as long as three layers' norms
+        # Once: to look it up takes as long as the norms of three layers.
+        self._last_position = _last_position(model)
         self._cache: Any = None
         self._mask = torch.zeros(0)
         self._positions = torch.zeros(0)

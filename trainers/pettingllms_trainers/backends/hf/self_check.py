@@ -110,8 +110,8 @@ def _check(loaded: LoadedModel, precision: str, is_flex: bool, sharded: Any) -> 
     with torch.no_grad(), arithmetic(model, precision):
         groups = _groups(loaded)
         alone, rounding = _checked_alone(loaded, groups, LIMITS[precision], sharded)
-        # Ordinary batches show how much this model's own rounding is; never twice the limit, where
-        # wrong attention begins.
+        # Ordinary batches show how much this model's own rounding is. At most twice the limit:
+        # wrong attention begins there.
         limit = min(max(LIMITS[precision], _SPREAD * rounding), 2 * LIMITS[precision])
         try:
             use_layouts(model)
