@@ -6,11 +6,13 @@ is given the board as text on stdin; what it prints is read as an answer by the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pettingllms import markup
 from pettingllms.errors import SandboxError
+from pettingllms.parsing import one_line
 from pettingllms.sandbox import ExecutionResult, Limits, Status, default_sandbox
 from pettingllms.transition import ParseError
 
@@ -23,6 +25,9 @@ MAX_SOURCE_CHARS = 20_000
 PROMPT_CHARS = 1000
 """Maximum characters of a program, of its stdout and of its stderr that a planner reads."""
 
+ENDING_CHARS = 100
+"""Maximum characters of the last line of stderr in `ProgramRun.ending`."""
+
 INSTRUCTIONS = """\
 You may think first. End your answer with one Python 3 program in a code block:
 ```python
@@ -34,6 +39,9 @@ It runs once, for at most 2 seconds, with the standard library and without files
 """The part of a tool agent's prompt that is the same in all games."""
 
 
+_Answer = TypeVar("_Answer")
+
+
 class ProgramRun(NamedTuple):
     """What a program did."""
 
@@ -43,6 +51,20 @@ class ProgramRun(NamedTuple):
     """What it printed, at most `LIMITS.output_bytes`."""
     report: str
     """Bounded text for the planner: how it ended and what it printed."""
+    ending: str
+    """The same in a few words: the status, and the last line of stderr if there is one."""
+
+    def answer(self, read: Callable[[str], _Answer | ParseError]) -> _Answer | ParseError:
+        """Return what a game's reader finds in stdout, or why there is no answer.
+
+        A program that failed has none, whatever it printed.
+        """
+        if not self.is_ok:
+            return ParseError(f"the program failed: {self.ending}")
+        found = read(self.stdout)
+        if isinstance(found, ParseError):
+            return ParseError(f"what the program printed could not be read: {found.reason}")
+        return found
 
 
 def read_program(text: str) -> str | ParseError:
@@ -64,13 +86,19 @@ def run_program(source: str, stdin: str) -> ProgramRun:
     result = default_sandbox().run(source, stdin, LIMITS)
     if result.status is Status.SANDBOX_ERROR:
         raise SandboxError(f"the program of a tool agent could not be run: {result.stderr}")
-    return ProgramRun(result.is_ok, result.stdout, _report(result))
+    return ProgramRun(result.is_ok, result.stdout, _report(result), _ending(result))
 
 
 def _report(result: ExecutionResult) -> str:
     if result.is_ok and not result.stdout.strip():
         return "status: ok, nothing was printed"
     return result.excerpt(PROMPT_CHARS)
+
+
+def _ending(result: ExecutionResult) -> str:
+    last_line = result.stderr.strip().rpartition("\n")[2]
+    said = f", {one_line(last_line, ENDING_CHARS)}" if last_line else ""
+    return str(result.status).replace("_", " ") + said
 
 
 def show_program(source: str) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pettingllms.transition import ParseError
+from pettingllms.transition import ParseError, Transition
 
 SUCCESS = 1.0
 """The bonus for solving."""
@@ -94,6 +94,11 @@ def unchanged_answer(
     if not action:
         return costs.empty, "the answer had no moves"
     return costs.empty, "the moves led back" if executed else "all moves were illegal"
+
+
+def with_reason(done: Transition, reason: str) -> Transition:
+    """Return a transition whose next prompts give this reason why the turn changed nothing."""
+    return done._replace(state=done.state._replace(unchanged=reason))
 
 
 def costs_text(costs: Costs, illegal: str, reward: str) -> str:

@@ -10,8 +10,9 @@ TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "tool-planner": (("tool_0",), ("planner_0",)),
     "proposer-planner": (("proposer_0",), ("planner_0",)),
     "single": (("planner_0",),),
+    "single-tool": (("tool_0",),),
 }
-"""Team -> agents by stage; the planner comes last and alone decides what is done."""
+"""Team -> agents by stage; the last agent alone decides what is done."""
 
 MAX_MOVES_PER_TURN = 10_000
 """Maximum `moves_per_turn`; it bounds the proposals that prompts show."""

@@ -12,7 +12,12 @@ from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, p
 from pettingllms.testing.play import mixed_actor
 from pettingllms.transcript import RecordTranscripts
 
-PLANNING = [{}, {"team": "proposer-planner"}, {"team": "single", "observation_mode": "delta"}]
+PLANNING = [
+    {},
+    {"team": "proposer-planner"},
+    {"team": "single", "observation_mode": "delta"},
+    {"team": "single-tool"},
+]
 VARIANTS = {
     "blocksworld_v0": [*PLANNING, {"team": "single", "preset": "expert"}],
     "dining_v0": [
@@ -44,6 +49,8 @@ VARIANTS = {
         {"tool": "call", "boxes": 2},
         {"team": "proposer-planner", "size": 7},
         {"team": "single", "size": 8, "boxes": 3},
+        {"team": "single-tool"},
+        {"team": "single-tool", "tool": "call", "boxes": 2},
         {"tool": "call", "observation_mode": "delta", "split": "test"},
     ],
     "sudoku_v0": [
@@ -52,6 +59,8 @@ VARIANTS = {
         {"team": "proposer-planner"},
         {"team": "single", "size": 9},
         {"team": "single", "size": 16},
+        {"team": "single-tool"},
+        {"team": "single-tool", "tool": "call", "observation_mode": "delta"},
         {"tool": "call", "observation_mode": "delta", "split": "test"},
     ],
     "plan_path_v0": [
@@ -59,6 +68,8 @@ VARIANTS = {
         {"tool": "call"},
         {"team": "proposer-planner"},
         {"team": "single"},
+        {"team": "single-tool"},
+        {"team": "single-tool", "tool": "call", "view": "centred"},
         {"view": "centred", "size": 5},
         {"size": 16, "moves_per_turn": 20},
         {"observation_mode": "delta"},

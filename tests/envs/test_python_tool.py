@@ -63,6 +63,30 @@ def test_what_a_planner_is_told_is_true_and_bounded(program, told):
     assert len(ran.stdout) <= LIMITS.output_bytes
 
 
+@pytest.mark.parametrize(
+    ("program", "answer"),
+    [
+        ("print(3)", 3),
+        ("print('x')", ParseError("what the program printed could not be read: no number")),
+        ("print(3); 1 / 0", "the program failed: error, ZeroDivisionError: division by zero"),
+        ("raise ValueError('x\\x07' * 999)", "the program failed: error, ValueError: x"),
+        ("import sys; print(3); sys.exit(1)", "the program failed: error"),
+    ],
+)
+def test_a_program_that_fails_has_no_answer(program, answer):
+    def read(text):
+        return int(text) if text.strip().isdigit() else ParseError("no number")
+
+    found = run_program(program, "").answer(read)
+    if isinstance(answer, str):
+        assert isinstance(found, ParseError)
+        assert found.reason.startswith(answer)
+        assert found.reason.isprintable()
+        assert len(found.reason) < 150
+    else:
+        assert found == answer
+
+
 def test_the_same_program_on_the_same_input_is_run_once():
     program = "import os; print(os.urandom(8).hex())"
     assert run_program(program, "a") is run_program(program, "a")

@@ -25,7 +25,7 @@ from pettingllms_envs.plan_path.prompts import (
 from pettingllms_envs.plan_path.rules import Level, PlanPathState, canonical_form, maze_of
 from pettingllms_envs.plan_path.text import draw_image, level_text, parse_level, parse_levels
 from pettingllms_envs.plan_path.tools import TOOLS
-from pettingllms_envs.plan_path.turns import Terms, call, move, propose
+from pettingllms_envs.plan_path.turns import Terms, call, execute, move, propose
 from pettingllms_envs.reward import costs
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, asks_for_mark
 
@@ -41,10 +41,12 @@ class PlanPathEnv(TextEnv[PlanPathState]):
 
     ## Agents and roles
 
-    `team="tool-planner"`: `tool_0` calls a function or writes a program, then `planner_0` reads
-    the result and decides the moves. `team="proposer-planner"`: `proposer_0` proposes
-    moves, then `planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the
-    planner's moves are executed; rules, rewards and turns are the same for all teams.
+    `team="tool-planner"`: `tool_0` calls a function or writes a program, then `planner_0` reads the
+    result and decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then
+    `planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves
+    are executed; rules, rewards and turns are the same for all teams. `team="single-tool"`:
+    `tool_0` alone, in the place of the planner: the moves that it finds are executed, and its
+    rewards and infos are the planner's.
 
     ## Observation
 
@@ -118,7 +120,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     - `max_moves`: maximum length of the shortest path; None: `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
     - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
-    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `tool`: what the tool agent writes: `"python"`, a program, or `"call"`, one helper call.
     - `view`: `"board"` or `"centred"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content
@@ -220,7 +222,7 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             render_mode=render_mode,
         )
         self.moves_per_turn, self.view, self.tool = moves_per_turn, view, tool
-        self._tool = TOOLS[tool]()
+        self._tool, self._tool_decides = TOOLS[tool](), team == "single-tool"
         self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn))
         self._placeholders = fields(view, max_turns, moves_per_turn, reward)
         shape = (size if rows is None else rows, size if cols is None else cols)
@@ -282,7 +284,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
             return move(state, action, self._terms)
         if agent == "proposer_0":
             return propose(state, action, self._terms)
-        return call(state, action, self._tool, self._terms)
+        play = execute if self._tool_decides else call
+        return play(state, action, self._tool, self._terms)
 
     def _level_json(self, state: PlanPathState) -> str:
         return canonical_form(state.level).decode()
@@ -297,7 +300,8 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         role, maze, limit = role_of(agent), maze_of(state.level), self.moves_per_turn
         mark = "#### " if self._marked[role] else ""
         if role == "tool" and self.tool == "python":
-            return program_of(maze, state.position, policy, limit, rng)
+            searches = not self._tool_decides
+            return program_of(maze, state.position, policy, limit, rng, searches)
         if role == "tool":
             row, col = divmod(
                 target_cell(maze, state.position, policy, limit, rng), maze.level.stride

@@ -84,9 +84,21 @@ def idle_walk(maze: Maze, position: int) -> str:
     return (shortest_path(maze, position, level.goal) or "")[:-1]
 
 
-def program_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random) -> str:
-    """Return the text of a tool agent that programs: the oracle searches, the others only print."""
-    if policy == "oracle":
+def program_of(
+    maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random, searches: bool
+) -> str:
+    """Return the text of a tool agent that programs: the oracle searches, the others only print.
+
+    Args:
+        maze: The level's tables.
+        position: The player's cell.
+        policy: See `moves_of`.
+        num_moves: How many moves are printed.
+        rng: Source of chance.
+        searches: Whether the oracle's program is a search, which solves every level; else it
+            prints its moves, so that its answer is one to this level alone.
+    """
+    if policy == "oracle" and searches:
         return f"```python\n{SEARCH_PROGRAM}```"
     moves = moves_json(moves_of(maze, position, policy, num_moves, rng))
     return f"```python\nprint({moves!r})\n```"

@@ -50,6 +50,10 @@ _TASKS = {
     "one function. The planner reads the result and decides which moves are executed.",
     "python": "Lead the player to the goal, in a team of two: each turn you, the tool agent, write "
     "a program. The planner reads it and what it prints, and decides which moves are executed.",
+    "single-call": "Lead the player to the goal: each turn you call one function. The moves of a "
+    "path are executed; what another function returns you read in the next turn.",
+    "single-python": "Lead the player to the goal: each turn you write a program. The moves that "
+    "it prints are executed.",
 }
 _MATES = {
     "proposer": "proposer proposes moves",
@@ -91,22 +95,27 @@ def templates(team: str, tool: str, view: str) -> dict[str, PromptTemplate]:
     """Return role -> prompt template of a team.
 
     Args:
-        team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-        tool: `"python"` or `"call"`; only the team with a tool agent uses it.
+        team: One of `TEAMS`.
+        tool: `"python"` or `"call"`; only teams with a tool agent use it.
         view: One of `VIEWS`.
     """
     if team == "single":
         return {"planner": _template(_TASKS["single"], _ANSWER_MOVES, view)}
+    if team == "single-tool":
+        return {"tool": _tool_template(f"single-{tool}", tool, view)}
     mate = tool if team == "tool-planner" else "proposer"
     task = _TASKS["planner"].replace("{mate}", _MATES[mate])
     calls = f"The tool agent's functions:\n{_CALLS}" if mate == "call" else ""
     planner = _template(task, _ANSWER_MOVES, view, _HEARD[mate], calls)
     if mate == "proposer":
         return {"proposer": _template(_TASKS[mate], _ANSWER_MOVES, view), "planner": planner}
-    if mate == "python":
-        return {"tool": _template(_TASKS[mate], _ANSWER_PROGRAM, view), "planner": planner}
-    calls = f"Your functions:\n{_CALLS}"
-    return {"tool": _template(_TASKS[mate], _ANSWER_CALL, view, calls=calls), "planner": planner}
+    return {"tool": _tool_template(mate, tool, view), "planner": planner}
+
+
+def _tool_template(task: str, tool: str, view: str) -> PromptTemplate:
+    if tool == "python":
+        return _template(_TASKS[task], _ANSWER_PROGRAM, view)
+    return _template(_TASKS[task], _ANSWER_CALL, view, calls=f"Your functions:\n{_CALLS}")
 
 
 def with_limits(

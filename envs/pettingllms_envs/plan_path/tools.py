@@ -50,6 +50,10 @@ class ToolResult(NamedTuple):
     """The moves that the result proposes, as letters; empty if it proposes none."""
     fault: Fault = Fault.NONE
     """What is wrong with it."""
+    lack: str = ""
+    """Why there are no moves, for the next prompt of a tool agent that works alone."""
+    num_cut: int = 0
+    """How many moves were left out, since there were more than `max_moves`."""
 
 
 class Tool(Protocol):
@@ -95,6 +99,10 @@ class CallTool:
 
     def run(self, maze: Maze, position: int, action: Call, max_moves: int) -> ToolResult:
         """Return the answer of the helper function; a cell that is no free cell is refused."""
+        result = self._answer(maze, position, action, max_moves)
+        return result if result.moves else result._replace(lack=f"{action} gave {result.text}")
+
+    def _answer(self, maze: Maze, position: int, action: Call, max_moves: int) -> ToolResult:
         level = maze.level
         name, row, col = action
         if not (0 <= row < level.rows and 0 <= col < level.cols):
@@ -145,11 +153,11 @@ class PythonTool:
     def run(self, maze: Maze, position: int, action: str, max_moves: int) -> ToolResult:
         """Run a program on the present board."""
         run = run_program(action, level_text(maze.level, position) + "\n")
-        moves = read_printed_moves(run.stdout) if run.is_ok else ParseError("the program failed")
+        moves, shown = run.answer(read_printed_moves), show_program(action)
         if isinstance(moves, ParseError):
-            return ToolResult(show_program(action), run.report, "", Fault.MALFORMED)
-        fault = Fault.NONE if moves else Fault.EMPTY
-        return ToolResult(show_program(action), run.report, moves[:max_moves], fault)
+            return ToolResult(shown, run.report, "", Fault.MALFORMED, moves.reason)
+        fault, kept = Fault.NONE if moves else Fault.EMPTY, moves[:max_moves]
+        return ToolResult(shown, run.report, kept, fault, num_cut=len(moves) - len(kept))
 
 
 TOOLS: Mapping[str, Callable[[], Tool]] = {"python": PythonTool, "call": CallTool}

@@ -14,7 +14,7 @@ from pettingllms_envs.plan_path.rules import (
     walk,
 )
 from pettingllms_envs.plan_path.tools import Fault, Tool, ToolResult
-from pettingllms_envs.reward import SUCCESS, Costs, unchanged_answer
+from pettingllms_envs.reward import SUCCESS, Costs, unchanged_answer, with_reason
 
 
 class Terms(NamedTuple):
@@ -44,10 +44,7 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
         terms: The conditions.
     """
     maze, costs = maze_of(state.level), terms.costs
-    if isinstance(action, ParseError):
-        outcome = ToolResult("", f"none: {action.reason}", "", Fault.MALFORMED)
-    else:
-        outcome = tool.run(maze, state.position, action, terms.moves_per_turn)
+    outcome = _outcome(state, action, tool, terms)
     position, _, illegal = walk(maze, state.position, outcome.moves)
     local = illegal * costs.illegal if illegal else 0.0
     if outcome.fault is Fault.MALFORMED:
@@ -56,6 +53,32 @@ def call(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transit
         local = costs.empty
     info = {"call": outcome.call, "result": outcome.text}
     return _promise(maze, state, position, outcome[:3], local, info)
+
+
+def execute(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> Transition:
+    """Play the action of a tool agent that works alone: the moves that it finds are executed.
+
+    What they pay is what the planner's list of the same moves would.
+
+    Args:
+        state: The state at the start of the turn.
+        action: What `tool.read` returned.
+        tool: What answers the action.
+        terms: The conditions.
+    """
+    found = _outcome(state, action, tool, terms)
+    is_readable = found.fault is not Fault.MALFORMED
+    done = move(state, found.moves if is_readable else ParseError(found.text), terms)
+    num_cut = done.info["cut_moves"] + found.num_cut
+    facts = {"cut_moves": num_cut, "call": found.call, "result": found.text}
+    done = done._replace(info={**done.info, **facts})
+    return with_reason(done, found.lack) if found.lack else done
+
+
+def _outcome(state: PlanPathState, action: Any, tool: Tool, terms: Terms) -> ToolResult:
+    if isinstance(action, ParseError):
+        return ToolResult("", f"none: {action.reason}", "", Fault.MALFORMED)
+    return tool.run(maze_of(state.level), state.position, action, terms.moves_per_turn)
 
 
 def propose(state: PlanPathState, action: str | ParseError, terms: Terms) -> Transition:

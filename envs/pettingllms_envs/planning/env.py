@@ -14,7 +14,7 @@ from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.planning.game import POLICIES, Moves, PlanningState, Rules, Words
 from pettingllms_envs.planning.prompts import limits_of, templates
 from pettingllms_envs.python_tool import read_program, run_program, show_program
-from pettingllms_envs.reward import SUCCESS, costs, shaped, unchanged_answer
+from pettingllms_envs.reward import SUCCESS, costs, shaped, unchanged_answer, with_reason
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS
 
 
@@ -65,6 +65,7 @@ class PlanningEnv(TextEnv[PlanningState]):
             **common,
         )
         self.moves_per_turn = moves_per_turn
+        self._tool_decides = team == "single-tool"
         self._costs = costs(max_turns, moves_per_turn)
         self._is_terse = {
             role: "####" not in template.system + template.user
@@ -103,11 +104,11 @@ class PlanningEnv(TextEnv[PlanningState]):
         return read_program(text) if agent == "tool_0" else self.rules.read(text)
 
     def _act(self, state: PlanningState, agent: str, action: Any) -> Transition:
-        if agent == "planner_0":
-            return self._decide(state, action)
+        if agent == "tool_0":
+            return self._run(state, action)
         if agent == "proposer_0":
             return self._propose(state, action, {})
-        return self._run(state, action)
+        return self._decide(state, action)
 
     def _scripted(self, state: PlanningState, agent: str, policy: str, rng: random.Random) -> str:
         rules, role = self.rules, role_of(agent)
@@ -169,20 +170,21 @@ class PlanningEnv(TextEnv[PlanningState]):
         return Transition(after, team, local, False, False, info)
 
     def _run(self, state: PlanningState, action: str | ParseError) -> Transition:
-        """Run a program; the list that it prints is a proposal."""
+        """Run a program; the list that it prints is a proposal, or made if the agent is alone."""
         if isinstance(action, ParseError):
             shown = {"program": "", "result": f"none: {action.reason}"}
-            return self._propose(state, action, shown)
+            decides = self._tool_decides
+            return self._decide(state, action) if decides else self._propose(state, action, shown)
         run = run_program(action, self.rules.as_input(state.level, state.position) + "\n")
-        printed: Moves | ParseError = ParseError("the program failed")
-        if run.is_ok:
-            printed = self.rules.read_printed(run.stdout)
-        return self._propose(
-            state, printed, {"program": show_program(action), "result": run.report}
-        )
+        printed = run.answer(self.rules.read_printed)
+        if not self._tool_decides:
+            shown = {"program": show_program(action), "result": run.report}
+            return self._propose(state, printed, shown)
+        done = self._decide(state, printed)
+        return with_reason(done, printed.reason) if isinstance(printed, ParseError) else done
 
     def _decide(self, state: PlanningState, action: Moves | ParseError) -> Transition:
-        """Execute the planner's moves and settle the proposal of the turn."""
+        """Make the moves of the agent that decides and settle the proposal of the turn."""
         level, before, trial = state.level, state.position, self._try(state, action)
         local, unchanged = self._local(state, action, trial)
         used = state.moves_used + len(trial.executed)

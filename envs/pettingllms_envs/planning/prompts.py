@@ -22,6 +22,7 @@ _ROLES = {
     "planner reads them and decides which moves are executed.",
     "tool": " You are the tool agent in a team of two: each turn you write a program, then the "
     "planner reads it and what it prints, and decides which moves are executed.",
+    "single-tool": " Each turn you write a program, and the moves that it prints are executed.",
 }
 _MATES = {
     "proposer-planner": "proposer proposes moves",
@@ -30,7 +31,6 @@ _MATES = {
 _HEARD = {
     "proposer-planner": "The proposer proposes: {proposal}",
     "tool-planner": "The tool agent's program:\n{program}\nWhat it did:\n{result}",
-    "single": "",
 }
 _ANSWER = """\
 You may think first. The last line of your answer is #### and a JSON list of moves, for example:
@@ -48,14 +48,14 @@ def templates(words: Words, team: str, limits: Mapping[str, str]) -> dict[str, P
     found: dict[str, PromptTemplate] = {}
     for (agent,) in TEAMS[team]:
         role = role_of(agent)
-        duty = _ROLES["single" if team == "single" else role].format(mate=_MATES.get(team, ""))
+        duty = _ROLES[team if team in _ROLES else role].format(mate=_MATES.get(team, ""))
         answer = _ANSWER + words.example
         if role == "tool":
             answer = f"{words.program_input} Its answer is the last list that it prints, such as "
             answer += f"{words.example}.\n{INSTRUCTIONS}"
         system = [words.task + duty, words.rules, _LIMITS.format(**limits), answer]
         turn = "Turn {turn} of " + limits["max_turns"] + ".{history}"
-        heard = _HEARD[team] if role == "planner" else ""
+        heard = _HEARD.get(team, "") if role == "planner" else ""
         user = [turn, words.constant, words.situation, heard]
         update = [turn, words.situation, heard]
         parts = ("\n".join(filter(None, part)) for part in (system, user, update))

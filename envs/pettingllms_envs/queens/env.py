@@ -110,10 +110,12 @@ class QueensEnv(PlanningEnv):
 
     ## Agents and roles
 
-    `team="tool-planner"`: `tool_0` writes a program, then `planner_0` reads it and what it
-    prints, and decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then
-    `planner_0` reads them and decides. `team="single"`: `planner_0` alone. Only the planner's
-    moves are executed; rules, rewards and turns are the same for all teams.
+    `team="tool-planner"`: `tool_0` writes a program, then `planner_0` reads it and what it prints,
+    and decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
+    reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
+    executed; rules, rewards and turns are the same for all teams. `team="single-tool"`: `tool_0`
+    alone, in the place of the planner: the moves that it finds are executed, and its rewards and
+    infos are the planner's.
 
     ## Observation
 
@@ -174,7 +176,7 @@ class QueensEnv(PlanningEnv):
     - `max_moves`: maximum of the moves that a level needs; None: `max_turns * moves_per_turn`.
     - `max_turns`: turns of an episode.
     - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
-    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to reflection.
     - `levels`: levels to draw from instead of generating: a path or pattern of files with levels

@@ -27,7 +27,7 @@ from pettingllms_envs.sokoban.policies import moves_of
 from pettingllms_envs.sokoban.prompts import fields, templates
 from pettingllms_envs.sokoban.rules import Level, SokobanState
 from pettingllms_envs.sokoban.text import board_text, draw_image, read_level, read_levels_of_file
-from pettingllms_envs.sokoban.tools import read_calls, use_tool
+from pettingllms_envs.sokoban.tools import execute, read_calls, use_tool
 from pettingllms_envs.sokoban.turns import Terms, move, propose
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS, asks_for_mark
 
@@ -46,7 +46,9 @@ class SokobanEnv(TextEnv[SokobanState]):
     `team="tool-planner"`: `tool_0` works for the planner, then `planner_0` reads the result and
     decides the moves. `team="proposer-planner"`: `proposer_0` proposes moves, then `planner_0`
     reads them and decides. `team="single"`: `planner_0` alone. Only the planner's moves are
-    executed; rules, rewards and turns are the same for all teams.
+    executed; rules, rewards and turns are the same for all teams. `team="single-tool"`: `tool_0`
+    alone, in the place of the planner: the moves that it finds are executed, and its rewards and
+    infos are the planner's.
 
     ## Observation
 
@@ -125,7 +127,7 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `max_turns`: turns of an episode.
     - `moves_per_turn`: maximum number of moves executed in a turn, 1 to 10,000.
     - `stop_when_lost`: whether an episode ends when it is certainly lost.
-    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `tool`: what the tool agent may do: `"python"` or `"call"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to rotation, reflection, and the player's place within its region.
@@ -229,6 +231,7 @@ class SokobanEnv(TextEnv[SokobanState]):
             render_mode=render_mode,
         )
         self.tool = tool
+        self._tool_decides = team == "single-tool"
         self.moves_per_turn = moves_per_turn
         self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn), stop_when_lost)
         self._placeholders = fields(max_turns, moves_per_turn)
@@ -283,7 +286,8 @@ class SokobanEnv(TextEnv[SokobanState]):
             return move(state, action, self._terms)
         if agent == "proposer_0":
             return propose(state, action, self._terms)
-        return use_tool(state, action, self.tool, self._terms)
+        play = execute if self._tool_decides else use_tool
+        return play(state, action, self.tool, self._terms)
 
     def _level_json(self, state: SokobanState) -> str:
         return canonical_form(state.level).decode()

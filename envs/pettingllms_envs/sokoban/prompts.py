@@ -39,6 +39,10 @@ _TASKS = {
     "planner reads the results and decides which moves are executed.",
     "python": f"{_GOAL}, in a team of two: each turn you, the tool agent, write a program. The "
     "planner reads it and what it prints, and decides which moves are executed.",
+    "single-call": f"{_GOAL}: each turn you call functions. The moves that they return are "
+    "executed.",
+    "single-python": f"{_GOAL}: each turn you write a program. The moves that it prints are "
+    "executed.",
 }
 _MATES = {
     "proposer": "proposer proposes moves",
@@ -76,8 +80,8 @@ def templates(
     """Return role -> prompt template of a team; the system texts have no placeholders left.
 
     Args:
-        team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-        tool: `"python"` or `"call"`; only the team with a tool agent uses it.
+        team: One of `TEAMS`.
+        tool: `"python"` or `"call"`; only teams with a tool agent use it.
         max_turns: Turns of an episode.
         moves_per_turn: Maximum number of moves executed in a turn.
         stop_when_lost: Whether an episode ends when it is certainly lost.
@@ -96,12 +100,16 @@ def templates(
 
     if team == "single":
         return {"planner": template(_TASKS["single"], _ANSWER_MOVES)}
+    is_alone = team == "single-tool"
+    answer = _ANSWER_CALLS if tool == "call" else _ANSWER_PROGRAM
+    answer = answer.replace("{use}", "executed" if is_alone else "your proposal")
+    if is_alone:
+        return {"tool": template(_TASKS[f"single-{tool}"], answer)}
     mate = tool if team == "tool-planner" else "proposer"
     task = _TASKS["planner"].replace("{mate}", _MATES[mate])
     planner = template(task, _ANSWER_MOVES, _HEARD[mate])
     if mate == "proposer":
         return {"proposer": template(_TASKS["proposer"], _ANSWER_MOVES), "planner": planner}
-    answer = _ANSWER_CALLS if mate == "call" else _ANSWER_PROGRAM
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from pettingllms.parsing import Item, answer_part
+from pettingllms.parsing import Item, answer_part, one_line
 from pettingllms.parsing import read_calls as grammar_calls
 from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.grid import moves_json, moves_of_items, read_printed_moves
 from pettingllms_envs.python_tool import run_program, show_program
+from pettingllms_envs.reward import with_reason
 from pettingllms_envs.sokoban.rules import Level, SokobanState, deltas_of, guide_of, play
 from pettingllms_envs.sokoban.search import shortest_walk
 from pettingllms_envs.sokoban.text import shown_text
-from pettingllms_envs.sokoban.turns import Terms, propose
+from pettingllms_envs.sokoban.turns import Terms, move, propose
 
 MAX_CALLS = 8
 """Calls that are answered in one turn; further ones are not."""
@@ -32,7 +33,7 @@ walk(row, col): the player walks to that cell on a shortest way without pushing
 push(row, col, direction, count): the player walks behind the box on that cell and pushes it count \
 cells; direction is U, D, L or R
 move(moves): the player makes these moves, for example move(["U","R"])
-Each call begins where the one before ended. All their moves together are your proposal."""
+Each call begins where the one before ended. All their moves together are {use}."""
 
 _WHOLE = re.compile(r"[0-9]{1,3}")
 
@@ -68,22 +69,52 @@ def use_tool(state: SokobanState, action: Any, tool: str, terms: Terms) -> Trans
     Raises:
         SandboxError: If the sandbox failed, so that nothing is known about the program.
     """
+    found = _find(state, action, tool, terms)
+    return _reported(propose(state, found.moves, terms, found.call, found.result), found)
+
+
+def execute(state: SokobanState, action: Any, tool: str, terms: Terms) -> Transition:
+    """Play the action of a tool agent that works alone: the moves that it finds are executed.
+
+    What they pay is what the planner's list of the same moves would. Arguments and errors are those
+    of `use_tool`.
+    """
+    found = _find(state, action, tool, terms)
+    done = _reported(move(state, found.moves, terms), found)
+    return with_reason(done, found.lack) if found.lack else done
+
+
+class _Found(NamedTuple):
+    """What a tool agent found."""
+
+    moves: str | ParseError
+    call: str
+    """What it asked for or wrote, bounded."""
+    result: str
+    """What came back, bounded."""
+    num_cut: int = 0
+    """How many moves of too long lists were left out."""
+    lack: str = ""
+    """Why there are no moves, for the next prompt of a tool agent that works alone."""
+
+
+def _find(state: SokobanState, action: Any, tool: str, terms: Terms) -> _Found:
     if isinstance(action, ParseError):
-        return _reported(propose(state, action, terms, "", f"none: {action.reason}"))
+        return _Found(action, "", f"none: {action.reason}")
     if tool == "call":
         done = run_calls(state.level, state.player, state.boxes, action, terms.moves_per_turn)
-        return _reported(propose(state, done.moves, terms, done.calls, done.results), done.num_cut)
-    board = shown_text(state.level, state.player, state.boxes)
-    ran = run_program(action, board + "\n")
-    moves = read_printed_moves(ran.stdout) if ran.is_ok else ParseError("the program failed")
-    return _reported(propose(state, moves, terms, show_program(action), ran.report))
+        lack = "" if done.moves else f"no call gave moves: {one_line(done.results, MOVES_CHARS)}"
+        return _Found(done.moves, done.calls, done.results, done.num_cut, lack)
+    ran = run_program(action, shown_text(state.level, state.player, state.boxes) + "\n")
+    moves = ran.answer(read_printed_moves)
+    lack = moves.reason if isinstance(moves, ParseError) else ""
+    return _Found(moves, show_program(action), ran.report, lack=lack)
 
 
-def _reported(done: Transition, num_cut: int = 0) -> Transition:
-    """Return a transition whose info tells the planner's reading too."""
-    state: SokobanState = done.state
-    num_cut += done.info["cut_moves"]
-    facts = {"cut_moves": num_cut, "call": state.call, "result": state.result}
+def _reported(done: Transition, found: _Found) -> Transition:
+    """Return a transition whose info has the tool agent's work too."""
+    num_cut = done.info["cut_moves"] + found.num_cut
+    facts = {"cut_moves": num_cut, "call": found.call, "result": found.result}
     return done._replace(info={**done.info, **facts})
 
 

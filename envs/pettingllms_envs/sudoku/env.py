@@ -28,7 +28,7 @@ from pettingllms_envs.sudoku.text import (
     read_puzzle,
     read_puzzles,
 )
-from pettingllms_envs.sudoku.tools import read_calls, use_tool
+from pettingllms_envs.sudoku.tools import execute, read_calls, use_tool
 from pettingllms_envs.sudoku.turns import SudokuState, decide, propose
 from pettingllms_envs.team_table import TEAMS, TOOLS, asks_for_mark
 
@@ -50,7 +50,9 @@ class SudokuEnv(TextEnv[SudokuState]):
     `team="tool-planner"`: `tool_0` works for the planner, then `planner_0` reads the result and
     decides the fills. `team="proposer-planner"`: `proposer_0` proposes fills, then `planner_0`
     reads them and decides. `team="single"`: `planner_0` alone. Only the planner's fills are
-    written; rules, rewards and turns are the same for all teams.
+    written; rules, rewards and turns are the same for all teams. `team="single-tool"`: `tool_0`
+    alone, in the place of the planner: the fills that it finds are written, and its rewards and
+    infos are the planner's.
 
     ## Observation
 
@@ -115,7 +117,7 @@ class SudokuEnv(TextEnv[SudokuState]):
       no puzzle is found within bounds is refused with `UnreachableRequest`.
     - `singles_only`: whether naked and hidden singles suffice to solve, or do not suffice.
     - `max_turns`: turns of an episode.
-    - `team`: `"tool-planner"`, `"proposer-planner"` or `"single"`.
+    - `team`: `"tool-planner"`, `"proposer-planner"`, `"single"` or `"single-tool"`.
     - `tool`: what the tool agent may do: `"python"` or `"call"`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a puzzle's content up
       to renaming of values, permutation of rows, columns, bands and stacks, and transposition.
@@ -203,6 +205,7 @@ class SudokuEnv(TextEnv[SudokuState]):
         check_split(split)
         self.split = split
         self.tool = tool
+        self._tool_decides = team == "single-tool"
         self._costs = costs(max_turns, size * size)
         self._placeholders = fields(max_turns)
         own = templates(team, tool, size, max_turns, reward)
@@ -261,7 +264,8 @@ class SudokuEnv(TextEnv[SudokuState]):
             return decide(state, action, self._costs)
         if agent == "proposer_0":
             return propose(state, action, self._costs)
-        return use_tool(state, action, self.tool, self._costs)
+        play = execute if self._tool_decides else use_tool
+        return play(state, action, self.tool, self._costs)
 
     def _level_json(self, state: SudokuState) -> str:
         return canonical(state.puzzle.size, state.puzzle.clues).hex()

@@ -33,6 +33,10 @@ _TASKS = {
     "The planner reads the results and decides which fills are written into the grid.",
     "python": "Solve the Sudoku, in a team of two: each turn you, the tool agent, write a program. "
     "The planner reads it and what it prints, and decides which fills are written into the grid.",
+    "single-call": "Solve the Sudoku: each turn you call functions. The fills of the last check "
+    "are written into the grid; what other calls return you read next turn if no check is made.",
+    "single-python": "Solve the Sudoku: each turn you write a program. The fills that it prints "
+    "are written into the grid.",
 }
 _MATES = {
     "proposer": "proposer proposes fills",
@@ -66,8 +70,8 @@ def templates(
     """Return role -> prompt template of a team; the system texts have no placeholders left.
 
     Args:
-        team: `"tool-planner"`, `"proposer-planner"` or `"single"`.
-        tool: `"python"` or `"call"`; only the team with a tool agent uses it.
+        team: One of `TEAMS`.
+        tool: `"python"` or `"call"`; only teams with a tool agent use it.
         size: n.
         max_turns: Turns of an episode.
         reward: What is paid; see `TextEnv`.
@@ -88,12 +92,16 @@ def templates(
 
     if team == "single":
         return {"planner": template(_TASKS["single"], _ANSWER_FILLS)}
+    is_alone = team == "single-tool"
+    answer = _ANSWER_CALLS if tool == "call" else _ANSWER_PROGRAM
+    answer = answer.replace("{use}", "written into the grid" if is_alone else "your proposal")
+    if is_alone:
+        return {"tool": template(_TASKS[f"single-{tool}"], answer)}
     mate = tool if team == "tool-planner" else "proposer"
     task = _TASKS["planner"].replace("{mate}", _MATES[mate])
     planner = template(task, _ANSWER_FILLS, _HEARD[mate])
     if mate == "proposer":
         return {"proposer": template(_TASKS["proposer"], _ANSWER_FILLS), "planner": planner}
-    answer = _ANSWER_CALLS if mate == "call" else _ANSWER_PROGRAM
     return {"tool": template(_TASKS[mate], answer), "planner": planner}
 
 

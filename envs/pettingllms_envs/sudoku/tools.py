@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from pettingllms.parsing import Item, answer_part
+from pettingllms.parsing import Item, answer_part, one_line
 from pettingllms.parsing import read_calls as grammar_calls
 from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.python_tool import run_program, show_program
-from pettingllms_envs.reward import Costs
+from pettingllms_envs.reward import Costs, with_reason
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.rules import Grid, candidates
 from pettingllms_envs.sudoku.solver import geometry
@@ -23,7 +23,7 @@ from pettingllms_envs.sudoku.text import (
     cut,
     read_printed_answer,
 )
-from pettingllms_envs.sudoku.turns import SudokuState, cost, report, try_answer
+from pettingllms_envs.sudoku.turns import SudokuState, cost, decide, report, try_answer
 
 MAX_CALLS = 8
 """Calls that are answered in one turn; further ones are not."""
@@ -42,7 +42,7 @@ candidates(row, col): the values that are not yet in the row, column or box of t
 places(unit, number, value): the cells of one unit that could take the value; unit is row, column \
 or box, boxes are numbered from 1, left to right and top to bottom
 check(fills): which of these fills would be refused, and which empty cells would be left without \
-any candidate; its fills are also your proposal"""
+any candidate; its fills are also {use}"""
 
 _WHOLE = re.compile(r"[0-9]{1,3}")
 _NAMES = ("candidates", "places", "check")
@@ -87,18 +87,56 @@ def use_tool(state: SudokuState, action: Any, tool: str, costs: Costs) -> Transi
     Raises:
         SandboxError: If the sandbox failed, so that nothing is known about the program.
     """
+    found = _find(state, action, tool)
+    if isinstance(found.answer, ParseError):
+        return report(state, found.call, found.result, None, costs.malformed)
+    if tool == "call":
+        local = 0.0 if found.is_useful else costs.empty
+    else:
+        local = cost(try_answer(state.puzzle, state.grid, found.answer), costs)
+    return report(state, found.call, found.result, found.answer, local)
+
+
+def execute(state: SudokuState, action: Any, tool: str, costs: Costs) -> Transition:
+    """Play the action of a tool agent that works alone: the fills that it finds are written.
+
+    What they pay is what the planner's list of the same fills would. Arguments and errors are those
+    of `use_tool`.
+    """
+    found = _find(state, action, tool)
+    done = decide(state, found.answer, costs)
+    done = done._replace(info={**done.info, "call": found.call, "result": found.result})
+    return with_reason(done, found.lack) if found.lack else done
+
+
+class _Found(NamedTuple):
+    """What a tool agent found."""
+
+    answer: FillAnswer | ParseError
+    call: str
+    """What it asked for or wrote, bounded."""
+    result: str
+    """What came back, bounded."""
+    is_useful: bool = True
+    """Whether any call was answered and not refused."""
+    lack: str = ""
+    """Why there are no fills, for the next prompt of a tool agent that works alone."""
+
+
+def _find(state: SudokuState, action: Any, tool: str) -> _Found:
     puzzle, grid = state.puzzle, state.grid
     if isinstance(action, ParseError):
-        return report(state, "", f"none: {action.reason}", None, costs.malformed)
+        return _Found(action, "", f"none: {action.reason}")
     if tool == "call":
         done = run_calls(puzzle, grid, action)
-        local = 0.0 if done.is_useful else costs.empty
-        return report(state, done.calls, done.results, done.answer, local)
+        if done.answer is not None:
+            return _Found(done.answer, done.calls, done.results, done.is_useful)
+        lack = f"no call of check: {one_line(done.results, PROPOSAL_CHARS)}"
+        return _Found(FillAnswer(()), done.calls, done.results, done.is_useful, lack)
     run = run_program(action, grid.text + "\n")
-    call, answer = show_program(action), read_printed_answer(run.stdout, puzzle.size)
-    if isinstance(answer, ParseError) or not run.is_ok:
-        return report(state, call, run.report, None, costs.malformed)
-    return report(state, call, run.report, answer, cost(try_answer(puzzle, grid, answer), costs))
+    answer = run.answer(lambda printed: read_printed_answer(printed, puzzle.size))
+    lack = answer.reason if isinstance(answer, ParseError) else ""
+    return _Found(answer, show_program(action), run.report, lack=lack)
 
 
 def read_calls(text: str, size: int) -> Calls | ParseError:

@@ -68,6 +68,7 @@ def test_the_documented_example_runs(capsys):
     [
         *((team, "call", view) for team in TEAMS for view in VIEWS),
         ("tool-planner", "python", "board"),
+        ("single-tool", "python", "board"),
     ],
 )
 def test_golden_transcripts(golden, team, tool, view):
@@ -83,7 +84,7 @@ def test_golden_transcripts(golden, team, tool, view):
         return env.scripted_action(agent, "oracle", rng)
 
     env = make(team=team, tool=tool, view=view, size=6, split="validation", moves_per_turn=5)
-    name = tool if team == "tool-planner" else team
+    name = f"{team}_{tool}" if team == "single-tool" else tool if team == "tool-planner" else team
     golden(f"plan_path_{name}_{view}", transcript_of(env, 3, player))
 
 
@@ -144,17 +145,19 @@ def test_time_out_is_no_success():
     [
         *((team, "call", size) for team in TEAMS for size in (5, 10, 30)),
         ("tool-planner", "python", 10),
+        ("single-tool", "python", 10),
     ],
 )
 def test_the_oracle_solves_every_level_within_the_turns(team, tool, size):
     env = make(team=team, tool=tool, size=size, moves_per_turn=6, split="test")
     for seed in range(15):
         env.reset(seed=seed)
-        while not env.terminations["planner_0"]:
-            assert not env.truncations["planner_0"]
+        decider = env.possible_agents[-1]
+        while not env.terminations[decider]:
+            assert not env.truncations[decider]
             agent = env.agent_selection
             env.step(env.scripted_action(agent, "oracle", random.Random(0)))
-        assert env.infos["planner_0"]["optimality"] == 1.0
+        assert env.infos[decider]["optimality"] == 1.0
 
 
 @pytest.mark.parametrize("team", TEAMS)

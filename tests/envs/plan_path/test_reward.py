@@ -26,14 +26,15 @@ def play(env, player, seed=0, level=None):
     """Play an episode; agent -> return, list of (agent, team, local), success."""
     env.reset(seed=seed, options={"level": level} if level else None)
     returns, parts = dict.fromkeys(env.possible_agents, 0.0), []
-    while not (env.terminations["planner_0"] or env.truncations["planner_0"]):
+    decider = env.possible_agents[-1]
+    while not (env.terminations[decider] or env.truncations[decider]):
         agent = env.agent_selection
         env.step(player(env, agent))
         for other, reward in env.rewards.items():
             returns[other] += reward
         found = env.infos[agent]["reward_parts"]
         parts.append((agent, found["team"], found["local"]))
-    return returns, parts, env.infos["planner_0"]["success"]
+    return returns, parts, env.infos[decider]["success"]
 
 
 def scripted(*texts):
@@ -114,7 +115,7 @@ def test_promising_without_doing_pays_nothing(team):
         assert max(returns.values()) <= EPSILON
 
 
-@pytest.mark.parametrize("team", TEAMS)
+@pytest.mark.parametrize("team", [team for team in TEAMS if team != "single-tool"])
 @settings(deadline=None)
 @given(moves=st.text("UDLR", min_size=1, max_size=8), seed=st.integers(0, 50), data=st.data())
 def test_closed_loops_never_pay(team, moves, seed, data):
@@ -133,7 +134,7 @@ def test_closed_loops_never_pay(team, moves, seed, data):
         return env.infos[agent]
 
     def turn(text):
-        if team != "single":
+        if len(env.possible_agents) == 2:
             step(data.draw(proposals))
         return step(text)
 
@@ -195,7 +196,9 @@ DEGENERATE = {
     "bump": lambda env, agent: BUMP if agent != "tool_0" else "path(-1, -1)",
     "echo": lambda env, agent: env.observe(agent),
     "promise": lambda env, agent: (
-        "[]" if agent == "planner_0" else env.scripted_action(agent, "oracle", random.Random(0))
+        "[]"
+        if agent == env.possible_agents[-1]
+        else env.scripted_action(agent, "oracle", random.Random(0))
     ),
 }
 

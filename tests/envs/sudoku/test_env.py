@@ -40,6 +40,8 @@ TEAMS = [
     {"team": "tool-planner", "tool": "call"},
     {"team": "proposer-planner"},
     {"team": "single"},
+    {"team": "single-tool", "tool": "python"},
+    {"team": "single-tool", "tool": "call"},
 ]
 
 
