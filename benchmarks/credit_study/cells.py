@@ -38,7 +38,7 @@ def cells_of(table: Mapping[str, Any], layer: str) -> list[Cell]:
 
 def _exact(table: Mapping[str, Any]) -> list[Cell]:
     exact = table["exact"]
-    game = {name: value for name, value in exact.items() if name != "lemma"}
+    game = {name: value for name, value in exact.items() if name not in ("lemma", "ablations")}
     found = [
         Cell(f"lemma|{case['label']}|{team}", "lemma", {"case": case, "team": team})
         for case in exact["lemma"]
@@ -66,50 +66,78 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
     fresh = game.get("fresh")
     if fresh is None:
         return []
+    every = {"label": "", "variants": list(table["variants"])}
     return [
         Cell(
-            f"fresh|{reward}|{name}|{seed}",
+            f"fresh|{reward}|{name}|{seed}{_suffix(changed)}",
             "trial",
             {
-                "exact": game | {"first_level": fresh["first_level"] + seed * game["num_levels"]},
-                "keys": _keys(variant),
+                "exact": game
+                | {"first_level": fresh["first_level"] + seed * game["num_levels"]}
+                | {name: changed[name] for name in ("true_v",) if name in changed}
+                | {"game": _with_kwargs(game["game"], "kwargs", changed.get("kwargs", {}))},
+                "keys": _keys(table["variants"][name], changed),
                 "reward": reward,
                 "rate": fresh["learning_rate"],
                 "seed": seed,
             },
         )
+        for changed in [every, *table["exact"].get("ablations", ())]
         for seed in fresh["seeds"]
-        for reward in game["rewards"]
-        for name, variant in table["variants"].items()
+        for reward in changed.get("rewards", game["rewards"])
+        for name in changed["variants"]
     ]
 
 
 def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
     section = table[layer]
-    limits = {name: value for name, value in section.items() if name != "tasks"}
+    limits = {name: value for name, value in section.items() if name not in ("tasks", "ablations")}
+    every = {"label": "", "variants": section["variants"]}
     return [
         Cell(
-            f"{layer}|{task}|{reward}|{name}|{rate}|{seed}",
+            f"{layer}|{task}|{reward}|{name}|{rate}|{seed}{_suffix(changed)}",
             "training",
             {
                 "layer": limits,
-                "task": settings,
-                "keys": _keys(table["variants"][name]),
+                "task": _with_kwargs(section["tasks"][task], "keys", _flags(changed)),
+                "keys": _keys(table["variants"][name], changed),
                 "reward": reward,
                 "rate": rate,
                 "seed": seed,
             },
         )
+        for changed in [every, *section.get("ablations", ())]
         for seed in table["seeds"]
-        for task, settings in section["tasks"].items()
-        for reward in section["rewards"]
+        for task in changed.get("tasks", section["tasks"])
+        for reward in changed.get("rewards", section["rewards"])
         for rate in section["learning_rates"]
-        for name in section["variants"]
+        for name in changed["variants"]
     ]
 
 
-def _keys(variant: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: variant[name] for name in _SECTIONS if name in variant}
+def _suffix(changed: Mapping[str, Any]) -> str:
+    """Return what an ablation adds to the key of a cell."""
+    return f"|{changed['label']}" if changed["label"] else ""
+
+
+def _flags(changed: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"env.kwargs.{name}": value for name, value in changed.get("kwargs", {}).items()}
+
+
+def _with_kwargs(
+    settings: Mapping[str, Any], name: str, kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return settings whose entry `name` has further keys."""
+    return {**settings, name: {**settings.get(name, {}), **kwargs}} if kwargs else dict(settings)
+
+
+def _keys(variant: Mapping[str, Any], changed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the sections of a run file that a variant sets, with those of an ablation."""
+    return {
+        name: {**variant.get(name, {}), **(changed or {}).get(name, {})}
+        for name in _SECTIONS
+        if name in variant or name in (changed or {})
+    }
 
 
 def compute(cell: Cell) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def rendered(text: str, table: Table, cells: Cells) -> str:
     blocks = {
         "state": _state, "bias": _bias, "noise": _noise, "lemma": _lemma,
         "exact": _exact, "fresh": _fresh, "tiny": _tiny,
+        "exact_ablations": _exact_ablations, "tiny_ablations": _tiny_ablations,
     }  # fmt: skip
 
     def replace(match: re.Match[str]) -> str:
@@ -151,11 +152,56 @@ def _fresh(table: Table, cells: Cells) -> str:
     return _markdown(["reward", "variant", *(f"{b:,}" for b in budgets), *head], rows)
 
 
+def _exact_ablations(table: Table, cells: Cells) -> str:
+    """Return success at every budget with one setting changed, beside that of no change."""
+    fresh, budgets = table["exact"]["fresh"], table["exact"]["budgets"]
+    rows: list[list[str]] = []
+    for changed in table["exact"].get("ablations", ()):
+        for reward in changed.get("rewards", table["exact"]["rewards"]):
+            for name in changed["variants"]:
+                seeds = fresh["seeds"]
+                after = _fresh_curves(cells, reward, name, seeds, budgets, changed["label"])
+                before = _fresh_curves(cells, reward, name, seeds, budgets)
+                if after and before:
+                    means = [f"{100 * mean:.0f}" for mean in np.mean(after, 0)]
+                    minus = (np.array(after) - np.array(before)).mean(1).tolist()
+                    label = table["variants"][name]["label"]
+                    rows.append([reward, label, changed["label"], *means, _bootstrap(minus)])
+    head = ["reward", "variant", "changed", *(f"{b:,}" for b in budgets)]
+    return _markdown([*head, "minus unchanged, paired (95 %)"], rows)
+
+
+def _tiny_ablations(table: Table, cells: Cells) -> str:
+    rows: list[list[str]] = []
+    section = table["tiny"]
+    for changed in section.get("ablations", ()):
+        for task in changed.get("tasks", section["tasks"]):
+            for reward in changed.get("rewards", section["rewards"]):
+                for name in changed["variants"]:
+                    after = _ends(table, cells, task, reward, name, changed["label"])
+                    if after:
+                        settings = section["tasks"][task]
+                        before = _ends(table, cells, task, reward, name)
+                        seeds, _, end, *_, mean = _summary(after, settings["tokens"])
+                        minus = _minus(after, before, settings["tokens"])
+                        label = table["variants"][name]["label"]
+                        row = [settings["label"], reward, label, changed["label"]]
+                        rows.append([*row, seeds, end, mean, minus])
+    head = ["task", "reward", "variant", "changed", "seeds", "at the end (95 %)"]
+    return _markdown([*head, "mean over the tokens", "minus unchanged, paired (95 %)"], rows)
+
+
 def _fresh_curves(
-    cells: Cells, reward: str, name: str, seeds: Sequence[int], budgets: Sequence[int]
+    cells: Cells,
+    reward: str,
+    name: str,
+    seeds: Sequence[int],
+    budgets: Sequence[int],
+    changed: str = "",
 ) -> list[list[float]]:
     """Return success at every budget, by seed; nothing unless all seeds are there."""
-    found = [cells.get(f"fresh|{reward}|{name}|{seed}") for seed in seeds]
+    suffix = f"|{changed}" if changed else ""
+    found = [cells.get(f"fresh|{reward}|{name}|{seed}{suffix}") for seed in seeds]
     return (
         []
         if None in found
@@ -201,12 +247,15 @@ def _tiny(table: Table, cells: Cells) -> str:
     return _markdown([*head, *(f"minus {n}, paired (95 %)" for n in ("AT-GRPO", "GRPO"))], rows)
 
 
-def _ends(table: Table, cells: Cells, task: str, reward: str, name: str) -> dict[int, Any]:
+def _ends(
+    table: Table, cells: Cells, task: str, reward: str, name: str, changed: str = ""
+) -> dict[int, Any]:
     """Return seed -> cell, of the learning rate that ends best, without failed runs."""
+    suffix = f"|{changed}" if changed else ""
     by_rate: dict[float, dict[int, Any]] = defaultdict(dict)
     for rate in table["tiny"]["learning_rates"]:
         for seed in table["seeds"]:
-            cell = cells.get(f"tiny|{task}|{reward}|{name}|{rate}|{seed}")
+            cell = cells.get(f"tiny|{task}|{reward}|{name}|{rate}|{seed}{suffix}")
             if cell is not None and cell["curve"] and "error" not in cell:
                 by_rate[rate][seed] = cell
     if not by_rate:

@@ -33,7 +33,8 @@ def trial_cell(
     """Learn with a variant until the largest budget; return success at every budget.
 
     Args:
-        exact: Section of the study's table; `first_level` is the seed of the first level.
+        exact: Section of the study's table; `first_level` is the seed of the first level; with
+            `true_v`, V is always that of the present policy, as no learner could have it.
         keys: The variant: sections of a run file.
         reward: Argument of the environment.
         rate: Learning rate of Adam on the logits.
@@ -50,12 +51,15 @@ def trial_cell(
         gradient, num = np.zeros_like(table.logits), 0
         is_warm = step >= variant.value.num_warmup_steps
         part = 0
+        if exact.get("true_v"):
+            _set_true_values(table, levels)
         while num < exact["completions_per_update"]:
             trees = table.sample(variant, 1000 * (1000 * seed + step) + part, 1, is_warm=is_warm)
             part += 1
             num += num_sampled(trees)
             gradient += table.update(trees, variant)
-            table.learn_values(trees, variant, is_warm)
+            if not exact.get("true_v"):
+                table.learn_values(trees, variant, is_warm)
         used += num
         table.logits = table.logits + adam.step(gradient / num)
         while todo and used >= todo[0]:
@@ -103,9 +107,8 @@ def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -
     levels, num_rows = _levels(_frozen(exact), reward)
     level, variant = levels[0], Variant(keys)
     logits = np.zeros((num_rows, len(level.texts)))
-    table, policy = Table([level], logits), softmax(logits)
-    for node, value in zip(level.nodes, state_values(level, policy), strict=True):
-        table.v[node.row] = value
+    table = Table([level], logits)
+    _set_true_values(table, [level])
     trees = table.sample(variant, 0, exact.get("noise_trees", 400))
     size = 1 if variant.rollout.mode == "tree" else variant.rollout.num_candidates
     groups = [trees[start : start + size] for start in range(0, len(trees), size)]
@@ -115,7 +118,7 @@ def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -
     spread = float(np.sqrt(updates.var(0).sum() * per_group / exact["completions_per_update"]))
     length = float(np.linalg.norm(mean))
     return {
-        "cosine": _number(cosine(mean, true_gradient(level, policy).ravel())),
+        "cosine": _number(cosine(mean, true_gradient(level, softmax(logits)).ravel())),
         "noise": spread / length if length else None,
         "completions": per_group,
     }
@@ -140,6 +143,13 @@ def lemma_cell(case: Mapping[str, Any], team: str) -> Cell:
         "greedy_solves": int(solved),
         "solvable": int(possible),
     }
+
+
+def _set_true_values(table: Table, levels: Sequence[Level]) -> None:
+    policy = softmax(table.logits)
+    for level in levels:
+        for node, value in zip(level.nodes, state_values(level, policy), strict=True):
+            table.v[node.row] = value
 
 
 class _Adam:

@@ -41,6 +41,14 @@ noise_trees = 4
 id = "plan_path_v0"
 answers = ['#### ["U"]', '#### ["D"]', '#### ["L"]', '#### ["R"]']
 kwargs = { team = "proposer-planner", size = 4, max_turns = 2, moves_per_turn = 1, max_moves = 2 }
+[exact.fresh]
+first_level = 100
+learning_rate = 1.0
+seeds = [0]
+[[exact.ablations]]
+label = "alpha = 0"
+variants = ["at_grpo"]
+kwargs = { alpha = 0.0 }
 [[exact.lemma]]
 label = "Plan-Path"
 id = "plan_path_v0"
@@ -69,6 +77,11 @@ every = 1
 "rollout.num_candidates" = 2
 "policies.tool.hidden_size" = 16
 "policies.planner.hidden_size" = 16
+[[tiny.ablations]]
+label = "K = 3"
+tasks = ["plan_path"]
+variants = ["at_grpo"]
+rollout = { num_candidates = 3 }
 
 [gpu]
 rewards = []
@@ -83,6 +96,10 @@ def table(tmp_path):
     path = tmp_path / "table.toml"
     path.write_text(SMALL)
     return path
+
+
+def cells_in(table, layer):
+    return cells.cells_of(cells.read_table(table), layer)
 
 
 def test_the_exact_layer_is_run_and_resumed(table, tmp_path, capsys):
@@ -122,6 +139,40 @@ def test_training_cells_stop_at_equal_tokens(table, tmp_path):
     _, _, row, _ = page.rendered(empty, cells.read_table(table), {key: cell}).splitlines()[1:]
     assert row.startswith("| Plan-Path | outcome | value | 1 |")
     assert "tool " in row
+
+
+def test_an_ablation_changes_one_setting_of_a_variant(table):
+    known = {
+        cell.key: cell.arguments
+        for layer in ("exact", "tiny")
+        for cell in cells_in(table, layer)
+    }
+    before = known["tiny|plan_path|outcome|at_grpo|0.001|1"]
+    after = known["tiny|plan_path|outcome|at_grpo|0.001|1|K = 3"]
+    assert after == before | {"keys": {"rollout": {"num_candidates": 3}}}
+    assert len([key for key in known if key.endswith("K = 3")]) == 2, "one per seed"
+    before, after = known["fresh|outcome|at_grpo|0"], known["fresh|outcome|at_grpo|0|alpha = 0"]
+    game = before["exact"]["game"]
+    kwargs = game["kwargs"] | {"alpha": 0.0}
+    assert after == before | {"exact": before["exact"] | {"game": game | {"kwargs": kwargs}}}
+
+
+def test_the_page_has_a_row_per_ablation(table):
+    curve = [[0, 0.25, 4], [200, 0.5, 4]]
+    ended = {"curve": curve, "value_share": 0.0, "scripted": {}}
+    known = {
+        "fresh|outcome|at_grpo|0": {"success": {"100": 0.2, "200": 0.4}},
+        "fresh|outcome|at_grpo|0|alpha = 0": {"success": {"100": 0.1, "200": 0.3}},
+        "tiny|plan_path|outcome|at_grpo|0.001|0": ended,
+        "tiny|plan_path|outcome|at_grpo|0.001|0|K = 3": ended,
+    }
+    for layer, expected in (
+        ("exact", "| outcome | AT-GRPO | alpha = 0 | 10 | 30 | -10 |"),
+        ("tiny", "| Plan-Path | outcome | AT-GRPO | K = 3 | 1 | 50 % (15 to 85) | 38 % | +0 |"),
+    ):
+        empty = f"<!-- study:{layer}_ablations -->\n<!-- /study:{layer}_ablations -->"
+        rows = page.rendered(empty, cells.read_table(table), known).splitlines()
+        assert rows[3:-1] == [expected]
 
 
 def test_a_cell_that_fails_is_reported_and_ends_nothing(table, tmp_path, capsys):
