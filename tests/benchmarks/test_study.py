@@ -143,9 +143,7 @@ def test_training_cells_stop_at_equal_tokens(table, tmp_path):
 
 def test_an_ablation_changes_one_setting_of_a_variant(table):
     known = {
-        cell.key: cell.arguments
-        for layer in ("exact", "tiny")
-        for cell in cells_in(table, layer)
+        cell.key: cell.arguments for layer in ("exact", "tiny") for cell in cells_in(table, layer)
     }
     before = known["tiny|plan_path|outcome|at_grpo|0.001|1"]
     after = known["tiny|plan_path|outcome|at_grpo|0.001|1|K = 3"]
