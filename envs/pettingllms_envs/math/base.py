@@ -179,10 +179,3 @@ class AnswerEnv(TextEnv[MathState]):
             return verdict.is_correct
 
         return equivalent
-
-
-def write_answer(agent: str, answer: str) -> str:
-    """Return how a scripted policy writes an answer in the role of an agent."""
-    if role_of(agent) == "tool":
-        return f"```python\nprint({answer!r})\n```"
-    return f"The answer is \\boxed{{{answer.strip().strip('$')}}}."

@@ -13,7 +13,7 @@ from pettingllms.prompts import PromptTemplate
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.base import AnswerEnv, write_answer
+from pettingllms_envs.math.base import AnswerEnv
 from pettingllms_envs.math.rules import (
     MathState,
     handed_in,
@@ -23,6 +23,7 @@ from pettingllms_envs.math.rules import (
     value_of,
     with_attempt,
 )
+from pettingllms_envs.math.scripted import write_answer
 from pettingllms_envs.math.text import Solution, ensemble_prompts
 from pettingllms_envs.math.verifier import Verifier
 

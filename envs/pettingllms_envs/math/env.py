@@ -12,7 +12,8 @@ from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.base import AnswerEnv, write_answer
+from pettingllms_envs.math.base import AnswerEnv
+from pettingllms_envs.math.scripted import formula_of, write_answer, write_program
 from pettingllms_envs.math.rules import (
     MathState,
     all_agree,
@@ -116,7 +117,9 @@ class MathEnv(AnswerEnv):
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
       nothing else.
     - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
-    - `prompts`: role -> replacement of its prompt.
+    - `prompts`: role -> replacement of its prompt; where it names neither `python` nor `\boxed`,
+      the scripted policies write nothing around their answers, which is all that a tiny model
+      needs to write.
     - `render_mode`: `"ansi"` or `"human"`; shows the reference answer.
 
     `reset(options={"problem": id})` chooses a problem of a data set, `{"family": name}` a family.
@@ -148,7 +151,13 @@ class MathEnv(AnswerEnv):
     """
 
     metadata: dict[str, Any] = {"name": "math_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
-    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "disagreeing")
+    scripted_policies: ClassVar[tuple[str, ...]] = (
+        "oracle",
+        "constant",
+        "disagreeing",
+        "random",
+        "formula",
+    )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
 
     def __init__(
@@ -220,5 +229,26 @@ class MathEnv(AnswerEnv):
         return all_agree(attempts, self._equivalent(after))
 
     def _scripted(self, state: MathState, agent: str, policy: str, rng: random.Random) -> str:
-        is_wrong = policy == "constant" or (policy == "disagreeing" and agent == "tool_0")
-        return write_answer(agent, "0" if is_wrong else state.problem.answer)
+        answer = state.problem.answer
+        if policy == "constant" or (policy == "disagreeing" and agent == "tool_0"):
+            answer = "0"
+        elif policy == "random":
+            answer = self._guess(state, rng)
+        elif policy == "formula":
+            tried = standing_of(state, "tool_0")
+            answer = tried.answer if tried is not None and tried.answer is not None else "0"
+            formula = formula_of(state.problem.question)
+            if agent == "tool_0" and formula is not None:
+                return write_program(formula, self._is_terse(agent))
+        return write_answer(agent, answer, self._is_terse(agent))
+
+    def _guess(self, state: MathState, rng: random.Random) -> str:
+        """Return the answer of another question; 0 where the same one is drawn twice."""
+        # A generator with the seed of the episode would draw the question of the episode first.
+        drawn = (self._draw(rng, {}) for _ in range(2))
+        return next((p.answer for p in drawn if p.id != state.problem.id), "0")
+
+    def _is_terse(self, agent: str) -> bool:
+        """Return whether a prompt does not ask for the markup that an answer is in."""
+        template = self.prompts[role_of(agent)]
+        return not any(word in template.system + template.user for word in ("python", "\\boxed"))

@@ -23,6 +23,7 @@ FIELDS: Mapping[str, str] = {
     "max_turns": "turns of an episode",
     "history": "what every agent did in earlier turns; empty in the first turn",
     "news": "what every agent did in the turn before; empty in the first turn",
+    "answers_compact": "the answers of the turn before, divided by |, - for none; empty in the first",
     "candidates": "what the agents before the judge did in this turn",
 }
 
@@ -67,6 +68,12 @@ def _attempt_text(attempt: Attempt) -> str:
     return f"{head}\n{attempt.work}" if attempt.work else head
 
 
+def answers_compact(attempts: Sequence[Attempt]) -> str:
+    """Return the answers of one turn, in the order of action: `12|-`."""
+    answers = (attempt.answer for attempt in attempts)
+    return "|".join("-" if one is None else one_line(one, ANSWER_CHARS) for one in answers)
+
+
 def history_text(state: MathState) -> str:
     """Return what is remembered of earlier turns, or an empty text."""
     first = state.turn - len(state.past) + 1
@@ -87,6 +94,7 @@ def fields(state: MathState, max_turns: int) -> dict[str, object]:
         "max_turns": max_turns,
         "history": _HISTORY.format(history) if history else "",
         "news": news,
+        "answers_compact": answers_compact(state.past[-1]) if state.past else "",
         "candidates": attempts_text(state.current),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from pettingllms.prompts import PromptField, PromptTemplate
-from pettingllms_envs.grid import moves_json
+from pettingllms_envs.grid import cells_of, moves_json
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import HISTORY, costs, costs_text, history_text
 from pettingllms_envs.sokoban.rules import SokobanState
@@ -118,6 +118,18 @@ def _player(state: SokobanState) -> str:
     return f"({row}, {col})"
 
 
+def _board_flat(state: SokobanState) -> str:
+    return shown_text(state.level, state.player, state.boxes).replace("\n", "")
+
+
+def _places_compact(state: SokobanState) -> str:
+    level = state.level
+    cells = (state.player, *cells_of(state.boxes), *cells_of(level.goals))
+    places = (number for cell in cells for number in divmod(cell, level.stride))
+    num_digits = len(str(max(level.rows, level.cols) - 1))
+    return "".join(f"{number:0{num_digits}}" for number in places)
+
+
 @lru_cache(maxsize=64)
 def fields(max_turns: int = 4, moves_per_turn: int = 20) -> dict[str, PromptField[SokobanState]]:
     """Return the placeholders of an environment with these arguments."""
@@ -134,9 +146,17 @@ def fields(max_turns: int = 4, moves_per_turn: int = 20) -> dict[str, PromptFiel
             "the board, one line per row, nothing between the symbols",
             lambda state, agent, turn: shown_text(state.level, state.player, state.boxes),
         ),
+        "board_flat": PromptField(
+            "the board without line breaks", lambda state, agent, turn: _board_flat(state)
+        ),
         "places": PromptField(
             "a sentence with the cells of player, boxes and goals",
             lambda state, agent, turn: places_text(state.level, state.player, state.boxes),
+        ),
+        "places_compact": PromptField(
+            "row and column of the player, of each box and of each goal: 213243; two digits each "
+            "where the board has more than ten rows or columns",
+            lambda state, agent, turn: _places_compact(state),
         ),
         "history": PromptField(HISTORY, lambda state, agent, turn: history_text(state.unchanged)),
         "player": PromptField(
@@ -153,6 +173,9 @@ def fields(max_turns: int = 4, moves_per_turn: int = 20) -> dict[str, PromptFiel
         "proposal": PromptField(
             "the moves proposed this turn, as a JSON list",
             lambda state, agent, turn: moves_json(state.proposal),
+        ),
+        "proposal_compact": PromptField(
+            "the same as letters: UR", lambda state, agent, turn: state.proposal
         ),
         "tool_call": PromptField(
             "the tool agent's calls or program", lambda state, agent, turn: state.call or "none"

@@ -24,6 +24,7 @@ from pettingllms_envs.sudoku.rules import start
 from pettingllms_envs.sudoku.symmetry import canonical
 from pettingllms_envs.sudoku.text import (
     fills_json,
+    fills_terse,
     read_answer,
     read_puzzle,
     read_puzzles,
@@ -66,7 +67,8 @@ class SudokuEnv(TextEnv[SudokuState]):
     Planner and proposer: a list of fills, `#### [[1,2,3],[4,1,2]]`, each [row, column, value]
     with rows and columns from 1; value 0 clears a cell. Or a whole grid as a list of rows; it
     clears the team's old fills first. Also read are a list without `####` if it is the only one
-    and ends the text, and numbers without commas. Fills are written in order. Refused are: cells
+    and ends the text, numbers without commas, and up to n = 9 fills of digits alone (`123,412`) in
+    a text of nothing else. Fills are written in order. Refused are: cells
     and values outside the grid, given cells, and values that are already in the row, column
     or box. A wrong value that contradicts nothing is written; it can be cleared or replaced. A
     list of more than 2 n * n fills is unreadable.
@@ -277,9 +279,11 @@ class SudokuEnv(TextEnv[SudokuState]):
         return draw_image(state)
 
     def _scripted(self, state: SudokuState, agent: str, policy: str, rng: random.Random) -> str:
-        fills = fills_json(fills_of(state, policy, rng))
+        found = fills_of(state, policy, rng)
+        fills = fills_json(found)
         if role_of(agent) != "tool":
-            return f"#### {fills}" if asks_for_mark(self.prompts[role_of(agent)]) else fills
+            has_mark = asks_for_mark(self.prompts[role_of(agent)])
+            return f"#### {fills}" if has_mark else fills_terse(found, self.size)
         return (
             f"```python\nprint({fills!r})\n```" if self.tool == "python" else f"#### check({fills})"
         )

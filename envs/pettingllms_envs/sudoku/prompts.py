@@ -12,7 +12,7 @@ from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import costs, costs_text, history_text
 from pettingllms_envs.sudoku.rules import text_of
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
-from pettingllms_envs.sudoku.text import SHOWN_CHARS, cut, fills_json
+from pettingllms_envs.sudoku.text import SHOWN_CHARS, cells_text, cut, fills_json, fills_terse
 from pettingllms_envs.sudoku.tools import DESCRIPTION, MAX_CALLS
 from pettingllms_envs.sudoku.turns import SudokuState
 
@@ -156,6 +156,10 @@ def _history(state: SudokuState, turn: int) -> str:
     return _scene(state, turn).removeprefix(state.grid.text)
 
 
+def _proposal_compact(state: SudokuState) -> str:
+    return cut(fills_terse(state.proposal, state.puzzle.size), SHOWN_CHARS)
+
+
 @lru_cache(maxsize=64)
 def fields(max_turns: int = 4) -> dict[str, PromptField[SudokuState]]:
     """Return the placeholders of an environment with these arguments."""
@@ -166,6 +170,10 @@ def fields(max_turns: int = 4) -> dict[str, PromptField[SudokuState]]:
         "grid": PromptField(
             "the grid, one row per line, 0 for empty cells",
             lambda state, agent, turn: state.grid.text,
+        ),
+        "grid_flat": PromptField(
+            "the grid as one line of symbols, one for each cell: 1-9, then A-G, . for empty cells",
+            lambda state, agent, turn: cells_text(state.grid.cells),
         ),
         "history": PromptField(
             "from the second turn on, lines on the team's fills, on refused ones and on a last "
@@ -181,6 +189,10 @@ def fields(max_turns: int = 4) -> dict[str, PromptField[SudokuState]]:
         "proposal": PromptField(
             "the fills proposed this turn",
             lambda state, agent, turn: cut(fills_json(state.proposal), SHOWN_CHARS),
+        ),
+        "proposal_compact": PromptField(
+            "the same as digits, if n has one: 123,412",
+            lambda state, agent, turn: _proposal_compact(state),
         ),
         "tool_call": PromptField(
             "the tool agent's calls or program", lambda state, agent, turn: state.call or "none"

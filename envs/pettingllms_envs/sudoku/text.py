@@ -26,6 +26,9 @@ _FILL = r"\[\d{1,2}, ?\d{1,2}, ?\d{1,2}\]"
 _USUAL = re.compile(rf"\[{_FILL}(?>(?:, ?{_FILL})*)\]", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,4}")
+_TERSE = re.compile(r"[0-9]{3}(?>(?:,[0-9]{3})*)")
+MAX_TERSE_SIZE = 9
+"""Largest n whose fills can be written as digits: every number has one."""
 
 SHOWN_CHARS = 6000
 """Maximum characters of proposed fills in a prompt: more than 2 n * n fills of any grid need."""
@@ -43,8 +46,9 @@ def read_answer(text: str, size: int) -> FillAnswer | ParseError:
     """Read fills or a grid from an answer; see `pettingllms.parsing` for where it stands.
 
     It is a list of `[row, column, value]`, one such triple, several of them without brackets around
-    them, a list of n rows of n numbers, or an empty list. Commas may be missing. More than 2 n * n
-    fills are no answer. Takes time linear in the text.
+    them, a list of n rows of n numbers, or an empty list. Commas may be missing. A text of nothing
+    but digits, `123,412`, is fills up to n = 9. More than 2 n * n fills are no answer. Takes time
+    linear in the text.
 
     Args:
         text: The text.
@@ -54,6 +58,8 @@ def read_answer(text: str, size: int) -> FillAnswer | ParseError:
 
 
 def _read(text: str, size: int) -> FillAnswer | ParseError:
+    if size <= MAX_TERSE_SIZE and _TERSE.fullmatch(text):
+        return answer_of_items([list(fill) for fill in text.split(",")], size)
     usual = usual_answer(text, USUAL_CHARS)
     if usual is not None and (answer := _usual_fills(usual, size)) is not None:
         return answer
@@ -117,6 +123,13 @@ def fills_json(fills: tuple[Fill, ...] | list[Fill]) -> str:
     return "[" + ",".join([f"[{row},{col},{value}]" for row, col, value in fills]) + "]"
 
 
+def fills_terse(fills: tuple[Fill, ...] | list[Fill], size: int) -> str:
+    """Return fills as digits, `123,412`; as JSON if there are none, or n has two digits."""
+    if not fills or size > MAX_TERSE_SIZE:
+        return fills_json(fills)
+    return ",".join([f"{row}{col}{value}" for row, col, value in fills])
+
+
 def answer_json(answer: FillAnswer, size: int) -> str:
     """Return an answer as the JSON list that prompts ask for: fills, or the rows of a grid."""
     if not answer.is_grid:
@@ -134,7 +147,12 @@ def cut(text: str, num_chars: int) -> str:
 
 def puzzle_text(puzzle: Puzzle) -> str:
     """Return the clues as one line of symbols, `.` for an empty cell."""
-    return "".join("." if value == 0 else SYMBOLS[value] for value in puzzle.clues)
+    return cells_text(puzzle.clues)
+
+
+def cells_text(cells: bytes) -> str:
+    """Return the values of a grid as one line of symbols, `.` for an empty cell."""
+    return "".join("." if value == 0 else SYMBOLS[value] for value in cells)
 
 
 def read_puzzles(text: str) -> list[Puzzle]:

@@ -1,6 +1,7 @@
 """Reasoner and tool user: agreement, rewards, history, failures."""
 
 import random
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from pettingllms.testing import play
 from pettingllms.testing.play import scripted_actor, transcript_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math import FAMILIES, MathEnv, Outcome, Verdict, Verifier
+from pettingllms_envs.math.scripted import write_answer
 
 HALF = MathProblem("half", "What is one half?", r"\frac{1}{2}")
 TEAMS = ("reasoner-tool", "single", "single-tool")
@@ -193,6 +195,60 @@ def test_policies_are_ordered(team):
         means[policy] = sum(returns) / len(returns)
     assert means["oracle"] == 2.0
     assert means["constant"] <= 0.2
+
+
+TERSE = {
+    "tool": {"system": "", "user": "{question}"},
+    "reasoner": {"system": "", "user": "{answers_compact}:"},
+}
+
+
+def test_the_formula_of_a_question_is_typed_and_its_value_taken_over():
+    """The rule needs both agents, and knows no question without a formula."""
+    env = MathEnv(families=["expression"], prompts=TERSE, max_turns=2)
+    env.reset(seed=1)
+    problem, rng = env.state().problem, random.Random(1)
+    a, b, c, d = problem.id.partition(":")[2].split("/")
+    texts = []
+    while not ended(env):
+        texts += [(env.observe(env.agent_selection), rule(env, "formula", rng))]
+        env.step(texts[-1][1])
+    program = f"```\nprint({a}*{b}-{c}*({d}-{a}))\n```"
+    assert texts == [
+        (problem.question, program),
+        (":", "\\boxed{0}"),
+        (problem.question, program),
+        (f"{problem.answer}|0:", f"\\boxed{{{problem.answer}}}"),
+    ]
+    assert env.infos["reasoner_0"]["success"]
+    env = MathEnv(families=["two_equations"])
+    env.reset(seed=1)
+    assert rule(env, "formula", rng) == write_answer("tool_0", "0")
+
+
+def rule(env, policy, rng):
+    return env.scripted_action(env.agent_selection, policy, rng)
+
+
+def test_a_random_answer_is_that_of_another_question():
+    """Also where the generator has the seed of the episode."""
+    env = MathEnv(families=["expression"], team="single")
+    right = 0
+    for seed in range(20):
+        env.reset(seed=seed)
+        text = rule(env, "random", random.Random(seed))
+        assert re.fullmatch(r"The answer is \\boxed\{-?\d+\}\.", text)
+        right += f"{{{env.state().problem.answer}}}" in text
+    assert right <= 1
+    env = MathEnv(source=[HALF], split=None, team="single")
+    env.reset(seed=0)
+    assert rule(env, "random", random.Random(0)) == "The answer is \\boxed{0}."
+
+
+def test_answers_of_the_turn_before():
+    env = MathEnv(source=[HALF], split=None, prompts=TERSE, max_turns=2)
+    episode(env, "nothing", boxed("7"))
+    assert env.observe("reasoner_0") == "-|7:"
 
 
 def test_splits_are_disjoint_by_content():

@@ -400,6 +400,18 @@ def test_bad_arguments(kwargs, error):
         SokobanEnv(**kwargs)
 
 
+def test_compact_placeholders():
+    names = ("board_flat", "places_compact", "proposal_compact")
+    user = "/".join(f"{{{name}}}" for name in names)
+    prompts = {"planner": {"system": "", "user": user}}
+    env = SokobanEnv(team="proposer-planner", prompts=prompts)
+    env.reset(seed=0, options={"level": "######\n#@$ .#\n######"})
+    env.step('#### ["R","R"]')
+    assert env.observe("planner_0") == "#######@$_.#######/111214/RR"
+    env.reset(seed=0, options={"level": f"{'#' * 12}\n#@$.{' ' * 7}#\n{'#' * 12}"})
+    assert env.observe("planner_0").split("/")[1] == "010101020103"
+
+
 def test_every_placeholder_has_a_value():
     everything = " ".join("{" + name + "}" for name in SokobanEnv.prompt_fields)
     env = SokobanEnv(prompts={role: {"user": everything} for role in ("tool", "planner")})

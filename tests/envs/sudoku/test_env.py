@@ -436,6 +436,21 @@ def test_prompts_can_be_replaced():
     assert env.observe("planner_0") == f"S\n\n{state.grid.text}|1|[]|none|[[1,1,1]]"
 
 
+@pytest.mark.parametrize("size", [4, 16])
+def test_terse_prompts_get_terse_scripted_answers(size):
+    terse = {"system": "", "user": "{grid_flat}:{proposal_compact}"}
+    env = SudokuEnv(size=size, team="proposer-planner", prompts={"planner": terse})
+    env.reset(seed=0)
+    puzzle, rng = puzzle_text(env.state().puzzle), random.Random(0)
+    fills = fills_of(env.state(), "oracle", rng)
+    env.step(f"#### {fills_json(fills)}")
+    text = env.scripted_action("planner_0", "oracle", rng)
+    assert text == ",".join(f"{r}{c}{v}" for r, c, v in fills) if size < 10 else fills_json(fills)
+    assert env.observe("planner_0") == f"{puzzle}:{text}"
+    env.step(text)
+    assert env.infos["planner_0"]["success"]
+
+
 def test_every_placeholder_has_a_value():
     everything = " ".join("{" + name + "}" for name in SudokuEnv.prompt_fields)
     prompts = {role: {"user": everything} for role in ("tool", "planner")}

@@ -14,6 +14,7 @@ from pettingllms_envs.sudoku.text import (
     FillAnswer,
     _short_answer,
     fills_json,
+    fills_terse,
     puzzle_text,
     read_answer,
     read_puzzle,
@@ -108,6 +109,20 @@ def test_answers_in_the_usual_form_are_read_as_all_others(before, fills, behind,
 @given(st.lists(st.tuples(st.integers(0, 16), st.integers(0, 16), st.integers(0, 16)), max_size=40))
 def test_reads_what_it_writes(fills):
     assert read_answer("so #### " + fills_json(fills), 5) == FillAnswer(tuple(fills))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 9)] * 3), max_size=32), st.sampled_from([4, 6, 9]))
+def test_reads_digits_alone(fills, size):
+    assert read_answer(fills_terse(fills, size), size) == FillAnswer(tuple(fills))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("123,412", 16), ("12,34", 4), ("1234", 4), ("123 412", 4), ("so 123,412", 4), ("123,", 4)],
+)
+def test_other_digits_are_no_answer(text, size):
+    assert isinstance(read_answer(text, size), ParseError)
 
 
 @pytest.mark.parametrize("size", [4, 6, 9, 16])
