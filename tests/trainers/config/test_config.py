@@ -15,7 +15,8 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.types import SamplingSettings
 
-CONFIGS = sorted((Path(__file__).resolve().parents[3] / "trainers" / "configs").glob("*.toml"))
+_FOLDER = Path(__file__).resolve().parents[3] / "trainers" / "configs"
+CONFIGS = sorted([*_FOLDER.glob("*.toml"), *_FOLDER.glob("tiny/*.toml")])
 MINIMAL = """
 [env]
 id = "toy_echo_v0"

@@ -1,17 +1,21 @@
-"""The paper's recipes: every combination is valid, is the paper's, and fits GPUs of 80 GB."""
+"""Recipes: the paper's are valid, are the paper's and fit GPUs of 80 GB; tiny models write theirs."""
 
 import itertools
+import random
 import re
 from pathlib import Path
 
 import pytest
 
+from pettingllms.testing import play
+from pettingllms.transition import role_of
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.view import warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
 
 PAPER = Path(__file__).resolve().parents[3] / "trainers" / "configs" / "paper"
+TINY = sorted((PAPER.parent / "tiny").glob("*.toml"))
 TASKS = ("sokoban", "sudoku", "plan_path", "code", "math", "math_ensemble")
 MODELS = ("qwen3_1.7b", "qwen3_8b")
 TRAINING = (("lora", 1), ("lora", 8), ("full_1gpu", 1), ("full_8gpu", 8))
@@ -88,3 +92,27 @@ def test_the_run_file_of_the_readme_fits_a_gpu_of_80_gib(tmp_path):
     plan = make_plan(config, make_environments(config), num_gpus=1, gpu_gib=80)
     assert list(warnings_of(config, plan)) == []
     assert plan.fits
+
+
+@pytest.mark.parametrize("path", [PAPER.parent / "default.toml", *TINY], ids=lambda path: path.stem)
+def test_tiny_models_can_write_what_is_demonstrated(path):
+    """Every character that they read or write is a token, and all fits in their context."""
+    config = load_config(path)
+    environments = make_environments(config)
+    assert list(warnings_of(config, make_plan(config, environments))) == []
+    rng = random.Random(0)
+    for made in environments:
+
+        def actor(env, agent, made=made):
+            role, table = made.role(agent), config.warm_start.demonstrators
+            shares = table[role if role in table else role_of(agent)]
+            text = env.scripted_action(agent, rng.choices([*shares], [*shares.values()])[0], rng)
+            policy, prompt = config.models[made.roles[role_of(agent)]], env.observe(agent)
+            assert set(prompt + text) <= set(policy.vocabulary)
+            assert len(text) < config.rollout.max_completion_tokens
+            assert len(prompt) + config.rollout.max_completion_tokens <= policy.max_length
+            return text
+
+        for seed in range(20):
+            made.training[0].reset(seed=seed)
+            play(made.training[0], actor)
