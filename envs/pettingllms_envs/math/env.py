@@ -13,7 +13,6 @@ from pettingllms.sandbox import Sandbox
 from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.base import AnswerEnv
-from pettingllms_envs.math.scripted import formula_of, write_answer, write_program
 from pettingllms_envs.math.rules import (
     MathState,
     all_agree,
@@ -23,6 +22,7 @@ from pettingllms_envs.math.rules import (
     value_of,
     with_attempt,
 )
+from pettingllms_envs.math.scripted import formula_of, write_answer, write_program
 from pettingllms_envs.math.text import FIELDS, Solution, team_prompts
 from pettingllms_envs.math.verifier import Verifier
 

@@ -23,7 +23,7 @@ FIELDS: Mapping[str, str] = {
     "max_turns": "turns of an episode",
     "history": "what every agent did in earlier turns; empty in the first turn",
     "news": "what every agent did in the turn before; empty in the first turn",
-    "answers_compact": "the answers of the turn before, divided by |, - for none; empty in the first",
+    "answers_compact": "answers of the turn before, as 12|- (- for none); empty in the first",
     "candidates": "what the agents before the judge did in this turn",
 }
 

@@ -1,4 +1,4 @@
-"""Recipes: the paper's are valid, are the paper's and fit GPUs of 80 GB; tiny models write theirs."""
+"""Recipes: the paper's are valid and fit GPUs of 80 GB; tiny models can write what theirs need."""
 
 import itertools
 import random
