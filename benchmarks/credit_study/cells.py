@@ -91,9 +91,10 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
 
 def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
     section = table[layer]
-    limits = {name: value for name, value in section.items() if name not in ("tasks", "ablations")}
+    apart = ("tasks", "ablations", "figure")
+    limits = {name: value for name, value in section.items() if name not in apart}
     every = {"label": "", "variants": section["variants"]}
-    return [
+    found = [
         Cell(
             f"{layer}|{task}|{reward}|{name}|{rate}|{seed}{_suffix(changed)}",
             "training",
@@ -112,6 +113,35 @@ def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
         for reward in changed.get("rewards", section["rewards"])
         for rate in section["learning_rates"]
         for name in changed["variants"]
+    ]
+    return [*found, *_figure(table, section, limits)]
+
+
+def _figure(
+    table: Mapping[str, Any], section: Mapping[str, Any], limits: Mapping[str, Any]
+) -> list[Cell]:
+    """Return who is trained with whom: Figure 1 of the paper and its ablation."""
+    figure = section.get("figure")
+    if figure is None:
+        return []
+    task = section["tasks"][figure["task"]]
+    return [
+        Cell(
+            f"figure|{name}|{seed}",
+            "figure",
+            {
+                "plays": setting["plays"],
+                "limit_s": limits["limit_s"],
+                "task": {**task, "config": setting.get("config", task["config"])},
+                "keys": _keys(table["variants"][setting["variant"]]),
+                "reward": figure["reward"],
+                "rate": figure["learning_rate"],
+                "seed": seed,
+            },
+        )
+        for seed in table["seeds"]
+        for name, setting in figure["settings"].items()
+        if "plays" in setting
     ]
 
 
@@ -143,7 +173,7 @@ def _keys(variant: Mapping[str, Any], changed: Mapping[str, Any] | None = None) 
 def compute(cell: Cell) -> dict[str, Any]:
     """Return the result of a cell, as JSON data."""
     # Imported here: only the processes that compute need numpy and the trainer.
-    from credit_study import tiny, trials
+    from credit_study import figure, tiny, trials
 
     kinds = {
         "lemma": trials.lemma_cell,
@@ -151,5 +181,6 @@ def compute(cell: Cell) -> dict[str, Any]:
         "noise": trials.noise_cell,
         "trial": trials.trial_cell,
         "training": tiny.training_cell,
+        "figure": figure.figure_cell,
     }
     return json.loads(json.dumps(kinds[cell.kind](**cell.arguments)))

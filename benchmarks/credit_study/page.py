@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pettingllms.evaluation.statistics import wilson_interval
+from credit_study.figure_table import figure_table
+from credit_study.markdown import markdown, pooled
 
 __all__ = ["PAGE", "rendered", "write_page"]
 
@@ -41,7 +42,7 @@ def rendered(text: str, table: Table, cells: Cells) -> str:
     """Return the page with all its tables made again."""
     blocks = {
         "state": _state, "bias": _bias, "noise": _noise, "lemma": _lemma,
-        "exact": _exact, "fresh": _fresh, "tiny": _tiny,
+        "exact": _exact, "fresh": _fresh, "tiny": _tiny, "figure": figure_table,
         "exact_ablations": _exact_ablations, "tiny_ablations": _tiny_ablations,
     }  # fmt: skip
 
@@ -49,11 +50,6 @@ def rendered(text: str, table: Table, cells: Cells) -> str:
         return match.group(1) + blocks[match.group(2)](table, cells) + match.group(3)
 
     return _BLOCK.sub(replace, text)
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _state(table: Table, cells: Cells) -> str:
@@ -67,7 +63,7 @@ def _state(table: Table, cells: Cells) -> str:
         late = sum(cell.get("complete") is False for cell in there)
         rows.append([layer, str(len(keys)), str(len(there)), str(failed), str(late)])
     head = ["layer", "cells", "computed", "failed", "out of time before their tokens were used"]
-    return _markdown(head, rows)
+    return markdown(head, rows)
 
 
 def _bias(table: Table, cells: Cells) -> str:
@@ -80,7 +76,7 @@ def _bias(table: Table, cells: Cells) -> str:
             credit = "true V" if credit == "value" else "step"
             means = [f"{found[f'{name}, {size}']['mean']:.2f}" for size in sizes]
             rows.append([reward, branch, credit, norm, *means])
-    return _markdown(["reward", "branch", "credit", "norm", *(f"K = {k}" for k in sizes)], rows)
+    return markdown(["reward", "branch", "credit", "norm", *(f"K = {k}" for k in sizes)], rows)
 
 
 def _noise(table: Table, cells: Cells) -> str:
@@ -93,7 +89,7 @@ def _noise(table: Table, cells: Cells) -> str:
             row += [_plain(found.get("cosine")), _plain(found.get("noise"))]
         rows.append(row)
     head = [f"{what}, {reward}" for reward in rewards for what in ("cosine", "noise")]
-    return _markdown(["variant", *head], rows)
+    return markdown(["variant", *head], rows)
 
 
 def _plain(value: float | None) -> str:
@@ -112,7 +108,7 @@ def _lemma(table: Table, cells: Cells) -> str:
                 shares = [f"{100 * n / nodes:.1f} %" for n in (of_return, of_success)]
                 rows.append([case["label"], team, role, str(nodes), *shares, greedy])
     head = ["levels", "team", "role", "decisions", "best return", "best success", "greedy solves"]
-    return _markdown(head, rows)
+    return markdown(head, rows)
 
 
 def _exact(table: Table, cells: Cells) -> str:
@@ -128,7 +124,7 @@ def _exact(table: Table, cells: Cells) -> str:
                 found = [100 * curve[index] for curve in curves]
                 row.append(f"{fmean(found):.0f} ({min(found):.0f} to {max(found):.0f})")
             rows.append(row)
-    return _markdown(["reward", "variant", "rate", "seeds", *(f"{b:,}" for b in budgets)], rows)
+    return markdown(["reward", "variant", "rate", "seeds", *(f"{b:,}" for b in budgets)], rows)
 
 
 def _fresh(table: Table, cells: Cells) -> str:
@@ -149,7 +145,7 @@ def _fresh(table: Table, cells: Cells) -> str:
             means = [f"{100 * mean:.0f}" for mean in found.mean(0)]
             rows.append([reward, table["variants"][name]["label"], *means, *against])
     head = ["minus AT-GRPO, paired (95 %)", "minus GRPO, paired (95 %)"]
-    return _markdown(["reward", "variant", *(f"{b:,}" for b in budgets), *head], rows)
+    return markdown(["reward", "variant", *(f"{b:,}" for b in budgets), *head], rows)
 
 
 def _exact_ablations(table: Table, cells: Cells) -> str:
@@ -168,7 +164,7 @@ def _exact_ablations(table: Table, cells: Cells) -> str:
                     label = table["variants"][name]["label"]
                     rows.append([reward, label, changed["label"], *means, _bootstrap(minus)])
     head = ["reward", "variant", "changed", *(f"{b:,}" for b in budgets)]
-    return _markdown([*head, "minus unchanged, paired (95 %)"], rows)
+    return markdown([*head, "minus unchanged, paired (95 %)"], rows)
 
 
 def _tiny_ablations(table: Table, cells: Cells) -> str:
@@ -188,7 +184,7 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
                         row = [settings["label"], reward, label, changed["label"]]
                         rows.append([*row, seeds, end, mean, minus])
     head = ["task", "reward", "variant", "changed", "seeds", "at the end (95 %)"]
-    return _markdown([*head, "mean over the tokens", "minus unchanged, paired (95 %)"], rows)
+    return markdown([*head, "mean over the tokens", "minus unchanged, paired (95 %)"], rows)
 
 
 def _fresh_curves(
@@ -244,7 +240,7 @@ def _tiny(table: Table, cells: Cells) -> str:
                     rows.append(row)
     head = ["task", "reward", "variant", "seeds", "before", "at the end (95 %)"]
     head += ["one role untaught", "time of V", "R2 of V (seeds)", "mean over the tokens"]
-    return _markdown([*head, *(f"minus {n}, paired (95 %)" for n in ("AT-GRPO", "GRPO"))], rows)
+    return markdown([*head, *(f"minus {n}, paired (95 %)" for n in ("AT-GRPO", "GRPO"))], rows)
 
 
 def _ends(
@@ -264,10 +260,7 @@ def _ends(
 
 
 def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
-    last = [cell["curve"][-1] for cell in found.values()]
-    num = sum(levels for _, _, levels in last)
-    share = sum(share * levels for _, share, levels in last) / num
-    low, high = wilson_interval(share, num)
+    last = [(share, levels) for cell in found.values() for _, share, levels in cell["curve"][-1:]]
     before = fmean(cell["curve"][0][1] for cell in found.values())
     of_v = fmean(cell["value_share"] for cell in found.values())
     r2 = [cell["r2"] for cell in found.values() if cell.get("r2") is not None]
@@ -277,7 +270,7 @@ def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
     return [
         str(len(found)),
         f"{100 * before:.0f} %",
-        f"{100 * share:.0f} % ({100 * low:.0f} to {100 * high:.0f})",
+        pooled(last),
         ", ".join(f"{role} {100 * share:.0f} %" for role, share in roles.items()),
         f"{100 * of_v:.0f} %" if of_v else "",
         f"{fmean(r2):.2f} ({len(r2)})" if r2 else "",

@@ -10,17 +10,17 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-__all__ = ["training_cell"]
+__all__ = ["ENVIRONMENT", "ROOT", "command_of", "flags_of", "played", "train", "training_cell"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_S = 0.5
 _PATIENCE_S = 120
-_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 """Cells run beside each other, one thread each."""
 _MANY_STEPS = 100_000
 
@@ -53,52 +53,75 @@ def training_cell(
     """
     with tempfile.TemporaryDirectory(prefix="credit-study-") as folder:
         directory = Path(folder) / "run"
-        flags = {
-            **task.get("keys", {}),
-            **{
-                f"{name}.{key}": value for name, part in keys.items() for key, value in part.items()
-            },
-            "env.kwargs.reward": reward,
-            "optimizer.learning_rate": rate,
-            "optimizer.final_fraction": 1.0,  # nobody knows beforehand how many steps there are
-            "seed": seed,
-            "num_steps": _MANY_STEPS,
-            "evaluation.every": task.get("every", 3),
-            "evaluation.swap_roles": False,
-            "checkpoint.every": _MANY_STEPS,
-            "logging.progress": "off",
-            "logging.tensorboard": False,
-            "logging.rollouts_every": 0,
-            "output_dir": str(directory),
-        }
-        files = [task["config"], *task.get("more", ())]
-        command = [sys.executable, "-m", "pettingllms_trainers.cli"]
-        command += [str(ROOT / name) for name in files]
-        command += [f"--{key}={_text(value)}" for key, value in flags.items()]
-        log = Path(folder) / "log"
         started = time.monotonic()
-        with log.open("w") as output:
-            seconds = layer["limit_s"]  # of processor time: what else the machine does is no matter
-            process = subprocess.Popen(
-                command,
-                stdout=output,
-                stderr=output,
-                env=_ENVIRONMENT,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)),
-            )
-            try:
-                _wait(process, directory, task["tokens"])
-                process.terminate()  # saves a checkpoint after the running train step
-                process.wait(_PATIENCE_S)
-            finally:
-                process.kill()
-                process.wait()
-        found = _read(directory, task["tokens"])
+        files = [ROOT / name for name in (task["config"], *task.get("more", ()))]
+        flags = flags_of(task, keys, reward, rate, seed)
+        found = train(files, flags, directory, task["tokens"], layer["limit_s"])
         if found["complete"] and layer.get("plays_untaught"):
             found["untaught"] = _play_untaught(directory)
-        if not found["curve"]:
-            found["error"] = (log.read_text().strip().splitlines() or ["no output"])[-1]
         return {**found, "seconds": round(time.monotonic() - started, 1)}
+
+
+def flags_of(
+    task: Mapping[str, Any], keys: Mapping[str, Any], reward: str, rate: float, seed: int
+) -> dict[str, Any]:
+    """Return the keys of a run file that make it a run of the study; see `training_cell`."""
+    return {
+        **task.get("keys", {}),
+        **{f"{name}.{key}": value for name, part in keys.items() for key, value in part.items()},
+        "env.kwargs.reward": reward,
+        "optimizer.learning_rate": rate,
+        "optimizer.final_fraction": 1.0,  # nobody knows beforehand how many steps there are
+        "seed": seed,
+        "num_steps": _MANY_STEPS,
+        "evaluation.every": task.get("every", 3),
+        "evaluation.swap_roles": False,
+        "checkpoint.every": _MANY_STEPS,
+        "logging.progress": "off",
+        "logging.tensorboard": False,
+        "logging.rollouts_every": 0,
+    }
+
+
+def train(
+    files: Sequence[Path], flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: float
+) -> dict[str, Any]:
+    """Train until the tokens are used up; return what `training_cell` returns of the run itself.
+
+    Args:
+        files: Run files.
+        flags: Keys that override theirs.
+        directory: Output directory, new; its last checkpoint is of the last train step.
+        tokens: Sampled tokens.
+        limit_s: Limit of processor time; what else the machine does is no matter.
+    """
+    command = command_of(files, {**flags, "output_dir": directory})
+    log = directory.with_name(f"{directory.name}.log")
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            env=ENVIRONMENT,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s)),
+        )
+        try:
+            _wait(process, directory, tokens)
+            process.terminate()  # saves a checkpoint after the running train step
+            process.wait(_PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+    found = _read(directory, tokens)
+    if not found["curve"]:
+        found["error"] = (log.read_text().strip().splitlines() or ["no output"])[-1]
+    return found
+
+
+def command_of(files: Sequence[Path], flags: Mapping[str, Any], *kind: str) -> list[str]:
+    """Return the command line of a run of the trainer."""
+    command = [sys.executable, "-m", "pettingllms_trainers.cli", *kind, *map(str, files)]
+    return command + [f"--{key}={_text(value)}" for key, value in flags.items()]
 
 
 def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> None:
@@ -115,14 +138,32 @@ def _play_untaught(directory: Path) -> dict[str, float]:
     config = tomllib.loads((directory / "config.toml").read_text(encoding="utf-8"))
     found: dict[str, float] = {}
     for role, policy in config["roles"].items():
-        command = [sys.executable, "-m", "pettingllms.cli", "eval", "--run", str(directory)]
-        command += ["--policy", f"{role}=run:{directory}?policy={policy}&step=0"]
-        command += ["--sampling", "temperature=1", "--format", "json"]
-        command += ["--episodes", str(config["evaluation"]["num_episodes"])]
-        command += ["--out", str(directory / f"untaught-{role}")]
-        ran = subprocess.run(command, capture_output=True, check=True, env=_ENVIRONMENT)
-        found[role] = json.loads(ran.stdout)["variants"]["main"]["success"]["value"]
+        untaught = {role: f"run:{directory}?policy={policy}&step=0"}
+        found[role] = played(directory, f"untaught-{role}", untaught)["main"]
     return found
+
+
+def played(
+    directory: Path, name: str, policies: Mapping[str, str], *options: str
+) -> dict[str, float]:
+    """Return the success on the held-out levels of a run, by variant of the evaluation.
+
+    Args:
+        directory: Output directory of the run.
+        name: Of the folder in it that the evaluation is kept in.
+        policies: Role -> policy; the other roles are played by the run's newest checkpoint.
+        *options: Further ones of `pettingllms eval`.
+    """
+    config = tomllib.loads((directory / "config.toml").read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "pettingllms.cli", "eval", "--run", str(directory), *options]
+    for role, policy in policies.items():
+        command += ["--policy", f"{role}={policy}"]
+    command += ["--sampling", "temperature=1", "--format", "json"]
+    command += ["--episodes", str(config["evaluation"]["num_episodes"])]
+    command += ["--out", str(directory / name)]
+    ran = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT)
+    variants = json.loads(ran.stdout)["variants"]
+    return {variant: found["success"]["value"] for variant, found in variants.items()}
 
 
 def _read(directory: Path, tokens: int) -> dict[str, Any]:

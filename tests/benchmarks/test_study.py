@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+from pettingllms_trainers.runs.export import export_policy
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 study = importlib.import_module("study")
 page = importlib.import_module("credit_study.page")
 cells = importlib.import_module("credit_study.cells")
+tiny = importlib.import_module("credit_study.tiny")
 
 SMALL = """
 seeds = [0, 1]
@@ -75,13 +78,26 @@ every = 1
 "evaluation.num_episodes" = 4
 "rollout.num_levels" = 2
 "rollout.num_candidates" = 2
-"policies.tool.hidden_size" = 16
-"policies.planner.hidden_size" = 16
 [[tiny.ablations]]
 label = "K = 3"
 tasks = ["plan_path"]
 variants = ["at_grpo"]
 rollout = { num_candidates = 3 }
+
+[tiny.figure]
+task = "plan_path"
+reward = "shaped"
+learning_rate = 1e-3
+[tiny.figure.settings.team_grpo]
+label = "team, GRPO"
+variant = "grpo"
+[tiny.figure.settings.team_per_role]
+label = "team, AT-GRPO"
+variant = "at_grpo"
+plays = "team"
+[tiny.figure.settings.apart]
+variant = "at_grpo"
+plays = "apart"
 
 [gpu]
 rewards = []
@@ -171,6 +187,50 @@ def test_the_page_has_a_row_per_ablation(table):
         empty = f"<!-- study:{layer}_ablations -->\n<!-- /study:{layer}_ablations -->"
         rows = page.rendered(empty, cells.read_table(table), known).splitlines()
         assert rows[3:-1] == [expected]
+
+
+def test_figure_cells_train_roles_together_and_apart(table, tmp_path):
+    table.write_text(table.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
+    output = tmp_path / "result.json"
+    arguments = ["--table", str(table), "--output", str(output), "--processes", "1"]
+    assert study.main([*arguments, "--layer", "tiny", "--only", "figure|"]) == 0
+    known = json.loads(output.read_text())["cells"]
+    assert set(known) == {"figure|team_per_role|0", "figure|apart|0"}
+    assert all(cell["complete"] and "error" not in cell for cell in known.values())
+    assert 0 <= known["figure|team_per_role|0"]["swapped"] <= 1
+    apart = known["figure|apart|0"]
+    for role in ("tool", "planner"):
+        assert apart[role]["curve"][-1][0] >= 200
+        assert [*apart[role]["used"]] == [f"role/{role}/decisions_used"]
+    assert set(apart["joined"]) == {"before", "after"}
+    empty = "<!-- study:figure -->\n<!-- /study:figure -->"
+    rows = page.rendered(empty, cells.read_table(table), known).splitlines()[3:-1]
+    assert [row.split("|")[1].strip() for row in rows] == [
+        "team, AT-GRPO",
+        "the same, policies exchanged",
+        "tool agent alone, AT-GRPO",
+        "planner alone, AT-GRPO",
+        "both, trained alone and then joined",
+    ]
+    assert all(row.split("|")[3].strip() == "1" for row in rows)
+
+
+def test_roles_that_are_trained_apart_begin_with_the_weights_of_the_team(table, tmp_path):
+    from credit_study.figure import begin_apart
+    from safetensors.torch import load_file
+
+    cell = next(c for c in cells.cells_of(cells.read_table(table), "tiny") if "apart|1" in c.key)
+    given = cell.arguments
+    names = ("task", "keys", "reward", "rate", "seed")
+    flags = tiny.flags_of(*(given[name] for name in names))
+    begun = begin_apart(tmp_path / "team", given["task"], flags)
+    config = ROOT / given["task"]["config"]
+    assert tiny.train([config], flags, tmp_path / "run", 1, 100)["complete"]
+    for role, weights in begun.items():
+        export_policy(tmp_path / "run", tmp_path / role, policy=role, step=0)
+        own, of_team = (load_file(d / "model.safetensors") for d in (weights, tmp_path / role))
+        assert own.keys() == of_team.keys()
+        assert all((own[name] == of_team[name]).all() for name in own)
 
 
 def test_a_cell_that_fails_is_reported_and_ends_nothing(table, tmp_path, capsys):
