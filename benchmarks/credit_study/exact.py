@@ -64,10 +64,20 @@ def success_of(level: Level, policy: np.ndarray) -> float:
     return float(policy[level.nodes[0].row] @ action_values(level, policy, "success")[0])
 
 
-def true_gradient(level: Level, policy: np.ndarray) -> np.ndarray:
-    """Return the gradient ``[R, A]`` of the expected return in the logits."""
+def true_gradient(
+    level: Level, policy: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the gradient ``[R, A]`` of the expected return in the logits.
+
+    Args:
+        level: The level.
+        policy: ``[R, A]``.
+        weights: ``[N]`` of the decisions; None: all count alike, which is the gradient.
+    """
     found = action_values(level, policy)
     visits = _visits(level, [policy[node.row] for node in level.nodes])
+    if weights is not None:
+        visits = visits * weights
     gradient = np.zeros_like(policy)
     for node, q, weight in zip(level.nodes, found, visits, strict=True):
         own = policy[node.row]

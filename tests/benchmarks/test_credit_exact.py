@@ -165,6 +165,25 @@ def test_whole_episodes_that_branch_once_expect_a_share_of_the_gradient():
     assert_expects(found, gradient * (K - 1) / K)  # all decisions branch: the whole gradient
 
 
+def test_a_vine_expects_the_gradient_with_late_decisions_weighted_more():
+    # All episodes of a level of as many moves as turns are equally long: the decision to fork at is
+    # one of 6, and those from there on are trained on.
+    prompts, kwargs = Prompts(), KWARGS | {"min_moves": 3}
+    level = enumerate_level(
+        "plan_path_v0", 1, lambda env: TEXTS, prompts, reward="outcome", **kwargs
+    )
+    logits = np.random.default_rng(0).normal(size=(len(prompts), len(TEXTS)))
+    advantage = {
+        "grouping": "agent_turn", "credit": "return_to_go", "norm": "none",
+        "baseline": "leave_one_out",
+    }  # fmt: skip
+    variant = Variant({"rollout": {"mode": "vine", "num_candidates": K}, "advantage": advantage})
+    found = updates(level, logits, variant, 4000)
+    positions = [2 * node.turn + (node.agent == "planner_0") for node in level.nodes]
+    weights = (1 + np.array(positions)) / 6
+    assert_expects(found, true_gradient(level, softmax(logits), weights))
+
+
 @pytest.mark.parametrize(
     ("grouping", "credit"),
     [("trajectory", "episode"), ("agent_turn", "return_to_go")],

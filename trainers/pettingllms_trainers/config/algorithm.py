@@ -19,9 +19,11 @@ __all__ = [
     "OptimizerConfig",
     "RoleSamplingConfig",
     "RolloutConfig",
+    "RolloutMode",
     "ValueConfig",
 ]
 
+RolloutMode = Literal["tree", "parallel", "vine"]
 BranchChoice = Literal["greedy", "random", "softmax"]
 Grouping = Literal["at_grpo", "agent_turn", "agent", "turn", "trajectory", "none"]
 Credit = Literal["step", "return_to_go", "episode", "value", "continuation"]
@@ -46,12 +48,13 @@ class RoleSamplingConfig(Section):
 class RolloutConfig(Section):
     """How training episodes are sampled."""
 
-    mode: Literal["tree", "parallel"] = "tree"
-    """tree: K candidates at every decision, one is followed; parallel: K whole episodes."""
+    mode: RolloutMode = "tree"
+    """tree: K candidates at every decision, one is followed; parallel: K whole episodes; vine: a
+    whole episode and K - 1 that fork from one of its decisions, drawn at random."""
     num_levels: int = Field(default=32, ge=1)
     """E: levels per train step, one rollout tree each."""
     num_candidates: int = Field(default=4, ge=2)
-    """K: candidates per decision, or episodes per level in parallel mode."""
+    """K: candidates per decision of a tree, episodes per level in the other modes."""
     branch_choice: BranchChoice = "greedy"
     """Candidate an episode continues with: the best (the paper), any, or by softmax of rewards."""
     branch_temperature: float = Field(default=1.0, gt=0)
@@ -108,8 +111,8 @@ class AdvantageConfig(Section):
     credit: Credit = "step"
     """By what: step: the reward of the own step; in trees also value: reward plus V of the next
     decision's prompt ([value]), and continuation: reward plus the mean return of
-    rollout.num_continuations continuations; with parallel episodes also return_to_go, the return
-    from there on, and episode, that of the whole episode."""
+    rollout.num_continuations continuations; in the other modes also return_to_go, the return from
+    there on, and with parallel also episode, that of the whole episode."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount per decision of what follows, in the credits value and continuation."""
     baseline: Baseline = "mean"

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pettingllms_trainers.config.algorithm import Credit, Grouping, RolloutMode
 from pettingllms_trainers.config.policies import base_groups, base_of_adapter
 
 if TYPE_CHECKING:
     from pettingllms_trainers.config.root import Config
 
 __all__ = ["check_sections"]
+
+_CREDITS: Mapping[RolloutMode, Sequence[Credit]] = {
+    "tree": ("step", "value", "continuation"),
+    "parallel": ("step", "return_to_go", "episode"),
+    "vine": ("step", "return_to_go"),
+}
+_MODES_OF_GROUPING: Mapping[Grouping, Sequence[RolloutMode]] = {
+    "at_grpo": ("tree",),
+    "agent_turn": ("parallel", "vine"),
+    "trajectory": ("parallel",),
+}
 
 
 def check_sections(config: Config) -> None:
@@ -146,26 +159,27 @@ def _check_value(config: Config) -> None:
 
 def _check_advantage(config: Config) -> None:
     advantage, mode = config.advantage, config.rollout.mode
-    credits = {"tree": ("step", "value", "continuation")}.get(
-        mode, ("step", "return_to_go", "episode")
-    )
-    if advantage.credit not in credits:
-        other = "parallel" if mode == "tree" else "tree"
+    if advantage.credit not in _CREDITS[mode]:
+        others = [other for other, credits in _CREDITS.items() if advantage.credit in credits]
         raise ValueError(
-            f'advantage.credit = "{advantage.credit}" needs rollout.mode = "{other}"; with '
-            f'"{mode}" there are {", ".join(credits)}: candidates that a tree does not follow '
-            "have no return, and whole episodes have nothing to compare V or continuations with"
+            f'advantage.credit = "{advantage.credit}" needs rollout.mode = {_quoted(others)}; with '
+            f'"{mode}" there are {", ".join(_CREDITS[mode])}: candidates that a tree does not '
+            "follow have no return, whole episodes have nothing to compare V or continuations "
+            "with, and those that fork have not earned what came before"
         )
     branchings = config.rollout.num_branchings or config.rollout.branching_roles
-    if mode == "parallel" and branchings:
+    if mode != "tree" and branchings:
         raise ValueError(
             'rollout.num_branchings and rollout.branching_roles need rollout.mode = "tree"'
         )
-    needs = {"at_grpo": "tree", "agent_turn": "parallel", "trajectory": "parallel"}
-    if needs.get(advantage.grouping, mode) != mode:
+    modes = _MODES_OF_GROUPING.get(advantage.grouping, (mode,))
+    if mode not in modes:
         raise ValueError(
-            f'advantage.grouping = "{advantage.grouping}" needs rollout.mode = '
-            f'"{needs[advantage.grouping]}"'
+            f'advantage.grouping = "{advantage.grouping}" needs rollout.mode = {_quoted(modes)}'
         )
     if advantage.grouping == "trajectory" and advantage.credit != "episode":
         raise ValueError('advantage.grouping = "trajectory" needs advantage.credit = "episode"')
+
+
+def _quoted(modes: Sequence[str]) -> str:
+    return " or ".join(f'"{mode}"' for mode in modes)

@@ -14,6 +14,7 @@ from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.tree import TreeRollout
+from pettingllms_trainers.rollout.vine import ForkRollout, StemRollout, Vine
 from pettingllms_trainers.rollout.whole import WholeRollout
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
@@ -69,12 +70,12 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
     answers = [
         Answers(play.episodes, play.pool, play.settings.sampling, failures) for play in plays
     ]
-    rollouts = [
-        rollout
+    levels = [
+        level
         for play, own in zip(plays, answers, strict=True)
-        for rollout in _rollouts(play, own, failures)
+        for level in _rollouts(play, own, failures)
     ]
-    trees = ranks.gather(await _all(rollout.play() for rollout in ranks.share(rollouts)))
+    trees = await _play_levels(levels, ranks)
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
     counts = ranks.gather([(own.num_dropped, own.num_asked, own.drop_cause) for own in answers])
@@ -85,11 +86,33 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
     return trees
 
 
-def _rollouts(play: Play, answers: Answers, failures: FailureLog) -> list[TreeRollout]:
+def _rollouts(play: Play, answers: Answers, failures: FailureLog) -> list[list[TreeRollout]]:
+    """Return all rollouts; those that need each other are in one list."""
     episodes, pool, specs, settings = play
     credit = credit_of(settings, episodes, pool, answers)
     kind = WholeRollout if settings.num_branchings else TreeRollout
-    return [kind(episodes, answers, credit, spec, settings, failures) for spec in specs]
+    if not settings.num_forks:
+        return [[kind(episodes, answers, credit, spec, settings, failures)] for spec in specs]
+    found: list[list[TreeRollout]] = []
+    for first in range(0, len(specs), 1 + settings.num_forks):
+        stem, *forks = specs[first : first + 1 + settings.num_forks]
+        vine = Vine(len(forks))
+        shared = (episodes, answers, credit)
+        found.append(
+            [
+                StemRollout(vine, *shared, stem, settings, failures),
+                *(ForkRollout(vine, *shared, spec, settings, failures) for spec in forks),
+            ]
+        )
+    return found
+
+
+async def _play_levels(levels: Sequence[Sequence[TreeRollout]], ranks: Ranks) -> list[RolloutTree]:
+    """Return the trees of all rollouts, in order; each rank plays its share of the lists."""
+    own = ranks.share(levels)
+    played = iter(await _all(rollout.play() for level in own for rollout in level))
+    lists = ranks.gather([[next(played) for _ in level] for level in own])
+    return [tree for trees in lists for tree in trees]
 
 
 async def _all(plays: Iterable[Coroutine[Any, Any, RolloutTree]]) -> list[RolloutTree]:

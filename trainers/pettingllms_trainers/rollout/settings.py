@@ -32,6 +32,9 @@ class RolloutSettings:
     num_branchings: int = 0
     """0: every decision branches when it is reached; else the number of decisions of a whole
     episode that do."""
+    num_forks: int = 0
+    """Episodes of a level that fork from its first one, at a decision drawn at random; 0: every
+    episode is played from its start."""
     credit: Credit = "step"
     """What a candidate is worth beyond its reward; see `credit_of`."""
     gamma: float = 1.0

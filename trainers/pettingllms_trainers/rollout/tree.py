@@ -82,9 +82,7 @@ class TreeRollout:
             await self._episodes.close(self._spec.episode)
 
     async def _play(self) -> TreeOutcome:
-        situation = await self._episodes.start(self._spec.episode, self._spec.env_seed)
-        self._initial_hash = situation.state_hash
-        self._returns = dict(situation.rewards)
+        situation = await self._begin()
         while not situation.is_over:
             situation = await self._decide(situation)
             for name, reward in situation.rewards.items():
@@ -96,6 +94,13 @@ class TreeRollout:
             returns=self._returns,
             num_turns=1 + max(group.key.turn for group in self._decisions),
         )
+
+    async def _begin(self) -> EpisodeState:
+        """Return where the first decision is."""
+        situation = await self._episodes.start(self._spec.episode, self._spec.env_seed)
+        self._initial_hash = situation.state_hash
+        self._returns = dict(situation.rewards)
+        return situation
 
     async def _decide(self, situation: EpisodeState) -> EpisodeState:
         """Branch at the selected agent and follow one branch."""
