@@ -210,11 +210,16 @@ def test_a_frozen_policy_plays_and_is_left_alone(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("grouping", "credit"),
-    [("agent_turn", "return_to_go"), ("trajectory", "episode"), ("none", "step")],
+    ("mode", "grouping", "credit"),
+    [
+        ("parallel", "agent_turn", "return_to_go"),
+        ("parallel", "trajectory", "episode"),
+        ("parallel", "none", "step"),
+        ("vine", "agent_turn", "return_to_go"),
+    ],
 )
-def test_the_parallel_ablations_run(run, tmp_path, grouping, credit):
-    flags = ["--rollout.mode", "parallel", "--advantage.grouping", grouping]
+def test_episodes_of_a_level_are_compared(run, tmp_path, mode, grouping, credit):
+    flags = ["--rollout.mode", mode, "--advantage.grouping", grouping]
     code, _, err = run(*flags, "--advantage.credit", credit, num_steps=1)
     assert code == 0, err
     line = read_lines(tmp_path / "run" / "metrics.jsonl")[1]

@@ -203,12 +203,18 @@ def test_a_number_of_processes_without_a_launcher_is_told(monkeypatch, capsys):
     assert "rank ?: ConfigError: no run file" in capsys.readouterr().err
 
 
+_VINE = (
+    "--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.credit=return_to_go"
+)  # fmt: skip
+
+
 @pytest.mark.slow
-def test_two_processes_train_as_one(small_run_file, tmp_path):
+@pytest.mark.parametrize("keys", [(), _VINE], ids=["tree", "vine"])
+def test_two_processes_train_as_one(small_run_file, tmp_path, keys):
     """Plain data parallel training, with an uneven number of levels and groups."""
     config = small_run_file(2)
     for count, name in ((1, "one"), (2, "two")):
-        flags = [config, "--output-dir", tmp_path / name]
+        flags = [config, *keys, "--output-dir", tmp_path / name]
         launch("-m", "pettingllms_trainers.cli", *flags, num_processes=count)
     one, two = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
     for before, after in zip(one, two, strict=True):

@@ -115,6 +115,15 @@ def test_flags_may_add_to_open_tables(run_file):
             r"needs advantage.credit = \"episode\"",
         ),
         (
+            "[rollout]\nmode = 'vine'\n[advantage]\ngrouping = 'agent_turn'\ncredit = 'episode'\n",
+            r"needs rollout.mode = \"parallel\"; with \"vine\" there are step, return_to_go",
+        ),
+        (
+            "[rollout]\nnum_branchings = 1\nmode = 'vine'\n[advantage]\ngrouping = 'agent_turn'\n",
+            r"need rollout.mode = \"tree\"",
+        ),
+        ("[advantage]\ngrouping = 'agent_turn'\n", r"= \"parallel\" or \"vine\""),
+        (
             "[warm_start]\nnum_steps = 1\n[warm_start.demonstrators.judge]\ntwo = 1\n",
             r"names the role 'judge'; roles: caller, echo",
         ),

@@ -50,12 +50,14 @@ class Vine:
             EnvironmentFailure: The stem has failed.
         """
         await self._is_over.wait()
-        self._num_left -= 1
         if self.place is None:
             raise EnvironmentFailure("the episode to fork from has failed")
-        await episodes.fork(self.place.copy, None, episode)
-        if not self._num_left:
-            await episodes.close(self.place.copy)
+        try:
+            await episodes.fork(self.place.copy, None, episode)
+        finally:
+            self._num_left -= 1
+            if not self._num_left:
+                await episodes.close(self.place.copy)
         return self.place
 
 
