@@ -210,6 +210,8 @@ class RolloutTree:
     """Name of the environment in a run of several."""
     num_continuation_tokens: int = 0
     """Tokens that were sampled for continuations, beside those of the candidates."""
+    prefix: tuple[Decision, ...] = ()
+    """Of a fork in a vine: the decisions before it. They belong to the tree that it forks from."""
 
 
 class TrainingCompletion(NamedTuple):

@@ -33,6 +33,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 NUM_STEPS = 4
+CREDITS = {
+    "value": ["--advantage.credit=value"],
+    "vine": [
+        "--rollout.mode=vine",
+        "--advantage.grouping=agent_turn",
+        "--advantage.credit=return_to_go",
+    ],
+}
 FLAGS = ["--checkpoint.keep=9"]
 LEAKING = {
     "vocab_size": 100,
@@ -113,6 +121,12 @@ def assert_same_run(directory, other, tolerance):
 )
 def test_two_processes_train_as_one_without(train, stage):
     assert_same_run(train(1), train(2, f"--deepspeed.stage={stage}"), 1e-4)
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+def test_every_credit_is_that_of_one_process(train, credit):
+    one, two = train(1, *CREDITS[credit]), train(2, *CREDITS[credit], "--deepspeed.stage=2")
+    assert_same_run(one, two, 1e-4)
 
 
 @pytest.mark.parametrize(("stage", "offload"), [(2, "optimizer"), (3, "all")])

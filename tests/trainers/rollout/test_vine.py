@@ -61,6 +61,7 @@ def test_forks_begin_at_one_decision_of_the_stem(echo_env, scripted_pool):
         for fork in forks:
             assert fork.initial_state_hash == stem.initial_state_hash
             assert fork.env_seed == stem.env_seed
+            assert fork.prefix == stem.decisions[:position]
             assert fork.decisions[0].prompt_ids == stem.decisions[position].prompt_ids
             of_stem = [(d.key.agent, d.key.turn) for d in stem.decisions[position:]]
             assert [(d.key.agent, d.key.turn) for d in fork.decisions] == of_stem

@@ -2,6 +2,7 @@
 
 import pytest
 
+import pettingllms
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
@@ -18,6 +19,11 @@ CREDITS = {
     ],
     "continuation": ["--advantage.credit=continuation"],
     "whole episodes": ["--advantage.credit=continuation", "--rollout.num_branchings=1"],
+    "vine": [
+        "--rollout.mode=vine",
+        "--advantage.grouping=agent_turn",
+        "--advantage.credit=return_to_go",
+    ],
 }
 
 
@@ -44,7 +50,7 @@ def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
     if "value" in name:
         assert all(line["value/p/num_examples"] > 0 for line in lines[1:])
         assert lines[-1]["time/value_s"] > 0
-    else:
+    elif "continuation" in CREDITS[name][0]:
         assert all(line["rollout/num_continuation_tokens"] > 0 for line in lines[1:])
         num_tokens = lines[-1]["rollout/num_completion_tokens"]
         assert num_tokens > lines[-1]["rollout/num_continuation_tokens"]
@@ -62,6 +68,27 @@ def test_a_shared_policy_has_one_v_for_both_roles(small_run_file, tmp_path, caps
     last = read_lines(out / "metrics.jsonl")[-1]
     decisions = last["role/tool/num_decisions"] + last["role/planner/num_decisions"]
     assert last["value/p/num_examples"] == decisions
+
+
+def test_forks_are_recorded_from_their_beginning(small_run_file, tmp_path):
+    """What shows or plays a recorded episode again needs the whole path."""
+    flags = [*CREDITS["vine"], "--logging.num-rollouts=100", "--rollout.num-levels=6"]
+    out = tmp_path / "run"
+    assert main([str(small_run_file(2)), "--output-dir", str(out), *flags]) == 0
+    lines = results(out)[1]
+    assert any(line["num_prefix_decisions"] for line in lines)
+    for line in lines:
+        env = pettingllms.make("plan_path_v0", **line["env"])
+        env.reset(seed=line["env_seed"])
+        returns = dict.fromkeys(env.possible_agents, 0.0)
+        for decision in line["decisions"]:
+            assert env.agent_selection == decision["agent"]
+            env.step(decision["candidates"][decision["chosen"]]["text"])
+            for agent in returns:
+                returns[agent] += env.rewards[agent]
+        assert returns == pytest.approx(line["outcome"]["returns"])
+        advantages = [d["candidates"][0]["advantage"] for d in line["decisions"]]
+        assert set(advantages[: line["num_prefix_decisions"]]) <= {None}
 
 
 @pytest.mark.parametrize(

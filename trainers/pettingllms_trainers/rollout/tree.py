@@ -64,6 +64,7 @@ class TreeRollout:
         self._decisions: list[Decision] = []
         self._returns: dict[str, float] = {}
         self._num_continuation_tokens = 0
+        self._prefix: tuple[Decision, ...] = ()
         self._asked: dict[str, _Asked] = {}
 
     async def play(self) -> RolloutTree:
@@ -199,4 +200,5 @@ class TreeRollout:
             decisions=tuple(self._decisions),
             outcome=outcome,
             num_continuation_tokens=self._num_continuation_tokens,
+            prefix=self._prefix,
         )

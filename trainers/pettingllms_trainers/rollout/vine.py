@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.rollout.episode import Episodes, EpisodeState
 from pettingllms_trainers.rollout.tree import TreeRollout
-from pettingllms_trainers.types import RolloutStatus, RolloutTree
+from pettingllms_trainers.types import Decision, RolloutStatus, RolloutTree
 
 __all__ = ["ForkRollout", "StemRollout", "Vine"]
 
@@ -22,6 +22,8 @@ class _Place(NamedTuple):
     copy: int
     """Episode that is kept in the state before the decision."""
     initial_hash: str
+    prefix: tuple[Decision, ...]
+    """Decisions of the stem before it."""
     returns: Mapping[str, float]
     """What the stem had earned until then, by agent."""
 
@@ -86,8 +88,8 @@ class StemRollout(TreeRollout):
             await self._drop()
             copy = _FIRST_COPY - self._spec.episode
             await self._episodes.fork(self._spec.episode, None, copy)
-            returns = dict(self._returns)
-            self._vine.place = _Place(situation, copy, self._initial_hash, returns)
+            prefix, returns = tuple(self._decisions), dict(self._returns)
+            self._vine.place = _Place(situation, copy, self._initial_hash, prefix, returns)
         return await super()._decide(situation)
 
     async def _drop(self) -> None:
@@ -99,7 +101,8 @@ class StemRollout(TreeRollout):
 class ForkRollout(TreeRollout):
     """Plays on from a decision of the stem of its level.
 
-    Its decisions are those from there on, its returns and its outcome those of the whole episode.
+    Its decisions are those from there on, with those before as its prefix; its returns and its
+    outcome are those of the whole episode.
 
     Source:
         The vine procedure of TRPO (arXiv 1502.05477, section 5.2). Changed: all decisions of a fork
@@ -115,6 +118,7 @@ class ForkRollout(TreeRollout):
     async def _begin(self) -> EpisodeState:
         place = await self._vine.enter(self._episodes, self._spec.episode)
         self._initial_hash, self._returns = place.initial_hash, dict(place.returns)
+        self._prefix = place.prefix
         return place.situation
 
 

@@ -30,7 +30,8 @@ def tree_to_json(
     """
     scored_ones = {decision.key: decision for decision in scored}
     texts = token_texts or {}
-    decisions = [scored_ones.get(own.key, own) for own in tree.decisions]
+    path = [*tree.prefix, *tree.decisions]
+    decisions = [scored_ones.get(own.key, own) for own in path]
     return {
         "episode": tree.episode,
         "env_seed": tree.env_seed,
@@ -39,6 +40,7 @@ def tree_to_json(
         "cause": tree.cause,
         "outcome": None if tree.outcome is None else asdict(tree.outcome),
         "num_continuation_tokens": tree.num_continuation_tokens,
+        "num_prefix_decisions": len(tree.prefix),
         "decisions": [_decision(one, texts.get(one.policy)) for one in decisions],
     }
 

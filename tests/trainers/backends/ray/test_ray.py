@@ -19,6 +19,16 @@ from pettingllms_trainers.files import read_lines  # noqa: E402
 from pettingllms_trainers.runs.metrics import is_timing  # noqa: E402
 
 NUM_STEPS = 2
+CREDITS = {
+    "value": ["--advantage.credit=value", "--rollout.branch-choice=random"],
+    "continuation": ["--advantage.credit=continuation"],
+    "vine": [
+        "--rollout.mode=vine",
+        "--advantage.grouping=agent_turn",
+        "--advantage.credit=return_to_go",
+    ],
+}
+"""Those that need more of the workers than answers to prompts."""
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +111,16 @@ def test_a_run_is_that_of_one_process_and_policies_are_updated_at_once(
     assert figures(tmp_path / "run") == pytest.approx(whole, rel=1e-3, abs=1e-5)
     for name in ("t", "p"):
         assert (tmp_path / "run" / "policies" / name / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+def test_every_credit_is_that_of_one_process(run, small_run_file, tmp_path, credit):
+    one = tmp_path / "one"
+    command = [str(small_run_file(NUM_STEPS)), "--output-dir", str(one), *CREDITS[credit]]
+    assert main(command) == 0
+    code, _, err = run("--ray.num-env-workers=2", "--ray.workers-per-policy=2", *CREDITS[credit])
+    assert code == 0, err
+    assert figures(tmp_path / "run") == pytest.approx(figures(one), rel=1e-3, abs=1e-4)
 
 
 def test_environment_workers_play_the_stages_of_a_curriculum(run, small_run_file, tmp_path):

@@ -212,6 +212,34 @@ LORA = [f"--policies.{name}.lora.{key}={value}" for name in "tp"
         for key, value in {"rank": 4, "alpha": 32}.items()]  # fmt: skip
 
 
+VINE = ["--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.credit=return_to_go"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--advantage.credit=value"],
+        ["--advantage.credit=value", "--rollout.continuous", *LORA],
+        ["--advantage.credit=continuation"],
+        VINE,
+    ],
+    ids=["value", "value of adapters", "continuation", "vine"],
+)
+def test_every_credit_goes_with_vllm(train, flags):
+    """The trainer evaluates V, with the weights that the engine generates with."""
+    code, lines, message = train(*flags)
+    assert code == 0, message
+    for line in lines[1:]:
+        for policy in "tp":
+            assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
+            assert line[f"loss/{policy}/grad_norm"] > 0
+    if "--advantage.credit=value" in flags:
+        assert lines[-1]["time/value_s"] > 0
+        for policy in "tp":
+            assert lines[-1][f"value/{policy}/num_examples"] > 0
+        assert any(lines[-1][f"role/{role}/value"] for role in ("tool", "planner"))
+
+
 @pytest.mark.smoke
 def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
     """The base moves once; every policy's completions come from its own adapter."""
