@@ -93,7 +93,10 @@ def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
     section = table[layer]
     apart = ("tasks", "ablations", "figure")
     limits = {name: value for name, value in section.items() if name not in apart}
-    every = {"label": "", "variants": section["variants"]}
+    every = [
+        {"label": "", "tasks": [task], "variants": settings.get("variants", section["variants"])}
+        for task, settings in section["tasks"].items()
+    ]
     found = [
         Cell(
             f"{layer}|{task}|{reward}|{name}|{rate}|{seed}{_suffix(changed)}",
@@ -107,14 +110,15 @@ def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
                 "seed": seed,
             },
         )
-        for changed in [every, *section.get("ablations", ())]
+        for changed in [*every, *section.get("ablations", ())]
         for seed in table["seeds"]
         for task in changed.get("tasks", section["tasks"])
         for reward in changed.get("rewards", section["rewards"])
         for rate in section["learning_rates"]
         for name in changed["variants"]
     ]
-    return [*found, *_figure(table, section, limits)]
+    found += _figure(table, section, limits)
+    return sorted(found, key=lambda cell: cell.arguments["seed"])
 
 
 def _figure(

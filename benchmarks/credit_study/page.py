@@ -227,7 +227,8 @@ def _tiny(table: Table, cells: Cells) -> str:
     section = table["tiny"]
     for task, settings in section["tasks"].items():
         for reward in section["rewards"]:
-            ends = {name: _ends(table, cells, task, reward, name) for name in section["variants"]}
+            names = settings.get("variants", section["variants"])
+            ends = {name: _ends(table, cells, task, reward, name) for name in names}
             for name, found in ends.items():
                 if found:
                     label = table["variants"][name]["label"]
@@ -343,7 +344,7 @@ def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
     for panels, (task, settings) in zip(rows, tasks.items(), strict=True):
         for panel, reward in zip(panels, rewards, strict=True):
             rule = None
-            for name in section["variants"]:
+            for name in settings.get("variants", section["variants"]):
                 found = _ends(table, cells, task, reward, name)
                 for cell in found.values():
                     rules = [v for k, v in cell["scripted"].items() if k not in _NO_RULES]

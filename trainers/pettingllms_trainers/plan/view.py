@@ -108,7 +108,8 @@ def _credit_warnings(config: Config) -> Iterator[str]:
                 f'reward = "outcome" of {label or env.id} pays at the end of an episode alone, and '
                 'advantage.credit = "step" compares candidates by the reward of their own step: '
                 "decisions before the last teach nothing. Compare whole episodes (rollout.mode = "
-                '"parallel", advantage.credit = "return_to_go", advantage.grouping = "agent_turn")'
+                '"parallel", or "vine" where episodes are long; advantage.credit = "return_to_go", '
+                'advantage.grouping = "agent_turn")'
             )
 
 

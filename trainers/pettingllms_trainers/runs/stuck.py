@@ -214,8 +214,9 @@ _BESIDE = ("roles", "value", "untaught")
 """Findings beside which something is learnt all the same."""
 _UNTAUGHT = (
     'advantage.credit = "step" sees the reward of the own step alone, and what the role does pays '
-    'later. Compare whole episodes (rollout.mode = "parallel", advantage.credit = "return_to_go", '
-    'advantage.grouping = "agent_turn"), or pay the role for its step'
+    'later. Compare whole episodes (rollout.mode = "parallel", or "vine" where episodes are long; '
+    'advantage.credit = "return_to_go", advantage.grouping = "agent_turn"), or pay the role for '
+    "its step"
 )
 _BLIND = (
     "too few outcomes to learn V from, or its prompt does not show what decides them, so that "
