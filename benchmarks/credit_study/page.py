@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -171,20 +173,26 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []
     section = table["tiny"]
     for changed in section.get("ablations", ()):
-        for task in changed.get("tasks", section["tasks"]):
-            for reward in changed.get("rewards", section["rewards"]):
-                for name in changed["variants"]:
-                    after = _ends(table, cells, task, reward, name, changed["label"])
-                    if after:
-                        settings = section["tasks"][task]
-                        before = _ends(table, cells, task, reward, name)
-                        seeds, _, end, *_, mean = _summary(after, settings["tokens"])
-                        minus = _minus(after, before, settings["tokens"])
-                        label = table["variants"][name]["label"]
-                        row = [settings["label"], reward, label, changed["label"]]
-                        rows.append([*row, seeds, end, mean, minus])
+        beside = changed.get("beside")
+        for task, reward, name in itertools.product(
+            changed.get("tasks", section["tasks"]),
+            changed.get("rewards", section["rewards"]),
+            changed["variants"],
+        ):
+            found = partial(_ends, table, cells, task, reward)
+            after, settings = found(name, changed["label"]), section["tasks"][task]
+            if not after:
+                continue
+            tokens = settings["tokens"]
+            seeds, _, end, *_, mean = _summary(after, tokens)
+            minus = _minus(after, found(name), tokens)
+            other = _minus(found(beside), after, tokens) if beside else ""
+            label = table["variants"][name]["label"]
+            row = [settings["label"], reward, label, changed["label"]]
+            rows.append([*row, seeds, end, mean, minus, other])
     head = ["task", "reward", "variant", "changed", "seeds", "at the end (95 %)"]
-    return markdown([*head, "mean over the tokens", "minus unchanged, paired (95 %)"], rows)
+    head += ["mean over the tokens", "minus unchanged, paired (95 %)"]
+    return markdown([*head, "vine minus it, paired (95 %)"], rows)
 
 
 def _fresh_curves(

@@ -182,7 +182,7 @@ def test_the_page_has_a_row_per_ablation(table):
     }
     for layer, expected in (
         ("exact", "| outcome | AT-GRPO | alpha = 0 | 10 | 30 | -10 |"),
-        ("tiny", "| Plan-Path | outcome | AT-GRPO | K = 3 | 1 | 50 % (15 to 85) | 38 % | +0 |"),
+        ("tiny", "| Plan-Path | outcome | AT-GRPO | K = 3 | 1 | 50 % (15 to 85) | 38 % | +0 |  |"),
     ):
         empty = f"<!-- study:{layer}_ablations -->\n<!-- /study:{layer}_ablations -->"
         rows = page.rendered(empty, cells.read_table(table), known).splitlines()
