@@ -70,8 +70,8 @@ def learning_llm() -> str:
     return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
 
 
-TINY = ("blocksworld", "dining", "panel", "queens", "search")
-"""Recipes in trainers/configs/tiny for environments in which roles matter."""
+TINY = ("blocksworld", "dining", "panel", "queens", "search", "sokoban")
+"""Recipes in trainers/configs/tiny for one game each."""
 
 
 def learning_tiny() -> str:
