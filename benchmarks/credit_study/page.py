@@ -349,30 +349,65 @@ def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
     figure, rows = pyplot.subplots(
         len(tasks), len(rewards), figsize=(11, 3 * len(tasks)), sharey=True, squeeze=False
     )
+    lines: dict[str, Any] = {}
     for panels, (task, settings) in zip(rows, tasks.items(), strict=True):
         for panel, reward in zip(panels, rewards, strict=True):
-            rule = None
-            for name in settings.get("variants", section["variants"]):
-                found = _ends(table, cells, task, reward, name)
-                for cell in found.values():
-                    rules = [v for k, v in cell["scripted"].items() if k not in _NO_RULES]
-                    rule = max(rules, default=rule)
-                if found:
-                    grid = np.linspace(0, settings["tokens"], 40)
-                    curves = [
-                        np.interp(grid, *zip(*((x, y) for x, y, _ in c["curve"]), strict=True))
-                        for c in found.values()
-                    ]
-                    label = f"{table['variants'][name]['label']} ({len(curves)})"
-                    (line,) = panel.plot(grid, np.mean(curves, 0), label=label)
-                    low, high = np.min(curves, 0), np.max(curves, 0)
-                    panel.fill_between(grid, low, high, color=line.get_color(), alpha=0.1)
-            if rule is not None:
-                panel.axhline(rule, color="black", linestyle=":", label="best simple rule")
-            panel.set(title=f"{settings['label']}, {reward} reward", xlabel="sampled tokens")
+            title = f"{settings['label']}, {reward} reward"
+            panel.set(title=title, xlabel="sampled tokens", ylabel="success")
             panel.grid(alpha=0.25)
-            if panel.get_legend_handles_labels()[0]:
-                panel.legend(fontsize=5)
+            shown = _shown(table, cells, task, reward)
+            panel.set_visible(bool(shown))
+            for label, style, found in shown:
+                lines.setdefault(label, _draw_curve(panel, found, settings["tokens"], style))
+            rules = [_best_rule(cell) for _, _, found in shown for cell in found.values()]
+            if rules:
+                rule = panel.axhline(max(rules), color="black", linestyle=":")
+                lines.setdefault("best simple rule", rule)
+    legend = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncol": 2, "fontsize": 8}
+    figure.legend(lines.values(), lines.keys(), **legend)
     figure.tight_layout()
-    figure.savefig(FIGURES / "credit-tiny.svg", metadata={"Date": None})
+    figure.savefig(FIGURES / "credit-tiny.svg", bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
+
+
+def _shown(
+    table: Table, cells: Cells, task: str, reward: str
+) -> list[tuple[str, dict[str, Any], dict[int, Any]]]:
+    """Return label, style and cells of what a panel shows: variants, dashed with smaller steps."""
+    section = table["tiny"]
+    drawn = [
+        (name, "", "-") for name in section["tasks"][task].get("variants", section["variants"])
+    ]
+    drawn += [
+        (name, changed["label"], "--")
+        for changed in section.get("ablations", ())
+        if "beside" in changed and task in changed["tasks"]
+        for name in changed["variants"]
+    ]
+    colours = {name: f"C{number}" for number, name in enumerate(section["variants"])}
+    found: list[tuple[str, dict[str, Any], dict[int, Any]]] = []
+    for name, changed, line in drawn:
+        if ends := _ends(table, cells, task, reward, name, changed):
+            label = table["variants"][name]["label"] + (", steps as the vine's" if changed else "")
+            found.append((label, {"color": colours[name], "linestyle": line}, ends))
+    return found
+
+
+def _draw_curve(
+    panel: Any, found: Mapping[int, Any], tokens: float, style: Mapping[str, Any]
+) -> Any:
+    """Draw the mean learning curve over seeds, with their range; return its line."""
+    grid = np.linspace(0, tokens, 40)
+    curves = [
+        np.interp(grid, *zip(*((x, y) for x, y, _ in cell["curve"]), strict=True))
+        for cell in found.values()
+    ]
+    (line,) = panel.plot(grid, np.mean(curves, 0), **style)
+    panel.fill_between(grid, np.min(curves, 0), np.max(curves, 0), color=style["color"], alpha=0.08)
+    return line
+
+
+def _best_rule(cell: Mapping[str, Any]) -> float:
+    return max(
+        (share for name, share in cell["scripted"].items() if name not in _NO_RULES), default=0.0
+    )
