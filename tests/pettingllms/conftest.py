@@ -1,5 +1,6 @@
 """A small two-role environment on which the contract itself is tested."""
 
+import signal
 from typing import NamedTuple
 
 import pytest
@@ -77,6 +78,14 @@ class GuessEnv(TextEnv):
 
     def _scripted(self, state, agent, policy, rng):
         return str(state.secret if policy == "oracle" else rng.randrange(1, 100))
+
+
+@pytest.fixture
+def heard_sigint():
+    """Processes that are started listen to SIGINT, which background jobs of a shell ignore."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.fixture

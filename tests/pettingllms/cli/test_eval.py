@@ -166,14 +166,6 @@ def test_a_server_that_moves_is_found_again(call, chat_server, tmp_path):
     assert plan["variants"]["main"]["planner"] == chat_server.policy
 
 
-@pytest.fixture
-def heard_sigint():
-    """Processes that are started listen to SIGINT, which background jobs of a shell ignore."""
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, previous)
-
-
 @pytest.mark.usefixtures("heard_sigint")
 def test_control_c_keeps_what_was_played(cli, command, chat_server, tmp_path):
     chat_server.reply = relay

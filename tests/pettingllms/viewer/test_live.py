@@ -144,6 +144,7 @@ def test_what_is_no_run_and_a_taken_port_are_refused(serve, running, tmp_path):
         LiveServer([running[0]], port=port)
 
 
+@pytest.mark.usefixtures("heard_sigint")
 def test_command(running):
     command = [sys.executable, "-m", "pettingllms.cli", "view", str(running[0]), "--live"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
