@@ -70,7 +70,7 @@ def learning_llm() -> str:
     return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
 
 
-TINY = ("blocksworld", "dining", "panel", "queens", "search", "sokoban")
+TINY = ("blocksworld", "dining", "math", "panel", "queens", "search", "sokoban")
 """Recipes in trainers/configs/tiny for one game each."""
 
 
