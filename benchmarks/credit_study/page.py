@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,30 +13,26 @@ from typing import Any
 
 import numpy as np
 
+from credit_study.curves import draw
 from credit_study.figure_table import figure_table
 from credit_study.markdown import markdown, pooled
+from credit_study.selection import Cells, Table, best_rate, ends_of
 
 __all__ = ["PAGE", "rendered", "write_page"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "which-credit.md"
-FIGURES = ROOT / "docs" / "assets"
 _BLOCK = re.compile(r"(<!-- study:(\w+) -->\n).*?(<!-- /study:\2 -->)", re.DOTALL)
 _BASE = "at_grpo"
 _PARALLEL = "grpo"
 _RESAMPLES = 2000
-_NO_RULES = ("oracle", "random")
-"""Scripted policies that no line is drawn for."""
-
-Cells = Mapping[str, Mapping[str, Any]]
-Table = Mapping[str, Any]
 
 
 def write_page(table: Table, result: Path) -> None:
     """Write the tables into the page, and the figures beside it."""
     cells: Cells = json.loads(result.read_text(encoding="utf-8"))["cells"]
     PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), table, cells), encoding="utf-8")
-    _draw(table, cells)
+    draw(table, cells)
 
 
 def rendered(text: str, table: Table, cells: Cells) -> str:
@@ -118,7 +113,7 @@ def _exact(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []
     for reward in table["exact"]["rewards"]:
         for name, variant in table["variants"].items():
-            rate, curves = _best_rate(table, cells, "trial", reward, name)
+            rate, curves = best_rate(table, cells, "trial", reward, name)
             if not curves:
                 continue
             row = [reward, variant["label"], f"{rate:g}", str(len(curves))]
@@ -179,7 +174,7 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             changed.get("rewards", section["rewards"]),
             changed["variants"],
         ):
-            found = partial(_ends, table, cells, task, reward)
+            found = partial(ends_of, table, cells, task, reward)
             after, settings = found(name, changed["label"]), section["tasks"][task]
             if not after:
                 continue
@@ -213,30 +208,13 @@ def _fresh_curves(
     )
 
 
-def _best_rate(
-    table: Table, cells: Cells, kind: str, reward: str, name: str
-) -> tuple[float, list[list[float]]]:
-    """Return the best learning rate over all budgets, and success at every budget by seed."""
-    found: dict[float, list[list[float]]] = defaultdict(list)
-    budgets = [str(budget) for budget in table["exact"]["budgets"]]
-    for rate in table["exact"]["learning_rates"]:
-        for seed in table["seeds"]:
-            cell = cells.get(f"{kind}|{reward}|{name}|{rate}|{seed}")
-            if cell is not None:
-                found[rate].append([cell["success"][budget] for budget in budgets])
-    if not found:
-        return 0.0, []
-    best = max(found, key=lambda rate: np.mean(found[rate]))
-    return best, found[best]
-
-
 def _tiny(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []
     section = table["tiny"]
     for task, settings in section["tasks"].items():
         for reward in section["rewards"]:
             names = settings.get("variants", section["variants"])
-            ends = {name: _ends(table, cells, task, reward, name) for name in names}
+            ends = {name: ends_of(table, cells, task, reward, name) for name in names}
             for name, found in ends.items():
                 if found:
                     label = table["variants"][name]["label"]
@@ -250,22 +228,6 @@ def _tiny(table: Table, cells: Cells) -> str:
     head = ["task", "reward", "variant", "seeds", "before", "at the end (95 %)"]
     head += ["one role untaught", "time of V", "R2 of V (seeds)", "mean over the tokens"]
     return markdown([*head, *(f"minus {n}, paired (95 %)" for n in ("AT-GRPO", "GRPO"))], rows)
-
-
-def _ends(
-    table: Table, cells: Cells, task: str, reward: str, name: str, changed: str = ""
-) -> dict[int, Any]:
-    """Return seed -> cell, of the learning rate that ends best, without failed runs."""
-    suffix = f"|{changed}" if changed else ""
-    by_rate: dict[float, dict[int, Any]] = defaultdict(dict)
-    for rate in table["tiny"]["learning_rates"]:
-        for seed in table["seeds"]:
-            cell = cells.get(f"tiny|{task}|{reward}|{name}|{rate}|{seed}{suffix}")
-            if cell is not None and cell["curve"] and "error" not in cell:
-                by_rate[rate][seed] = cell
-    if not by_rate:
-        return {}
-    return max(by_rate.values(), key=lambda f: fmean(c["curve"][-1][1] for c in f.values()))
 
 
 def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
@@ -313,101 +275,3 @@ def _bootstrap(differences: Sequence[float]) -> str:
     drawn = rng.choice(differences, (_RESAMPLES, len(differences))).mean(1)
     low, high = np.percentile(drawn, [2.5, 97.5])
     return f"{100 * fmean(differences):+.0f} ({100 * low:+.0f} to {100 * high:+.0f})"
-
-
-def _draw(table: Table, cells: Cells) -> None:
-    """Draw the learning curves that there are."""
-    import matplotlib  # slow, and only when figures are drawn
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "study"
-    from matplotlib import pyplot
-
-    rewards = table["exact"]["rewards"]
-    figure, panels = pyplot.subplots(1, len(rewards), figsize=(11, 4), sharey=True)
-    for panel, reward in zip(panels, rewards, strict=True):
-        for name, variant in table["variants"].items():
-            _, curves = _best_rate(table, cells, "trial", reward, name)
-            if curves:
-                budgets = table["exact"]["budgets"]
-                mean = np.mean(curves, 0)
-                (line,) = panel.plot(budgets, mean, marker=".", label=variant["label"])
-                low, high = np.min(curves, 0), np.max(curves, 0)
-                panel.fill_between(budgets, low, high, color=line.get_color(), alpha=0.1)
-        panel.set(title=f"{reward} reward", xlabel="sampled completions", xscale="log")
-        panel.grid(alpha=0.25)
-    panels[0].set_ylabel("probability of success")
-    panels[-1].legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.savefig(FIGURES / "credit-exact.svg", bbox_inches="tight", metadata={"Date": None})
-    pyplot.close(figure)
-    _draw_tiny(table, cells, pyplot)
-
-
-def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
-    section = table["tiny"]
-    tasks, rewards = section["tasks"], section["rewards"]
-    figure, rows = pyplot.subplots(
-        len(tasks), len(rewards), figsize=(11, 3 * len(tasks)), sharey=True, squeeze=False
-    )
-    lines: dict[str, Any] = {}
-    for panels, (task, settings) in zip(rows, tasks.items(), strict=True):
-        for panel, reward in zip(panels, rewards, strict=True):
-            title = f"{settings['label']}, {reward} reward"
-            panel.set(title=title, xlabel="sampled tokens", ylabel="success")
-            panel.grid(alpha=0.25)
-            shown = _shown(table, cells, task, reward)
-            panel.set_visible(bool(shown))
-            for label, style, found in shown:
-                lines.setdefault(label, _draw_curve(panel, found, settings["tokens"], style))
-            rules = [_best_rule(cell) for _, _, found in shown for cell in found.values()]
-            if rules:
-                rule = panel.axhline(max(rules), color="black", linestyle=":")
-                lines.setdefault("best simple rule", rule)
-    legend = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncol": 2, "fontsize": 8}
-    figure.legend(lines.values(), lines.keys(), **legend)
-    figure.tight_layout()
-    figure.savefig(FIGURES / "credit-tiny.svg", bbox_inches="tight", metadata={"Date": None})
-    pyplot.close(figure)
-
-
-def _shown(
-    table: Table, cells: Cells, task: str, reward: str
-) -> list[tuple[str, dict[str, Any], dict[int, Any]]]:
-    """Return label, style and cells of what a panel shows: variants, dashed with smaller steps."""
-    section = table["tiny"]
-    drawn = [
-        (name, "", "-") for name in section["tasks"][task].get("variants", section["variants"])
-    ]
-    drawn += [
-        (name, changed["label"], "--")
-        for changed in section.get("ablations", ())
-        if "beside" in changed and task in changed["tasks"]
-        for name in changed["variants"]
-    ]
-    colours = {name: f"C{number}" for number, name in enumerate(section["variants"])}
-    found: list[tuple[str, dict[str, Any], dict[int, Any]]] = []
-    for name, changed, line in drawn:
-        if ends := _ends(table, cells, task, reward, name, changed):
-            label = table["variants"][name]["label"] + (", steps as the vine's" if changed else "")
-            found.append((label, {"color": colours[name], "linestyle": line}, ends))
-    return found
-
-
-def _draw_curve(
-    panel: Any, found: Mapping[int, Any], tokens: float, style: Mapping[str, Any]
-) -> Any:
-    """Draw the mean learning curve over seeds, with their range; return its line."""
-    grid = np.linspace(0, tokens, 40)
-    curves = [
-        np.interp(grid, *zip(*((x, y) for x, y, _ in cell["curve"]), strict=True))
-        for cell in found.values()
-    ]
-    (line,) = panel.plot(grid, np.mean(curves, 0), **style)
-    panel.fill_between(grid, np.min(curves, 0), np.max(curves, 0), color=style["color"], alpha=0.08)
-    return line
-
-
-def _best_rule(cell: Mapping[str, Any]) -> float:
-    return max(
-        (share for name, share in cell["scripted"].items() if name not in _NO_RULES), default=0.0
-    )

@@ -1,0 +1,115 @@
+"""Learning curves of the study, as figures of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from credit_study.selection import Cells, Table, best_rate, ends_of
+
+__all__ = ["draw"]
+
+FIGURES = Path(__file__).resolve().parents[2] / "docs" / "assets"
+_NO_RULES = ("oracle", "random")
+"""Scripted policies that no line is drawn for."""
+
+
+def draw(table: Table, cells: Cells) -> None:
+    """Write the figures of all learning curves that there are."""
+    import matplotlib  # slow, and only when figures are drawn
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "study"
+    from matplotlib import pyplot
+
+    rewards = table["exact"]["rewards"]
+    figure, panels = pyplot.subplots(1, len(rewards), figsize=(11, 4), sharey=True)
+    for panel, reward in zip(panels, rewards, strict=True):
+        for name, variant in table["variants"].items():
+            _, curves = best_rate(table, cells, "trial", reward, name)
+            if curves:
+                budgets = table["exact"]["budgets"]
+                mean = np.mean(curves, 0)
+                (line,) = panel.plot(budgets, mean, marker=".", label=variant["label"])
+                low, high = np.min(curves, 0), np.max(curves, 0)
+                panel.fill_between(budgets, low, high, color=line.get_color(), alpha=0.1)
+        panel.set(title=f"{reward} reward", xlabel="sampled completions", xscale="log")
+        panel.grid(alpha=0.25)
+    panels[0].set_ylabel("probability of success")
+    panels[-1].legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(FIGURES / "credit-exact.svg", bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
+    _draw_tiny(table, cells, pyplot)
+
+
+def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
+    section = table["tiny"]
+    tasks, rewards = section["tasks"], section["rewards"]
+    figure, rows = pyplot.subplots(
+        len(tasks), len(rewards), figsize=(11, 3 * len(tasks)), sharey=True, squeeze=False
+    )
+    lines: dict[str, Any] = {}
+    for panels, (task, settings) in zip(rows, tasks.items(), strict=True):
+        for panel, reward in zip(panels, rewards, strict=True):
+            title = f"{settings['label']}, {reward} reward"
+            panel.set(title=title, xlabel="sampled tokens", ylabel="success")
+            panel.grid(alpha=0.25)
+            shown = _shown(table, cells, task, reward)
+            panel.set_visible(bool(shown))
+            for label, style, found in shown:
+                lines.setdefault(label, _draw_curve(panel, found, settings["tokens"], style))
+            rules = [_best_rule(cell) for _, _, found in shown for cell in found.values()]
+            if rules:
+                rule = panel.axhline(max(rules), color="black", linestyle=":")
+                lines.setdefault("best simple rule", rule)
+    legend = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncol": 2, "fontsize": 8}
+    figure.legend(lines.values(), lines.keys(), **legend)
+    figure.tight_layout()
+    figure.savefig(FIGURES / "credit-tiny.svg", bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def _shown(
+    table: Table, cells: Cells, task: str, reward: str
+) -> list[tuple[str, dict[str, Any], dict[int, Any]]]:
+    """Return label, style and cells of what a panel shows: variants, dashed with smaller steps."""
+    section = table["tiny"]
+    drawn = [
+        (name, "", "-") for name in section["tasks"][task].get("variants", section["variants"])
+    ]
+    drawn += [
+        (name, changed["label"], "--")
+        for changed in section.get("ablations", ())
+        if "beside" in changed and task in changed["tasks"]
+        for name in changed["variants"]
+    ]
+    colours = {name: f"C{number}" for number, name in enumerate(section["variants"])}
+    found: list[tuple[str, dict[str, Any], dict[int, Any]]] = []
+    for name, changed, line in drawn:
+        if ends := ends_of(table, cells, task, reward, name, changed):
+            label = table["variants"][name]["label"] + (", steps as the vine's" if changed else "")
+            found.append((label, {"color": colours[name], "linestyle": line}, ends))
+    return found
+
+
+def _draw_curve(
+    panel: Any, found: Mapping[int, Any], tokens: float, style: Mapping[str, Any]
+) -> Any:
+    """Draw the mean learning curve over seeds, with their range; return its line."""
+    grid = np.linspace(0, tokens, 40)
+    curves = [
+        np.interp(grid, *zip(*((x, y) for x, y, _ in cell["curve"]), strict=True))
+        for cell in found.values()
+    ]
+    (line,) = panel.plot(grid, np.mean(curves, 0), **style)
+    panel.fill_between(grid, np.min(curves, 0), np.max(curves, 0), color=style["color"], alpha=0.08)
+    return line
+
+
+def _best_rule(cell: Mapping[str, Any]) -> float:
+    return max(
+        (share for name, share in cell["scripted"].items() if name not in _NO_RULES), default=0.0
+    )
