@@ -74,7 +74,7 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
             {
                 "exact": game
                 | {"first_level": fresh["first_level"] + seed * game["num_levels"]}
-                | {name: changed[name] for name in ("true_v",) if name in changed}
+                | {"true_v": changed.get("true_v", False)}
                 | {"game": _with_kwargs(game["game"], "kwargs", changed.get("kwargs", {}))},
                 "keys": _keys(table["variants"][name], changed),
                 "reward": reward,
