@@ -94,7 +94,12 @@ def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
     apart = ("tasks", "ablations", "figure")
     limits = {name: value for name, value in section.items() if name not in apart}
     every = [
-        {"label": "", "tasks": [task], "variants": settings.get("variants", section["variants"])}
+        {
+            "label": "",
+            "tasks": [task],
+            "variants": settings.get("variants", section["variants"]),
+            "rewards": settings.get("rewards", section["rewards"]),
+        }
         for task, settings in section["tasks"].items()
     ]
     found = [
