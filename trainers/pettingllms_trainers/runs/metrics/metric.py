@@ -1,0 +1,21 @@
+"""What a metric is: its documentation and, where a table computes it, how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pettingllms_trainers.types import Shown
+
+__all__ = ["Metric"]
+
+
+class Metric(NamedTuple):
+    """A metric, apart from its name."""
+
+    doc: str
+    """What it means."""
+    of: Callable[[Any], float] | None = None
+    """How it is computed from the subject of its table; None when it is measured elsewhere."""
+    shown: Shown | None = None
+    """How it appears in the progress view; None: not at all."""
