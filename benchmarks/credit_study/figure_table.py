@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from credit_study.markdown import markdown, pooled
+from document_tables.markdown import markdown
+
+from credit_study.pooled import pooled
 
 __all__ = ["figure_table"]
 

@@ -12,10 +12,11 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from document_tables.markdown import markdown
 
 from credit_study.curves import draw
 from credit_study.figure_table import figure_table
-from credit_study.markdown import markdown, pooled
+from credit_study.pooled import pooled
 from credit_study.selection import Cells, Table, best_rate, ends_of
 
 __all__ = ["PAGE", "rendered", "write_page"]

@@ -1,4 +1,4 @@
-"""What the tables of the page are made of."""
+"""Shares of several seeds, pooled."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 from pettingllms.evaluation.statistics import wilson_interval
 
-__all__ = ["markdown", "pooled"]
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table, one line a row."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+__all__ = ["pooled"]
 
 
 def pooled(found: Sequence[tuple[float, int]]) -> str:

@@ -1,0 +1,1 @@
+"""Tables of the documents, each from its result file."""

@@ -1,0 +1,147 @@
+"""Tables of the games: what they are, what their rewards pay, how long their prompts are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pettingllms
+from document_tables.markdown import caption, markdown, result
+
+__all__ = [
+    "answers",
+    "boards",
+    "code_rewards",
+    "environments",
+    "ladder",
+    "presets",
+    "tokens",
+    "viewer",
+]
+
+
+def environments() -> str:
+    """Return the table of the built-in environments, from their classes."""
+    rows: list[list[str]] = []
+    for env_id in pettingllms.registered_ids():
+        spec = pettingllms.spec(env_id)
+        if spec.package != "pettingllms":
+            continue
+        cls: Any = spec.load()
+        task = (cls.__doc__ or "").strip().splitlines()[0]
+        roles = ", ".join(cls.default_prompts)
+        rows.append([f"`{env_id}`", task, roles, ", ".join(cls.scripted_policies)])
+    return markdown(["id", "task", "roles", "scripted policies"], rows)
+
+
+def ladder() -> str:
+    """Return success and return of every policy of the ladder, game by game."""
+    data = result("games_ladder")
+    names = list(data["ladders"])
+    policies = dict.fromkeys(r["policy"] for rungs in data["ladders"].values() for r in rungs)
+    rows: list[list[str]] = []
+    for policy in sorted(policies, key=lambda name: name.startswith("oracle")):
+        found = [{r["policy"]: r for r in data["ladders"][name]}.get(policy) for name in names]
+        cells = [f"{100 * r['success']:.0f} %, {r['return']:+.3f}" if r else "" for r in found]
+        rows.append([policy, *cells])
+    return markdown(["policy", *names], rows) + caption(data)
+
+
+def tokens() -> str:
+    """Return the tokens of the first prompt of every agent."""
+    data = result("prompt_tokens")
+    rows = [
+        [game, team, ", ".join(f"{agent} {size['tokens']}" for agent, size in sizes.items())]
+        for game, teams in data["prompts"].items()
+        for team, sizes in teams.items()
+    ]
+    return markdown(["game", "team", "tokens"], rows) + _counted(data)
+
+
+def boards() -> str:
+    """Return how many cells of a board share a token with another one, view by view."""
+    data = result("prompt_tokens")
+    rows = [
+        [game, f"`{{{view}}}`", *(str(seen[key]) for key in ("cells", "tokens", "merged_cells"))]
+        for game, views in data["boards"].items()
+        for view, seen in views.items()
+    ]
+    header = ["game", "placeholder", "cells", "tokens", "cells that share a token"]
+    return markdown(header, rows) + _counted(data)
+
+
+def presets() -> str:
+    """Return the presets of the games: arguments, distinct levels, lengths, scripted policies."""
+    data, teams = result("games_presets"), result("games_presets_teams")
+    rows: list[list[str]] = []
+    for row in (*data["presets"], *teams["presets"]):
+        low, middle, high = row.get("length", ("", "", ""))
+        distinct = f"{row['num_distinct']:,}"
+        rows.append(
+            [
+                f"`{row['env_id']}`",
+                row["preset"],
+                ", ".join(f"{name}={value!r}" for name, value in row["arguments"].items()),
+                distinct,
+                f"{middle:g} ({low} to {high})" if "length" in row else "",
+                f"{row['rule_name']} {100 * row['rule']:.0f} %",
+                f"{100 * row['random']:.0f} %",
+            ]
+        )
+    header = ["id", "preset", "arguments", f"different among {data['num_draws']:,} test levels"]
+    header += ["shortest solution", "simple rule", "random"]
+    return markdown(header, rows) + caption(data) + caption(teams)
+
+
+def _counted(data: dict[str, Any]) -> str:
+    return f"\nCounted on {data['date']} by {data['tokenizer']}, with `{data['command']}`.\n"
+
+
+def code_rewards() -> str:
+    """Return what honest and degenerate testers and coders earn for themselves."""
+    data = result("code_rewards")
+    sources = data["sources"]
+    rows = [
+        [side.removesuffix("s"), name, *(f"{sources[s][side][name]:.2f}" for s in sources)]
+        for side in ("testers", "coders")
+        for name in next(iter(sources.values()))[side]
+    ]
+    header = [f"{name}, {found['num_problems']} problems" for name, found in sources.items()]
+    return markdown(["role", "writes", *header], rows) + caption(data)
+
+
+def answers() -> str:
+    """Return the false verdicts of the verifier and of math-verify alone."""
+    data = result("answers")
+    rows = [
+        [
+            name,
+            f"{found['num_false_refusals']:,} of {found['num_right']:,}",
+            f"{found['num_false_acceptances']:,} of {found['num_wrong']:,}",
+        ]
+        for name, found in (
+            ("`math_v0`", data["verifier"]),
+            ("math-verify alone", data["math_verify_alone"]),
+        )
+    ]
+    return markdown(["verifier", "right, but refused", "wrong, but accepted"], rows) + caption(data)
+
+
+def viewer() -> str:
+    """Return what the pages of long runs take."""
+    sizes: dict[str, dict[str, Any]] = result("viewer")["sizes"]
+    rows = [
+        [what, *(f"{entry[key]:.3g} {unit}" for entry in sizes.values())]
+        for what, key, unit in (
+            ("rollouts.jsonl", "rollouts_mb", "MB"),
+            ("the page", "page_mb", "MB"),
+            ("write the page, with every tree played again", "write_s", "s"),
+            ("open it until it is drawn", "open_s", "s"),
+            ("go to another episode, median", "episode_s", "s"),
+            ("the slowest of them", "episode_max_s", "s"),
+            ("go to another candidate", "candidate_s", "s"),
+            ("first look at the curves of 2,000 steps", "curves_s", "s"),
+            ("open it with a search through all texts", "find_s", "s"),
+        )
+    ]
+    names = [f"{name}, {entry['num_episodes']} trees" for name, entry in sizes.items()]
+    return markdown(["", *names], rows)

@@ -1,0 +1,156 @@
+"""Tables of what runs learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from document_tables.markdown import RESULTS, caption, markdown, result, share
+from pettingllms.evaluation.statistics import wilson_interval
+
+__all__ = [
+    "learning",
+    "learning_ahead",
+    "learning_llm",
+    "learning_tiny",
+    "learning_two_games",
+    "learning_workflows",
+]
+
+
+def learning() -> str:
+    """Return held-out success before and after the embedded default, for every seed."""
+    return _learning("learning_plan_path", "warm_start", "after")
+
+
+def learning_llm() -> str:
+    """Return the same for the pretrained chat model, with the untouched model before all."""
+    return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
+
+
+TINY = ("blocksworld", "dining", "math", "panel", "queens", "search", "sokoban")
+"""Recipes in trainers/configs/tiny for one game each."""
+
+
+def learning_tiny() -> str:
+    """Return held-out success before and after the tiny recipes with a result, for every seed."""
+    rows: list[list[str]] = []
+    recorded = [name for name in TINY if (RESULTS / f"learning_{name}.json").exists()]
+    found = {name: result(f"learning_{name}") for name in recorded}
+    for name, data in found.items():
+        for run in data["runs"]:
+            scripted = {key.partition(":")[2]: one for key, one in run["scripted"].items()}
+            rules = [key for key in scripted if key not in ("oracle", "random")]
+            best = max(rules, key=lambda key: scripted[key]["success"])
+            # Earlier results have no untouched policies: theirs begin after the warm start.
+            start = "warm_start" if "warm_start" in run else "before"
+            rows.append(
+                [
+                    f"`{name}.toml`",
+                    str(run["seed"]),
+                    str(run["after"]["greedy"]["num_episodes"]),
+                    *(share(run[moment]["greedy"]) for moment in (start, "after")),
+                    share(scripted["random"]),
+                    f"{best} {share(scripted[best])}",
+                    f"{run['cpu_s']:.0f} s",
+                ]
+            )
+    header = ["recipe", "seed", "test levels", "after warm start", "after", "random"]
+    header += ["best simple rule", "processor time"]
+    captions = "".join(caption(data) for data in found.values())
+    return markdown(header, rows) + captions
+
+
+def learning_two_games() -> str:
+    """Return success in each of two games that one run trains on, for every seed."""
+    data = result("learning_two_games")
+    rows = [
+        [
+            str(run["seed"]),
+            env,
+            *(
+                share(run[moment]["greedy"]["environments"][env])
+                for moment in ("warm_start", "after")
+            ),
+            *(share(run["scripted"][f"scripted:{n}"]["environments"][env]) for n in RULES),
+            f"{run['cpu_s']:.0f} s",
+        ]
+        for run in data["runs"]
+        for env in run["after"]["greedy"]["environments"]
+    ]
+    header = ["seed", "environment", "after warm start", "after", "random moves", "greedy rule"]
+    return markdown([*header, "processor time"], rows) + caption(data)
+
+
+WORKFLOWS = ("largest_digit", "langgraph_coder_tester", "agents_reasoner_judge")
+"""Examples of workflows, in examples/workflows."""
+
+
+def learning_workflows() -> str:
+    """Return held-out success before and after the examples of workflows, for every seed."""
+    recorded = [name for name in WORKFLOWS if (RESULTS / f"learning_{name}.json").exists()]
+    found = {name: result(f"learning_{name}") for name in recorded}
+    rows = [
+        [
+            f"`{name}.toml`",
+            str(run["seed"]),
+            str(run["after"]["greedy"]["num_episodes"]),
+            *(share(run[moment]["greedy"]) for moment in ("warm_start", "after")),
+            share(run["after"]["sampled"]),
+            share(run["scripted"]["scripted:any"]),
+            f"{run['cpu_s']:.0f} s",
+        ]
+        for name, data in found.items()
+        for run in data["runs"]
+    ]
+    header = ["run file", "seed", "test tasks", "after warm start", "after", "after, sampled"]
+    header += ["any answer", "processor time"]
+    return markdown(header, rows) + "".join(map(caption, found.values()))
+
+
+_CURVE_STEPS = (5, 10, 25)
+
+
+def learning_ahead() -> str:
+    """Return points of the learning curve with rollouts played when needed, and one step ahead."""
+    results = [result("learning_plan_path"), result("learning_plan_path_ahead")]
+    rows = [
+        [
+            str(runs[0]["seed"]),
+            *(curve_share(run, step) for step in _CURVE_STEPS for run in runs),
+        ]
+        for runs in zip(*(data["runs"] for data in results), strict=True)
+    ]
+    points = [f"{step} steps" for step in _CURVE_STEPS]
+    header = ["seed", *(cell for point in points for cell in (point, f"{point}, ahead"))]
+    return markdown(header, rows) + "".join(map(caption, results))
+
+
+def curve_share(run: dict[str, Any], step: int) -> str:
+    """Return held-out success after some train steps, greedy, with its 95 % interval."""
+    success, num_episodes = dict(run["greedy_curve"])[step], run["after"]["greedy"]["num_episodes"]
+    low, high = wilson_interval(success, num_episodes)
+    return share({"success": success, "success_low": low, "success_high": high})
+
+
+RULES = ("random", "greedy")
+
+
+_MOMENTS = {"before": "untouched", "warm_start": "after warm start", "after": "after"}
+
+
+def _learning(name: str, *moments: str) -> str:
+    data = result(name)
+    rows = [
+        [
+            str(run["seed"]),
+            *(share(run[moment]["greedy"]) for moment in moments),
+            share(run["after"]["sampled"]),
+            share(run["scripted"]["scripted:random"]),
+            share(run["scripted"]["scripted:greedy"]),
+            f"{run['cpu_s']:.0f} s",
+        ]
+        for run in data["runs"]
+    ]
+    header = ["seed", *(_MOMENTS[moment] for moment in moments), "after, sampled"]
+    header += ["random moves", "greedy rule", "processor time"]
+    return markdown(header, rows) + caption(data)

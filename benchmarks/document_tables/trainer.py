@@ -1,0 +1,92 @@
+"""Tables of what train steps take: time by part, growth, overlap, memory."""
+
+from __future__ import annotations
+
+import math
+from statistics import linear_regression
+from typing import Any
+
+from document_tables.markdown import caption, markdown, percent, ratio, result
+
+__all__ = ["growth", "overlap", "phases", "planned_memory"]
+
+
+SWEPT = {
+    "levels": "levels of a step",
+    "candidates": "candidates of a decision",
+    "team": "team",
+    "agents": "agents of an ensemble",
+    "game": "game",
+}
+
+
+def phases() -> str:
+    """Return what a train step takes and where, at every point that was measured."""
+    data = result("trainer_scaling")
+    rows = [
+        [
+            f"{SWEPT[name]}: {str(point['value']).replace('_', ' ')}",
+            f"{point['num_sampled_tokens']['median']:,.0f}",
+            f"{point['step_s']['median']:.2f} s",
+            *(percent(point["shares"][phase]) for phase in ("generate", "update", "environment")),
+            f"{point['us_per_sampled_token']['median']:.0f} \u00b5s",
+        ]
+        for name, sweep in data["sweeps"].items()
+        for point in sweep["points"]
+    ]
+    header = ["varied", "sampled tokens", "step", "generation", "update", "environment"]
+    return markdown([*header, "per sampled token"], rows) + caption(data)
+
+
+def overlap() -> str:
+    """Return the step times of rollouts that overlap with updates, and with each other."""
+    data = result("trainer_overlap")
+    rows = [
+        [
+            name,
+            *(f"{entry[figure]['median']:.2f} s" for figure in ("step_s", "rollout_s", "update_s")),
+            f"{entry['wait_s']['median']:.2f} s",
+            ratio(entry["faster"]),
+        ]
+        for name, entry in data["variants"].items()
+    ]
+    header = ["variant", "step", "rollouts", "update", "waiting for rollouts", "faster"]
+    return markdown(header, rows) + caption(data)
+
+
+def growth() -> str:
+    """Return how the time of a train step grows with what is varied."""
+    rows = [
+        [
+            SWEPT[name],
+            f"{sweep['points'][0]['value']} to {sweep['points'][-1]['value']}",
+            f"{1000 * sweep['slope_s_per_unit']['step']['median']:.0f} ms",
+            "{median:.2f} ({min:.2f} to {max:.2f})".format(**sweep["growth_exponent"]),
+            f"{exponent(sweep['points']):.2f}",
+        ]
+        for name, sweep in result("trainer_scaling")["sweeps"].items()
+        if "growth_exponent" in sweep
+    ]
+    header = ["varied", "from, to", "for one more", "over sampled tokens", "over all tokens"]
+    return markdown(header, rows)
+
+
+def exponent(points: list[dict[str, Any]]) -> float:
+    """Return the exponent with which step time grows with the tokens that are read and written."""
+    tokens = [p["num_prompt_tokens"]["median"] + p["num_sampled_tokens"]["median"] for p in points]
+    times = [point["step_s"]["median"] for point in points]
+    return linear_regression([*map(math.log, tokens)], [*map(math.log, times)]).slope
+
+
+def planned_memory() -> str:
+    """Return the peak that the dry run plans beside what runs took."""
+    data = result("planned_memory")
+    rows = [
+        [
+            row["title"],
+            *(f"{row[key] / (1 << 30):.2f} GiB" for key in ("planned", "measured")),
+            f"{row['planned'] / row['measured']:.2f}",
+        ]
+        for row in data["rows"]
+    ]
+    return markdown(["run", "planned", "measured", "planned over measured"], rows) + caption(data)
