@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache, lru_cache
 from math import isqrt
@@ -10,9 +11,16 @@ from operator import getitem, itemgetter
 from pettingllms.prompts import PromptField, PromptTemplate
 from pettingllms_envs.python_tool import INSTRUCTIONS
 from pettingllms_envs.reward import costs, costs_text, history_text
-from pettingllms_envs.sudoku.rules import text_of
+from pettingllms_envs.sudoku.rules import candidates, text_of
 from pettingllms_envs.sudoku.solver import BOX_SHAPES
-from pettingllms_envs.sudoku.text import SHOWN_CHARS, cells_text, cut, fills_json, fills_terse
+from pettingllms_envs.sudoku.text import (
+    MAX_TERSE_SIZE,
+    SHOWN_CHARS,
+    cells_text,
+    cut,
+    fills_json,
+    fills_terse,
+)
 from pettingllms_envs.sudoku.tools import DESCRIPTION, MAX_CALLS
 from pettingllms_envs.sudoku.turns import SudokuState
 
@@ -160,6 +168,17 @@ def _proposal_compact(state: SudokuState) -> str:
     return cut(fills_terse(state.proposal, state.puzzle.size), SHOWN_CHARS)
 
 
+def _candidates_compact(state: SudokuState) -> str:
+    puzzle, size = state.puzzle, state.puzzle.size
+    cells = [cell for cell, value in enumerate(state.grid.cells) if not value]
+    found = [
+        [cell // size + 1, cell % size + 1, *candidates(puzzle, state.grid, cell)] for cell in cells
+    ]
+    if size > MAX_TERSE_SIZE:
+        return json.dumps(found, separators=(",", ":"))
+    return ",".join("".join(map(str, numbers)) for numbers in found)
+
+
 @lru_cache(maxsize=64)
 def fields(max_turns: int = 4) -> dict[str, PromptField[SudokuState]]:
     """Return the placeholders of an environment with these arguments."""
@@ -174,6 +193,11 @@ def fields(max_turns: int = 4) -> dict[str, PromptField[SudokuState]]:
         "grid_flat": PromptField(
             "the grid as one line of symbols, one for each cell: 1-9, then A-G, . for empty cells",
             lambda state, agent, turn: cells_text(state.grid.cells),
+        ),
+        "candidates_compact": PromptField(
+            "row, column and the values that the rules allow there, for every empty cell, as "
+            "digits, if n has one: 113,1224",
+            lambda state, agent, turn: _candidates_compact(state),
         ),
         "history": PromptField(
             "from the second turn on, lines on the team's fills, on refused ones and on a last "

@@ -1,5 +1,6 @@
 """The environment: rewards, teams, tools, levels, texts."""
 
+import json
 import math
 import random
 import sys
@@ -18,6 +19,7 @@ from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.policies import fills_of
+from pettingllms_envs.sudoku.rules import candidates
 from pettingllms_envs.sudoku.text import fills_json, puzzle_text
 from pettingllms_envs.sudoku.turns import potential
 
@@ -449,6 +451,23 @@ def test_terse_prompts_get_terse_scripted_answers(size):
     assert env.observe("planner_0") == f"{puzzle}:{text}"
     env.step(text)
     assert env.infos["planner_0"]["success"]
+
+
+@pytest.mark.parametrize("size", [4, 16])
+def test_a_prompt_can_list_what_the_rules_allow_in_empty_cells(size):
+    prompt = {"system": "", "user": "{candidates_compact}"}
+    env = SudokuEnv(size=size, team="single", prompts={"planner": prompt})
+    env.reset(seed=0)
+    puzzle, grid, numbers = env.state().puzzle, env.state().grid, range(1, size + 1)
+    allowed = {
+        (row, col): candidates(puzzle, grid, (row - 1) * size + col - 1)
+        for row in numbers
+        for col in numbers
+        if not grid.cells[(row - 1) * size + col - 1]
+    }
+    text = env.observe("planner_0")
+    found = [[int(c) for c in e] for e in text.split(",")] if size < 10 else json.loads(text)
+    assert {(row, col): values for row, col, *values in found} == allowed
 
 
 def test_every_placeholder_has_a_value():
