@@ -27,7 +27,17 @@ def learning_llm() -> str:
     return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
 
 
-TINY = ("blocksworld", "dining", "math", "panel", "queens", "search", "sokoban")
+TINY = (
+    "blocksworld",
+    "dining",
+    "math",
+    "panel",
+    "queens",
+    "search",
+    "sokoban",
+    "sudoku",
+    "sudoku_6x6",
+)
 """Recipes in trainers/configs/tiny for one game each."""
 
 

@@ -66,7 +66,17 @@ def test_rollouts_that_are_played_ahead_change_no_learning_curve():
 
 @pytest.mark.parametrize(
     "name",
-    ["blocksworld", "dining", "math", "panel", "queens", "search", "sokoban"],
+    [
+        "blocksworld",
+        "dining",
+        "math",
+        "panel",
+        "queens",
+        "search",
+        "sokoban",
+        "sudoku",
+        "sudoku_6x6",
+    ],
 )
 def test_tiny_recipes_learn_on_every_seed_or_say_that_no_run_is_recorded(name):
     """After training a team is above the warm start and chance, also taken over all seeds."""
