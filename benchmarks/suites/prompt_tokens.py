@@ -38,6 +38,8 @@ TEAMS: tuple[dict[str, str], ...] = (
     {"team": "tool-planner", "tool": "call"},
     {"team": "proposer-planner"},
     {"team": "single"},
+    {"team": "single-tool", "tool": "python"},
+    {"team": "single-tool", "tool": "call"},
 )
 OTHERS: dict[str, tuple[str, tuple[dict[str, str], ...]]] = {
     "Code": ("code_v0", ({"team": "coder-tester"}, {"team": "single"})),
