@@ -83,7 +83,7 @@ def _shown(
     drawn += [
         (name, changed["label"], "--")
         for changed in section.get("ablations", ())
-        if "beside" in changed and task in changed["tasks"]
+        if changed.get("beside_vine") and task in changed["tasks"]
         for name in changed["variants"]
     ]
     colours = {name: f"C{number}" for number, name in enumerate(section["variants"])}

@@ -169,7 +169,6 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []
     section = table["tiny"]
     for changed in section.get("ablations", ()):
-        beside = changed.get("beside")
         for task, reward, name in itertools.product(
             changed.get("tasks", section["tasks"]),
             changed.get("rewards", section["rewards"]),
@@ -182,7 +181,7 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             tokens = settings["tokens"]
             seeds, _, end, *_, mean = _summary(after, tokens)
             minus = _minus(after, found(name), tokens)
-            other = _minus(found(beside), after, tokens) if beside else ""
+            other = _minus(found("vine"), after, tokens) if changed.get("beside_vine") else ""
             label = table["variants"][name]["label"]
             row = [settings["label"], reward, label, changed["label"]]
             rows.append([*row, seeds, end, mean, minus, other])
