@@ -57,6 +57,7 @@ def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
             title = f"{settings['label']}, {reward} reward"
             panel.set(title=title, xlabel="sampled tokens", ylabel="success")
             panel.grid(alpha=0.25)
+            panel.tick_params(labelleft=True)  # its neighbour may be empty
             shown = _shown(table, cells, task, reward)
             panel.set_visible(bool(shown))
             for label, style, found in shown:
