@@ -27,17 +27,8 @@ def learning_llm() -> str:
     return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
 
 
-TINY = (
-    "blocksworld",
-    "dining",
-    "math",
-    "panel",
-    "queens",
-    "search",
-    "sokoban",
-    "sudoku",
-    "sudoku_6x6",
-)
+_RECIPES = RESULTS.parents[1] / "trainers" / "configs" / "tiny"
+TINY = sorted(path.stem for path in _RECIPES.glob("*.toml") if path.stem != "two_games")
 """Recipes in trainers/configs/tiny for one game each."""
 
 
