@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from credit_study.cells import LAYERS, TABLE, Cell, cells_of, compute, read_table
+from credit_study.cells import LAYERS, TABLE, Cell, compute, read_table, stages_of
 from credit_study.page import write_page
 
 from pettingllms_trainers.files import write_atomically
@@ -122,8 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
     num_failed = 0
     if not options.page:
         study = Study(options.output, options.layer, options.resume)
-        cells = [c for c in cells_of(table, options.layer) if options.only in c.key]
-        num_failed = run(study, options.layer, cells, options.processes)
+        for stage in stages_of(table, options.layer):
+            cells = [c for c in stage(study.cells) if options.only in c.key]
+            num_failed += run(study, options.layer, cells, options.processes)
     if options.output == RESULT:
         write_page(table, options.output)
     return bool(num_failed)

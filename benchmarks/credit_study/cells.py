@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["TABLE", "Cell", "cells_of", "compute", "read_table"]
+from credit_study.selection import Cells, Table, chosen_rate, rates_of
+
+__all__ = ["TABLE", "Cell", "cells_of", "compute", "read_table", "stages_of"]
 
 TABLE = Path(__file__).with_name("table.toml")
 LAYERS = ("exact", "tiny", "gpu")
@@ -31,9 +34,23 @@ def read_table(path: Path = TABLE) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def cells_of(table: Mapping[str, Any], layer: str) -> list[Cell]:
-    """Return all cells of a layer; first seeds first, so that a study that stops is balanced."""
-    return _exact(table) if layer == "exact" else _training(table, layer)
+def cells_of(table: Table, layer: str, known: Cells) -> list[Cell]:
+    """Return all cells of a layer; first seeds first, so that a study that stops is balanced.
+
+    Args:
+        table: The table of the study.
+        layer: A layer.
+        known: Results so far. Learning rates of training follow from those of the first seed.
+    """
+    return _exact(table) if layer == "exact" else _training(table, layer, known)
+
+
+def stages_of(table: Table, layer: str) -> Iterator[Callable[[Cells], list[Cell]]]:
+    """Yield functions from results to cells, each for when the cells before are computed."""
+    if layer != "exact":
+        first = {**table, "seeds": table["seeds"][:1]}
+        yield partial(cells_of, first, layer)
+    yield partial(cells_of, table, layer)
 
 
 def _exact(table: Mapping[str, Any]) -> list[Cell]:
@@ -89,9 +106,9 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
     ]
 
 
-def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
+def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
     section = table[layer]
-    apart = ("tasks", "ablations", "figure")
+    apart = ("tasks", "ablations", "figure", "grid")
     limits = {name: value for name, value in section.items() if name not in apart}
     every = [
         {
@@ -119,11 +136,28 @@ def _training(table: Mapping[str, Any], layer: str) -> list[Cell]:
         for seed in table["seeds"]
         for task in changed.get("tasks", section["tasks"])
         for reward in changed.get("rewards", section["rewards"])
-        for rate in section["learning_rates"]
         for name in changed["variants"]
+        for rate in _rates(table, layer, known, changed, seed, (task, reward, name))
     ]
     found += _figure(table, section, limits)
     return sorted(found, key=lambda cell: cell.arguments["seed"])
+
+
+def _rates(
+    table: Table,
+    layer: str,
+    known: Cells,
+    changed: Mapping[str, Any],
+    seed: int,
+    of: tuple[str, str, str],
+) -> list[float]:
+    """Return the learning rates of a seed: the grid on the first, then the best one of it."""
+    task, _, name = of
+    if changed["label"]:
+        return [table[layer]["learning_rate"]]
+    if seed == table["seeds"][0]:
+        return rates_of(table[layer], task, name)
+    return [chosen_rate(table, known, layer, *of)]
 
 
 def _figure(

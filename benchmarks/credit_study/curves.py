@@ -90,7 +90,8 @@ def _shown(
     colours = {name: f"C{number}" for number, name in enumerate(section["variants"])}
     found: list[tuple[str, dict[str, Any], dict[int, Any]]] = []
     for name, changed, line in drawn:
-        if ends := ends_of(table, cells, task, reward, name, changed):
+        rate = section["learning_rate"] if changed else None
+        if ends := ends_of(table, cells, task, reward, name, rate, changed):
             label = table["variants"][name]["label"] + (", steps as the vine's" if changed else "")
             found.append((label, {"color": colours[name], "linestyle": line}, ends))
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from document_tables.markdown import markdown
 
-from credit_study.pooled import pooled
+from credit_study.intervals import pooled
 
 __all__ = ["figure_table"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Cells", "Table", "best_rate", "ends_of"]
+__all__ = ["Cells", "Table", "along", "best_rate", "chosen_rate", "ends_of", "rates_of"]
 
 Cells = Mapping[str, Mapping[str, Any]]
 """Key to result."""
@@ -17,20 +16,70 @@ Table = Mapping[str, Any]
 """The table of the study."""
 
 
+def along(cell: Mapping[str, Any], tokens: float) -> float:
+    """Return the mean of a learning curve over the tokens of a task.
+
+    Runs end where they end a step, some thousand tokens apart; this does not depend on it, and it
+    tells apart what reaches 100 % early from what does so late.
+    """
+    grid = np.linspace(0, tokens, 200)
+    return float(
+        np.mean(np.interp(grid, *zip(*((x, y) for x, y, _ in cell["curve"]), strict=True)))
+    )
+
+
+def rates_of(section: Table, task: str, name: str) -> list[float]:
+    """Return the learning rates that are tried for a variant on the first seed."""
+    grid = section.get("grid", {})
+    tried = task in grid.get("tasks", ()) and name in grid.get("variants", ())
+    return list(grid["learning_rates"]) if tried else [section["learning_rate"]]
+
+
+def chosen_rate(table: Table, cells: Cells, layer: str, task: str, reward: str, name: str) -> float:
+    """Return the learning rate of a variant: the best one over the curve of the first seed.
+
+    It is that of the recipes where no others are tried, or none has been yet.
+    """
+    section, seed = table[layer], table["seeds"][0]
+    found: dict[float, float] = {}
+    for rate in rates_of(section, task, name):
+        cell = cells.get(f"{layer}|{task}|{reward}|{name}|{rate}|{seed}")
+        if cell is not None and _has_run(cell):
+            found[rate] = along(cell, section["tasks"][task]["tokens"])
+    return max(found, key=found.__getitem__, default=section["learning_rate"])
+
+
 def ends_of(
-    table: Table, cells: Cells, task: str, reward: str, name: str, changed: str = ""
+    table: Table,
+    cells: Cells,
+    task: str,
+    reward: str,
+    name: str,
+    rate: float | None = None,
+    changed: str = "",
 ) -> dict[int, Any]:
-    """Return seed -> cell, of the learning rate that ends best, without failed runs."""
+    """Return seed -> cell of the tiny layer, without failed runs.
+
+    Args:
+        table: The table of the study.
+        cells: The results.
+        task: A task of the layer.
+        reward: Argument of the environment.
+        name: A variant.
+        rate: Learning rate; the chosen one by default.
+        changed: Label of an ablation.
+    """
+    rate = chosen_rate(table, cells, "tiny", task, reward, name) if rate is None else rate
     suffix = f"|{changed}" if changed else ""
-    by_rate: dict[float, dict[int, Any]] = defaultdict(dict)
-    for rate in table["tiny"]["learning_rates"]:
-        for seed in table["seeds"]:
-            cell = cells.get(f"tiny|{task}|{reward}|{name}|{rate}|{seed}{suffix}")
-            if cell is not None and cell["curve"] and "error" not in cell:
-                by_rate[rate][seed] = cell
-    if not by_rate:
-        return {}
-    return max(by_rate.values(), key=lambda f: fmean(c["curve"][-1][1] for c in f.values()))
+    found = {
+        seed: cells.get(f"tiny|{task}|{reward}|{name}|{rate}|{seed}{suffix}")
+        for seed in table["seeds"]
+    }
+    return {seed: cell for seed, cell in found.items() if cell is not None and _has_run(cell)}
+
+
+def _has_run(cell: Mapping[str, Any]) -> bool:
+    return bool(cell["curve"]) and "error" not in cell
 
 
 def best_rate(

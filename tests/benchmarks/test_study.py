@@ -63,7 +63,7 @@ teams = ["single"]
 [tiny]
 rewards = ["outcome"]
 variants = ["at_grpo", "value_random"]
-learning_rates = [1e-3]
+learning_rate = 1e-3
 limit_s = 100
 plays_untaught = true
 [tiny.tasks.plan_path]
@@ -102,7 +102,7 @@ plays = "apart"
 [gpu]
 rewards = []
 variants = []
-learning_rates = []
+learning_rate = 1e-6
 [gpu.tasks]
 """
 
@@ -115,7 +115,7 @@ def table(tmp_path):
 
 
 def cells_in(table, layer):
-    return cells.cells_of(cells.read_table(table), layer)
+    return cells.cells_of(cells.read_table(table), layer, {})
 
 
 def test_the_exact_layer_is_run_and_resumed(table, tmp_path, capsys):
@@ -127,7 +127,7 @@ def test_the_exact_layer_is_run_and_resumed(table, tmp_path, capsys):
     every = json.loads(output.read_text())["cells"]
     assert set(first) < set(every)
     assert all(every[key] == cell for key, cell in first.items()), "known cells are kept"
-    known = {cell.key for cell in cells.cells_of(cells.read_table(table), "exact")}
+    known = {cell.key for cell in cells.cells_of(cells.read_table(table), "exact", {})}
     assert set(every) == known
     trial = every["trial|outcome|value_random|1.0|0"]
     assert list(trial["success"]) == ["100", "200"]
@@ -153,7 +153,7 @@ def test_training_cells_stop_at_equal_tokens(table, tmp_path):
     assert all(0 <= share <= 1 for share in cell["untaught"].values())
     empty = "<!-- study:tiny -->\n<!-- /study:tiny -->"
     _, _, row, _ = page.rendered(empty, cells.read_table(table), {key: cell}).splitlines()[1:]
-    assert row.startswith("| Plan-Path | outcome | value | 1 |")
+    assert row.startswith("| Plan-Path | outcome | value | 0.001 | 1 |")
     assert "tool " in row
 
 
@@ -169,6 +169,39 @@ def test_an_ablation_changes_one_setting_of_a_variant(table):
     game = before["exact"]["game"]
     kwargs = game["kwargs"] | {"alpha": 0.0}
     assert after == before | {"exact": before["exact"] | {"game": game | {"kwargs": kwargs}}}
+
+
+def test_later_seeds_take_the_best_learning_rate_of_the_first(table):
+    grid = "[tiny.grid]\nlearning_rates = [1e-4, 1e-3]\n"
+    grid += 'tasks = ["plan_path"]\nvariants = ["at_grpo"]\n'
+    table.write_text(table.read_text().replace("[tiny.figure]\n", f"{grid}[tiny.figure]\n", 1))
+    read = cells.read_table(table)
+    first, second = cells.stages_of(read, "tiny")
+    keys = {cell.key for cell in first({})}
+    of = "tiny|plan_path|outcome"
+    assert {f"{of}|at_grpo|{rate}|0" for rate in (0.0001, 0.001)} < keys
+    assert f"{of}|value_random|0.001|0" in keys, "not in the grid: the rate of the recipe"
+    assert f"{of}|at_grpo|0.001|0|K = 3" in keys, "an ablation beside the rate of the recipe"
+    assert not any("|1" in key for key in keys), "the other seeds wait"
+
+    def ended(share):
+        return {"curve": [[0, 0.25, 4], [200, share, 4]], "value_share": 0.0, "scripted": {}}
+
+    known = {f"{of}|at_grpo|0.0001|0": ended(0.75), f"{of}|at_grpo|0.001|0": ended(0.5)}
+    assert {cell.key for cell in second(known)} == keys | {
+        f"{of}|at_grpo|0.0001|1", f"{of}|value_random|0.001|1", f"{of}|at_grpo|0.001|1|K = 3",
+        "figure|team_per_role|0", "figure|apart|0", "figure|team_per_role|1", "figure|apart|1",
+    }  # fmt: skip
+    known[f"{of}|at_grpo|0.0001|0"]["error"] = "out of memory"
+    assert f"{of}|at_grpo|0.001|1" in {cell.key for cell in second(known)}
+    del known[f"{of}|at_grpo|0.0001|0"]["error"]
+    empty = "<!-- study:tiny_rates -->\n<!-- /study:tiny_rates -->"
+    rows = page.rendered(empty, read, known).splitlines()
+    assert rows[1] == "| task | reward | variant | 0.0001 | 0.001 |"
+    assert rows[3:-1] == ["| Plan-Path | outcome | AT-GRPO | 50.0 % | 37.5 % |"]
+    empty = empty.replace("tiny_rates", "tiny")
+    row = page.rendered(empty, read, known).splitlines()[3]
+    assert row.startswith("| Plan-Path | outcome | AT-GRPO | 0.0001 | 1 | 25 % | 75 %")
 
 
 def test_the_page_has_a_row_per_ablation(table):
@@ -219,7 +252,9 @@ def test_roles_that_are_trained_apart_begin_with_the_weights_of_the_team(table, 
     from credit_study.figure import begin_apart
     from safetensors.torch import load_file
 
-    cell = next(c for c in cells.cells_of(cells.read_table(table), "tiny") if "apart|1" in c.key)
+    cell = next(
+        c for c in cells.cells_of(cells.read_table(table), "tiny", {}) if "apart|1" in c.key
+    )
     given = cell.arguments
     names = ("task", "keys", "reward", "rate", "seed")
     flags = tiny.flags_of(*(given[name] for name in names))
@@ -257,5 +292,5 @@ def test_every_variant_of_the_table_is_a_run_file():
     for variant in table["variants"].values():
         Variant({name: variant[name] for name in ("rollout", "advantage") if name in variant})
     for layer in cells.LAYERS:
-        keys = [cell.key for cell in cells.cells_of(table, layer)]
+        keys = [cell.key for cell in cells.cells_of(table, layer, {})]
         assert len(keys) == len(set(keys)) > 10

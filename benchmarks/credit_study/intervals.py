@@ -1,0 +1,36 @@
+"""Intervals: of shares of several seeds, pooled, and of paired differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+
+from pettingllms.evaluation.statistics import wilson_interval
+
+__all__ = ["paired", "pooled"]
+
+_RESAMPLES = 2000
+
+
+def pooled(found: Sequence[tuple[float, int]]) -> str:
+    """Return the share of all levels that are solved, with its Wilson interval.
+
+    Args:
+        found: By seed: the share of levels solved, and how many levels there were.
+    """
+    num = sum(levels for _, levels in found)
+    share = sum(share * levels for share, levels in found) / num
+    low, high = wilson_interval(share, num)
+    return f"{100 * share:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def paired(differences: Sequence[float]) -> str:
+    """Return the mean of paired differences with a percentile interval over seeds."""
+    if len(differences) < 2:  # nothing to resample
+        return f"{100 * differences[0]:+.0f}" if differences else "-"
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(differences, (_RESAMPLES, len(differences))).mean(1)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return f"{100 * fmean(differences):+.0f} ({100 * low:+.0f} to {100 * high:+.0f})"

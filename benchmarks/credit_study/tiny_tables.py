@@ -1,0 +1,118 @@
+"""Tables of the tiny layer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from document_tables.markdown import markdown
+
+from credit_study.figure_table import figure_table
+from credit_study.intervals import paired, pooled
+from credit_study.selection import Cells, Table, along, chosen_rate, ends_of, rates_of
+
+__all__ = ["TINY_TABLES"]
+
+_BASE = "at_grpo"
+_PARALLEL = "grpo"
+
+
+def _tiny(table: Table, cells: Cells) -> str:
+    rows: list[list[str]] = []
+    section = table["tiny"]
+    for task, settings in section["tasks"].items():
+        for reward in section["rewards"]:
+            names = settings.get("variants", section["variants"])
+            ends = {name: ends_of(table, cells, task, reward, name) for name in names}
+            for name, found in ends.items():
+                if found:
+                    label = table["variants"][name]["label"]
+                    tokens = settings["tokens"]
+                    against = [
+                        "" if name == other else _minus(found, ends.get(other, {}), tokens)
+                        for other in (_BASE, _PARALLEL)
+                    ]
+                    rate = chosen_rate(table, cells, "tiny", task, reward, name)
+                    row = [settings["label"], reward, label, f"{rate:g}"]
+                    rows.append([*row, *_summary(found, tokens), *against])
+    head = ["task", "reward", "variant", "rate", "seeds", "before", "at the end (95 %)"]
+    head += ["one role untaught", "time of V", "R2 of V (seeds)", "mean over the tokens"]
+    return markdown([*head, *(f"minus {n}, paired (95 %)" for n in ("AT-GRPO", "GRPO"))], rows)
+
+
+def _rates(table: Table, cells: Cells) -> str:
+    """Return the mean over the tokens at every learning rate of the grid, on the first seed."""
+    section, seed = table["tiny"], table["seeds"][0]
+    rates = section.get("grid", {}).get("learning_rates", [])
+    rows: list[list[str]] = []
+    for task, settings in section["tasks"].items():
+        for reward, name in itertools.product(section["rewards"], section["variants"]):
+            row = [settings["label"], reward, table["variants"][name]["label"]]
+            found = [ends_of(table, cells, task, reward, name, rate).get(seed) for rate in rates]
+            if rates_of(section, task, name) == rates and any(found):
+                means = [along(cell, settings["tokens"]) if cell else None for cell in found]
+                rows.append([*row, *("-" if m is None else f"{100 * m:.1f} %" for m in means)])
+    return markdown(["task", "reward", "variant", *(f"{rate:g}" for rate in rates)], rows)
+
+
+def _tiny_ablations(table: Table, cells: Cells) -> str:
+    rows: list[list[str]] = []
+    section = table["tiny"]
+    for changed in section.get("ablations", ()):
+        for task, reward, name in itertools.product(
+            changed.get("tasks", section["tasks"]),
+            changed.get("rewards", section["rewards"]),
+            changed["variants"],
+        ):
+            found = partial(ends_of, table, cells, task, reward)
+            rate, settings = section["learning_rate"], section["tasks"][task]
+            after = found(name, rate, changed["label"])
+            if not after:
+                continue
+            tokens = settings["tokens"]
+            seeds, _, end, *_, mean = _summary(after, tokens)
+            minus = _minus(after, found(name, rate), tokens)
+            other = _minus(found("vine", rate), after, tokens) if changed.get("beside_vine") else ""
+            label = table["variants"][name]["label"]
+            row = [settings["label"], reward, label, changed["label"]]
+            rows.append([*row, seeds, end, mean, minus, other])
+    head = ["task", "reward", "variant", "changed", "seeds", "at the end (95 %)"]
+    head += ["mean over the tokens", "minus unchanged, paired (95 %)"]
+    return markdown([*head, "vine minus it, paired (95 %)"], rows)
+
+
+def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
+    last = [(share, levels) for cell in found.values() for _, share, levels in cell["curve"][-1:]]
+    before = fmean(cell["curve"][0][1] for cell in found.values())
+    of_v = fmean(cell["value_share"] for cell in found.values())
+    r2 = [cell["r2"] for cell in found.values() if cell.get("r2") is not None]
+    untaught = [cell["untaught"] for cell in found.values() if "untaught" in cell]
+    roles = {role: fmean(of[role] for of in untaught) for role in (untaught or [{}])[0]}
+    mean = fmean(along(cell, tokens) for cell in found.values())
+    return [
+        str(len(found)),
+        f"{100 * before:.0f} %",
+        pooled(last),
+        ", ".join(f"{role} {100 * share:.0f} %" for role, share in roles.items()),
+        f"{100 * of_v:.0f} %" if of_v else "",
+        f"{fmean(r2):.2f} ({len(r2)})" if r2 else "",
+        f"{100 * mean:.0f} %",
+    ]
+
+
+def _minus(found: Mapping[int, Any], other: Mapping[int, Any], tokens: float) -> str:
+    """Return the difference of these means; the runs of a seed begin with the same weights."""
+    seeds = sorted(set(found) & set(other))
+    return paired([along(found[s], tokens) - along(other[s], tokens) for s in seeds])
+
+
+TINY_TABLES = {
+    "tiny": _tiny,
+    "tiny_rates": _rates,
+    "tiny_ablations": _tiny_ablations,
+    "figure": figure_table,
+}
+"""Name of a block of the page -> what makes its table."""
