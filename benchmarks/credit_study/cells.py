@@ -154,7 +154,7 @@ def _rates(
     """Return the learning rates of a seed: the grid on the first, then the best one of it."""
     task, _, name = of
     if changed["label"]:
-        return [table[layer]["learning_rate"]]
+        return [changed.get("learning_rate", table[layer]["learning_rate"])]
     if seed == table["seeds"][0]:
         return rates_of(table[layer], task, name)
     return [chosen_rate(table, known, layer, *of)]

@@ -68,7 +68,8 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             changed["variants"],
         ):
             found = partial(ends_of, table, cells, task, reward)
-            rate, settings = section["learning_rate"], section["tasks"][task]
+            rate = changed.get("learning_rate", section["learning_rate"])
+            settings = section["tasks"][task]
             after = found(name, rate, changed["label"])
             if not after:
                 continue
@@ -77,9 +78,9 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             minus = _minus(after, found(name, rate), tokens)
             other = _minus(found("vine", rate), after, tokens) if changed.get("beside_vine") else ""
             label = table["variants"][name]["label"]
-            row = [settings["label"], reward, label, changed["label"]]
+            row = [settings["label"], reward, label, f"{rate:g}", changed["label"]]
             rows.append([*row, seeds, end, mean, minus, other])
-    head = ["task", "reward", "variant", "changed", "seeds", "at the end (95 %)"]
+    head = ["task", "reward", "variant", "rate", "changed", "seeds", "at the end (95 %)"]
     head += ["mean over the tokens", "minus unchanged, paired (95 %)"]
     return markdown([*head, "vine minus it, paired (95 %)"], rows)
 
