@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from credit_study.selection import Cells, Table, best_rate, ends_of
+from credit_study.selection import Cells, Table, best_rate, chosen_rate, ends_of
 
 __all__ = ["draw"]
 
@@ -47,7 +48,14 @@ def draw(table: Table, cells: Cells) -> None:
 
 def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
     section = table["tiny"]
-    tasks, rewards = section["tasks"], section["rewards"]
+    rewards = section["rewards"]
+    tasks = {
+        task: settings
+        for task, settings in section["tasks"].items()
+        if any(_shown(table, cells, task, reward) for reward in rewards)
+    }
+    if not tasks:
+        return
     figure, rows = pyplot.subplots(
         len(tasks), len(rewards), figsize=(11, 3 * len(tasks)), sharey=True, squeeze=False
     )
@@ -55,7 +63,7 @@ def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
     for panels, (task, settings) in zip(rows, tasks.items(), strict=True):
         for panel, reward in zip(panels, rewards, strict=True):
             title = f"{settings['label']}, {reward} reward"
-            panel.set(title=title, xlabel="sampled tokens", ylabel="success")
+            panel.set(title=title, xlabel="sampled tokens, thousands", ylabel="success")
             panel.grid(alpha=0.25)
             panel.tick_params(labelleft=True)  # its neighbour may be empty
             shown = _shown(table, cells, task, reward)
@@ -76,21 +84,26 @@ def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
 def _shown(
     table: Table, cells: Cells, task: str, reward: str
 ) -> list[tuple[str, dict[str, Any], dict[int, Any]]]:
-    """Return label, style and cells of what a panel shows: variants, dashed with smaller steps."""
+    """Return label, style and cells of what a panel shows: variants, dashed with smaller steps.
+
+    The latter stand beside the vine, and so at its learning rate.
+    """
     section = table["tiny"]
     drawn = [
         (name, "", "-") for name in section["tasks"][task].get("variants", section["variants"])
     ]
+    rate_of = partial(chosen_rate, table, cells, "tiny", task, reward)
     drawn += [
         (name, changed["label"], "--")
         for changed in section.get("ablations", ())
         if changed.get("beside_vine") and task in changed["tasks"]
+        if changed.get("learning_rate", section["learning_rate"]) == rate_of("vine")
         for name in changed["variants"]
     ]
     colours = {name: f"C{number}" for number, name in enumerate(section["variants"])}
     found: list[tuple[str, dict[str, Any], dict[int, Any]]] = []
     for name, changed, line in drawn:
-        rate = section["learning_rate"] if changed else None
+        rate = rate_of("vine") if changed else None
         if ends := ends_of(table, cells, task, reward, name, rate, changed):
             label = table["variants"][name]["label"] + (", steps as the vine's" if changed else "")
             found.append((label, {"color": colours[name], "linestyle": line}, ends))
@@ -106,6 +119,7 @@ def _draw_curve(
         np.interp(grid, *zip(*((x, y) for x, y, _ in cell["curve"]), strict=True))
         for cell in found.values()
     ]
+    grid = grid / 1000
     (line,) = panel.plot(grid, np.mean(curves, 0), **style)
     panel.fill_between(grid, np.min(curves, 0), np.max(curves, 0), color=style["color"], alpha=0.08)
     return line
