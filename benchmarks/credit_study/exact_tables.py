@@ -9,12 +9,9 @@ import numpy as np
 from document_tables.markdown import markdown
 
 from credit_study.intervals import paired
-from credit_study.selection import Cells, Table, best_rate
+from credit_study.selection import BASELINES, Cells, Table, best_rate
 
 __all__ = ["EXACT_TABLES"]
-
-_BASE = "at_grpo"
-_PARALLEL = "grpo"
 
 
 def _bias(table: Table, cells: Cells) -> str:
@@ -91,11 +88,11 @@ def _fresh(table: Table, cells: Cells) -> str:
             # Pairs: a seed's levels are the same for all variants.
             against = [
                 "" if name == other else paired((found - curves[other]).mean(1).tolist())
-                for other in (_BASE, _PARALLEL)
+                for other in BASELINES
             ]
             means = [f"{100 * mean:.0f}" for mean in found.mean(0)]
             rows.append([reward, table["variants"][name]["label"], *means, *against])
-    head = ["minus AT-GRPO, paired (95 %)", "minus GRPO, paired (95 %)"]
+    head = [f"minus {label}, paired (95 %)" for label in BASELINES.values()]
     return markdown(["reward", "variant", *(f"{b:,}" for b in budgets), *head], rows)
 
 

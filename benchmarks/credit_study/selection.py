@@ -8,12 +8,23 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Cells", "Table", "along", "best_rate", "chosen_rate", "ends_of", "rates_of"]
+__all__ = [
+    "BASELINES",
+    "Cells",
+    "Table",
+    "along",
+    "best_rate",
+    "chosen_rate",
+    "ends_of",
+    "rates_of",
+]
 
 Cells = Mapping[str, Mapping[str, Any]]
 """Key to result."""
 Table = Mapping[str, Any]
 """The table of the study."""
+BASELINES = {"at_grpo": "AT-GRPO", "grpo": "GRPO"}
+"""Variants that all others are compared with in pairs, and their names in heads of tables."""
 
 
 def along(cell: Mapping[str, Any], tokens: float) -> float:

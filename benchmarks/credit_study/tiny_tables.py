@@ -12,12 +12,9 @@ from document_tables.markdown import markdown
 
 from credit_study.figure_table import figure_table
 from credit_study.intervals import paired, pooled
-from credit_study.selection import Cells, Table, along, chosen_rate, ends_of, rates_of
+from credit_study.selection import BASELINES, Cells, Table, along, chosen_rate, ends_of, rates_of
 
 __all__ = ["TINY_TABLES"]
-
-_BASE = "at_grpo"
-_PARALLEL = "grpo"
 
 
 def _tiny(table: Table, cells: Cells) -> str:
@@ -33,14 +30,16 @@ def _tiny(table: Table, cells: Cells) -> str:
                     tokens = settings["tokens"]
                     against = [
                         "" if name == other else _minus(found, ends.get(other, {}), tokens)
-                        for other in (_BASE, _PARALLEL)
+                        for other in BASELINES
                     ]
                     rate = chosen_rate(table, cells, "tiny", task, reward, name)
                     row = [settings["label"], reward, label, f"{rate:g}"]
                     rows.append([*row, *_summary(found, tokens), *against])
     head = ["task", "reward", "variant", "rate", "seeds", "before", "at the end (95 %)"]
     head += ["one role untaught", "time of V", "R2 of V (seeds)", "mean over the tokens"]
-    return markdown([*head, *(f"minus {n}, paired (95 %)" for n in ("AT-GRPO", "GRPO"))], rows)
+    return markdown(
+        [*head, *(f"minus {label}, paired (95 %)" for label in BASELINES.values())], rows
+    )
 
 
 def _rates(table: Table, cells: Cells) -> str:

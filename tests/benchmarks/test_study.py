@@ -256,9 +256,7 @@ def test_roles_that_are_trained_apart_begin_with_the_weights_of_the_team(table, 
     from credit_study.figure import begin_apart
     from safetensors.torch import load_file
 
-    cell = next(
-        c for c in cells.cells_of(cells.read_table(table), "tiny", {}) if "apart|1" in c.key
-    )
+    cell = next(cell for cell in cells_in(table, "tiny") if "apart|1" in cell.key)
     given = cell.arguments
     names = ("task", "keys", "reward", "rate", "seed")
     flags = tiny.flags_of(*(given[name] for name in names))
