@@ -11,7 +11,7 @@ from pettingllms_trainers.algorithm.advantage import (
     at_grpo,
     has_signal,
     leave_one_out,
-    suffix_sums,
+    returns_to_go,
 )
 from pettingllms_trainers.config import AdvantageConfig
 
@@ -84,6 +84,7 @@ def test_leave_one_out_is_the_distance_to_the_mean_of_the_others(rewards):
     assert leave_one_out(rewards) == pytest.approx(expected, abs=1e-9)
 
 
-def test_suffix_sums():
-    assert suffix_sums([1.0, 2.0, -4.0]) == [-1.0, -2.0, -4.0]
-    assert suffix_sums([]) == []
+def test_returns_to_go():
+    assert returns_to_go([1.0, 2.0, -4.0]) == [-1.0, -2.0, -4.0]
+    assert returns_to_go([1.0, 2.0, -4.0], 0.5) == [1.0, 0.0, -4.0]
+    assert returns_to_go([]) == []

@@ -235,6 +235,16 @@ def test_return_to_go_credits_team_parts_of_all_and_own_local_parts():
     assert [2 * found[1, n] for n in range(4)] == [-3.5, -2.75, -1.75, -1]
 
 
+@pytest.mark.parametrize("grouping", ["agent_turn", "trajectory"])
+def test_a_discounted_return_counts_what_comes_later_less(grouping):
+    trees = [trajectory(0, [0, 0, 8, 8]), trajectory(1, [8, 0, 0, 0])]
+    credit = "episode" if grouping == "trajectory" else "return_to_go"
+    config = AdvantageConfig(grouping=grouping, credit=credit, gamma=0.5, norm="none")
+    found = by_key(score_decisions(trees, config))
+    halves = [-2.5, 3, 6, 4] if credit == "return_to_go" else [-2.5] * 4
+    assert [found[0, n] for n in range(4)] == halves
+
+
 def test_leave_one_out_over_a_tree():
     scored = score_decisions(
         [tree(decision([0, 0, 3]))], AdvantageConfig(baseline="leave_one_out", norm="none")

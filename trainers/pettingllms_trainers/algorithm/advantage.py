@@ -17,7 +17,7 @@ __all__ = [
     "batch_scale",
     "has_signal",
     "leave_one_out",
-    "suffix_sums",
+    "returns_to_go",
 ]
 
 # Rewards are sums of a few floats: a spread below this is rounding, and dividing by it is noise.
@@ -99,16 +99,22 @@ def batch_scale(advantages: Sequence[float]) -> float:
     return math.sqrt(math.fsum(value * value for value in advantages) / len(advantages))
 
 
-def suffix_sums(rewards: Sequence[float]) -> list[float]:
-    """Return the undiscounted sum of each reward and all later ones.
+def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
+    """Return the discounted sum of each reward and all later ones.
 
     Args:
         rewards: [N] rewards along one trajectory, in play order.
+        gamma: Discount per reward, in (0, 1].
 
     Returns:
         [N] returns-to-go; the first is the return of the trajectory.
     """
-    return [math.fsum(rewards[index:]) for index in range(len(rewards))]
+    found: list[float] = []
+    total = 0.0
+    for reward in reversed(rewards):
+        total = reward + gamma * total
+        found.append(total)
+    return found[::-1]
 
 
 def advantages_of(rewards: Sequence[float], config: AdvantageConfig) -> list[float]:

@@ -19,9 +19,9 @@ from pettingllms_trainers.algorithm.advantage import (
     advantages_of,
     batch_scale,
     has_signal,
-    suffix_sums,
+    returns_to_go,
 )
-from pettingllms_trainers.config.algorithm import AdvantageConfig, Credit, Grouping
+from pettingllms_trainers.config.algorithm import AdvantageConfig, Grouping
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
     Decision,
@@ -164,7 +164,7 @@ def _members(
     members: list[tuple[Hashable, _Member]] = []
     for index, (tree, decision) in enumerate(found):
         key = _comparison_key(tree, decision, config.grouping)
-        values = _credited(tree, decision, config.credit)
+        values = _credited(tree, decision, config)
         members += [
             (key, _Member(value, ((index, candidate),))) for candidate, value in enumerate(values)
         ]
@@ -182,7 +182,7 @@ def _episode_members(
     for indices in positions.values():
         tree, decision = found[indices[0]]
         key = _comparison_key(tree, decision, config.grouping)
-        value = _returns_to_go(tree, decision.key.agent)[0]
+        value = _returns_to_go(tree, decision.key.agent, config.gamma)[0]
         candidates = tuple(
             (index, candidate)
             for index in indices
@@ -218,15 +218,14 @@ def _comparison_key(tree: RolloutTree, decision: Decision, grouping: Grouping) -
     return keys[grouping]
 
 
-def _credited(tree: RolloutTree, decision: Decision, credit: Credit) -> list[float]:
-    if credit in ("step", "value", "continuation"):
+def _credited(tree: RolloutTree, decision: Decision, config: AdvantageConfig) -> list[float]:
+    if config.credit in ("step", "value", "continuation"):
         return [candidate.reward + candidate.value for candidate in decision.candidates]
-    return [_returns_to_go(tree, decision.key.agent)[decision.key.position]] * len(
-        decision.candidates
-    )
+    to_go = _returns_to_go(tree, decision.key.agent, config.gamma)
+    return [to_go[decision.key.position]] * len(decision.candidates)
 
 
-def _returns_to_go(tree: RolloutTree, agent: str) -> list[float]:
+def _returns_to_go(tree: RolloutTree, agent: str, gamma: float) -> list[float]:
     """Return an agent's return-to-go at each decision of the path: team parts and its own local."""
     rewards: list[float] = []
     for decision in tree.decisions:
@@ -237,7 +236,7 @@ def _returns_to_go(tree: RolloutTree, agent: str) -> list[float]:
         candidate = decision.candidates[decision.chosen]
         is_own = decision.key.agent == agent
         rewards.append(candidate.reward if is_own else candidate.reward - candidate.local)
-    return suffix_sums(rewards)
+    return returns_to_go(rewards, gamma)
 
 
 def _with_advantages(

@@ -114,7 +114,7 @@ class AdvantageConfig(Section):
     rollout.num_continuations continuations; in the other modes also return_to_go, the return from
     there on, and with parallel also episode, that of the whole episode."""
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount per decision of what follows, in the credits value and continuation."""
+    """Discount per decision, of any role, of what follows: in all credits but step."""
     baseline: Baseline = "mean"
     """What is subtracted: the mean of the group, or of the other members."""
     norm: Norm = "std"
