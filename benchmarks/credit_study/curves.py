@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from credit_study.selection import Cells, Table, best_rate, chosen_rate, ends_of
+from credit_study.selection import Cells, Table, best_rate, ends_of
 
 __all__ = ["draw"]
 
@@ -84,30 +84,36 @@ def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:
 def _shown(
     table: Table, cells: Cells, task: str, reward: str
 ) -> list[tuple[str, dict[str, Any], dict[int, Any]]]:
-    """Return label, style and cells of what a panel shows: variants, dashed with smaller steps.
+    """Return label, style and cells of what a panel shows: variants, and dashed what was changed.
 
-    The latter stand beside the vine, and so at its learning rate.
+    Ablations with a text `drawn` are shown, by that text.
     """
     section = table["tiny"]
-    drawn = [
-        (name, "", "-") for name in section["tasks"][task].get("variants", section["variants"])
+    find = partial(ends_of, table, cells, task, reward)
+    shown = [
+        (name, "", "-", find(name))
+        for name in section["tasks"][task].get("variants", section["variants"])
     ]
-    rate_of = partial(chosen_rate, table, cells, "tiny", task, reward)
-    drawn += [
-        (name, changed["label"], "--")
+    shown += [
+        (name, f", {changed['drawn']}", "--", find(name, rate, changed["label"]))
         for changed in section.get("ablations", ())
-        if changed.get("beside_vine") and task in changed["tasks"]
-        if changed.get("learning_rate", section["learning_rate"]) == rate_of("vine")
+        if "drawn" in changed and task in changed["tasks"]
+        for rate in [changed.get("learning_rate", section["learning_rate"])]
         for name in changed["variants"]
     ]
-    colours = {name: f"C{number}" for number, name in enumerate(section["variants"])}
-    found: list[tuple[str, dict[str, Any], dict[int, Any]]] = []
-    for name, changed, line in drawn:
-        rate = rate_of("vine") if changed else None
-        if ends := ends_of(table, cells, task, reward, name, rate, changed):
-            label = table["variants"][name]["label"] + (", steps as the vine's" if changed else "")
-            found.append((label, {"color": colours[name], "linestyle": line}, ends))
-    return found
+    others = [*section["tasks"].values(), *section.get("ablations", ())]
+    of_others = (name for of in others for name in of.get("variants", ()))
+    names = dict.fromkeys([*section["variants"], *of_others])
+    colours = {name: f"C{number}" for number, name in enumerate(names)}
+    return [
+        (
+            table["variants"][name]["label"] + changed,
+            {"color": colours[name], "linestyle": line},
+            ends,
+        )
+        for name, changed, line, ends in shown
+        if ends
+    ]
 
 
 def _draw_curve(

@@ -42,8 +42,9 @@ def along(cell: Mapping[str, Any], tokens: float) -> float:
 def rates_of(section: Table, task: str, name: str) -> list[float]:
     """Return the learning rates that are tried for a variant on the first seed."""
     grid = section.get("grid", {})
-    tried = task in grid.get("tasks", ()) and name in grid.get("variants", ())
-    return list(grid["learning_rates"]) if tried else [section["learning_rate"]]
+    if task not in grid.get("tasks", ()) or name not in grid.get("variants", ()):
+        return [section["learning_rate"]]
+    return list(section["tasks"][task].get("learning_rates", grid["learning_rates"]))
 
 
 def chosen_rate(table: Table, cells: Cells, layer: str, task: str, reward: str, name: str) -> float:

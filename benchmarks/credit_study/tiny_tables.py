@@ -51,7 +51,7 @@ def _rates(table: Table, cells: Cells) -> str:
         for reward, name in itertools.product(section["rewards"], section["variants"]):
             row = [settings["label"], reward, table["variants"][name]["label"]]
             found = [ends_of(table, cells, task, reward, name, rate).get(seed) for rate in rates]
-            if rates_of(section, task, name) == rates and any(found):
+            if len(rates_of(section, task, name)) > 1 and any(found):
                 means = [along(cell, settings["tokens"]) if cell else None for cell in found]
                 rows.append([*row, *("-" if m is None else f"{100 * m:.1f} %" for m in means)])
     return markdown(["task", "reward", "variant", *(f"{rate:g}" for rate in rates)], rows)
@@ -74,14 +74,18 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
                 continue
             tokens = settings["tokens"]
             seeds, _, end, *_, mean = _summary(after, tokens)
-            minus = _minus(after, found(name, rate), tokens)
-            other = _minus(found("vine", rate), after, tokens) if changed.get("beside_vine") else ""
+            before = found(name, rate, changed.get("unchanged", ""))
+            others = [
+                _minus(found("vine", rate), after, tokens) if changed.get("beside_vine") else "",
+                _minus(found("at_grpo", rate), after, tokens) if name != "at_grpo" else "",
+            ]
             label = table["variants"][name]["label"]
             row = [settings["label"], reward, label, f"{rate:g}", changed["label"]]
-            rows.append([*row, seeds, end, mean, minus, other])
+            rows.append([*row, seeds, end, mean, _minus(after, before, tokens), *others])
     head = ["task", "reward", "variant", "rate", "changed", "seeds", "at the end (95 %)"]
     head += ["mean over the tokens", "minus unchanged, paired (95 %)"]
-    return markdown([*head, "vine minus it, paired (95 %)"], rows)
+    head += ["vine minus it, paired (95 %)", "AT-GRPO minus it, paired (95 %)"]
+    return markdown(head, rows)
 
 
 def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:

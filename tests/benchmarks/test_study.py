@@ -80,6 +80,7 @@ every = 1
 "rollout.num_candidates" = 2
 [[tiny.ablations]]
 label = "K = 3"
+drawn = "K = 3"
 tasks = ["plan_path"]
 variants = ["at_grpo"]
 rollout = { num_candidates = 3 }

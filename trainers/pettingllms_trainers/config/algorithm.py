@@ -169,6 +169,9 @@ class LossConfig(Section):
     length_free: sum over a completion's tokens, divided by a constant (Dr. GRPO)."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
+    target_kl: float = Field(default=0.0, ge=0)
+    """An update ends with the mini-batch before whose step the mean KL divergence of the sampling
+    from the new policy (approx_kl) is above this, in nats; 0: no such bound."""
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the KL penalty to the policy at the start of training."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"

@@ -256,6 +256,21 @@ def test_the_update_makes_good_completions_more_likely():
     assert stats.grad_norm > 0
 
 
+def test_an_update_ends_where_the_policy_has_moved_too_far():
+    steps = {"num_epochs": 8, "groups_per_minibatch": 3}
+    free = make_policy(**steps).updater.update(sample_groups(make_policy()))
+    bounds = [free.approx_kl / 4, free.approx_kl, 100.0]
+    policies = [make_policy(loss={"target_kl": bound}, **steps) for bound in bounds]
+    found = [policy.updater.update(sample_groups(policy)) for policy in policies]
+    assert 1 < found[0].num_optimizer_steps < found[1].num_optimizer_steps < 16
+    assert found[0].approx_kl < found[1].approx_kl < free.approx_kl
+    assert found[2] == free
+    tight = make_policy(loss={"target_kl": 1e-9}, **{**steps, "groups_per_minibatch": 2})
+    stats = tight.updater.update(sample_groups(tight))
+    assert stats.num_optimizer_steps == 2, "the first is on policy"
+    assert 0 < stats.num_groups < len(sample_groups(tight)), "what was not used does not count"
+
+
 def test_mini_batches_are_of_even_size(monkeypatch):
     policy = make_policy(groups_per_minibatch=3)
     sizes = []

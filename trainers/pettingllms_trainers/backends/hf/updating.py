@@ -182,13 +182,18 @@ class Updater:
             with self._learner.weights.holding(self._reference):
                 reference = self.score(groups)
         report = _Report(gap)
+        used: set[int] = set()
         for indices in self._mini_batches(len(groups), step):
+            used.update(indices)
             chosen = [groups[index] for index in indices]
             weighted = weighted_groups(
                 chosen, settings.loss.aggregation, settings.max_completion_tokens
             )
             self._step(_with_scores(weighted, indices, old, reference), rate, report)
-        return report.stats(groups, rate, self._ranks)
+            target = settings.loss.target_kl
+            if target and report.last_kl(self._ranks) > target:
+                break
+        return report.stats([groups[index] for index in sorted(used)], rate, self._ranks)
 
     def _is_engine_rounded(self, group: TrainingGroup) -> bool:
         """Return whether the engine's log-probabilities are too rough as denominators of ratios.
@@ -358,6 +363,16 @@ class _Report:
         self._norms.append(grad_norm)
         if roles is not None:
             self._products.append(roles.products)
+
+    def last_kl(self, ranks: Ranks) -> float:
+        """Return `UpdateStats.approx_kl` of the last mini-batch, from before its step. Collective.
+
+        Source: the early stopping of PPO in OpenAI Spinning Up, by mini-batch as in Stable
+            Baselines 3. Changed: no factor of 1.5, and the step of the mini-batch that shows it is
+            taken.
+        """
+        last = StepDiagnostics.merged(ranks.gather(self.steps[-1:]))
+        return update_figures([last])["approx_kl"]
 
     def stats(self, groups: Sequence[TrainingGroup], rate: float, ranks: Ranks) -> UpdateStats:
         """Return the statistics of the update. Collective."""
