@@ -75,8 +75,9 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             tokens = settings["tokens"]
             seeds, _, end, *_, mean = _summary(after, tokens)
             before = found(name, rate, changed.get("unchanged", ""))
+            vine = found("vine", rate, changed["vine"]) if "vine" in changed else {}
             others = [
-                _minus(found("vine", rate), after, tokens) if changed.get("beside_vine") else "",
+                _minus(vine, after, tokens) if vine else "",
                 _minus(found("at_grpo", rate), after, tokens) if name != "at_grpo" else "",
             ]
             label = table["variants"][name]["label"]

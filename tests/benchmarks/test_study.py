@@ -219,7 +219,7 @@ def test_the_page_has_a_row_per_ablation(table):
         ("exact", "| outcome | AT-GRPO | alpha = 0 | 10 | 30 | -10 |"),
         (
             "tiny",
-            f"| Plan-Path | outcome | AT-GRPO | 0.001 | K = 3 | 1 | {at_end} | 38 % | +0 |  |",
+            f"| Plan-Path | outcome | AT-GRPO | 0.001 | K = 3 | 1 | {at_end} | 38 % | +0 |  |  |",
         ),
     ):
         empty = f"<!-- study:{layer}_ablations -->\n<!-- /study:{layer}_ablations -->"
