@@ -206,10 +206,13 @@ def test_a_number_of_processes_without_a_launcher_is_told(monkeypatch, capsys):
 _VINE = (
     "--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.credit=return_to_go"
 )  # fmt: skip
+_BOUND = (
+    "--optimizer.num_epochs=4", "--optimizer.groups_per_minibatch=2", "--loss.target_kl=1e-6"
+)  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [(), _VINE], ids=["tree", "vine"])
+@pytest.mark.parametrize("keys", [(), _VINE, _BOUND], ids=["tree", "vine", "bounded update"])
 def test_two_processes_train_as_one(small_run_file, tmp_path, keys):
     """Plain data parallel training, with an uneven number of levels and groups."""
     config = small_run_file(2)

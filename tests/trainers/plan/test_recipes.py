@@ -42,6 +42,19 @@ def test_there_is_no_other_file():
     assert {path.relative_to(PAPER).as_posix() for path in PAPER.rglob("*.toml")} == known
 
 
+@pytest.mark.parametrize("path", [PAPER.parent / "default.toml", *TINY], ids=lambda path: path.stem)
+def test_any_game_can_be_paid_for_its_outcome_alone(path):
+    if "[[env]]" in path.read_text(encoding="utf-8"):
+        pytest.skip("several environments: each has arguments of its own")
+    config = load_config([path, PAPER.parent / "outcome.toml"])
+    (env,) = config.env
+    assert env.kwargs["reward"] == "outcome"
+    assert config.rollout.mode == "vine"
+    environments = make_environments(config)
+    plan = make_plan(config, environments, num_gpus=0, gpu_gib=0)
+    assert not any("credit" in warning for warning in warnings_of(config, plan))
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_every_combination_fits(task):
     environments = make_environments(recipe(task, "qwen3_8b", "lora"))
