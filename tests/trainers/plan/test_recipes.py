@@ -46,10 +46,10 @@ def test_there_is_no_other_file():
 def test_any_game_can_be_paid_for_its_outcome_alone(path):
     if "[[env]]" in path.read_text(encoding="utf-8"):
         pytest.skip("several environments: each has arguments of its own")
-    config = load_config([path, PAPER.parent / "outcome.toml"])
+    config = load_config([path, PAPER.parent / "options" / "outcome.toml"])
     (env,) = config.env
     assert env.kwargs["reward"] == "outcome"
-    assert config.rollout.mode == "vine"
+    assert (config.rollout.mode, config.advantage.gamma) == ("parallel", 0.8)
     environments = make_environments(config)
     plan = make_plan(config, environments, num_gpus=0, gpu_gib=0)
     assert not any("credit" in warning for warning in warnings_of(config, plan))
