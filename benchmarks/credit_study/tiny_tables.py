@@ -109,9 +109,14 @@ def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
 
 
 def _minus(found: Mapping[int, Any], other: Mapping[int, Any], tokens: float) -> str:
-    """Return the difference of these means; the runs of a seed begin with the same weights."""
+    """Return the difference of these means; the runs of a seed begin with the same weights.
+
+    If there are cells to compare with for some seeds only, it says how many.
+    """
     seeds = sorted(set(found) & set(other))
-    return paired([along(found[s], tokens) - along(other[s], tokens) for s in seeds])
+    num = max(len(found), len(other))
+    few = f", {len(seeds)} of {num} seeds" if 0 < len(seeds) < num else ""
+    return paired([along(found[s], tokens) - along(other[s], tokens) for s in seeds]) + few
 
 
 TINY_TABLES = {
