@@ -49,7 +49,7 @@ def test_any_game_can_be_paid_for_its_outcome_alone(path):
     config = load_config([path, PAPER.parent / "options" / "outcome.toml"])
     (env,) = config.env
     assert env.kwargs["reward"] == "outcome"
-    assert (config.rollout.mode, config.advantage.gamma) == ("parallel", 0.8)
+    assert (config.rollout.mode, config.advantage.norm) == ("parallel", "batch")
     environments = make_environments(config)
     plan = make_plan(config, environments, num_gpus=0, gpu_gib=0)
     assert not any("credit" in warning for warning in warnings_of(config, plan))

@@ -109,7 +109,7 @@ def _credit_warnings(config: Config) -> Iterator[str]:
                 'advantage.credit = "step" compares candidates by the reward of their own step: '
                 "decisions before the last teach nothing. Compare whole episodes (rollout.mode = "
                 '"parallel", or "vine" where episodes are long; advantage.credit = "return_to_go", '
-                'grouping = "agent_turn", norm = "batch", gamma = 0.8)'
+                'grouping = "agent_turn", norm = "batch")'
             )
 
 

@@ -215,8 +215,8 @@ _BESIDE = ("roles", "value", "untaught")
 _UNTAUGHT = (
     'advantage.credit = "step" sees the reward of the own step alone, and what the role does pays '
     'later. Compare whole episodes (rollout.mode = "parallel", or "vine" where episodes are long; '
-    'advantage.credit = "return_to_go", grouping = "agent_turn", norm = "batch", gamma = 0.8), or '
-    "pay the role for its step"
+    'advantage.credit = "return_to_go", grouping = "agent_turn", norm = "batch"), or pay the role '
+    "for its step"
 )
 _BLIND = (
     "too few outcomes to learn V from, or its prompt does not show what decides them, so that "
