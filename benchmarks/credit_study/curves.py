@@ -86,7 +86,7 @@ def _shown(
 ) -> list[tuple[str, dict[str, Any], dict[int, Any]]]:
     """Return label, style and cells of what a panel shows: variants, and dashed what was changed.
 
-    Ablations with a text `drawn` are shown, by that text.
+    Ablations with a text `drawn` are shown, by that text; with dots if they change the advantage.
     """
     section = table["tiny"]
     find = partial(ends_of, table, cells, task, reward)
@@ -95,7 +95,12 @@ def _shown(
         for name in section["tasks"][task].get("variants", section["variants"])
     ]
     shown += [
-        (name, f", {changed['drawn']}", "--", find(name, rate, changed["label"]))
+        (
+            name,
+            f", {changed['drawn']}",
+            "-." if "advantage" in changed else "--",
+            find(name, rate, changed["label"]),
+        )
         for changed in section.get("ablations", ())
         if "drawn" in changed and task in changed["tasks"]
         for rate in [changed.get("learning_rate", section["learning_rate"])]
