@@ -182,6 +182,7 @@ class Updater:
             with self._learner.weights.holding(self._reference):
                 reference = self.score(groups)
         report = _Report(gap)
+        target_kl = settings.loss.target_kl
         used: set[int] = set()
         for indices in self._mini_batches(len(groups), step):
             used.update(indices)
@@ -190,8 +191,7 @@ class Updater:
                 chosen, settings.loss.aggregation, settings.max_completion_tokens
             )
             self._step(_with_scores(weighted, indices, old, reference), rate, report)
-            target = settings.loss.target_kl
-            if target and report.last_kl(self._ranks) > target:
+            if target_kl and report.last_kl(self._ranks) > target_kl:
                 break
         return report.stats([groups[index] for index in sorted(used)], rate, self._ranks)
 
