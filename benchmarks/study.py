@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
@@ -63,21 +64,29 @@ class Study:
         write_atomically(self._path, json.dumps(data, indent=1) + "\n")
 
 
-def timed(cell: Cell) -> tuple[dict[str, Any], float]:
+def timed(cell: Cell, shared: Path) -> tuple[dict[str, Any], float]:
     """Return the result of a cell and the wall time that it took."""
     started = time.perf_counter()
-    return compute(cell), time.perf_counter() - started
+    return compute(cell, shared), time.perf_counter() - started
 
 
-def run(study: Study, layer: str, cells: list[Cell], num_processes: int) -> int:
-    """Compute the cells that are missing; return how many failed."""
+def run(study: Study, layer: str, cells: list[Cell], num_processes: int, shared: Path) -> int:
+    """Compute the cells that are missing; return how many failed.
+
+    Args:
+        study: Gets their results.
+        layer: Theirs.
+        cells: All of the layer, or of a part of it.
+        num_processes: That compute beside each other.
+        shared: Folder for what cells share.
+    """
     todo = [cell for cell in cells if cell.key not in study.cells]
     print(f"{layer}: {len(cells)} cells, {len(cells) - len(todo)} known", flush=True)
     num_failed = 0
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
         waiting: dict[Future[tuple[dict[str, Any], float]], Cell] = {
-            pool.submit(timed, cell): cell for cell in todo
+            pool.submit(timed, cell, shared): cell for cell in todo
         }
         try:
             for number, future in enumerate(as_completed(waiting), 1):
@@ -122,9 +131,11 @@ def main(arguments: list[str] | None = None) -> int:
     num_failed = 0
     if not options.page:
         study = Study(options.output, options.layer, options.resume)
-        for stage in stages_of(table, options.layer):
-            cells = [c for c in stage(study.cells) if options.only in c.key]
-            num_failed += run(study, options.layer, cells, options.processes)
+        os.environ["OMP_NUM_THREADS"] = "1"  # cells run beside each other, one thread each
+        with tempfile.TemporaryDirectory(prefix="credit-study-") as shared:
+            for stage in stages_of(table, options.layer):
+                cells = [c for c in stage(study.cells) if options.only in c.key]
+                num_failed += run(study, options.layer, cells, options.processes, Path(shared))
     if options.output == RESULT:
         write_page(table, options.output)
     return bool(num_failed)

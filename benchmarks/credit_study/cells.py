@@ -213,8 +213,13 @@ def _keys(variant: Mapping[str, Any], changed: Mapping[str, Any] | None = None) 
     }
 
 
-def compute(cell: Cell) -> dict[str, Any]:
-    """Return the result of a cell, as JSON data."""
+def compute(cell: Cell, shared: Path) -> dict[str, Any]:
+    """Return the result of a cell, as JSON data.
+
+    Args:
+        cell: What to compute.
+        shared: Folder for what cells share; the same one for all cells of a study.
+    """
     # Imported here: only the processes that compute need numpy and the trainer.
     from credit_study import figure, tiny, trials
 
@@ -223,7 +228,7 @@ def compute(cell: Cell) -> dict[str, Any]:
         "bias": trials.bias_cell,
         "noise": trials.noise_cell,
         "trial": trials.trial_cell,
-        "training": tiny.training_cell,
-        "figure": figure.figure_cell,
+        "training": partial(tiny.training_cell, shared=shared),
+        "figure": partial(figure.figure_cell, shared=shared),
     }
     return json.loads(json.dumps(kinds[cell.kind](**cell.arguments)))

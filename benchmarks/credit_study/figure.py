@@ -8,7 +8,6 @@ reads, and differ from the team's policies in the training alone. Afterwards the
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 import time
 import tomllib
@@ -18,9 +17,13 @@ from typing import Any
 
 import tomli_w
 
-from credit_study.tiny import ENVIRONMENT, ROOT, command_of, flags_of, played, train
+from credit_study.runs import played, train
+from credit_study.tiny import ROOT, flags_of
+from credit_study.warm_start import begin_with, warm_start, weights_of
+from pettingllms.evaluation.plan import swapped
+from pettingllms.evaluation.training_run import TrainingRun
 
-__all__ = ["begin_apart", "figure_cell"]
+__all__ = ["figure_cell"]
 
 ALONE = {"planner": "single", "tool": "single-tool"}
 """Role -> the team in which it plays alone."""
@@ -34,6 +37,7 @@ def figure_cell(
     reward: str,
     rate: float,
     seed: int,
+    shared: Path,
 ) -> dict[str, Any]:
     """Train until the task's sampled tokens are used up, and evaluate on its held-out levels.
 
@@ -46,6 +50,7 @@ def figure_cell(
         reward: Argument of the environment.
         rate: Learning rate.
         seed: Of the run; the held-out levels are always the same.
+        shared: Folder of the study's warm starts.
 
     Returns:
         As `training_cell`. A team of two policies has `swapped` besides: its success with policies
@@ -57,57 +62,46 @@ def figure_cell(
     with tempfile.TemporaryDirectory(prefix="credit-study-") as name:
         folder = Path(name)
         if plays == "apart":
-            found = _apart(folder, task, flags, limit_s)
-        elif plays == "single":
-            path = _alone(folder, task, "planner", {})
-            found = train([path], flags, folder / "run", task["tokens"], limit_s)
+            found = _apart(folder, task, flags, limit_s, shared)
         else:
-            files = [ROOT / task["config"]]
-            found = train(files, flags, folder / "run", task["tokens"], limit_s)
-            policies = tomllib.loads(files[0].read_text(encoding="utf-8"))["policies"]
-            if found["complete"] and len(policies) > 1:
-                found["swapped"] = played(folder / "run", "swapped", {}, "--swap")["swapped"]
+            is_single = plays == "single"
+            path = _alone(folder, task, "planner", {}) if is_single else ROOT / task["config"]
+            begun = begin_with(shared, [path], flags)
+            found = train([path], begun, folder / "run", task["tokens"], limit_s)
+            if found["complete"] and not is_single:
+                found |= _swapped(folder / "run")
     return {**found, "seconds": round(time.monotonic() - started, 1)}
 
 
+def _swapped(directory: Path) -> dict[str, float]:
+    """Return the success with the policies exchanged, if there are several."""
+    line_up = TrainingRun.open(directory).line_up()
+    if len(set(line_up.values())) == 1:
+        return {}
+    return played(directory, directory / "swapped", {"swapped": swapped(line_up)})
+
+
 def _apart(
-    folder: Path, task: Mapping[str, Any], flags: Mapping[str, Any], limit_s: int
+    folder: Path, task: Mapping[str, Any], flags: Mapping[str, Any], limit_s: int, shared: Path
 ) -> dict[str, Any]:
     """Train each role alone, from the weights of the team's warm start, and join them."""
-    team = folder / "team"
-    begun = begin_apart(team, task, flags)
+    team = warm_start(shared, [ROOT / task["config"]], flags)
+    begun = weights_of(team)
     found: dict[str, Any] = {"complete": True}
-    for role, weights in begun.items():
-        changes = {"policies": {role: {"model": str(weights)}}}
-        path = _alone(folder, task, role, changes)
+    for role in ALONE:
+        path = _alone(folder, task, role, {"policies": {role: {"model": str(begun[role])}}})
         alone = {**flags, "warm_start.num_steps": 0}
         found[role] = train([path], alone, folder / role, task["tokens"], limit_s)
         found["complete"] &= found[role]["complete"]
         if "error" in found[role]:
             found["error"] = found[role]["error"]
     if found["complete"]:
-        after = {role: f"run:{folder / role}?policy={role}" for role in ALONE}
-        before = {role: f"hf:{weights}" for role, weights in begun.items()}
-        found["joined"] = {
-            "before": played(team, "before", before)["main"],
-            "after": played(team, "after", after)["main"],
+        teams = {
+            "before": {role: f"hf:{begun[role]}" for role in ALONE},
+            "after": {role: f"run:{folder / role}?policy={role}" for role in ALONE},
         }
+        found["joined"] = played(team, folder / "joined", teams)
     return found
-
-
-def begin_apart(
-    directory: Path, task: Mapping[str, Any], flags: Mapping[str, Any]
-) -> dict[str, Path]:
-    """Run the warm start of the team; return role -> directory of the weights it begins with.
-
-    Args:
-        directory: Output directory of the warm start, new.
-        task: Run file of the team.
-        flags: Keys that override those of the run file.
-    """
-    command = command_of([ROOT / task["config"]], {**flags, "output_dir": directory}, "warm-start")
-    subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT)
-    return {role: directory / "policies" / role for role in ALONE}
 
 
 def _alone(folder: Path, task: Mapping[str, Any], role: str, changes: Mapping[str, Any]) -> Path:

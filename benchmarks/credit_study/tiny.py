@@ -1,27 +1,20 @@
-"""Trials of the tiny and the GPU layer: the trainer itself, at equal sampled tokens."""
+"""Cells of the tiny and the GPU layer: the trainer itself, at equal sampled tokens."""
 
 from __future__ import annotations
 
-import json
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-__all__ = ["ENVIRONMENT", "ROOT", "command_of", "flags_of", "played", "train", "training_cell"]
+from credit_study.runs import played, train
+from credit_study.warm_start import begin_with
+from pettingllms.evaluation.training_run import TrainingRun
+
+__all__ = ["ROOT", "flags_of", "training_cell"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_POLL_S = 0.5
-_PATIENCE_S = 120
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-"""Cells run beside each other, one thread each."""
 _MANY_STEPS = 100_000
 
 
@@ -32,6 +25,7 @@ def training_cell(
     reward: str,
     rate: float,
     seed: int,
+    shared: Path,
 ) -> dict[str, Any]:
     """Train until the task's sampled tokens are used up; return held-out success along the way.
 
@@ -42,6 +36,7 @@ def training_cell(
         reward: Argument of the environment.
         rate: Learning rate.
         seed: Of the run; the held-out levels are always the same.
+        shared: Folder of the study's warm starts.
 
     Returns:
         `curve`: (sampled tokens, share of held-out levels solved by sampling, levels); `scripted`:
@@ -55,7 +50,7 @@ def training_cell(
         directory = Path(folder) / "run"
         started = time.monotonic()
         files = [ROOT / name for name in (task["config"], *task.get("more", ()))]
-        flags = flags_of(task, keys, reward, rate, seed)
+        flags = begin_with(shared, files, flags_of(task, keys, reward, rate, seed))
         found = train(files, flags, directory, task["tokens"], layer["limit_s"])
         if found["complete"] and layer.get("plays_untaught"):
             found["untaught"] = _play_untaught(directory)
@@ -83,130 +78,13 @@ def flags_of(
     }
 
 
-def train(
-    files: Sequence[Path], flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: float
-) -> dict[str, Any]:
-    """Train until the tokens are used up; return what `training_cell` returns of the run itself.
-
-    Args:
-        files: Run files.
-        flags: Keys that override theirs.
-        directory: Output directory, new; its last checkpoint is of the last train step.
-        tokens: Sampled tokens.
-        limit_s: Limit of processor time; what else the machine does is no matter.
-    """
-    command = command_of(files, {**flags, "output_dir": directory})
-    log = directory.with_name(f"{directory.name}.log")
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=output,
-            env=ENVIRONMENT,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s)),
-        )
-        try:
-            _wait(process, directory, tokens)
-            process.terminate()  # saves a checkpoint after the running train step
-            process.wait(_PATIENCE_S)
-        finally:
-            process.kill()
-            process.wait()
-    found = _read(directory, tokens)
-    if not found["curve"]:
-        found["error"] = (log.read_text().strip().splitlines() or ["no output"])[-1]
-    return found
-
-
-def command_of(files: Sequence[Path], flags: Mapping[str, Any], *kind: str) -> list[str]:
-    """Return the command line of a run of the trainer."""
-    command = [sys.executable, "-m", "pettingllms_trainers.cli", *kind, *map(str, files)]
-    return command + [f"--{key}={_text(value)}" for key, value in flags.items()]
-
-
-def _wait(process: subprocess.Popen[bytes], directory: Path, tokens: int) -> None:
-    """Wait until a run has ended, by itself or by its limit, or used up its tokens."""
-    while process.poll() is None and not _read(directory, tokens)["complete"]:
-        time.sleep(_POLL_S)
-
-
 def _play_untaught(directory: Path) -> dict[str, float]:
     """Return the success of the trained team with one role untaught, by role.
 
     A role that has learnt nothing of use is as good untaught.
     """
-    config = tomllib.loads((directory / "config.toml").read_text(encoding="utf-8"))
-    found: dict[str, float] = {}
-    for role, policy in config["roles"].items():
-        untaught = {role: f"run:{directory}?policy={policy}&step=0"}
-        found[role] = played(directory, f"untaught-{role}", untaught)["main"]
-    return found
-
-
-def played(
-    directory: Path, name: str, policies: Mapping[str, str], *options: str
-) -> dict[str, float]:
-    """Return the success on the held-out levels of a run, by variant of the evaluation.
-
-    Args:
-        directory: Output directory of the run.
-        name: Of the folder in it that the evaluation is kept in.
-        policies: Role -> policy; the other roles are played by the run's newest checkpoint.
-        *options: Further ones of `pettingllms eval`.
-    """
-    config = tomllib.loads((directory / "config.toml").read_text(encoding="utf-8"))
-    command = [sys.executable, "-m", "pettingllms.cli", "eval", "--run", str(directory), *options]
-    for role, policy in policies.items():
-        command += ["--policy", f"{role}={policy}"]
-    command += ["--sampling", "temperature=1", "--format", "json"]
-    command += ["--episodes", str(config["evaluation"]["num_episodes"])]
-    command += ["--out", str(directory / name)]
-    ran = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT)
-    variants = json.loads(ran.stdout)["variants"]
-    return {variant: found["success"]["value"] for variant, found in variants.items()}
-
-
-def _read(directory: Path, tokens: int) -> dict[str, Any]:
-    """Return what a run has written so far."""
-    metrics = {line["step"]: line for line in _lines(directory / "metrics.jsonl")}
-    used, at_step = 0.0, {0: 0.0}
-    for step in sorted(metrics):
-        used += metrics[step].get("rollout/num_completion_tokens", 0)
-        at_step[step] = used
-    evaluations = [e for e in _lines(directory / "evaluations.jsonl") if e["step"] in at_step]
-    curve = [
-        [at_step[e["step"]], e["variants"]["sampled"]["success"], e["num_episodes"]]
-        for e in evaluations
-    ]
-    first = evaluations[0]["variants"] if evaluations else {}
-    steps = [line for step, line in metrics.items() if step]
-    total = sum(line["time/step_s"] for line in steps)
-    of_v = sum(line.get("time/value_s", 0) + line.get("time/fit_value_s", 0) for line in steps)
-    last = metrics[max(metrics)] if metrics else {}
-    late = steps[len(steps) // 2 :]  # V is 0 everywhere at first
-    explained = [v for line in late for k, v in line.items() if k.endswith("/r2")]
-    return {
-        "curve": curve,
-        "tokens": used,
-        "complete": bool(curve) and curve[-1][0] >= tokens,
-        "scripted": {
-            name.partition(":")[2]: arm["success"]
-            for name, arm in first.items()
-            if name.startswith("scripted:")
-        },
-        "value_share": of_v / total if total else 0.0,
-        "r2": fmean(explained) if explained else None,
-        "used": {k: v for k, v in last.items() if k.endswith("/decisions_used")},
+    roles = TrainingRun.open(directory).config["roles"]
+    untaught = {
+        role: {role: f"run:{directory}?policy={policy}&step=0"} for role, policy in roles.items()
     }
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a file that is being written."""
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return played(directory, directory / "untaught", untaught)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+from safetensors.torch import load_file
+
 from pettingllms_trainers.runs.export import export_policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,6 +18,8 @@ study = importlib.import_module("study")
 page = importlib.import_module("credit_study.page")
 cells = importlib.import_module("credit_study.cells")
 tiny = importlib.import_module("credit_study.tiny")
+runs = importlib.import_module("credit_study.runs")
+warm_start = importlib.import_module("credit_study.warm_start")
 
 SMALL = """
 seeds = [0, 1]
@@ -253,22 +257,48 @@ def test_figure_cells_train_roles_together_and_apart(table, tmp_path):
     assert all(row.split("|")[3].strip() == "1" for row in rows)
 
 
-def test_roles_that_are_trained_apart_begin_with_the_weights_of_the_team(table, tmp_path):
-    from credit_study.figure import begin_apart
-    from safetensors.torch import load_file
-
-    cell = next(cell for cell in cells_in(table, "tiny") if "apart|1" in cell.key)
-    given = cell.arguments
+def run_of(table, name, seed=0, **changes):
+    """Return files and flags of the run of a cell, or of one like it."""
+    key = f"tiny|plan_path|outcome|{name}|0.001|{seed}"
+    (given,) = [cell.arguments for cell in cells_in(table, "tiny") if cell.key == key]
+    given = given | changes
     names = ("task", "keys", "reward", "rate", "seed")
-    flags = tiny.flags_of(*(given[name] for name in names))
-    begun = begin_apart(tmp_path / "team", given["task"], flags)
-    config = ROOT / given["task"]["config"]
-    assert tiny.train([config], flags, tmp_path / "run", 1, 100)["complete"]
-    for role, weights in begun.items():
-        export_policy(tmp_path / "run", tmp_path / role, policy=role, step=0)
-        own, of_team = (load_file(d / "model.safetensors") for d in (weights, tmp_path / role))
-        assert own.keys() == of_team.keys()
-        assert all((own[name] == of_team[name]).all() for name in own)
+    return [ROOT / given["task"]["config"]], tiny.flags_of(*(given[name] for name in names))
+
+
+@pytest.mark.parametrize("name", ["at_grpo", "value_random"])
+def test_a_run_is_the_same_with_a_shared_warm_start(name, table, tmp_path):
+    files, flags = run_of(table, name)
+    flags = {**flags, "num_steps": 2}
+    alone = runs.train(files, flags, tmp_path / "alone", 10**6, 100)
+    (tmp_path / "shared").mkdir()
+    begun = warm_start.begin_with(tmp_path / "shared", files, flags)
+    assert begun["warm_start.num_steps"] == 0
+    assert runs.train(files, begun, tmp_path / "begun", 10**6, 100)["curve"] == alone["curve"]
+    assert len(alone["curve"]) == 3
+    for role in ("tool", "planner"):
+        for directory in ("alone", "begun"):
+            export_policy(tmp_path / directory, tmp_path / directory / role, policy=role)
+        first, second = (
+            load_file(tmp_path / directory / role / "model.safetensors")
+            for directory in ("alone", "begun")
+        )
+        assert first.keys() == second.keys()
+        assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_only_what_comes_later_shares_a_warm_start(table, tmp_path):
+    def begun(*of, **changes):
+        return warm_start.warm_start(tmp_path, *run_of(table, *of, **changes))
+
+    first = begun("at_grpo")
+    written = (first / "config.toml").stat().st_mtime_ns
+    assert begun("value_random") == first
+    assert begun("at_grpo", reward="shaped", rate=0.1) == first
+    assert (first / "config.toml").stat().st_mtime_ns == written, "it was run once"
+    assert begun("at_grpo", 1) != first
+    left = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert left == {first.name, begun("at_grpo", 1).name}, "nothing half-written is left"
 
 
 def test_a_cell_that_fails_is_reported_and_ends_nothing(table, tmp_path, capsys):
