@@ -52,7 +52,7 @@ class Study:
         self.cells[cell.key] = {
             "layer": layer,
             "date": datetime.now(UTC).date().isoformat(),
-            "cell_seconds": round(seconds, 1),
+            "processor_seconds": round(seconds, 1),
             **result,
         }
         data = {
@@ -65,9 +65,14 @@ class Study:
 
 
 def timed(cell: Cell, shared: Path) -> tuple[dict[str, Any], float]:
-    """Return the result of a cell and the wall time that it took."""
-    started = time.perf_counter()
-    return compute(cell, shared), time.perf_counter() - started
+    """Return the result of a cell and its processor time, which other work does not change."""
+    before = _processor_seconds()
+    return compute(cell, shared), _processor_seconds() - before
+
+
+def _processor_seconds() -> float:
+    """Return the seconds that this process and its ended children have computed."""
+    return sum(os.times()[:4])
 
 
 def run(study: Study, layer: str, cells: list[Cell], num_processes: int, shared: Path) -> int:

@@ -9,7 +9,6 @@ reads, and differ from the team's policies in the training alone. Afterwards the
 from __future__ import annotations
 
 import tempfile
-import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,7 +56,6 @@ def figure_cell(
         exchanged. `"apart"` has what `training_cell` returns for each role instead, and `joined`:
         the success of both as a team, and that of the same team `before` training.
     """
-    started = time.monotonic()
     flags = flags_of(task, keys, reward, rate, seed)
     with tempfile.TemporaryDirectory(prefix="credit-study-") as name:
         folder = Path(name)
@@ -70,7 +68,7 @@ def figure_cell(
             found = train([path], begun, folder / "run", task["tokens"], limit_s)
             if found["complete"] and not is_single:
                 found |= _swapped(folder / "run")
-    return {**found, "seconds": round(time.monotonic() - started, 1)}
+    return found
 
 
 def _swapped(directory: Path) -> dict[str, float]:

@@ -45,6 +45,13 @@ def _state(table: Table, cells: Cells) -> str:
         there = [cell for key, cell in cells.items() if key in keys]
         failed = sum("error" in cell for cell in there)
         late = sum(cell.get("complete") is False for cell in there)
-        rows.append([layer, str(len(keys)), str(len(there)), str(failed), str(late)])
+        counts = [str(number) for number in (len(keys), len(there), failed, late)]
+        rows.append([layer, *counts, *_times([cell["processor_seconds"] for cell in there])])
     head = ["layer", "cells", "computed", "failed", "out of time before their tokens were used"]
+    head += ["longest cell, s", "all cells, h"]
     return markdown(head, rows)
+
+
+def _times(seconds: list[float]) -> list[str]:
+    """Return the processor time of the longest cell and of all."""
+    return [f"{max(seconds):.0f}", f"{sum(seconds) / 3600:.1f}"] if seconds else ["-", "-"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,20 +40,19 @@ def training_cell(
     Returns:
         `curve`: (sampled tokens, share of held-out levels solved by sampling, levels); `scripted`:
         shares of the scripted rules; `untaught`: the share solved when one role alone is played by
-        its policy from before training, by role, on the same levels; `seconds`; `tokens`;
+        its policy from before training, by role, on the same levels; `tokens`;
         `r2`: that of V, mean over policies and the second half of the train steps; `complete`:
         whether the tokens were used up within the limit of processor time; `error`: the last line
         of the log, if the run failed.
     """
     with tempfile.TemporaryDirectory(prefix="credit-study-") as folder:
         directory = Path(folder) / "run"
-        started = time.monotonic()
         files = [ROOT / name for name in (task["config"], *task.get("more", ()))]
         flags = begin_with(shared, files, flags_of(task, keys, reward, rate, seed))
         found = train(files, flags, directory, task["tokens"], layer["limit_s"])
         if found["complete"] and layer.get("plays_untaught"):
             found["untaught"] = _play_untaught(directory)
-        return {**found, "seconds": round(time.monotonic() - started, 1)}
+        return found
 
 
 def flags_of(
