@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from statistics import fmean
 
 from document_tables.markdown import markdown
 
@@ -46,12 +47,19 @@ def _state(table: Table, cells: Cells) -> str:
         failed = sum("error" in cell for cell in there)
         late = sum(cell.get("complete") is False for cell in there)
         counts = [str(number) for number in (len(keys), len(there), failed, late)]
-        rows.append([layer, *counts, *_times([cell["processor_seconds"] for cell in there])])
+        seconds = [cell["processor_seconds"] for cell in there if "processor_seconds" in cell]
+        rows.append([layer, *counts, *_times(seconds, len(keys))])
     head = ["layer", "cells", "computed", "failed", "out of time before their tokens were used"]
-    head += ["longest cell, s", "all cells, h"]
+    head += ["time is of", "longest cell, s", "all cells, h"]
     return markdown(head, rows)
 
 
-def _times(seconds: list[float]) -> list[str]:
-    """Return the processor time of the longest cell and of all."""
-    return [f"{max(seconds):.0f}", f"{sum(seconds) / 3600:.1f}"] if seconds else ["-", "-"]
+def _times(seconds: list[float], num_cells: int) -> list[str]:
+    """Return of how many cells processor time is known, that of the longest, and of all cells."""
+    if not seconds:
+        return ["0", "-", "-"]
+    return [
+        f"{len(seconds)}",
+        f"{max(seconds):.0f}",
+        f"{fmean(seconds) * num_cells / 3600:.1f}",
+    ]

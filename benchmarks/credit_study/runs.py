@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import resource
 import subprocess
@@ -96,7 +98,8 @@ def played(
     )
     plan = plan.with_distinct_levels(plan.make_env())
     kept = RunFolder.create(folder, plan)
-    asyncio.run(evaluate(kept))
+    with contextlib.redirect_stderr(io.StringIO()):  # how the models sample is no news
+        asyncio.run(evaluate(kept))
     found = summarise(plan, kept.results()).variants
     return {name: found[name].success.value for name in policies}
 

@@ -61,7 +61,7 @@ class Workload(NamedTuple):
     num_candidates: int
     prompt_lengths: tuple[int, int]
     completion_length: int
-    groups_per_minibatch: int
+    completions_per_minibatch: int
 
 
 WORKLOADS = {
@@ -144,7 +144,7 @@ def our_update(model: PreTrainedModel, load: Workload, packing: bool) -> Callabl
     optimizer = OptimizerConfig(
         learning_rate=LEARNING_RATE,
         tokens_per_microbatch=2048,
-        groups_per_minibatch=load.groups_per_minibatch,
+        completions_per_minibatch=load.completions_per_minibatch,
         packing=packing,
     )
     settings = TrainingSettings(

@@ -261,7 +261,7 @@ branch_choice = "softmax"
 max_completion_tokens = 4
 [optimizer]
 learning_rate = 1e-3
-groups_per_minibatch = 4
+completions_per_minibatch = 16
 num_epochs = 2
 [loss]
 entropy_coefficient = 0.01

@@ -207,7 +207,7 @@ _VINE = (
     "--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.credit=return_to_go"
 )  # fmt: skip
 _BOUND = (
-    "--optimizer.num_epochs=4", "--optimizer.groups_per_minibatch=2", "--loss.target_kl=1e-6"
+    "--optimizer.num_epochs=4", "--optimizer.completions_per_minibatch=2", "--loss.target_kl=1e-6"
 )  # fmt: skip
 
 

@@ -59,6 +59,12 @@ def test_a_key_under_both_names_is_refused():
         current_names(table, "x.toml")
 
 
+def test_a_key_with_another_unit_is_refused():
+    table = {"optimizer": {"groups_per_minibatch": 64}}
+    with pytest.raises(ConfigError, match=r"is now optimizer.completions_per_minibatch.*times as"):
+        current_names(table, "x.toml")
+
+
 def test_policies_may_be_called_like_old_keys():
     table = {"policies": {"player": {"model": "tiny"}}, "rollout": {"num_levels": 2}}
     assert current_names(table, "x.toml") == table

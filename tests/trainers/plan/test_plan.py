@@ -243,6 +243,19 @@ def test_roles_of_a_policy_are_counted_in_all_environments():
     assert apart.gradients == 2 * own.gradients
 
 
+def test_policies_that_play_in_one_of_several_environments_are_planned():
+    team = {"team": "proposer-planner"}
+    config = Config.model_validate(
+        {
+            "env": [{"id": "plan_path_v0", "kwargs": team}, {"id": "dining_v0"}],
+            "policies": dict.fromkeys("abc", {"model": "tiny", "max_length": 4096}),
+            "roles": {"proposer": "a", "planner": "b", "philosopher": "c"},
+            "rollout": {"num_levels": 3},
+        }
+    )
+    assert plan_of(config).step.num_optimizer_steps == {"a": 1, "b": 1, "c": 1}
+
+
 def test_engines_sleep_while_policies_learn():
     vllm = {"gpu_memory_utilization": 0.5}
     awake = memory_of(config_of(engine={"kind": "vllm", "vllm": vllm}))
@@ -274,7 +287,7 @@ def test_a_step_at_most():
     tiny = {"model": "tiny", **SIZES}
     rollout = {"num_levels": 5, "num_candidates": 4, "max_completion_tokens": 6}
     rollout["per_role"] = {"echo": {"max_completion_tokens": 9}}
-    optimizer = {"groups_per_minibatch": 4, "num_epochs": 2}
+    optimizer = {"completions_per_minibatch": 16, "num_epochs": 2}
     config = config_of(
         tiny, rollout=rollout, optimizer=optimizer, num_steps=10,
         evaluation={"num_episodes": 7, "every": 5},
@@ -539,7 +552,7 @@ def test_activations_are_bounded_by_what_a_step_has():
     unbounded, one, two = (activations(config, number) for number in (None, 1, 2))
     assert one < two < unbounded / 100
     parts = config.model_copy(
-        update={"optimizer": config.optimizer.model_copy(update={"groups_per_minibatch": 1})}
+        update={"optimizer": config.optimizer.model_copy(update={"completions_per_minibatch": 1})}
     )
     assert activations(parts, 2) == one
 

@@ -95,7 +95,7 @@ num_candidates = 8
 max_completion_tokens = 2
 [optimizer]
 learning_rate = 3e-3
-groups_per_minibatch = 32
+completions_per_minibatch = 256
 [loss]
 entropy_coefficient = 0.05
 [evaluation]

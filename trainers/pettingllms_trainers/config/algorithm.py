@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -204,7 +205,7 @@ class LossConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """AdamW and how a step's groups are cut into mini-batches."""
+    """AdamW and how a step's completions are divided into mini-batches."""
 
     learning_rate: float = Field(default=0.0, ge=0)
     """Maximum learning rate; 0: as what is trained: 1e-6 for full weights, 1e-5 for adapters, 1e-3
@@ -221,8 +222,10 @@ class OptimizerConfig(Section):
     """Gradients are scaled down to this norm."""
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the groups of a train step."""
-    groups_per_minibatch: int = Field(default=0, ge=0)
-    """Groups per optimizer step; 0: all groups of the train step at once."""
+    completions_per_minibatch: int = Field(default=0, ge=0)
+    """Completions per optimizer step, at most on average; 0: all of the train step at once. Those
+    of a prompt stay together: K in a tree, mostly one in whole episodes. So a number is the same
+    size of a step in all modes."""
     tokens_per_microbatch: int = Field(default=0, ge=0)
     """Tokens that are in memory at once; does not change the result. 0: 16384 for tiny models, 4096
     where there is a pretrained one."""
@@ -237,3 +240,14 @@ class OptimizerConfig(Section):
     more gradient per further role. Does not change the result, up to rounding."""
     gradient_checkpointing: bool = False
     """Whether activations are recomputed in the backward pass: less memory, more time."""
+
+    def num_minibatches(self, num_completions: int, num_prompts: int) -> int:
+        """Return how many optimizer steps a pass over the completions of a train step takes.
+
+        Args:
+            num_completions: Those that a policy is trained on.
+            num_prompts: Their prompts; at most one step for each.
+        """
+        if not self.completions_per_minibatch:
+            return min(num_prompts, 1)
+        return min(num_prompts, math.ceil(num_completions / self.completions_per_minibatch))

@@ -1,4 +1,7 @@
-"""Keys of run files that had another name or default. Old names are accepted, with a warning."""
+"""Keys of run files that had another name, default or unit.
+
+Old names are accepted, with a warning; where the unit is another one they are refused.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,12 @@ RENAMED: Mapping[str, str] = {
     "policies.NAME.player": "fixed",
 }
 """Old key to the new last part of it; ``NAME`` is the name of any policy."""
+
+_REPLACED: Mapping[str, str] = {
+    "optimizer.groups_per_minibatch": "optimizer.completions_per_minibatch, which counts "
+    "completions, not prompts: in a tree it is rollout.num_candidates times as high",
+}
+"""Old key to what to write instead."""
 
 _FIRST_NAMES = {
     f"{old.rpartition('.')[0]}.{new}": old.rpartition(".")[2] for old, new in RENAMED.items()
@@ -41,7 +50,7 @@ def current_names(table: Mapping[str, Any], source: str) -> dict[str, Any]:
         source: What messages call the file.
 
     Raises:
-        ConfigError: A key is there under both names.
+        ConfigError: A key is there under both names, or its unit has changed.
     """
     changes: list[str] = []
     renamed = _renamed(table, (), source, changes)
@@ -56,7 +65,9 @@ def _renamed(
     result: dict[str, Any] = {}
     for key, value in table.items():
         here = (*path, key)
-        name = RENAMED.get(_pattern(here), key)
+        if (pattern := _pattern(here)) in _REPLACED:
+            raise ConfigError(f"{source}: {'.'.join(here)} is now {_REPLACED[pattern]}")
+        name = RENAMED.get(pattern, key)
         if name != key:
             old, new = ".".join(here), ".".join((*path, name))
             if name in table:

@@ -5,6 +5,7 @@ Legend: N input tokens, M targets, B prompts, P prompt length, C completions, T 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from pettingllms_trainers.backends.hf.head import MAX_LOGITS
@@ -99,7 +100,8 @@ def micro_batch_sizes(
     num_candidates = num_candidates_per_decision(config.rollout)
     whole = demonstrated = limit
     if num_groups is not None:
-        size = min(optimizer.groups_per_minibatch or num_groups, num_groups)
+        num_steps = optimizer.num_minibatches(num_groups * num_candidates, num_groups)
+        size = math.ceil(num_groups / max(num_steps, 1))
         copies = 1 if optimizer.packing else num_candidates
         longest = lengths.prompt + lengths.completion - 1
         whole = size * (num_candidates * (lengths.completion - 1) + copies * lengths.prompt)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -171,7 +170,7 @@ def plan_step(
 
 
 def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]) -> StepPlan:
-    rollout = config.rollout
+    rollout, optimizer = config.rollout, config.optimizer
     agents = tuple(env.training[0].possible_agents)  # those of all stages
     num_turns = max(stage.max_turns for stage in env.training)
     num_levels = rollout.num_levels * (1 + rollout.max_refills)
@@ -180,6 +179,7 @@ def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]
     per_agent = num_episodes * num_turns
     assigned = [config.policy_of(env.role(agent)) or "" for agent in agents]
     asked = [lengths[name] for name in assigned if name in lengths]
+    num_groups = {name: per_agent * assigned.count(name) for name in config.models}
     return StepPlan(
         num_levels=num_levels,
         num_turns=num_turns,
@@ -188,18 +188,14 @@ def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]
         num_samples=per_agent * num_samples * len(asked),
         num_prompt_tokens=per_agent * sum(each.prompt for each in asked),
         num_completion_tokens=per_agent * num_samples * sum(each.completion for each in asked),
-        num_groups={name: per_agent * assigned.count(name) for name in config.models},
+        num_groups=num_groups,
         num_optimizer_steps={
-            name: _num_optimizer_steps(config, per_agent * assigned.count(name))
+            name: optimizer.num_epochs
+            * optimizer.num_minibatches(num_groups[name] * num_samples, num_groups[name])
             for name, policy in config.models.items()
             if not policy.frozen
         },
     )
-
-
-def _num_optimizer_steps(config: Config, num_groups: int) -> int:
-    size = config.optimizer.groups_per_minibatch or num_groups
-    return config.optimizer.num_epochs * math.ceil(num_groups / size)
 
 
 def _num_bytes(messages: Sequence[Mapping[str, str]]) -> int:

@@ -312,8 +312,8 @@ def _level_text(config: Config) -> str:
 
 
 def _minibatch_text(config: Config) -> str:
-    size = config.optimizer.groups_per_minibatch or "all"
-    return f"optimizer.num_epochs = {config.optimizer.num_epochs}, {size} groups in each"
+    size = config.optimizer.completions_per_minibatch or "all"
+    return f"optimizer.num_epochs = {config.optimizer.num_epochs}, {size} completions in each"
 
 
 def _table(title: str, *headings: str) -> Table:

@@ -156,5 +156,5 @@ def is_untouched(name: str) -> bool:
 
 
 def is_scripted(name: str) -> bool:
-    """Return whether a name of an evaluation is that of a scripted policy, of an old run too."""
-    return name.startswith(("scripted:", "scripted:"))
+    """Return whether a name of an evaluation is that of a scripted policy."""
+    return name.startswith("scripted:")

@@ -103,7 +103,7 @@ def test_parts_are_the_gradients_of_the_roles_alone(small_run_file, packing, tok
 def test_an_update_reports_its_roles_and_ends_where_it_would(small_run_file):
     ends, reports = [], []
     for compares in (False, True):
-        cut = {"groups_per_minibatch": 4, "num_epochs": 2, "role_gradients": compares}
+        cut = {"completions_per_minibatch": 12, "num_epochs": 2, "role_gradients": compares}
         policy = policy_of(small_run_file(1).read_text(), **cut)
         reports.append(policy.updater.update(sample_groups(policy, ROLES)))
         ends.append(torch.cat([p.detach().flatten() for p in policy.loaded.model.parameters()]))

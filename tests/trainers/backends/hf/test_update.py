@@ -239,7 +239,7 @@ def test_ratios_of_old_samples_are_not_one():
 
 
 def test_the_update_makes_good_completions_more_likely():
-    policy = make_policy(num_epochs=2, groups_per_minibatch=3)
+    policy = make_policy(num_epochs=2, completions_per_minibatch=9)
     groups = sample_groups(policy)
     before = flat(policy.updater.score(groups))
     stats = policy.updater.update(groups)
@@ -257,7 +257,7 @@ def test_the_update_makes_good_completions_more_likely():
 
 
 def test_an_update_ends_where_the_policy_has_moved_too_far():
-    steps = {"num_epochs": 8, "groups_per_minibatch": 3}
+    steps = {"num_epochs": 8, "completions_per_minibatch": 9}
     free = make_policy(**steps).updater.update(sample_groups(make_policy()))
     bounds = [free.approx_kl / 4, free.approx_kl, 100.0]
     policies = [make_policy(loss={"target_kl": bound}, **steps) for bound in bounds]
@@ -265,14 +265,14 @@ def test_an_update_ends_where_the_policy_has_moved_too_far():
     assert 1 < found[0].num_optimizer_steps < found[1].num_optimizer_steps < 16
     assert found[0].approx_kl < found[1].approx_kl < free.approx_kl
     assert found[2] == free
-    tight = make_policy(loss={"target_kl": 1e-9}, **{**steps, "groups_per_minibatch": 2})
+    tight = make_policy(loss={"target_kl": 1e-9}, **{**steps, "completions_per_minibatch": 6})
     stats = tight.updater.update(sample_groups(tight))
     assert stats.num_optimizer_steps == 2, "the first is on policy"
     assert 0 < stats.num_groups < len(sample_groups(tight)), "what was not used does not count"
 
 
 def test_mini_batches_are_of_even_size(monkeypatch):
-    policy = make_policy(groups_per_minibatch=3)
+    policy = make_policy(completions_per_minibatch=9)
     sizes = []
     step = Learner.step
 
@@ -285,10 +285,30 @@ def test_mini_batches_are_of_even_size(monkeypatch):
     assert sizes == [3, 2, 2]
 
 
+def test_optimizer_steps_are_of_as_many_completions_whatever_their_prompts():
+    """A tree has several completions of a prompt, whole episodes one: the steps are alike."""
+    policy = make_policy(completions_per_minibatch=6)
+    groups = sample_groups(policy, count=12)
+    num_completions = sum(len(group.completions) for group in groups)
+    alone = [
+        replace(group, completions=(completion,))
+        for group in groups
+        for completion in group.completions
+    ]
+    assert len(alone) > 2 * len(groups)
+    stats = [policy.updater.update(found) for found in (groups, alone)]
+    assert [s.num_optimizer_steps for s in stats] == [math.ceil(num_completions / 6)] * 2
+
+
+def test_a_prompt_is_one_step_at_least():
+    stats = make_policy(completions_per_minibatch=1).updater.update(sample_groups(make_policy()))
+    assert stats.num_optimizer_steps == stats.num_groups == 6
+
+
 def test_the_order_of_groups_is_decided_by_the_seed():
     weights = []
     for _ in range(2):
-        policy = make_policy(groups_per_minibatch=2)
+        policy = make_policy(completions_per_minibatch=6)
         policy.updater.update(sample_groups(policy))
         weights.append(weights_of(policy))
     assert torch.equal(*weights)
@@ -424,7 +444,7 @@ def test_recomputed_logprobs_with_a_capped_importance_weight():
 
 @pytest.mark.parametrize("loss", [{}, {"kl_coefficient": 0.1}])
 def test_resume_is_bit_exact(tmp_path, loss):
-    options = {"loss": loss, "groups_per_minibatch": 2, "num_epochs": 2, "final_fraction": 0.1}
+    options = {"loss": loss, "completions_per_minibatch": 6, "num_epochs": 2, "final_fraction": 0.1}
     straight = make_policy(**options)
     for step in range(2):
         straight.updater.update(sample_groups(straight, seed=step))

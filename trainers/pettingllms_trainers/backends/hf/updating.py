@@ -184,7 +184,7 @@ class Updater:
         report = _Report(gap)
         target_kl = settings.loss.target_kl
         used: set[int] = set()
-        for indices in self._mini_batches(len(groups), step):
+        for indices in self._mini_batches(groups, step):
             used.update(indices)
             chosen = [groups[index] for index in indices]
             weighted = weighted_groups(
@@ -259,15 +259,17 @@ class Updater:
                 "with --resume; only another deepspeed stage needs a new run"
             ) from error
 
-    def _mini_batches(self, num_groups: int, step: int) -> Iterator[list[int]]:
+    def _mini_batches(self, groups: Sequence[TrainingGroup], step: int) -> Iterator[list[int]]:
         """Yield the groups of each optimizer step; their order depends on seed and step only."""
         optimizer = self._settings.optimizer
-        size = optimizer.groups_per_minibatch or num_groups
+        # Counted in completions: a group has K of them in a tree, and one in a whole episode.
+        num_completions = sum(len(group.completions) for group in groups)
+        num_steps = optimizer.num_minibatches(num_completions, len(groups))
         for epoch in range(optimizer.num_epochs):
             generator = np.random.default_rng((self._settings.seed, step, epoch))
-            order = generator.permutation(num_groups)
-            # Cut evenly: a small last mini-batch would take a whole step on a few groups.
-            for part in np.array_split(order, math.ceil(num_groups / size)):
+            order = generator.permutation(len(groups))
+            # Divided evenly: a small last mini-batch would take a whole step on a few groups.
+            for part in np.array_split(order, num_steps):
                 yield part.tolist()
 
     def save_state(self, directory: Path) -> None:
