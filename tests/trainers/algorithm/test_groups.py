@@ -313,6 +313,17 @@ def test_the_order_of_trees_does_not_matter(grouping, credit, order):
     assert data(order) == data(range(12))
 
 
+@pytest.mark.parametrize("grouping", ["agent", "none"])
+@pytest.mark.parametrize("credit", ["continuation", "value"])
+def test_what_nobody_has_valued_is_not_compared(grouping, credit):
+    """Whole episodes with few branchings: of the other decisions nobody knows what follows."""
+    branched = decision([0, 0])
+    valued = tuple(replace(c, value=v) for c, v in zip(branched.candidates, (1, 0), strict=True))
+    found = tree(replace(branched, candidates=valued), decision([0], index=1, turn=1))
+    scored = score_decisions([found], AdvantageConfig(grouping=grouping, credit=credit))
+    assert [[c.advantage for c in d.candidates] for d in scored.decisions] == [[1, -1]]
+
+
 def test_decisions_of_fixed_policies_are_not_compared():
     fixed = replace(decision([0.5], index=1, agent="echo_0"), prompt_ids=())
     found = tree(

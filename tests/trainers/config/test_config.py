@@ -124,6 +124,12 @@ def test_flags_may_add_to_open_tables(run_file):
         ),
         ("[advantage]\ngrouping = 'agent_turn'\n", r"= \"parallel\" or \"vine\""),
         (
+            "[rollout]\nmode = 'parallel'\n[advantage]\ngrouping = 'turn'\ncredit = 'episode'\n",
+            r"compares within a turn: use grouping = \"trajectory\"",
+        ),
+        ("[advantage]\ngamma = 0.9\n", r"gamma = 0.9 would change nothing"),
+        ("[loss]\ntarget_kl = 0.1\n", r"target_kl = 0.1 would change nothing"),
+        (
             "[warm_start]\nnum_steps = 1\n[warm_start.demonstrators.judge]\ntwo = 1\n",
             r"names the role 'judge'; roles: caller, echo",
         ),

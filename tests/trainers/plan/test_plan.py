@@ -248,7 +248,7 @@ def test_policies_that_play_in_one_of_several_environments_are_planned():
     config = Config.model_validate(
         {
             "env": [{"id": "plan_path_v0", "kwargs": team}, {"id": "dining_v0"}],
-            "policies": dict.fromkeys("abc", {"model": "tiny", "max_length": 4096}),
+            "policies": {name: {"model": "tiny", "max_length": 4096} for name in "abc"},
             "roles": {"proposer": "a", "planner": "b", "philosopher": "c"},
             "rollout": {"num_levels": 3},
         }

@@ -19,6 +19,19 @@ def test_other_arguments_of_the_evaluation_leave_it_on_the_test_split(load):
     assert (env.training[0].max_turns, env.held_out.max_turns) == (6, 8)
 
 
+def test_a_policy_whose_roles_never_branch_is_refused(load):
+    assert load("--rollout.branching_roles", "planner", "--policies.tool.frozen", "true")
+    with pytest.raises(ConfigError, match=r"the policy 'tool' would never be trained.*frozen = tr"):
+        load("--rollout.branching_roles", "planner")
+
+
+def test_v_is_refused_where_agents_act_at_the_same_time(repository):
+    path = repository / "trainers/configs/tiny/math.toml"
+    assert make_environments(load_config(path, ["--advantage.credit", "continuation"]))
+    with pytest.raises(ConfigError, match=r"reasoner_0 act at the same time.*continuation"):
+        make_environments(load_config(path, ["--advantage.credit", "value"]))
+
+
 def test_a_named_split_is_taken(load):
     config = load("--evaluation.kwargs.split", "validation")
     assert held_out_kwargs(config, *config.env)["split"] == "validation"

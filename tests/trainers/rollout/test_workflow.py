@@ -64,7 +64,8 @@ def test_whole_episodes_are_the_same_too(credit, echo_env, echo_workflow, script
         for env in (echo_env(), echo_workflow())
     ]
     assert without_hashes(trees[0]) == without_hashes(trees[1])
-    config = AdvantageConfig(grouping="agent_turn", credit=credit)
+    grouping = "trajectory" if credit == "episode" else "agent_turn"
+    config = AdvantageConfig(grouping=grouping, credit=credit)
     assert score_decisions(trees[0], config) == score_decisions(trees[1], config)
 
 

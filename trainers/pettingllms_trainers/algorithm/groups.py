@@ -163,6 +163,8 @@ def _members(
         return _episode_members(found, config)
     members: list[tuple[Hashable, _Member]] = []
     for index, (tree, decision) in enumerate(found):
+        if config.credit in ("value", "continuation") and len(decision.candidates) == 1:
+            continue  # nobody asked what follows it, so that it compares with none
         key = _comparison_key(tree, decision, config.grouping)
         values = _credited(tree, decision, config)
         members += [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pettingllms_trainers.config.algorithm import Credit, Grouping, RolloutMode
 from pettingllms_trainers.config.policies import base_groups, base_of_adapter
+from pettingllms_trainers.config.roles import is_named
 
 if TYPE_CHECKING:
     from pettingllms_trainers.config.root import Config
@@ -40,6 +41,8 @@ def check_sections(config: Config) -> None:
         _check_tensor_parallel,
         _check_value,
         _check_advantage,
+        _check_branching,
+        _check_target_kl,
     ):
         check(config)
 
@@ -179,6 +182,43 @@ def _check_advantage(config: Config) -> None:
         )
     if advantage.grouping == "trajectory" and advantage.credit != "episode":
         raise ValueError('advantage.grouping = "trajectory" needs advantage.credit = "episode"')
+    if advantage.credit == "episode" and advantage.grouping in ("agent_turn", "turn"):
+        raise ValueError(
+            'advantage.credit = "episode" is one return for all turns of an agent, and '
+            f'advantage.grouping = "{advantage.grouping}" compares within a turn: use '
+            'grouping = "trajectory", or credit = "return_to_go"'
+        )
+    if advantage.credit == "step" and advantage.gamma != 1:
+        raise ValueError(
+            f"advantage.gamma = {advantage.gamma:g} would change nothing: it discounts what "
+            'follows, and advantage.credit = "step" compares by the reward of the own step. Leave '
+            "gamma out, or choose another credit"
+        )
+
+
+def _check_branching(config: Config) -> None:
+    """Refuse policies that would never learn, since none of their decisions has candidates."""
+    roles = config.rollout.branching_roles
+    if not roles or config.advantage.grouping != "at_grpo":
+        return
+    for name, policy in config.models.items():
+        if not policy.frozen and not any(is_named(roles, role) for role in config.roles_of(name)):
+            raise ValueError(
+                f"the policy {name!r} would never be trained: none of its roles "
+                f"({', '.join(config.roles_of(name))}) is among rollout.branching_roles "
+                f"({', '.join(roles)}). Add one, or set policies.{name}.frozen = true"
+            )
+
+
+def _check_target_kl(config: Config) -> None:
+    optimizer = config.optimizer
+    has_one_step = not optimizer.completions_per_minibatch and optimizer.num_epochs == 1
+    if config.loss.target_kl and has_one_step:
+        raise ValueError(
+            f"loss.target_kl = {config.loss.target_kl:g} would change nothing: it ends an update "
+            "between two optimizer steps, and there is one. Set "
+            "optimizer.completions_per_minibatch or a higher optimizer.num_epochs"
+        )
 
 
 def _quoted(modes: Sequence[str]) -> str:

@@ -103,7 +103,7 @@ class Config(Section):
             if env.reward_scale != 1:
                 raise ValueError(
                     f"reward_scale = {env.reward_scale:g} of {env.label} would change nothing: "
-                    'advantage.norm = "std" divides every group by its own deviation. Set '
+                    f'advantage.norm = "{advantage.norm}" divides by the deviation. Set '
                     'advantage.norm = "none", or let weight give the environment more levels'
                 )
         return self
