@@ -14,11 +14,14 @@ import argparse
 import json
 import multiprocessing
 import os
+import platform
+import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,7 @@ class Study:
 
     def __init__(self, path: Path, layer: str, resumes: bool) -> None:
         self._path = path
+        self._commit = _commit()
         known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         cells = known.get("cells", {})
         self.cells: dict[str, Any] = {
@@ -52,6 +56,7 @@ class Study:
         self.cells[cell.key] = {
             "layer": layer,
             "date": datetime.now(UTC).date().isoformat(),
+            "commit": self._commit,
             "processor_seconds": round(seconds, 1),
             **result,
         }
@@ -59,9 +64,23 @@ class Study:
             "suite": "study",
             "command": "python benchmarks/study.py --layer LAYER --resume",
             "date": max(known["date"] for known in self.cells.values()),
+            "hardware": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+            "versions": {"python": platform.python_version()}
+            | {name: version(name) for name in ("torch", "transformers", "numpy")},
             "cells": dict(sorted(self.cells.items())),
         }
         write_atomically(self._path, json.dumps(data, indent=1) + "\n")
+
+
+def _commit() -> str:
+    """Return the commit that computes, with a mark if the code differs from it."""
+    code = ("pettingllms", "envs", "trainers", "benchmarks/credit_study")
+    git = ["git", "-C", str(Path(__file__).parents[1])]
+    found = [
+        subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout.strip()
+        for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--", *code))
+    ]
+    return found[0] + ("+" if found[1] else "")
 
 
 def timed(cell: Cell, shared: Path) -> tuple[dict[str, Any], float]:

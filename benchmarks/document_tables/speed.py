@@ -55,10 +55,15 @@ def verdict(goal: float | None, entry: dict[str, Any]) -> str:
     return f"{goal:g}x" + ("" if entry["median"] >= goal else ", missed")
 
 
+def _load(data: dict[str, Any]) -> str:
+    before, after = data["load_average_before"], data["load_average_after"]
+    return f"load average {before:g} before, {after:g} after"
+
+
 def _peers(data: dict[str, Any]) -> str:
     names = ("gem-llm", "reasoning-gym", "textarena", "paper's code")
     versions = ", ".join(f"{name} {data['versions'][name]}" for name in names)
-    load = f"load {data['load_average_before']:g} to {data['load_average_after']:g}"
+    load = _load(data)
     rounds = f"rounds: {len(data['seeds'])}"
     return f"\nGames: {versions}. {caption(data).strip()[:-1]}, {rounds}, {load}.\n"
 
@@ -83,7 +88,7 @@ def pretrained() -> str:
         ).format(**entry["shape"])
         for name, (what, there) in PRETRAINED.items():
             rows.append([shape, what, there, ratio(entry["ratios"][name])])
-    load = f"load {data['load_average_before']:g} to {data['load_average_after']:g}"
+    load = _load(data)
     versions = next(iter(data["shapes"].values()))["trl"]["workload"]["versions"]
     about = ", ".join(f"{name} {version}" for name, version in versions.items())
     about_run = f"\n{data['model']}; {about}; rounds: {len(data['seeds'])}, {load}.\n"
