@@ -27,7 +27,9 @@ def figure_table(table: Mapping[str, Any], cells: Mapping[str, Mapping[str, Any]
                 rows.append(
                     ["the same, policies exchanged", "", str(len(found)), "", pooled(shares)]
                 )
-    return markdown(["who is trained", "sampled tokens", "seeds", "before", "after (95 %)"], rows)
+    return markdown(
+        ["who is trained", "sampled tokens", "seeds", "before", "after (95 %); seeds"], rows
+    )
 
 
 def _complete(

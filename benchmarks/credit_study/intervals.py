@@ -15,7 +15,9 @@ _RESAMPLES = 2000
 
 
 def pooled(found: Sequence[tuple[float, int]]) -> str:
-    """Return the share of all levels that are solved, with its Wilson interval.
+    """Return the share of all levels that are solved, its Wilson interval, and the seeds' range.
+
+    The interval is over levels; seeds differ by more where a run may fall or never begin to learn.
 
     Args:
         found: By seed: the share of levels solved, and how many levels there were.
@@ -23,7 +25,11 @@ def pooled(found: Sequence[tuple[float, int]]) -> str:
     num = sum(levels for _, levels in found)
     share = sum(share * levels for share, levels in found) / num
     low, high = wilson_interval(share, num)
-    return f"{100 * share:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+    text = f"{100 * share:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+    if len(found) < 2:
+        return text
+    shares = [100 * share for share, _ in found]
+    return f"{text}; {min(shares):.0f} to {max(shares):.0f}"
 
 
 def paired(differences: Sequence[float]) -> str:

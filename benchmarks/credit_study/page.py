@@ -50,7 +50,7 @@ def _state(table: Table, cells: Cells) -> str:
         seconds = [cell["processor_seconds"] for cell in there if "processor_seconds" in cell]
         rows.append([layer, *counts, *_times(seconds, len(keys))])
     head = ["layer", "cells", "computed", "failed", "out of time before their tokens were used"]
-    head += ["time is of", "longest cell, s", "all cells, h"]
+    head += ["timed", "longest cell, s", "all cells, h"]
     return markdown(head, rows)
 
 

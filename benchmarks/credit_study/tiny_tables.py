@@ -35,7 +35,8 @@ def _tiny(table: Table, cells: Cells) -> str:
                     rate = chosen_rate(table, cells, "tiny", task, reward, name)
                     row = [settings["label"], reward, label, f"{rate:g}"]
                     rows.append([*row, *_summary(found, tokens), *against])
-    head = ["task", "reward", "variant", "rate", "seeds", "before", "at the end (95 %)"]
+    head = ["task", "reward", "variant", "rate", "seeds", "tokens", "before"]
+    head += ["at the end (95 %); seeds"]
     head += ["one role untaught", "time of V", "R2 of V (seeds)", "mean over the tokens"]
     return markdown(
         [*head, *(f"minus {label}, paired (95 %)" for label in BASELINES.values())], rows
@@ -73,7 +74,7 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             if not after:
                 continue
             tokens = settings["tokens"]
-            seeds, _, end, *_, mean = _summary(after, tokens)
+            seeds, _, _, end, *_, mean = _summary(after, tokens)
             before = found(name, rate, changed.get("unchanged", ""))
             vine = found("vine", rate, changed["vine"]) if "vine" in changed else {}
             others = [
@@ -83,7 +84,7 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             label = table["variants"][name]["label"]
             row = [settings["label"], reward, label, f"{rate:g}", changed["label"]]
             rows.append([*row, seeds, end, mean, _minus(after, before, tokens), *others])
-    head = ["task", "reward", "variant", "rate", "changed", "seeds", "at the end (95 %)"]
+    head = ["task", "reward", "variant", "rate", "changed", "seeds", "at the end (95 %); seeds"]
     head += ["mean over the tokens", "minus unchanged, paired (95 %)"]
     head += ["vine minus it, paired (95 %)", "AT-GRPO minus it, paired (95 %)"]
     return markdown(head, rows)
@@ -99,6 +100,7 @@ def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
     mean = fmean(along(cell, tokens) for cell in found.values())
     return [
         str(len(found)),
+        f"{fmean(cell['curve'][-1][0] for cell in found.values()):,.0f}",
         f"{100 * before:.0f} %",
         pooled(last),
         ", ".join(f"{role} {100 * share:.0f} %" for role, share in roles.items()),

@@ -206,7 +206,7 @@ def test_later_seeds_take_the_best_learning_rate_of_the_first(table):
     assert rows[3:-1] == ["| Plan-Path | outcome | AT-GRPO | 50.0 % | 37.5 % |"]
     empty = empty.replace("tiny_rates", "tiny")
     row = page.rendered(empty, read, known).splitlines()[3]
-    assert row.startswith("| Plan-Path | outcome | AT-GRPO | 0.0001 | 1 | 25 % | 75 %")
+    assert row.startswith("| Plan-Path | outcome | AT-GRPO | 0.0001 | 1 | 200 | 25 % | 75 %")
 
 
 def test_the_page_has_a_row_per_ablation(table):
