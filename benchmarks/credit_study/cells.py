@@ -16,7 +16,7 @@ __all__ = ["TABLE", "Cell", "cells_of", "compute", "read_table", "stages_of"]
 
 TABLE = Path(__file__).with_name("table.toml")
 LAYERS = ("exact", "tiny", "gpu")
-_SECTIONS = ("rollout", "advantage", "value", "loss")
+_SECTIONS = ("rollout", "advantage", "value", "loss", "optimizer")
 
 
 class Cell(NamedTuple):
@@ -108,7 +108,7 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
 
 def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
     section = table[layer]
-    apart = ("tasks", "ablations", "figure", "grid")
+    apart = ("tasks", "ablations", "figure", "grid", "keys")
     limits = {name: value for name, value in section.items() if name not in apart}
     every = [
         {
@@ -125,7 +125,7 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
             "training",
             {
                 "layer": limits,
-                "task": _with_kwargs(section["tasks"][task], "keys", _flags(changed)),
+                "task": _with_kwargs(_task(section, task), "keys", _flags(changed)),
                 "keys": _keys(table["variants"][name], changed),
                 "reward": reward,
                 "rate": rate,
@@ -141,6 +141,12 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
     ]
     found += _figure(table, section, limits)
     return sorted(found, key=lambda cell: cell.arguments["seed"])
+
+
+def _task(section: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a task with the keys that all tasks of the layer have in common."""
+    task = section["tasks"][name]
+    return {**task, "keys": {**section.get("keys", {}), **task.get("keys", {})}}
 
 
 def _rates(
@@ -167,7 +173,7 @@ def _figure(
     figure = section.get("figure")
     if figure is None:
         return []
-    task = section["tasks"][figure["task"]]
+    task = _task(section, figure["task"])
     return [
         Cell(
             f"figure|{name}|{seed}",

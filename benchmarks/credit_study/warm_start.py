@@ -16,7 +16,7 @@ from pettingllms_trainers.config.loading import load_config
 __all__ = ["begin_with", "warm_start", "weights_of"]
 
 _LATER = ("rollout", "advantage", "value", "loss")
-"""Sections that decide nothing before the first train step; so does the learning rate."""
+"""Sections that decide nothing before the first train step."""
 
 
 def warm_start(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) -> Path:
@@ -60,6 +60,7 @@ def begin_with(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) ->
 
 def _identity(files: Sequence[Path], flags: Mapping[str, Any]) -> str:
     config = load_config(files, flag_lines(flags)).model_dump(mode="json", exclude=set(_LATER))
-    del config["optimizer"]["learning_rate"], config["env"]["kwargs"]["reward"]
+    del config["env"]["kwargs"]["reward"], config["optimizer"]["learning_rate"]
+    del config["optimizer"]["completions_per_minibatch"]
     text = json.dumps(config, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
