@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from credit_study.selection import Cells, Table, chosen_rate, rates_of
+from credit_study.selection import Cells, Table, best_rate, chosen_rate, rates_of
 
 __all__ = ["TABLE", "Cell", "cells_of", "compute", "read_table", "stages_of"]
 
@@ -40,20 +40,23 @@ def cells_of(table: Table, layer: str, known: Cells) -> list[Cell]:
     Args:
         table: The table of the study.
         layer: A layer.
-        known: Results so far. Learning rates of training follow from those of the first seed.
+        known: Results so far. Learning rates of training follow from those of the first seed, and
+            those on fresh levels from the trials on others.
     """
-    return _exact(table) if layer == "exact" else _training(table, layer, known)
+    return _exact(table, known) if layer == "exact" else _training(table, layer, known)
 
 
 def stages_of(table: Table, layer: str) -> Iterator[Callable[[Cells], list[Cell]]]:
     """Yield functions from results to cells, each for when the cells before are computed."""
-    if layer != "exact":
-        first = {**table, "seeds": table["seeds"][:1]}
-        yield partial(cells_of, first, layer)
+    if layer == "exact":
+        first = {name: part for name, part in table["exact"].items() if name != "fresh"}
+        yield partial(cells_of, {**table, "exact": first}, layer)
+    else:
+        yield partial(cells_of, {**table, "seeds": table["seeds"][:1]}, layer)
     yield partial(cells_of, table, layer)
 
 
-def _exact(table: Mapping[str, Any]) -> list[Cell]:
+def _exact(table: Mapping[str, Any], known: Cells) -> list[Cell]:
     exact = table["exact"]
     game = {name: value for name, value in exact.items() if name not in ("lemma", "ablations")}
     found = [
@@ -75,10 +78,10 @@ def _exact(table: Mapping[str, Any]) -> list[Cell]:
             "exact": game, "keys": _keys(variant), "reward": reward, "rate": rate, "seed": seed
         }  # fmt: skip
         found.append(Cell(f"trial|{reward}|{name}|{rate}|{seed}", "trial", arguments))
-    return [*found, *_fresh(table, game)]
+    return [*found, *_fresh(table, game, known)]
 
 
-def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
+def _fresh(table: Mapping[str, Any], game: Mapping[str, Any], known: Cells) -> list[Cell]:
     """Return trials on levels that no choice of a variant or a learning rate has seen."""
     fresh = game.get("fresh")
     if fresh is None:
@@ -86,7 +89,7 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
     every = {"label": "", "variants": list(table["variants"])}
     return [
         Cell(
-            f"fresh|{reward}|{name}|{seed}{_suffix(changed)}",
+            f"fresh|{reward}|{name}|{rate:g}|{seed}{_suffix(changed)}",
             "trial",
             {
                 "exact": game
@@ -95,7 +98,7 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
                 | {"game": _with_kwargs(game["game"], "kwargs", changed.get("kwargs", {}))},
                 "keys": _keys(table["variants"][name], changed),
                 "reward": reward,
-                "rate": fresh["learning_rate"],
+                "rate": rate,
                 "seed": seed,
             },
         )
@@ -103,6 +106,7 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any]) -> list[Cell]:
         for seed in fresh["seeds"]
         for reward in changed.get("rewards", game["rewards"])
         for name in changed["variants"]
+        for rate in [best_rate(table, known, reward, name)[0]]
     ]
 
 

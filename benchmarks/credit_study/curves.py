@@ -30,7 +30,7 @@ def draw(table: Table, cells: Cells) -> None:
     figure, panels = pyplot.subplots(1, len(rewards), figsize=(11, 4), sharey=True)
     for panel, reward in zip(panels, rewards, strict=True):
         for name, variant in table["variants"].items():
-            _, curves = best_rate(table, cells, "trial", reward, name)
+            _, curves = best_rate(table, cells, reward, name)
             if curves:
                 budgets = table["exact"]["budgets"]
                 mean = np.mean(curves, 0)

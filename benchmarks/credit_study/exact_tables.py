@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean
 
 import numpy as np
@@ -64,7 +63,7 @@ def _exact(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []
     for reward in table["exact"]["rewards"]:
         for name, variant in table["variants"].items():
-            rate, curves = best_rate(table, cells, "trial", reward, name)
+            rate, curves = best_rate(table, cells, reward, name)
             if not curves:
                 continue
             row = [reward, variant["label"], f"{rate:g}", str(len(curves))]
@@ -76,13 +75,13 @@ def _exact(table: Table, cells: Cells) -> str:
 
 
 def _fresh(table: Table, cells: Cells) -> str:
-    fresh, budgets = table["exact"]["fresh"], table["exact"]["budgets"]
+    budgets = table["exact"]["budgets"]
     rows: list[list[str]] = []
     for reward in table["exact"]["rewards"]:
         curves = {
             name: np.array(found)
             for name in table["variants"]
-            if (found := _fresh_curves(cells, reward, name, fresh["seeds"], budgets))
+            if (found := _fresh_curves(table, cells, reward, name))
         }
         for name, found in curves.items():
             # Pairs: a seed's levels are the same for all variants.
@@ -98,14 +97,13 @@ def _fresh(table: Table, cells: Cells) -> str:
 
 def _exact_ablations(table: Table, cells: Cells) -> str:
     """Return success at every budget with one setting changed, beside that of no change."""
-    fresh, budgets = table["exact"]["fresh"], table["exact"]["budgets"]
+    budgets = table["exact"]["budgets"]
     rows: list[list[str]] = []
     for changed in table["exact"].get("ablations", ()):
         for reward in changed.get("rewards", table["exact"]["rewards"]):
             for name in changed["variants"]:
-                seeds = fresh["seeds"]
-                after = _fresh_curves(cells, reward, name, seeds, budgets, changed["label"])
-                before = _fresh_curves(cells, reward, name, seeds, budgets)
+                after = _fresh_curves(table, cells, reward, name, changed["label"])
+                before = _fresh_curves(table, cells, reward, name)
                 if after and before:
                     means = [f"{100 * mean:.0f}" for mean in np.mean(after, 0)]
                     minus = (np.array(after) - np.array(before)).mean(1).tolist()
@@ -116,16 +114,13 @@ def _exact_ablations(table: Table, cells: Cells) -> str:
 
 
 def _fresh_curves(
-    cells: Cells,
-    reward: str,
-    name: str,
-    seeds: Sequence[int],
-    budgets: Sequence[int],
-    changed: str = "",
+    table: Table, cells: Cells, reward: str, name: str, changed: str = ""
 ) -> list[list[float]]:
     """Return success at every budget, by seed; nothing unless all seeds are there."""
+    budgets, seeds = table["exact"]["budgets"], table["exact"]["fresh"]["seeds"]
+    rate, _ = best_rate(table, cells, reward, name)
     suffix = f"|{changed}" if changed else ""
-    found = [cells.get(f"fresh|{reward}|{name}|{seed}{suffix}") for seed in seeds]
+    found = [cells.get(f"fresh|{reward}|{name}|{rate:g}|{seed}{suffix}") for seed in seeds]
     return (
         []
         if None in found

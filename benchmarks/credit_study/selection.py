@@ -95,17 +95,21 @@ def _has_run(cell: Mapping[str, Any]) -> bool:
 
 
 def best_rate(
-    table: Table, cells: Cells, kind: str, reward: str, name: str
+    table: Table, cells: Cells, reward: str, name: str
 ) -> tuple[float, list[list[float]]]:
-    """Return the best learning rate over all budgets, and success at every budget by seed."""
+    """Return the best learning rate of the trials of the exact layer, and what they gave.
+
+    That is the best over all budgets; without any trials the lowest rate. What they gave is success
+    at every budget, by seed.
+    """
     found: dict[float, list[list[float]]] = defaultdict(list)
     budgets = [str(budget) for budget in table["exact"]["budgets"]]
     for rate in table["exact"]["learning_rates"]:
         for seed in table["seeds"]:
-            cell = cells.get(f"{kind}|{reward}|{name}|{rate}|{seed}")
+            cell = cells.get(f"trial|{reward}|{name}|{rate}|{seed}")
             if cell is not None:
                 found[rate].append([cell["success"][budget] for budget in budgets])
     if not found:
-        return 0.0, []
+        return table["exact"]["learning_rates"][0], []
     best = max(found, key=lambda rate: np.mean(found[rate]))
     return best, found[best]

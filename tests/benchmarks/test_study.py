@@ -50,7 +50,6 @@ answers = ['#### ["U"]', '#### ["D"]', '#### ["L"]', '#### ["R"]']
 kwargs = { team = "proposer-planner", size = 4, max_turns = 2, moves_per_turn = 1, max_moves = 2 }
 [exact.fresh]
 first_level = 100
-learning_rate = 1.0
 seeds = [0]
 [[exact.ablations]]
 label = "alpha = 0"
@@ -213,8 +212,8 @@ def test_the_page_has_a_row_per_ablation(table):
     curve = [[0, 0.25, 4], [200, 0.5, 4]]
     ended = {"curve": curve, "value_share": 0.0, "scripted": {}}
     known = {
-        "fresh|outcome|at_grpo|0": {"success": {"100": 0.2, "200": 0.4}},
-        "fresh|outcome|at_grpo|0|alpha = 0": {"success": {"100": 0.1, "200": 0.3}},
+        "fresh|outcome|at_grpo|1|0": {"success": {"100": 0.2, "200": 0.4}},
+        "fresh|outcome|at_grpo|1|0|alpha = 0": {"success": {"100": 0.1, "200": 0.3}},
         "tiny|plan_path|outcome|at_grpo|0.001|0": ended,
         "tiny|plan_path|outcome|at_grpo|0.001|0|K = 3": ended,
     }
