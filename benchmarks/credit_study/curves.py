@@ -29,15 +29,19 @@ def draw(table: Table, cells: Cells) -> None:
     rewards = table["exact"]["rewards"]
     figure, panels = pyplot.subplots(1, len(rewards), figsize=(11, 4), sharey=True)
     for panel, reward in zip(panels, rewards, strict=True):
-        for name, variant in table["variants"].items():
+        for number, (name, variant) in enumerate(table["variants"].items()):
             _, curves = best_rate(table, cells, reward, name)
             if curves:
                 budgets = table["exact"]["budgets"]
                 mean = np.mean(curves, 0)
-                (line,) = panel.plot(budgets, mean, marker=".", label=variant["label"])
+                colour, style = f"C{number % 10}", ("-", "--")[number // 10 % 2]
+                label = variant["label"]
+                panel.plot(budgets, mean, style, color=colour, marker=".", label=label)
                 low, high = np.min(curves, 0), np.max(curves, 0)
-                panel.fill_between(budgets, low, high, color=line.get_color(), alpha=0.1)
+                panel.fill_between(budgets, low, high, color=colour, alpha=0.05)
         panel.set(title=f"{reward} reward", xlabel="sampled completions", xscale="log")
+        panel.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
+        panel.minorticks_off()
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("probability of success")
     panels[-1].legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
