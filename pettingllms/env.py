@@ -245,6 +245,14 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         openings = (at for at in range(start + 1, len(order)) if self._opens_stage[at])
         return order[start : next(openings, len(order))]
 
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """The agents of a turn in playing order; those of one stage act simultaneously."""
+        found: list[tuple[str, ...]] = []
+        for agent, opens in zip(self._order, self._opens_stage, strict=True):
+            found = [*found, (agent,)] if opens else [*found[:-1], (*found[-1], agent)]
+        return tuple(found)
+
     def last(self, observe: bool = True) -> tuple[Observation | None, float, bool, bool, Any]:
         """Return observation, reward since the agent's last action, terminated, truncated, info.
 

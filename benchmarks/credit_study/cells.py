@@ -106,7 +106,8 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any], known: Cells) -> l
         for seed in fresh["seeds"]
         for reward in changed.get("rewards", game["rewards"])
         for name in changed["variants"]
-        for rate in [best_rate(table, known, reward, name)[0]]
+        for rate, trials in [best_rate(table, known, reward, name)]
+        if trials
     ]
 
 

@@ -99,8 +99,8 @@ def best_rate(
 ) -> tuple[float, list[list[float]]]:
     """Return the best learning rate of the trials of the exact layer, and what they gave.
 
-    That is the best over all budgets; without any trials the lowest rate. What they gave is success
-    at every budget, by seed.
+    That is the best over all budgets. What they gave is success at every budget, by seed; nothing
+    without trials.
     """
     found: dict[float, list[list[float]]] = defaultdict(list)
     budgets = [str(budget) for budget in table["exact"]["budgets"]]

@@ -35,8 +35,11 @@ def warm_start(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) ->
             own = Path(folder) / "run"
             command = command_of(files, {**flags, "output_dir": own}, "warm-start")
             subprocess.run(command, capture_output=True, check=True)
-            if not directory.is_dir():
+            try:
                 own.rename(directory)
+            except OSError:
+                if not directory.is_dir():
+                    raise  # else another cell was faster
     return directory
 
 

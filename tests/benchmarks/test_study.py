@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 from safetensors.torch import load_file
 
+from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.runs.export import export_policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,8 +132,9 @@ def test_the_exact_layer_is_run_and_resumed(table, tmp_path, capsys):
     every = json.loads(output.read_text())["cells"]
     assert set(first) < set(every)
     assert all(every[key] == cell for key, cell in first.items()), "known cells are kept"
-    known = {cell.key for cell in cells.cells_of(cells.read_table(table), "exact", {})}
+    known = {cell.key for cell in cells.cells_of(cells.read_table(table), "exact", every)}
     assert set(every) == known
+    assert "fresh|outcome|at_grpo|1|0" in known
     trial = every["trial|outcome|value_random|1.0|0"]
     assert list(trial["success"]) == ["100", "200"]
     assert all(0 <= value <= 1 for value in trial["success"].values())
@@ -162,14 +164,19 @@ def test_training_cells_stop_at_equal_tokens(table, tmp_path):
 
 
 def test_an_ablation_changes_one_setting_of_a_variant(table):
+    read = cells.read_table(table)
+    trials = {"trial|outcome|at_grpo|1.0|0": {"success": {"100": 0.1, "200": 0.2}}}
     known = {
-        cell.key: cell.arguments for layer in ("exact", "tiny") for cell in cells_in(table, layer)
+        cell.key: cell.arguments
+        for layer in ("exact", "tiny")
+        for cell in cells.cells_of(read, layer, trials)
     }
     before = known["tiny|plan_path|outcome|at_grpo|0.001|1"]
     after = known["tiny|plan_path|outcome|at_grpo|0.001|1|K = 3"]
     assert after == before | {"keys": {"rollout": {"num_candidates": 3}}}
     assert len([key for key in known if key.endswith("K = 3")]) == 2, "one per seed"
-    before, after = known["fresh|outcome|at_grpo|0"], known["fresh|outcome|at_grpo|0|alpha = 0"]
+    before, after = (known[f"fresh|outcome|at_grpo|1|0{of}"] for of in ("", "|alpha = 0"))
+    assert before["rate"] == 1.0, "the best of the trials"
     game = before["exact"]["game"]
     kwargs = game["kwargs"] | {"alpha": 0.0}
     assert after == before | {"exact": before["exact"] | {"game": game | {"kwargs": kwargs}}}
@@ -325,3 +332,15 @@ def test_every_variant_of_the_table_is_a_run_file():
     for layer in cells.LAYERS:
         keys = [cell.key for cell in cells.cells_of(table, layer, {})]
         assert len(keys) == len(set(keys)) > 10
+
+
+def test_every_run_of_the_table_would_start():
+    table = cells.read_table()
+    first = {**table, "seeds": table["seeds"][:1]}
+    found = [c for layer in ("tiny", "gpu") for c in cells.cells_of(first, layer, {})]
+    names = ("task", "keys", "reward", "rate", "seed")
+    for given in (cell.arguments for cell in found if cell.kind == "training"):
+        task = given["task"]
+        files = [ROOT / name for name in (task["config"], *task.get("more", ()))]
+        flags = runs.flag_lines(tiny.flags_of(*(given[name] for name in names)))
+        assert load_config(files, flags).seed == 0

@@ -25,6 +25,8 @@ def test_later_stage_sees_what_the_earlier_did_in_the_same_turn(guess_env):
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_who_acts_now(guess_env, simultaneous):
     env = started(guess_env, simultaneous=simultaneous, max_turns=1)
+    apart = (("teller_0",), ("guesser_0",))
+    assert env.stages == ((("teller_0", "guesser_0"),) if simultaneous else apart)
     assert env.acting() == (("teller_0", "guesser_0") if simultaneous else ("teller_0",))
     env.step("0")
     assert env.acting() == ("guesser_0",)

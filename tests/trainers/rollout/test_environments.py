@@ -23,6 +23,10 @@ def test_a_policy_whose_roles_never_branch_is_refused(load):
     assert load("--rollout.branching_roles", "planner", "--policies.tool.frozen", "true")
     with pytest.raises(ConfigError, match=r"the policy 'tool' would never be trained.*frozen = tr"):
         load("--rollout.branching_roles", "planner")
+    flags = ["--rollout.branching_roles", "planner", "--advantage.grouping", "none"]
+    assert load(*flags), "compared with what others earned"
+    with pytest.raises(ConfigError, match=r"the policy 'tool' would never be trained"):
+        load(*flags, "--advantage.credit", "continuation")
 
 
 def test_v_is_refused_where_agents_act_at_the_same_time(repository):

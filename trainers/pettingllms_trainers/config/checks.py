@@ -198,8 +198,9 @@ def _check_advantage(config: Config) -> None:
 
 def _check_branching(config: Config) -> None:
     """Refuse policies that would never learn, since none of their decisions has candidates."""
-    roles = config.rollout.branching_roles
-    if not roles or config.advantage.grouping != "at_grpo":
+    roles, advantage = config.rollout.branching_roles, config.advantage
+    compares_steps = advantage.grouping != "at_grpo" and advantage.credit == "step"
+    if not roles or compares_steps:  # those of one candidate are compared with others
         return
     for name, policy in config.models.items():
         if not policy.frozen and not any(is_named(roles, role) for role in config.roles_of(name)):

@@ -100,8 +100,10 @@ def micro_batch_sizes(
     num_candidates = num_candidates_per_decision(config.rollout)
     whole = demonstrated = limit
     if num_groups is not None:
-        num_steps = optimizer.num_minibatches(num_groups * num_candidates, num_groups)
-        size = math.ceil(num_groups / max(num_steps, 1))
+        # Of a whole episode with few branchings most prompts have one completion.
+        of_prompt = 1 if config.rollout.num_branchings else num_candidates
+        most = math.ceil(optimizer.completions_per_minibatch / of_prompt) or num_groups
+        size = min(most, num_groups)
         copies = 1 if optimizer.packing else num_candidates
         longest = lengths.prompt + lengths.completion - 1
         whole = size * (num_candidates * (lengths.completion - 1) + copies * lengths.prompt)

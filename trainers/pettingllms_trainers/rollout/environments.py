@@ -87,8 +87,8 @@ def _make(config: Config, env: EnvConfig, name: str) -> RunEnvironment:
         _check_apart(config, env, [*training, held_out])
         _check_agents(env, training, place)
         _check_credit(config, env.id, training[0])
-        held_out.reset(seed=0)
         _check_value(config, env.id, held_out)
+        held_out.reset(seed=0)
     except PettingLLMsError as error:
         if not name or isinstance(error, ConfigError):
             raise
@@ -201,16 +201,14 @@ def _check_value(config: Config, env_id: str, env: TextEnv[Any]) -> None:
     """Refuse V where agents act at the same time: the next prompt shows no answer of the stage."""
     if config.advantage.credit != "value":
         return
-    probe = env.fork()
-    while probe.agents and probe.turn == 0:
-        if len(mates := probe.acting()) > 1:
+    for mates in env.stages:
+        if len(mates) > 1:
             raise ConfigError(
                 'advantage.credit = "value" reads V at the prompt of the agent that acts next, and '
                 f"in {env_id} {', '.join(mates)} act at the same time: their prompts do not show "
                 'what the others have just answered. Use advantage.credit = "continuation", or '
                 'rollout.mode = "parallel" with "return_to_go"'
             )
-        probe.step("")
 
 
 def _check_scripted_policies(config: Config, env: RunEnvironment) -> None:
