@@ -126,7 +126,7 @@ def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told)
         ["--advantage.credit=value"],
         [
             "--rollout.mode=parallel",
-            "--advantage.grouping=agent_turn",
+            "--advantage.grouping=trajectory",
             "--advantage.credit=episode",
         ],
     ],
