@@ -334,7 +334,7 @@ def test_every_variant_of_the_table_is_a_run_file():
         assert len(keys) == len(set(keys)) > 10
 
 
-def test_every_run_of_the_table_would_start():
+def test_the_run_file_of_every_training_cell_loads():
     table = cells.read_table()
     first = {**table, "seeds": table["seeds"][:1]}
     found = [c for layer in ("tiny", "gpu") for c in cells.cells_of(first, layer, {})]
