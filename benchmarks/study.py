@@ -18,18 +18,20 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from credit_study.cells import LAYERS, TABLE, Cell, compute, read_table, stages_of
 from credit_study.page import write_page
+from rich.progress import Progress, Task
 
 from pettingllms_trainers.files import write_atomically
 
+_HOUR_S = 3600.0
 RESULT = Path(__file__).with_name("results") / "credit_study.json"
 
 
@@ -105,39 +107,42 @@ def run(study: Study, layer: str, cells: list[Cell], num_processes: int, shared:
         shared: Folder for what cells share.
     """
     todo = [cell for cell in cells if cell.key not in study.cells]
-    print(f"{layer}: {len(cells)} cells, {len(cells) - len(todo)} known", flush=True)
+    progress = Progress(speed_estimate_period=_HOUR_S)  # of 30 s by default: shorter than a cell
+    say = partial(progress.console.print, markup=False, highlight=False, soft_wrap=True)
+    say(f"{layer}: {len(cells)} cells, {len(cells) - len(todo)} known")
+    if not todo:
+        return 0
     num_failed = 0
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+    with progress, ProcessPoolExecutor(num_processes, mp_context=context) as pool:
         waiting: dict[Future[tuple[dict[str, Any], float]], Cell] = {
             pool.submit(timed, cell, shared): cell for cell in todo
         }
         try:
-            for number, future in enumerate(as_completed(waiting), 1):
+            bar = progress.add_task(layer, total=len(todo))
+            for future in as_completed(waiting):
                 cell = waiting[future]
+                progress.advance(bar)
                 try:
                     result, seconds = future.result()
                 except Exception as error:  # noqa: BLE001  one cell must not end the study
                     num_failed += 1
-                    print(f"{cell.key} FAILED: {type(error).__name__}: {error}", flush=True)
+                    say(f"{cell.key} FAILED: {type(error).__name__}: {error}")
                     continue
                 study.add(cell, layer, result, seconds)
-                left = _left(number, len(todo))
-                print(f"[{number}/{len(todo)}{left}] {cell.key} {seconds:.1f} s", flush=True)
+                say(f"{_so_far(progress.tasks[0])} {cell.key} {seconds:.1f} s")
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
-            print("stopped; continue with --resume", flush=True)
+            say("stopped; continue with --resume")
             raise
     return num_failed
 
 
-_STARTED = time.monotonic()
-
-
-def _left(num_done: int, num_all: int) -> str:
-    """Return the time that is left, as far as it can be told."""
-    seconds = (time.monotonic() - _STARTED) / num_done * (num_all - num_done)
-    return f", {seconds / 60:.0f} min left"
+def _so_far(task: Task) -> str:
+    """Return how far a layer is, for logs, in which no bar moves."""
+    left = task.time_remaining
+    minutes = "" if left is None else f", {left / 60:.0f} min left"
+    return f"[{task.completed:.0f}/{task.total:.0f}{minutes}]"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 
@@ -47,19 +48,29 @@ def _state(table: Table, cells: Cells) -> str:
         failed = sum("error" in cell for cell in there)
         late = sum(cell.get("complete") is False for cell in there)
         counts = [str(number) for number in (len(keys), len(there), failed, late)]
-        seconds = [cell["processor_seconds"] for cell in there if "processor_seconds" in cell]
-        rows.append([layer, *counts, *_times(seconds, len(keys))])
+        seconds = {
+            key: cells[key]["processor_seconds"]
+            for key in keys
+            if "processor_seconds" in cells.get(key, {})
+        }
+        rows.append([layer, *counts, *_times(seconds, keys)])
     head = ["layer", "cells", "computed", "failed", "out of time before their tokens were used"]
     head += ["timed", "longest cell, s", "all cells, h"]
     return markdown(head, rows)
 
 
-def _times(seconds: list[float], num_cells: int) -> list[str]:
+def _times(seconds: Mapping[str, float], keys: Iterable[str]) -> list[str]:
     """Return of how many cells processor time is known, that of the longest, and of all cells."""
     if not seconds:
         return ["0", "-", "-"]
-    return [
-        f"{len(seconds)}",
-        f"{max(seconds):.0f}",
-        f"{fmean(seconds) * num_cells / 3600:.1f}",
-    ]
+    hours = sum(_expected(key, seconds) for key in keys) / 3600
+    return [f"{len(seconds)}", f"{max(seconds.values()):.0f}", f"{hours:.1f}"]
+
+
+def _expected(key: str, seconds: Mapping[str, float]) -> float:
+    """Return the time of a cell: its own, or the mean of those that are most like it."""
+    parts = key.split("|")
+    # Of the same task, reward and variant; of the same task; of the layer.
+    starts = [key, "|".join(parts[:4]) + "|", "|".join(parts[:2]) + "|", ""]
+    alike = ([s for other, s in seconds.items() if other.startswith(start)] for start in starts)
+    return fmean(next(filter(None, alike)))

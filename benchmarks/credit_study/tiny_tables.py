@@ -49,7 +49,8 @@ def _rates(table: Table, cells: Cells) -> str:
     rates = section.get("grid", {}).get("learning_rates", [])
     rows: list[list[str]] = []
     for task, settings in section["tasks"].items():
-        for reward, name in itertools.product(section["rewards"], section["variants"]):
+        names = settings.get("variants", section["variants"])
+        for reward, name in itertools.product(section["rewards"], names):
             row = [settings["label"], reward, table["variants"][name]["label"]]
             found = [ends_of(table, cells, task, reward, name, rate).get(seed) for rate in rates]
             if len(rates_of(section, task, name)) > 1 and any(found):

@@ -323,6 +323,22 @@ def test_the_page_is_made_from_the_result():
     assert page.rendered(text, table, known) == text, "run: python benchmarks/study.py --page"
 
 
+def test_the_result_has_no_cells_that_the_table_does_not_ask_for():
+    table = cells.read_table()
+    known = json.loads(study.RESULT.read_text())["cells"]
+    asked = {cell.key for layer in cells.LAYERS for cell in cells.cells_of(table, layer, known)}
+    assert set(known) <= asked
+
+
+def test_the_time_of_a_layer_is_estimated_from_the_cells_that_are_most_alike():
+    keys = [f"tiny|{task}|outcome|{name}" for task, name in (("a", "x"), ("a", "y"), ("b", "x"))]
+    keys = [f"{key}|0.001|{seed}" for key in keys for seed in (0, 1)]
+    seconds = {keys[0]: 10.0, keys[2]: 30.0, keys[3]: 50.0}
+    found = [page._expected(key, seconds) for key in keys]
+    assert found == [10, 10, 30, 50, 30, 30]
+    assert page._times(seconds, keys) == ["3", "50", "0.0"]
+
+
 def test_every_variant_of_the_table_is_a_run_file():
     from credit_study.tabular import Variant
 
