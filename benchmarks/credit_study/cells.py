@@ -137,7 +137,7 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
                 "seed": seed,
             },
         )
-        for changed in [*every, *section.get("ablations", ())]
+        for changed in [*every, *section.get("ablations", ()), *_unchanged(section)]
         for seed in table["seeds"]
         for task in changed.get("tasks", section["tasks"])
         for reward in changed.get("rewards", section["rewards"])
@@ -145,7 +145,28 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
         for rate in _rates(table, layer, known, changed, seed, (task, reward, name))
     ]
     found += _figure(table, section, limits)
-    return sorted(found, key=lambda cell: cell.arguments["seed"])
+    unique = {cell.key: cell for cell in found}
+    return sorted(unique.values(), key=lambda cell: cell.arguments["seed"])
+
+
+def _unchanged(section: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what rows of ablations are compared with, at their learning rate.
+
+    Only variants that the task has anyway; the rate may be another than the best one of the grid.
+    """
+    for changed in section.get("ablations", ()):
+        names = {"at_grpo"} | ({"vine"} if changed.get("vine") == "" else set())
+        if not changed.get("unchanged"):
+            names |= set(changed["variants"])
+        for task in changed.get("tasks", section["tasks"]):
+            of_task = section["tasks"][task].get("variants", section["variants"])
+            yield {
+                "label": "",
+                "learning_rate": changed.get("learning_rate", section["learning_rate"]),
+                "tasks": [task],
+                "variants": [name for name in of_task if name in names],
+                "rewards": changed.get("rewards", section["rewards"]),
+            }
 
 
 def _task(section: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -162,9 +183,12 @@ def _rates(
     seed: int,
     of: tuple[str, str, str],
 ) -> list[float]:
-    """Return the learning rates of a seed: the grid on the first, then the best one of it."""
+    """Return the learning rates of a seed: the grid on the first, then the best one of it.
+
+    An ablation has one of its own, and so has what it is compared with.
+    """
     task, _, name = of
-    if changed["label"]:
+    if changed["label"] or "learning_rate" in changed:
         return [changed.get("learning_rate", table[layer]["learning_rate"])]
     if seed == table["seeds"][0]:
         return rates_of(table[layer], task, name)
