@@ -129,7 +129,8 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
             f"{layer}|{task}|{reward}|{name}|{rate}|{seed}{_suffix(changed)}",
             "training",
             {
-                "layer": limits,
+                # The table of ablations does not say what roles have learnt.
+                "layer": limits | ({"plays_untaught": False} if changed["label"] else {}),
                 "task": _with_kwargs(_task(section, task), "keys", _flags(changed)),
                 "keys": _keys(table["variants"][name], changed),
                 "reward": reward,

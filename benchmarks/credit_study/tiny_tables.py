@@ -44,19 +44,29 @@ def _tiny(table: Table, cells: Cells) -> str:
 
 
 def _rates(table: Table, cells: Cells) -> str:
-    """Return the mean over the tokens at every learning rate of the grid, on the first seed."""
+    """Return the mean over the tokens at every learning rate of the grid.
+
+    That of the first seed, by which the rate is chosen, and that of all seeds where more have run.
+    """
     section, seed = table["tiny"], table["seeds"][0]
     rates = section.get("grid", {}).get("learning_rates", [])
     rows: list[list[str]] = []
     for task, settings in section["tasks"].items():
         names = settings.get("variants", section["variants"])
         for reward, name in itertools.product(section["rewards"], names):
-            row = [settings["label"], reward, table["variants"][name]["label"]]
-            found = [ends_of(table, cells, task, reward, name, rate).get(seed) for rate in rates]
-            if len(rates_of(section, task, name)) > 1 and any(found):
-                means = [along(cell, settings["tokens"]) if cell else None for cell in found]
-                rows.append([*row, *("-" if m is None else f"{100 * m:.1f} %" for m in means)])
+            found = [ends_of(table, cells, task, reward, name, rate) for rate in rates]
+            if len(rates_of(section, task, name)) > 1 and any(seed in of for of in found):
+                row = [settings["label"], reward, table["variants"][name]["label"]]
+                rows.append([*row, *(_at_rate(of, seed, settings["tokens"]) for of in found)])
     return markdown(["task", "reward", "variant", *(f"{rate:g}" for rate in rates)], rows)
+
+
+def _at_rate(found: Mapping[int, Any], first: int, tokens: float) -> str:
+    if first not in found:
+        return "-"
+    means = {seed: 100 * along(cell, tokens) for seed, cell in found.items()}
+    every = f"; {fmean(means.values()):.0f} % ({len(means)} seeds)" if len(means) > 1 else ""
+    return f"{means[first]:.0f} %{every}"
 
 
 def _tiny_ablations(table: Table, cells: Cells) -> str:

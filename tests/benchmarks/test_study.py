@@ -173,7 +173,8 @@ def test_an_ablation_changes_one_setting_of_a_variant(table):
     }
     before = known["tiny|plan_path|outcome|at_grpo|0.001|1"]
     after = known["tiny|plan_path|outcome|at_grpo|0.001|1|K = 3"]
-    assert after == before | {"keys": {"rollout": {"num_candidates": 3}}}
+    layer = before["layer"] | {"plays_untaught": False}
+    assert after == before | {"keys": {"rollout": {"num_candidates": 3}}, "layer": layer}
     assert len([key for key in known if key.endswith("K = 3")]) == 2, "one per seed"
     before, after = (known[f"fresh|outcome|at_grpo|1|0{of}"] for of in ("", "|alpha = 0"))
     assert before["rate"] == 1.0, "the best of the trials"
@@ -210,7 +211,10 @@ def test_later_seeds_take_the_best_learning_rate_of_the_first(table):
     empty = "<!-- study:tiny_rates -->\n<!-- /study:tiny_rates -->"
     rows = page.rendered(empty, read, known).splitlines()
     assert rows[1] == "| task | reward | variant | 0.0001 | 0.001 |"
-    assert rows[3:-1] == ["| Plan-Path | outcome | AT-GRPO | 50.0 % | 37.5 % |"]
+    assert rows[3:-1] == ["| Plan-Path | outcome | AT-GRPO | 50 % | 38 % |"]
+    known[f"{of}|at_grpo|0.001|1"] = ended(0.75)
+    rows = page.rendered(empty, read, known).splitlines()
+    assert rows[3:-1] == ["| Plan-Path | outcome | AT-GRPO | 50 % | 38 %; 44 % (2 seeds) |"]
     empty = empty.replace("tiny_rates", "tiny")
     row = page.rendered(empty, read, known).splitlines()[3]
     assert row.startswith("| Plan-Path | outcome | AT-GRPO | 0.0001 | 1 | 200 | 25 % | 75 %")
