@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -42,35 +43,46 @@ def rendered(text: str, table: Table, cells: Cells) -> str:
 
 def _state(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []
+    parts: dict[str, list[str]] = defaultdict(list)
+    times = {key: cell.get("processor_seconds") for key, cell in cells.items()}
+    seconds = {key: time for key, time in times.items() if time is not None}
     for layer in LAYERS:
-        keys = {cell.key for cell in cells_of(table, layer, cells)}
-        there = [cell for key, cell in cells.items() if key in keys]
+        for cell in cells_of(table, layer, cells):
+            parts[_part(layer, cell.key)].append(cell.key)
+    for part, keys in parts.items():
+        there = [cells[key] for key in keys if key in cells]
         failed = sum("error" in cell for cell in there)
         late = sum(cell.get("complete") is False for cell in there)
         counts = [str(number) for number in (len(keys), len(there), failed, late)]
-        seconds = {
-            key: cells[key]["processor_seconds"]
-            for key in keys
-            if "processor_seconds" in cells.get(key, {})
-        }
-        rows.append([layer, *counts, *_times(seconds, keys)])
-    head = ["layer", "cells", "computed", "failed", "out of time before their tokens were used"]
+        rows.append([part, *counts, *_times(seconds, keys)])
+    head = ["layer, part", "cells", "computed", "failed"]
+    head += ["out of time before their tokens were used"]
     head += ["timed", "longest cell, s", "all cells, h"]
     return markdown(head, rows)
 
 
-def _times(seconds: Mapping[str, float], keys: Iterable[str]) -> list[str]:
+def _part(layer: str, key: str) -> str:
+    """Return the part of a layer that a cell belongs to, as the table of the state calls it."""
+    if layer != "tiny":
+        return layer
+    if key.startswith("figure|"):
+        return "tiny, Figure 1"
+    return "tiny, one setting changed" if key.count("|") > 5 else "tiny, tasks"
+
+
+def _times(seconds: Mapping[str, float], keys: Sequence[str]) -> list[str]:
     """Return of how many cells processor time is known, that of the longest, and of all cells."""
-    if not seconds:
+    known = [seconds[key] for key in keys if key in seconds]
+    if not known:
         return ["0", "-", "-"]
     hours = sum(_expected(key, seconds) for key in keys) / 3600
-    return [f"{len(seconds)}", f"{max(seconds.values()):.0f}", f"{hours:.1f}"]
+    return [f"{len(known)}", f"{max(known):.0f}", f"{hours:.1f}"]
 
 
 def _expected(key: str, seconds: Mapping[str, float]) -> float:
     """Return the time of a cell: its own, or the mean of those that are most like it."""
     parts = key.split("|")
     # Of the same task, reward and variant; of the same task; of the layer.
-    starts = [key, "|".join(parts[:4]) + "|", "|".join(parts[:2]) + "|", ""]
+    starts = [key, *("|".join(parts[:num]) + "|" for num in (4, 2, 1))]
     alike = ([s for other, s in seconds.items() if other.startswith(start)] for start in starts)
     return fmean(next(filter(None, alike)))
