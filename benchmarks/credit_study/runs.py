@@ -99,7 +99,7 @@ def played(
     plan = plan.with_distinct_levels(plan.make_env())
     kept = RunFolder.create(folder, plan)
     with contextlib.redirect_stderr(io.StringIO()):  # how the models sample is no news
-        asyncio.run(evaluate(kept))
+        asyncio.run(evaluate(kept, max_concurrency=plan.num_levels))
     found = summarise(plan, kept.results()).variants
     return {name: found[name].success.value for name in policies}
 
