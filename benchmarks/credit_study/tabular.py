@@ -145,6 +145,7 @@ class Variant:
             branch_temperature=rollout.branch_temperature,
             branching_roles=rollout.branching_roles or None,
             num_branchings=rollout.num_branchings,
+            num_lockstep=rollout.num_candidates if rollout.mode == "lockstep" else 0,
             num_forks=rollout.num_candidates - 1 if rollout.mode == "vine" else 0,
             num_continuations=rollout.num_continuations,
             credit=advantage.credit if is_warm else "step",

@@ -215,7 +215,10 @@ def test_a_frozen_policy_plays_and_is_left_alone(run, tmp_path):
         ("parallel", "agent_turn", "return_to_go"),
         ("parallel", "trajectory", "episode"),
         ("parallel", "none", "step"),
+        ("parallel", "agent_turn", "state_return"),
         ("vine", "agent_turn", "return_to_go"),
+        ("lockstep", "agent_turn", "state_return"),
+        ("lockstep", "turn", "step"),
     ],
 )
 def test_episodes_of_a_level_are_compared(run, tmp_path, mode, grouping, credit):

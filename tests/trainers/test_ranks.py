@@ -206,13 +206,18 @@ def test_a_number_of_processes_without_a_launcher_is_told(monkeypatch, capsys):
 _VINE = (
     "--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.credit=return_to_go"
 )  # fmt: skip
+_LOCKSTEP = (
+    "--rollout.mode=lockstep", "--advantage.grouping=agent_turn", "--advantage.credit=state_return"
+)  # fmt: skip
 _BOUND = (
     "--optimizer.num_epochs=4", "--optimizer.completions_per_minibatch=2", "--loss.target_kl=1e-6"
 )  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [(), _VINE, _BOUND], ids=["tree", "vine", "bounded update"])
+@pytest.mark.parametrize(
+    "keys", [(), _VINE, _LOCKSTEP, _BOUND], ids=["tree", "vine", "lockstep", "bounded update"]
+)
 def test_two_processes_train_as_one(small_run_file, tmp_path, keys):
     """Plain data parallel training, with an uneven number of levels and groups."""
     config = small_run_file(2)

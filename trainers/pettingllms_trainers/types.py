@@ -159,6 +159,8 @@ class Decision:
     """Sampling temperature of the candidates."""
     chosen: int | None = None
     """Index of the candidate that was followed; None when the episode ended there."""
+    state_hash: str = ""
+    """Hash of the environment's state before it."""
     version: int | None = None
     """Train steps that the weights had taken which drew the tokens of the candidates, all of them;
     None outside training and for a fixed policy."""
@@ -211,7 +213,11 @@ class RolloutTree:
     num_continuation_tokens: int = 0
     """Tokens that were sampled for continuations, beside those of the candidates."""
     prefix: tuple[Decision, ...] = ()
-    """Of a fork in a vine: the decisions before it. They belong to the tree that it forks from."""
+    """Of an episode that continued from another's state: the decisions that led there. They belong
+    to other trees of the level."""
+    num_given_up: int = 0
+    """In lockstep: so many of its first decisions led to a state that was given up for the one that
+    the prefix leads to. Returns and outcome are those of the prefix and of what came after."""
 
 
 class TrainingCompletion(NamedTuple):

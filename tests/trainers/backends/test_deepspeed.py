@@ -40,6 +40,11 @@ CREDITS = {
         "--advantage.grouping=agent_turn",
         "--advantage.credit=return_to_go",
     ],
+    "lockstep": [
+        "--rollout.mode=lockstep",
+        "--advantage.grouping=agent_turn",
+        "--advantage.credit=state_return",
+    ],
 }
 FLAGS = ["--checkpoint.keep=9"]
 LEAKING = {

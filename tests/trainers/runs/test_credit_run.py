@@ -24,6 +24,11 @@ CREDITS = {
         "--advantage.grouping=agent_turn",
         "--advantage.credit=return_to_go",
     ],
+    "lockstep": [
+        "--rollout.mode=lockstep",
+        "--advantage.grouping=agent_turn",
+        "--advantage.credit=state_return",
+    ],
 }
 
 
@@ -70,13 +75,15 @@ def test_a_shared_policy_has_one_v_for_both_roles(small_run_file, tmp_path, caps
     assert last["value/p/num_examples"] == decisions
 
 
-def test_forks_are_recorded_from_their_beginning(small_run_file, tmp_path):
+@pytest.mark.parametrize("name", ["vine", "lockstep"])
+def test_episodes_are_recorded_from_their_beginning(name, small_run_file, tmp_path):
     """What shows or plays a recorded episode again needs the whole path."""
-    flags = [*CREDITS["vine"], "--logging.num-rollouts=100", "--rollout.num-levels=6"]
+    flags = [*CREDITS[name], "--logging.num-rollouts=100", "--rollout.num-levels=6"]
     out = tmp_path / "run"
     assert main([str(small_run_file(2)), "--output-dir", str(out), *flags]) == 0
     lines = results(out)[1]
     assert any(line["num_prefix_decisions"] for line in lines)
+    assert any(line["given_up"] for line in lines) == (name == "lockstep")
     for line in lines:
         env = pettingllms.make("plan_path_v0", **line["env"])
         env.reset(seed=line["env_seed"])
@@ -87,6 +94,8 @@ def test_forks_are_recorded_from_their_beginning(small_run_file, tmp_path):
             for agent in returns:
                 returns[agent] += env.rewards[agent]
         assert returns == pytest.approx(line["outcome"]["returns"])
+        if name == "lockstep":
+            continue  # decisions of the prefix are of other episodes, and trained on there
         advantages = [d["candidates"][0]["advantage"] for d in line["decisions"]]
         assert set(advantages[: line["num_prefix_decisions"]]) <= {None}
 

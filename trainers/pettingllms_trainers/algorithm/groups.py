@@ -21,6 +21,7 @@ from pettingllms_trainers.algorithm.advantage import (
     has_signal,
     returns_to_go,
 )
+from pettingllms_trainers.algorithm.state_returns import StateReturns
 from pettingllms_trainers.config.algorithm import AdvantageConfig, Grouping
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
@@ -161,12 +162,13 @@ def _members(
 ) -> list[tuple[Hashable, _Member]]:
     if config.credit == "episode":
         return _episode_members(found, config)
+    state_returns = _state_returns(found, config)
     members: list[tuple[Hashable, _Member]] = []
     for index, (tree, decision) in enumerate(found):
         if config.credit in ("value", "continuation") and len(decision.candidates) == 1:
             continue  # nobody asked what follows it, so that it compares with none
         key = _comparison_key(tree, decision, config.grouping)
-        values = _credited(tree, decision, config)
+        values = _credited(tree, decision, config, state_returns)
         members += [
             (key, _Member(value, ((index, candidate),))) for candidate, value in enumerate(values)
         ]
@@ -220,10 +222,32 @@ def _comparison_key(tree: RolloutTree, decision: Decision, grouping: Grouping) -
     return keys[grouping]
 
 
-def _credited(tree: RolloutTree, decision: Decision, config: AdvantageConfig) -> list[float]:
+def _state_returns(
+    found: Sequence[tuple[RolloutTree, Decision]], config: AdvantageConfig
+) -> dict[int, StateReturns]:
+    """Return those of every level, by its seed; none with other credits."""
+    if config.credit != "state_return":
+        return {}
+    of_level: dict[int, dict[int, RolloutTree]] = defaultdict(dict)
+    for tree, _ in found:
+        of_level[tree.env_seed][tree.episode] = tree
+    return {
+        level: StateReturns([*trees.values()], config.gamma) for level, trees in of_level.items()
+    }
+
+
+def _credited(
+    tree: RolloutTree,
+    decision: Decision,
+    config: AdvantageConfig,
+    state_returns: Mapping[int, StateReturns],
+) -> list[float]:
     if config.credit in ("step", "value", "continuation"):
         return [candidate.reward + candidate.value for candidate in decision.candidates]
-    to_go = _returns_to_go(tree, decision.key.agent, config.gamma)
+    if config.credit == "state_return":
+        to_go = state_returns[tree.env_seed].of(tree.episode, decision.key.agent)
+    else:
+        to_go = _returns_to_go(tree, decision.key.agent, config.gamma)
     return [to_go[decision.key.position]] * len(decision.candidates)
 
 

@@ -24,10 +24,10 @@ __all__ = [
     "ValueConfig",
 ]
 
-RolloutMode = Literal["tree", "parallel", "vine"]
+RolloutMode = Literal["tree", "parallel", "vine", "lockstep"]
 BranchChoice = Literal["greedy", "random", "softmax"]
 Grouping = Literal["at_grpo", "agent_turn", "agent", "turn", "trajectory", "none"]
-Credit = Literal["step", "return_to_go", "episode", "value", "continuation"]
+Credit = Literal["step", "return_to_go", "state_return", "episode", "value", "continuation"]
 Baseline = Literal["mean", "leave_one_out"]
 Norm = Literal["std", "batch", "none"]
 
@@ -51,7 +51,8 @@ class RolloutConfig(Section):
 
     mode: RolloutMode = "tree"
     """tree: K candidates at every decision, one is followed; parallel: K whole episodes; vine: a
-    whole episode and K - 1 that fork from one of its decisions, drawn at random."""
+    whole episode and K - 1 that fork from one of its decisions, drawn at random; lockstep: K
+    episodes that continue from the best of them whenever their rewards differ."""
     num_levels: int = Field(default=32, ge=1)
     """E: levels per train step, one rollout tree each."""
     num_candidates: int = Field(default=4, ge=2)
@@ -113,7 +114,9 @@ class AdvantageConfig(Section):
     """By what: step: the reward of the own step; in trees also value: reward plus V of the next
     decision's prompt ([value]), and continuation: reward plus the mean return of
     rollout.num_continuations continuations; in the other modes also return_to_go, the return from
-    there on, and with parallel also episode, that of the whole episode."""
+    there on (parallel, vine), state_return, the same with what follows averaged over the episodes
+    of the level that were in the state it led to (parallel, lockstep), and episode, the return of
+    the whole episode (parallel)."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount per decision, of any role, of what follows: in all credits but step."""
     baseline: Baseline = "mean"

@@ -16,12 +16,13 @@ __all__ = ["check_sections"]
 
 _CREDITS: Mapping[RolloutMode, Sequence[Credit]] = {
     "tree": ("step", "value", "continuation"),
-    "parallel": ("step", "return_to_go", "episode"),
+    "parallel": ("step", "return_to_go", "state_return", "episode"),
     "vine": ("step", "return_to_go"),
+    "lockstep": ("step", "state_return"),
 }
 _MODES_OF_GROUPING: Mapping[Grouping, Sequence[RolloutMode]] = {
     "at_grpo": ("tree",),
-    "agent_turn": ("parallel", "vine"),
+    "agent_turn": ("parallel", "vine", "lockstep"),
     "trajectory": ("parallel",),
 }
 
@@ -168,7 +169,8 @@ def _check_advantage(config: Config) -> None:
             f'advantage.credit = "{advantage.credit}" needs rollout.mode = {_quoted(others)}; with '
             f'"{mode}" there are {", ".join(_CREDITS[mode])}: candidates that a tree does not '
             "follow have no return, whole episodes have nothing to compare V or continuations "
-            "with, and those that fork have not earned what came before"
+            "with, those that fork have not earned what came before, and those that continue from "
+            "another have not earned what comes after"
         )
     branchings = config.rollout.num_branchings or config.rollout.branching_roles
     if mode != "tree" and branchings:

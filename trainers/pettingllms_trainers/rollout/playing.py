@@ -12,6 +12,7 @@ from pettingllms_trainers.rollout.answers import Answers
 from pettingllms_trainers.rollout.credit.choice import credit_of
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.lockstep import Lockstep, LockstepRollout
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
 from pettingllms_trainers.rollout.tree import TreeRollout
 from pettingllms_trainers.rollout.vine import ForkRollout, StemRollout, Vine
@@ -90,21 +91,26 @@ def _rollouts(play: Play, answers: Answers, failures: FailureLog) -> list[list[T
     """Return all rollouts; those that need each other are in one list."""
     episodes, pool, specs, settings = play
     credit = credit_of(settings, episodes, pool, answers)
+    shared = (episodes, answers, credit)
+    if settings.num_forks:
+        found: list[list[TreeRollout]] = []
+        for stem, *forks in _of_levels(specs, 1 + settings.num_forks):
+            vine = Vine(len(forks))
+            others = (ForkRollout(vine, *shared, spec, settings, failures) for spec in forks)
+            found.append([StemRollout(vine, *shared, stem, settings, failures), *others])
+        return found
+    if settings.num_lockstep:
+        return [
+            [LockstepRollout(lockstep, *shared, spec, settings, failures) for spec in level]
+            for level in _of_levels(specs, settings.num_lockstep)
+            for lockstep in [Lockstep(len(level))]
+        ]
     kind = WholeRollout if settings.num_branchings else TreeRollout
-    if not settings.num_forks:
-        return [[kind(episodes, answers, credit, spec, settings, failures)] for spec in specs]
-    found: list[list[TreeRollout]] = []
-    for first in range(0, len(specs), 1 + settings.num_forks):
-        stem, *forks = specs[first : first + 1 + settings.num_forks]
-        vine = Vine(len(forks))
-        shared = (episodes, answers, credit)
-        found.append(
-            [
-                StemRollout(vine, *shared, stem, settings, failures),
-                *(ForkRollout(vine, *shared, spec, settings, failures) for spec in forks),
-            ]
-        )
-    return found
+    return [[kind(*shared, spec, settings, failures)] for spec in specs]
+
+
+def _of_levels(specs: Sequence[RolloutSpec], num: int) -> list[Sequence[RolloutSpec]]:
+    return [specs[first : first + num] for first in range(0, len(specs), num)]
 
 
 async def _play_levels(levels: Sequence[Sequence[TreeRollout]], ranks: Ranks) -> list[RolloutTree]:

@@ -185,6 +185,7 @@ class Sampler:
                 role for role in trained if not wanted or is_named(wanted, names[role])
             ),
             num_branchings=config.num_branchings,
+            num_lockstep=config.num_candidates if config.mode == "lockstep" else 0,
             num_forks=config.num_candidates - 1 if config.mode == "vine" else 0,
             num_continuations=config.num_continuations,
             credit="step" if is_warming_up(self._config, step) else self._config.advantage.credit,

@@ -35,6 +35,9 @@ class RolloutSettings:
     num_forks: int = 0
     """Episodes of a level that fork from its first one, at a decision drawn at random; 0: every
     episode is played from its start."""
+    num_lockstep: int = 0
+    """Episodes of a level that take their decisions together and continue from the best of them; 0:
+    every episode is on its own."""
     credit: Credit = "step"
     """What a candidate is worth beyond its reward; see `credit_of`."""
     gamma: float = 1.0

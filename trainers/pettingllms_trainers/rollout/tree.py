@@ -66,6 +66,7 @@ class TreeRollout:
         self._num_continuation_tokens = 0
         self._prefix: tuple[Decision, ...] = ()
         self._asked: dict[str, _Asked] = {}
+        self._num_given_up = 0
 
     async def play(self) -> RolloutTree:
         """Play to the end; what the environment or the engine raises becomes the tree's status."""
@@ -88,6 +89,8 @@ class TreeRollout:
             situation = await self._decide(situation)
             for name, reward in situation.rewards.items():
                 self._returns[name] += reward
+            if not situation.is_over:
+                situation = await self._arrive(situation)
         return TreeOutcome(
             success=situation.success,
             terminated=situation.terminated,
@@ -101,6 +104,10 @@ class TreeRollout:
         situation = await self._episodes.start(self._spec.episode, self._spec.env_seed)
         self._initial_hash = situation.state_hash
         self._returns = dict(situation.rewards)
+        return situation
+
+    async def _arrive(self, situation: EpisodeState) -> EpisodeState:
+        """Return where the episode continues that has come to a situation: there."""
         return situation
 
     async def _decide(self, situation: EpisodeState) -> EpisodeState:
@@ -184,6 +191,7 @@ class TreeRollout:
             candidates=tuple(candidates),
             temperature=self._settings.sampling[role].temperature,
             chosen=chosen,
+            state_hash=situation.state_hash,
             version=self._settings.version if sampled.prompt_ids else None,
         )
 
@@ -201,4 +209,5 @@ class TreeRollout:
             outcome=outcome,
             num_continuation_tokens=self._num_continuation_tokens,
             prefix=self._prefix,
+            num_given_up=self._num_given_up,
         )

@@ -30,8 +30,12 @@ def tree_to_json(
     """
     scored_ones = {decision.key: decision for decision in scored}
     texts = token_texts or {}
-    path = [*tree.prefix, *tree.decisions]
-    decisions = [scored_ones.get(own.key, own) for own in path]
+    given_up, own = tree.decisions[: tree.num_given_up], tree.decisions[tree.num_given_up :]
+
+    def written(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
+        found = (scored_ones.get(decision.key, decision) for decision in decisions)
+        return [_decision(one, texts.get(one.policy)) for one in found]
+
     return {
         "episode": tree.episode,
         "env_seed": tree.env_seed,
@@ -41,7 +45,8 @@ def tree_to_json(
         "outcome": None if tree.outcome is None else asdict(tree.outcome),
         "num_continuation_tokens": tree.num_continuation_tokens,
         "num_prefix_decisions": len(tree.prefix),
-        "decisions": [_decision(one, texts.get(one.policy)) for one in decisions],
+        "decisions": written([*tree.prefix, *own]),
+        "given_up": written(given_up),
     }
 
 

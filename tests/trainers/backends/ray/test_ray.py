@@ -27,6 +27,11 @@ CREDITS = {
         "--advantage.grouping=agent_turn",
         "--advantage.credit=return_to_go",
     ],
+    "lockstep": [
+        "--rollout.mode=lockstep",
+        "--advantage.grouping=agent_turn",
+        "--advantage.credit=state_return",
+    ],
 }
 """Those that need more of the workers than answers to prompts."""
 

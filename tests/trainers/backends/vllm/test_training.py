@@ -214,6 +214,10 @@ LORA = [f"--policies.{name}.lora.{key}={value}" for name in "tp"
 
 VINE = ["--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.credit=return_to_go"]
 
+LOCKSTEP = [
+    "--rollout.mode=lockstep", "--advantage.grouping=agent_turn", "--advantage.credit=state_return"
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(
     "flags",
@@ -222,8 +226,9 @@ VINE = ["--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.c
         ["--advantage.credit=value", "--rollout.continuous", *LORA],
         ["--advantage.credit=continuation"],
         VINE,
+        LOCKSTEP,
     ],
-    ids=["value", "value of adapters", "continuation", "vine"],
+    ids=["value", "value of adapters", "continuation", "vine", "lockstep"],
 )
 def test_every_credit_goes_with_vllm(train, flags):
     """The trainer evaluates V, with the weights that the engine generates with."""

@@ -1,0 +1,194 @@
+"""Lockstep: episodes of a level that continue from the best of them."""
+
+import asyncio
+
+import pytest
+
+from pettingllms import TextEnv
+from pettingllms_trainers.algorithm.groups import score_decisions
+from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.rollout.episode import LocalEpisodes
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.playing import play_episodes
+from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.types import RolloutStatus, SamplingSettings
+
+K = 4
+NUM_TURNS = 3
+COMPARED = AdvantageConfig(grouping="agent_turn", credit="state_return", norm="none")
+
+
+def draw(prompt, candidate, seed):
+    return str(seed % 40)
+
+
+class Watched(LocalEpisodes):
+    """Knows which episodes are open."""
+
+    @property
+    def open(self):
+        return set(self._episodes)
+
+
+class Fragile(Watched):
+    """Loses every environment that is forked into an episode of an odd id."""
+
+    async def fork(self, episode, index, copy):
+        if copy % 2:
+            raise EnvironmentFailure("the machine is gone")
+        return await super().fork(episode, index, copy)
+
+
+def played(env, pool, *, levels=range(4), num_lockstep=K, allowed=0.0, kind=Watched):
+    """Return the trees of every level, and the episodes they were played in."""
+    specs = [
+        RolloutSpec(K * level + index, level, 100 * level + index)
+        for level in levels
+        for index in range(K)
+    ]
+    settings = RolloutSettings(
+        num_candidates=1,
+        sampling=dict.fromkeys(pool.roles, SamplingSettings()),
+        num_lockstep=num_lockstep,
+    )
+    episodes = kind(env)
+    trees = asyncio.run(play_episodes(episodes, pool, specs, settings, FailureLog(allowed)))
+    return [trees[start : start + K] for start in range(0, len(trees), K)], episodes
+
+
+def rewards_at(level, position):
+    return [tree.decisions[position].candidates[0].reward for tree in level]
+
+
+def test_whenever_rewards_differ_all_continue_from_the_best(echo_env, scripted_pool):
+    levels, episodes = played(echo_env(max_turns=NUM_TURNS), scripted_pool(draw)[0])
+    for level in levels:
+        for position in range(2 * NUM_TURNS - 1):
+            rewards = rewards_at(level, position)
+            assert len(set(rewards)) > 1, "the toy pays the number that is written"
+            best = level[rewards.index(max(rewards))].decisions[position]
+            (prompt,) = {tree.decisions[position + 1].prompt_ids for tree in level}
+            (after,) = {tree.decisions[position + 1].state_hash for tree in level}
+            if not position % 2:
+                assert f"called={best.candidates[0].completion.text} " in bytes(prompt).decode()
+            assert after != best.state_hash
+    assert episodes.open == set(), "none is left"
+
+
+def test_an_episode_knows_the_path_that_led_to_its_state(echo_env, scripted_pool):
+    levels, _ = played(echo_env(max_turns=NUM_TURNS), scripted_pool(draw)[0])
+    for tree in (tree for level in levels for tree in level):
+        path = [*tree.prefix, *tree.decisions[tree.num_given_up :]]
+        assert [d.key.position for d in path] == list(range(2 * NUM_TURNS))
+        assert [d.key.position for d in tree.decisions] == list(range(2 * NUM_TURNS))
+        for agent, earned in tree.outcome.returns.items():
+            parts = [(d.key.agent == agent, d.candidates[0]) for d in path]
+            assert earned == pytest.approx(sum(c.reward if own else c.team for own, c in parts))
+
+
+def test_with_rewards_that_never_differ_episodes_are_those_of_parallel(echo_env, scripted_pool):
+    def alike(prompt, candidate, seed):
+        return "7"
+
+    env = echo_env(max_turns=NUM_TURNS)
+    together, _ = played(env, scripted_pool(alike)[0])
+    alone, _ = played(env, scripted_pool(alike)[0], num_lockstep=0)
+    assert together == alone
+    assert {tree.num_given_up for level in together for tree in level} == {0}
+
+
+def test_a_tie_moves_nobody(echo_env, scripted_pool):
+    def script(prompt, candidate, seed):
+        return str(seed % 2) if "echo" in prompt else "10"
+
+    levels, _ = played(echo_env(max_turns=1), scripted_pool(script)[0], levels=range(9))
+    for level in levels:
+        assert rewards_at(level, 0) == [1.0] * K
+        assert {tree.num_given_up for tree in level} == {0}, "nothing differs before the end"
+
+
+def test_those_who_act_simultaneously_move_together(echo_env, scripted_pool):
+    """Within a stage agents are asked about the moment before it; both parts decide who is best."""
+
+    class Simultaneous(type(echo_env())):
+        def __init__(self, **kwargs):
+            TextEnv.__init__(self, stages=(("caller_0", "echo_0"),), max_turns=2, **kwargs)
+            self.split, self.crash_on = "train", ""
+
+    levels, _ = played(Simultaneous(), scripted_pool(draw)[0], levels=range(60))
+    decided_by_both = 0
+    for level in levels:
+        earned = [a + b for a, b in zip(rewards_at(level, 0), rewards_at(level, 1), strict=True)]
+        best = level[earned.index(max(earned))]
+        decided_by_both += rewards_at(level, 1)[level.index(best)] < max(rewards_at(level, 1))
+        assert len({tree.decisions[2].state_hash for tree in level}) == 1
+        assert {tree.num_given_up for tree in level} <= {0, 2}
+        assert all(d.key.episode == best.episode for tree in level for d in tree.prefix)
+        assert len({tree.decisions[1].state_hash for tree in level}) > 1, "no move in between"
+    assert decided_by_both
+
+
+def test_those_that_are_over_stay_so(echo_env, scripted_pool):
+    """99 ends an episode of the toy; the others go on without it."""
+
+    def script(prompt, candidate, seed):
+        return "99" if "echo" in prompt and seed % 3 == 0 else str(seed % 40)
+
+    levels, _ = played(echo_env(max_turns=NUM_TURNS), scripted_pool(script)[0], levels=range(12))
+    lengths = [sorted(len(tree.decisions) for tree in level) for level in levels]
+    assert any(one[0] < one[-1] for one in lengths)
+    for tree in (tree for level in levels for tree in level):
+        is_early = len(tree.decisions) < 2 * NUM_TURNS
+        assert tree.outcome.success or not is_early
+
+
+def test_credit_is_the_own_reward_while_all_continue_from_the_best(echo_env, scripted_pool):
+    levels, _ = played(echo_env(max_turns=NUM_TURNS), scripted_pool(draw)[0])
+    trees = [tree for level in levels for tree in level]
+    scored = {d.key: d for d in score_decisions(trees, COMPARED).decisions}
+    for level in levels:
+        for position in range(2 * NUM_TURNS):
+            rewards = rewards_at(level, position)
+            mean = sum(rewards) / K
+            for tree, reward in zip(level, rewards, strict=True):
+                advantage = scored[tree.decisions[position].key].candidates[0].advantage
+                assert advantage == pytest.approx(reward - mean)
+
+
+def test_it_is_repeatable_and_independent_of_companions(echo_env, scripted_pool):
+    env = echo_env(max_turns=NUM_TURNS)
+    together, _ = played(env, scripted_pool(draw)[0], levels=(1, 2, 5))
+    alone, _ = played(env, scripted_pool(draw)[0], levels=(2,))
+    assert together[1] == alone[0]
+
+
+def test_an_episode_that_fails_does_not_hold_up_the_others(echo_env, scripted_pool):
+    def sometimes(prompt, candidate, seed):
+        return "50" if seed % 7 == 0 else str(seed % 40)
+
+    levels, episodes = played(
+        echo_env(max_turns=NUM_TURNS, crash_on="50"),
+        scripted_pool(sometimes)[0],
+        levels=range(12),
+        allowed=0.99,
+    )
+    mixed = [{tree.status for tree in level} for level in levels]
+    assert {RolloutStatus.OK, RolloutStatus.ENV_FAILED} in mixed
+    for tree in (tree for level in levels for tree in level):
+        assert tree.status is RolloutStatus.OK or "crashed" in tree.cause
+    assert episodes.open == set()
+    trees = [tree for level in levels for tree in level]
+    assert score_decisions(trees, COMPARED).decisions
+
+
+def test_an_episode_that_cannot_be_moved_fails_alone(echo_env, scripted_pool):
+    levels, episodes = played(
+        echo_env(max_turns=NUM_TURNS), scripted_pool(draw)[0], allowed=0.99, kind=Fragile
+    )
+    for tree in (tree for level in levels for tree in level):
+        if tree.status is RolloutStatus.ENV_FAILED:
+            assert tree.episode % 2
+            assert tree.cause == "the machine is gone"
+    assert any(tree.status is RolloutStatus.OK for level in levels for tree in level)
+    assert episodes.open == set()

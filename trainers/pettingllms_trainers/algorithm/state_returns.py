@@ -1,0 +1,81 @@
+"""Returns in which answers that lead to the same state are worth the same afterwards."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+
+from pettingllms_trainers.errors import GroupError
+from pettingllms_trainers.types import Decision, RolloutTree
+
+__all__ = ["StateReturns"]
+
+_END = ""
+"""In the place of a hash: the episode is over."""
+
+
+class StateReturns:
+    """What the decisions of the episodes of one level were worth, estimated from all of them.
+
+    A decision is worth its reward and the value of the state that it led to; the value of a state
+    is the mean of what the decisions taken in it were worth. Where no two episodes were in one
+    state this is the return-to-go. In lockstep the state that an episode continues from counts, so
+    that what is compared of those which gave up their own is what they had earned until then.
+
+    Args:
+        trees: The episodes, each a path of decisions with one followed candidate.
+        gamma: Discount per decision.
+
+    Source:
+        The tree backup of Monte Carlo search, on the states that K episodes reached. Unbiased for
+        episodes that are played on their own, with less variance than the return-to-go.
+
+    Raises:
+        GroupError: A decision has no chosen candidate.
+    """
+
+    def __init__(self, trees: Sequence[RolloutTree], gamma: float) -> None:
+        self._paths = {tree.episode: tree.decisions for tree in trees}
+        self._gamma = gamma
+        self._of_agent: dict[str, dict[int, list[float]]] = {}
+        for path in self._paths.values():
+            for decision in path:
+                if decision.chosen is None:
+                    raise GroupError(
+                        f"decision {tuple(decision.key)} has no chosen candidate to credit a return"
+                    )
+
+    def of(self, episode: int, agent: str) -> list[float]:
+        """Return what each decision of an episode was worth to an agent, in order.
+
+        Args:
+            episode: Its id.
+            agent: Gets its own rewards whole and the team part of those of others.
+        """
+        if agent not in self._of_agent:
+            self._of_agent[agent] = self._backed_up(agent)
+        return self._of_agent[agent][episode]
+
+    def _backed_up(self, agent: str) -> dict[int, list[float]]:
+        # States of different positions differ: the moment is part of a state's hash.
+        by_position: dict[int, list[tuple[int, Decision, str]]] = defaultdict(list)
+        for episode, path in self._paths.items():
+            hashes = [*(decision.state_hash for decision in path[1:]), _END]
+            for position, (decision, after) in enumerate(zip(path, hashes, strict=True)):
+                by_position[position].append((episode, decision, after))
+        values: dict[str, float] = {_END: 0.0}
+        worth: dict[int, list[float]] = defaultdict(list)
+        for position in sorted(by_position, reverse=True):
+            in_state: dict[str, list[float]] = defaultdict(list)
+            for episode, decision, after in by_position[position]:
+                found = _reward(decision, agent) + self._gamma * values[after]
+                worth[episode].append(found)
+                in_state[decision.state_hash].append(found)
+            values = {_END: 0.0} | {state: fmean(found) for state, found in in_state.items()}
+        return {episode: found[::-1] for episode, found in worth.items()}
+
+
+def _reward(decision: Decision, agent: str) -> float:
+    candidate = decision.candidates[decision.chosen or 0]
+    return candidate.reward if decision.key.agent == agent else candidate.reward - candidate.local
