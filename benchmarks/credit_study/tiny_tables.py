@@ -87,17 +87,24 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             tokens = settings["tokens"]
             seeds, _, _, end, *_, mean = _summary(after, tokens)
             before = found(name, rate, changed.get("unchanged", ""))
-            vine = found("vine", rate, changed["vine"]) if "vine" in changed else {}
+            beside = {
+                other: found(other, rate, changed[other])
+                for other in ("vine", "lockstep")
+                if other in changed and name != other
+            }
+            if name != "at_grpo":
+                beside["at_grpo"] = found("at_grpo", rate)
             others = [
-                _minus(vine, after, tokens) if vine else "",
-                _minus(found("at_grpo", rate), after, tokens) if name != "at_grpo" else "",
+                _minus(beside[other], after, tokens) if beside.get(other) else ""
+                for other in ("vine", "lockstep", "at_grpo")
             ]
             label = table["variants"][name]["label"]
             row = [settings["label"], reward, label, f"{rate:g}", changed["label"]]
             rows.append([*row, seeds, end, mean, _minus(after, before, tokens), *others])
     head = ["task", "reward", "variant", "rate", "changed", "seeds", "at the end (95 %); seeds"]
     head += ["mean over the tokens", "minus unchanged, paired (95 %)"]
-    head += ["vine minus it, paired (95 %)", "AT-GRPO minus it, paired (95 %)"]
+    names = ("vine", "lockstep", "AT-GRPO")
+    head += [f"{name} minus it, paired (95 %)" for name in names]
     return markdown(head, rows)
 
 

@@ -55,6 +55,13 @@ def test_any_game_can_be_paid_for_its_outcome_alone(path):
     assert not any("credit" in warning for warning in warnings_of(config, plan))
 
 
+@pytest.mark.parametrize("path", [PAPER.parent / "default.toml", *TINY], ids=lambda path: path.stem)
+def test_any_game_can_be_played_in_lockstep(path):
+    config = load_config([path, PAPER.parent / "options" / "lockstep.toml"])
+    assert (config.rollout.mode, config.advantage.credit) == ("lockstep", "state_return")
+    assert make_plan(config, make_environments(config), num_gpus=0, gpu_gib=0)
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_every_combination_fits(task):
     environments = make_environments(recipe(task, "qwen3_8b", "lora"))
