@@ -234,12 +234,32 @@ def test_the_page_has_a_row_per_ablation(table):
         ("exact", "| outcome | AT-GRPO | alpha = 0 | 10 | 30 | -10 |"),
         (
             "tiny",
-            f"| Plan-Path | outcome | AT-GRPO | 0.001 | K = 3 | 1 | {at_end} | 38 % | +0 |  |  |",
+            f"| Plan-Path | outcome | AT-GRPO | 0.001 | K = 3 | 1 | {at_end} | 38 % | +0 |  |  |  |",
         ),
     ):
         empty = f"<!-- study:{layer}_ablations -->\n<!-- /study:{layer}_ablations -->"
         rows = page.rendered(empty, cells.read_table(table), known).splitlines()
         assert rows[3:-1] == [expected]
+
+
+def test_an_ablation_is_compared_with_what_is_run_beside_it(table):
+    def ended(share):
+        curve = [[0, share, 4], [200, share, 4]]
+        return {"curve": curve, "value_share": 0.0, "scripted": {}}
+
+    of = "tiny|plan_path|outcome"
+    known = {
+        f"{of}|value_random|0.001|0|K = 3": ended(0.25),
+        f"{of}|vine|0.001|0": ended(0.5),
+        f"{of}|lockstep|0.001|0|K = 4": ended(0.75),
+        f"{of}|at_grpo|0.001|0": ended(0.125),
+    }
+    read = cells.read_table(table)
+    changed = {"label": "K = 3", "vine": "", "lockstep": "K = 4", "variants": ["value_random"]}
+    read["tiny"]["ablations"] = [changed]
+    empty = "<!-- study:tiny_ablations -->\n<!-- /study:tiny_ablations -->"
+    row = page.rendered(empty, read, known).splitlines()[3]
+    assert row.endswith("| 25 % | - | +25 | +50 | -12 |")
 
 
 def test_figure_cells_train_roles_together_and_apart(table, tmp_path):
