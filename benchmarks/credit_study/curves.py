@@ -18,6 +18,10 @@ _NO_RULES = ("oracle", "random")
 """Scripted policies that no line is drawn for."""
 
 
+_COLOURS = (*(f"C{number}" for number in range(10)), "black", "gold", "lightgreen", "lightcoral")
+"""Of variants, as many as are drawn."""
+
+
 def draw(table: Table, cells: Cells) -> None:
     """Write the figures of all learning curves that there are."""
     import matplotlib  # slow, and only when figures are drawn
@@ -113,7 +117,7 @@ def _shown(
     others = [*section["tasks"].values(), *section.get("ablations", ())]
     of_others = (name for of in others for name in of.get("variants", ()))
     names = dict.fromkeys([*section["variants"], *of_others])
-    colours = {name: f"C{number}" for number, name in enumerate(names)}
+    colours = dict(zip(names, _COLOURS, strict=False))
     return [
         (
             table["variants"][name]["label"] + changed,
