@@ -38,7 +38,7 @@ def draw(table: Table, cells: Cells) -> None:
             if curves:
                 budgets = table["exact"]["budgets"]
                 mean = np.mean(curves, 0)
-                colour, style = f"C{number % 10}", ("-", "--")[number // 10 % 2]
+                colour, style = f"C{number % 10}", ("-", "--", ":")[number // 10]
                 label = variant["label"]
                 panel.plot(budgets, mean, style, color=colour, marker=".", label=label)
                 low, high = np.min(curves, 0), np.max(curves, 0)
