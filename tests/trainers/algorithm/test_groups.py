@@ -359,3 +359,61 @@ def test_truncated_completions_are_compared_but_left_out_of_the_loss():
     assert [len(group.completions) for group in every] == [3, 2]
     (group,) = kept
     assert group.completions == (every[0].completions[0], every[0].completions[2])
+
+
+PROMPTS = st.lists(
+    st.tuples(
+        st.sampled_from([(1, 2), (1, 3)]),
+        st.sampled_from(["echo_0", "caller_0"]),
+        st.sampled_from([0.5, 1.0]),
+        st.integers(1, 4),
+    )
+)
+
+
+@given(PROMPTS, st.integers(1, 6))
+def test_decisions_of_one_prompt_are_one_group_of_k_at_most(prompts, most):
+    decisions = [
+        replace(
+            decision([0.0] * size, index=index, agent=agent, prompt=prompt), temperature=temperature
+        )
+        for index, (prompt, agent, temperature, size) in enumerate(prompts)
+    ]
+    decisions = [
+        replace(d, candidates=tuple(replace(c, advantage=float(n)) for c in d.candidates))
+        for n, d in enumerate(decisions)
+    ]
+
+    def completions(data):
+        return sorted(
+            (policy, group.role, group.prompt_ids, group.temperature, c.advantage, c.token_ids)
+            for policy, groups in data.items()
+            for group in groups
+            for c in group.completions
+        )
+
+    def sizes(data):
+        found = {}
+        for policy, groups in data.items():
+            for group in groups:
+                key = (policy, group.prompt_ids, group.temperature)
+                found.setdefault(key, []).append(len(group.completions))
+        return found
+
+    apart, joined = training_groups(decisions), training_groups(decisions, max_completions=most)
+    assert completions(joined) == completions(apart)
+    for prompt, of_decisions in sizes(apart).items():
+        groups = sizes(joined)[prompt]
+        assert max(groups) <= max(most, *of_decisions)
+        if set(of_decisions) == {1}:  # whole episodes
+            assert len(groups) == -(-sum(of_decisions) // most)
+
+
+def test_the_first_prompts_of_a_level_are_one_group(echo_env, scripted_pool, play):
+    pool, _ = scripted_pool(lambda prompt, k, seed: f"{seed % 7}")
+    trees = play(echo_env(), pool, seeds=(7,) * 4, num_candidates=1)
+    scored = score_decisions(trees, AdvantageConfig(grouping="none", credit="return_to_go"))
+    assert len(scored.decisions) == sum(len(tree.decisions) for tree in trees)
+    groups = training_groups(scored.decisions, max_completions=4)["shared"]
+    first = [group for group in groups if group.prompt_ids == trees[0].decisions[0].prompt_ids]
+    assert [len(group.completions) for group in first] == [4]

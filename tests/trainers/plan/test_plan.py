@@ -23,6 +23,7 @@ from pettingllms_trainers.plan.activations import (
     Lengths,
     MicroBatchSize,
     activation_bytes,
+    micro_batch_sizes,
 )
 from pettingllms_trainers.plan.memory import plan_memory
 from pettingllms_trainers.plan.shapes import counted, shape_of
@@ -555,6 +556,23 @@ def test_activations_are_bounded_by_what_a_step_has():
         update={"optimizer": config.optimizer.model_copy(update={"completions_per_minibatch": 1})}
     )
     assert activations(parts, 2) == one
+
+
+def test_whole_episodes_of_one_prompt_are_counted_as_a_group():
+    """K completions after one prompt are more targets in as many tokens than K prompts with one."""
+    rollout = {"mode": "parallel", "num_candidates": 4}
+    advantage = {"grouping": "agent_turn", "credit": "return_to_go"}
+    lengths = Lengths(100, 51)
+
+    def sizes(num_groups=None, **optimizer):
+        optimizer = {"tokens_per_microbatch": 3000, **optimizer}
+        config = config_of(rollout=rollout, advantage=advantage, optimizer=optimizer)
+        return micro_batch_sizes(config, lengths, num_groups)
+
+    assert [size[1:] for size in sizes()] == [(20 * 51, 20, 20), (40 * 51, 10, 40)]
+    assert [size[1:] for size in sizes(packing=False)] == [(20 * 51, 20, 20)]
+    # Of 8 decisions there are at most two groups of 4.
+    assert [size[1:] for size in sizes(8)] == [(8 * 51, 8, 8), (8 * 51, 2, 8)]
 
 
 def test_a_directory_with_an_adapter_is_planned_as_that_adapter(tmp_path):

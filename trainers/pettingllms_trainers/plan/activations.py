@@ -96,23 +96,31 @@ def micro_batch_sizes(
         lengths: Of the policy.
         num_groups: Decisions of the policy in a train step, at most; None: any number.
     """
-    optimizer, limit = config.optimizer, config.optimizer.tokens_per_microbatch
-    num_candidates = num_candidates_per_decision(config.rollout)
-    whole = demonstrated = limit
-    if num_groups is not None:
-        # Of a whole episode with few branchings most prompts have one completion.
-        of_prompt = 1 if config.rollout.num_branchings else num_candidates
-        most = math.ceil(optimizer.completions_per_minibatch / of_prompt) or num_groups
-        size = min(most, num_groups)
-        copies = 1 if optimizer.packing else num_candidates
-        longest = lengths.prompt + lengths.completion - 1
-        whole = size * (num_candidates * (lengths.completion - 1) + copies * lengths.prompt)
-        demonstrated = config.warm_start.batch_size * longest
-    packed = optimizer.packing
-    sizes = [MicroBatchSize.of(lengths, num_candidates, min(limit, whole), is_packed=packed)]
+    rollout, optimizer = config.rollout, config.optimizer
+    of_decision = num_candidates_per_decision(rollout)
+    group_sizes = {of_decision}
+    if optimizer.packing:
+        group_sizes.add(rollout.num_candidates)  # decisions of one prompt are joined, up to K
+    sizes: list[MicroBatchSize] = []
+    for num_candidates in sorted(group_sizes):
+        tokens = optimizer.tokens_per_microbatch
+        if num_groups is not None:
+            # Of a whole episode with few branchings most prompts have one completion.
+            of_prompt = 1 if rollout.num_branchings else num_candidates
+            of_step = math.ceil(num_groups * of_decision / num_candidates)
+            most = math.ceil(optimizer.completions_per_minibatch / of_prompt) or of_step
+            copies = 1 if optimizer.packing else num_candidates
+            of_group = num_candidates * (lengths.completion - 1) + copies * lengths.prompt
+            tokens = min(tokens, min(most, of_step) * of_group)
+        sizes.append(
+            MicroBatchSize.of(lengths, num_candidates, tokens, is_packed=optimizer.packing)
+        )
     if config.warm_start.num_steps:
-        tokens = min(limit, demonstrated)
-        sizes.append(MicroBatchSize.of(lengths, 1, tokens, is_packed=packed))
+        tokens = optimizer.tokens_per_microbatch
+        if num_groups is not None:
+            longest = lengths.prompt + lengths.completion - 1
+            tokens = min(tokens, config.warm_start.batch_size * longest)
+        sizes.append(MicroBatchSize.of(lengths, 1, tokens, is_packed=optimizer.packing))
     return sizes
 
 
