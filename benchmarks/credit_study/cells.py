@@ -129,8 +129,7 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
             f"{layer}|{task}|{reward}|{name}|{rate}|{seed}{_suffix(changed)}",
             "training",
             {
-                # The table of ablations does not say what roles have learnt.
-                "layer": limits | ({"plays_untaught": False} if changed["label"] else {}),
+                "layer": limits | _plays_untaught(changed),
                 "task": _with_kwargs(_task(section, task), "keys", _flags(changed)),
                 "keys": _keys(table["variants"][name], changed),
                 "reward": reward,
@@ -148,6 +147,11 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
     found += _figure(table, section, limits)
     unique = {cell.key: cell for cell in found}
     return sorted(unique.values(), key=lambda cell: cell.arguments["seed"])
+
+
+def _plays_untaught(changed: Mapping[str, Any]) -> dict[str, bool]:
+    """Return whether the roles of an ablation are played untaught, one after the other."""
+    return {"plays_untaught": changed.get("plays_untaught", False)} if changed["label"] else {}
 
 
 def _unchanged(section: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -85,7 +85,7 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             if not after:
                 continue
             tokens = settings["tokens"]
-            seeds, _, _, end, *_, mean = _summary(after, tokens)
+            seeds, _, _, end, untaught, *_, mean = _summary(after, tokens)
             before = found(name, rate, changed.get("unchanged", ""))
             beside = {
                 other: found(other, rate, changed[other])
@@ -100,9 +100,9 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             ]
             label = table["variants"][name]["label"]
             row = [settings["label"], reward, label, f"{rate:g}", changed["label"]]
-            rows.append([*row, seeds, end, mean, _minus(after, before, tokens), *others])
+            rows.append([*row, seeds, end, untaught, mean, _minus(after, before, tokens), *others])
     head = ["task", "reward", "variant", "rate", "changed", "seeds", "at the end (95 %); seeds"]
-    head += ["mean over the tokens", "minus unchanged, paired (95 %)"]
+    head += ["one role untaught", "mean over the tokens", "minus unchanged, paired (95 %)"]
     names = ("vine", "lockstep", "AT-GRPO")
     head += [f"{name} minus it, paired (95 %)" for name in names]
     return markdown(head, rows)
