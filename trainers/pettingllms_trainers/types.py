@@ -310,8 +310,7 @@ class UpdateStats:
     """
 
     num_groups: int
-    """Groups the policy was trained on, decisions of one prompt joined; 0 means that the update was
-    skipped."""
+    """Groups the policy was trained on; 0 means that the update was skipped."""
     num_completions: int = 0
     """Completions the policy was trained on."""
     num_tokens: int = 0

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.batch import PackedTokens, micro_batches
-from pettingllms_trainers.algorithm.minibatch import check_groups, weighted_groups
+from pettingllms_trainers.algorithm.minibatch import (
+    check_groups,
+    joined_by_prompt,
+    weighted_groups,
+)
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 torch.set_num_threads(1)  # several at once are slower on models this small
@@ -197,3 +201,42 @@ GOOD = TrainingGroup(
 def test_groups_that_cannot_be_trained_on_are_refused(changes, message):
     with pytest.raises(InvalidArgument, match=rf"{message}.*group 1, role 'planner'"):
         check_groups([GOOD, replace(GOOD, **changes)])
+
+
+@given(
+    prompts=st.lists(st.tuples(st.sampled_from([(1, 2), (1, 3)]), st.sampled_from([0.7, 1.0]))),
+    is_scored=st.booleans(),
+    data=st.data(),
+)
+def test_prompts_that_groups_have_in_common_are_joined_and_nothing_else_changes(
+    prompts, is_scored, data
+):
+    def group(prompt, temperature):
+        completions = (data.draw(sampled),)
+        return TrainingGroup(
+            role="planner", prompt_ids=prompt, completions=completions, temperature=temperature
+        )
+
+    apart = weighted_groups([group(*each) for each in prompts], "sequence_mean", 10)
+    if is_scored:
+        scores = [((float(index),),) for index in range(len(apart))]
+        apart = [
+            replace(each, old_logprobs=score, reference_logprobs=score)
+            for each, score in zip(apart, scores, strict=True)
+        ]
+
+    def rows(groups):
+        found = []
+        for each in groups:
+            one = each.group
+            size = range(len(one.completions))
+            old = each.old_logprobs or [None for _ in size]
+            reference = each.reference_logprobs or [None for _ in size]
+            prompt = (one.prompt_ids, one.temperature)
+            parts = zip(one.completions, each.weights, old, reference, strict=True)
+            found += [(prompt, *part) for part in parts]
+        return found
+
+    joined = joined_by_prompt(apart)
+    assert sorted(rows(joined), key=repr) == sorted(rows(apart), key=repr)
+    assert len(joined) == sum(-(-prompts.count(each) // 16) for each in set(prompts))

@@ -276,58 +276,38 @@ def _with_advantages(
 
 
 def training_groups(
-    decisions: Sequence[Decision], *, max_completions: int = 1, mask_truncated: bool = False
+    decisions: Sequence[Decision], *, mask_truncated: bool = False
 ) -> dict[str, list[TrainingGroup]]:
     """Return what each policy is trained on: the sampled token ids with their advantages.
 
-    Episodes of a level begin with one prompt, and in lockstep they come to it again. Decisions of
-    one prompt make one group, as the candidates of a tree do, so that it is computed once.
-
     Args:
         decisions: Decisions whose candidates carry advantages.
-        max_completions: Completions that those of several decisions may add up to: K, so that no
-            optimizer step is on a single prompt.
         mask_truncated: Whether completions that reached the token limit are left out.
 
     Raises:
         GroupError: A candidate has no advantage, or one that is not finite.
     """
     data: dict[str, list[TrainingGroup]] = defaultdict(list)
-    last_of_prompt: dict[Hashable, int] = {}
     for decision in decisions:
-        completions = _training_completions(decision, mask_truncated)
+        completions: list[TrainingCompletion] = []
+        for candidate in decision.candidates:
+            advantage = candidate.advantage
+            if advantage is None or not math.isfinite(advantage):
+                raise GroupError(f"decision {tuple(decision.key)} has the advantage {advantage}")
+            completion = candidate.completion
+            if mask_truncated and completion.finish_reason == "length":
+                continue
+            completions.append(
+                TrainingCompletion(completion.token_ids, completion.logprobs, advantage)
+            )
         if not completions:
             continue
-        groups = data[decision.policy]
-        prompt = (decision.policy, decision.role, decision.prompt_ids, decision.temperature)
-        last = last_of_prompt.get(prompt)
-        if last is not None:
-            joined = groups[last].completions + completions
-            if len(joined) <= max_completions:
-                groups[last] = replace(groups[last], completions=joined)
-                continue
-        last_of_prompt[prompt] = len(groups)
-        groups.append(
+        data[decision.policy].append(
             TrainingGroup(
                 role=decision.role,
                 prompt_ids=decision.prompt_ids,
-                completions=completions,
+                completions=tuple(completions),
                 temperature=decision.temperature,
             )
         )
     return dict(data)
-
-
-def _training_completions(
-    decision: Decision, mask_truncated: bool
-) -> tuple[TrainingCompletion, ...]:
-    completions: list[TrainingCompletion] = []
-    for candidate in decision.candidates:
-        advantage = candidate.advantage
-        if advantage is None or not math.isfinite(advantage):
-            raise GroupError(f"decision {tuple(decision.key)} has the advantage {advantage}")
-        completion = candidate.completion
-        if mask_truncated and completion.finish_reason == "length":
-            continue
-        completions.append(TrainingCompletion(completion.token_ids, completion.logprobs, advantage))
-    return tuple(completions)

@@ -7,7 +7,7 @@ mini-batch is cut into micro-batches, their losses add up to the same number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,12 +20,16 @@ __all__ = [
     "WeightedGroup",
     "check_groups",
     "fitting_parts",
+    "joined_by_prompt",
     "shares",
     "weighted_groups",
 ]
 
 Aggregation = Literal["token_mean", "sequence_mean", "length_free"]
 
+
+_MAX_JOINED = 16
+"""Completions of a joined group at most: shorter groups are padded to the longest one."""
 
 Scores = tuple[tuple[float, ...], ...]
 """Log-probabilities of a group's tokens: completion, token."""
@@ -113,6 +117,30 @@ def weighted_groups(
     ]
 
 
+def joined_by_prompt(groups: Sequence[WeightedGroup]) -> list[WeightedGroup]:
+    """Return the same completions with as few copies of equal prompts as possible.
+
+    Episodes of a level begin with one prompt, and in lockstep they come to it again. Only those of
+    one optimizer step are joined: steps that see all answers to few prompts learn less than steps
+    that see few answers to many (measured; samples of one prompt are alike).
+
+    Args:
+        groups: Those of an optimizer step.
+    """
+    found: list[WeightedGroup] = []
+    last_of_prompt: dict[Hashable, int] = {}
+    for weighted in groups:
+        group = weighted.group
+        prompt = (group.role, group.prompt_ids, group.temperature)
+        last = last_of_prompt.get(prompt)
+        if last is not None and len(found[last].weights) + len(weighted.weights) <= _MAX_JOINED:
+            found[last] = _joined(found[last], weighted)
+        else:
+            last_of_prompt[prompt] = len(found)
+            found.append(weighted)
+    return found
+
+
 def fitting_parts(
     weighted: WeightedGroup, max_tokens: int, is_packed: bool
 ) -> Iterator[WeightedGroup]:
@@ -161,3 +189,17 @@ def _slice(weighted: WeightedGroup, first: int, last: int) -> WeightedGroup:
         old_logprobs=None if old is None else old[first:last],
         reference_logprobs=None if reference is None else reference[first:last],
     )
+
+
+def _joined(first: WeightedGroup, second: WeightedGroup) -> WeightedGroup:
+    completions = first.group.completions + second.group.completions
+    return WeightedGroup(
+        group=replace(first.group, completions=completions),
+        weights=first.weights + second.weights,
+        old_logprobs=_both(first.old_logprobs, second.old_logprobs),
+        reference_logprobs=_both(first.reference_logprobs, second.reference_logprobs),
+    )
+
+
+def _both(first: Scores | None, second: Scores | None) -> Scores | None:
+    return None if first is None or second is None else first + second

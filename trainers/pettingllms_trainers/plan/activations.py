@@ -100,7 +100,7 @@ def micro_batch_sizes(
     of_decision = num_candidates_per_decision(rollout)
     group_sizes = {of_decision}
     if optimizer.packing:
-        group_sizes.add(rollout.num_candidates)  # decisions of one prompt are joined, up to K
+        group_sizes.add(rollout.num_candidates)  # decisions of one prompt may be joined
     sizes: list[MicroBatchSize] = []
     for num_candidates in sorted(group_sizes):
         tokens = optimizer.tokens_per_microbatch

@@ -178,9 +178,7 @@ class Trainer:
         scored = score_decisions(trees, config.advantage, is_trained)
         self.recorder.rollouts(step, trees, scored, self.pool)
         data = training_groups(
-            scored.decisions,
-            max_completions=config.rollout.num_candidates,
-            mask_truncated=config.loss.mask_truncated_completions,
+            scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
         )
         begun = time.perf_counter()
         activity = f"train step {step}, update"

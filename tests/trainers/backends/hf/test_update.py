@@ -162,6 +162,28 @@ def test_packed_and_unpacked_gradients_agree(family):
     assert together.abs().max() > 0.1
 
 
+@pytest.mark.parametrize("loss", [{}, {"kl_coefficient": 0.1, "old_logprobs": "recompute"}])
+def test_equal_prompts_of_an_optimizer_step_are_computed_once(monkeypatch, loss):
+    """As in whole episodes of one level: every decision has one completion."""
+    together = make_policy(loss=loss, completions_per_minibatch=0)
+    apart = make_policy(loss=loss, completions_per_minibatch=0)
+    groups = sample_groups(together)
+    alone = [replace(group, completions=(c,)) for group in groups for c in group.completions]
+    num_prompts = []
+    original = learner_module.micro_batches
+
+    def watched(weighted, **settings):
+        num_prompts.append(len(weighted))
+        return original(weighted, **settings)
+
+    monkeypatch.setattr(learner_module, "micro_batches", watched)
+    together.updater.update(groups)
+    apart.updater.update(alone)
+    assert num_prompts[-1] == len(groups) < len(alone)
+    torch.testing.assert_close(weights_of(apart), weights_of(together), rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(weights_of(apart), weights_of(make_policy()), atol=1e-3)
+
+
 def test_a_fused_kernel_gives_the_same_gradient(monkeypatch):
     """FlexAttention as on a GPU; PyTorch has no gradient of it on a CPU."""
     policy = make_policy()

@@ -25,6 +25,7 @@ from pettingllms_trainers.algorithm.minibatch import (
     Scores,
     WeightedGroup,
     check_groups,
+    joined_by_prompt,
     weighted_groups,
 )
 from pettingllms_trainers.algorithm.role_gradients import Products, role_figures
@@ -238,7 +239,7 @@ class Updater:
         if settings.compares_roles:
             roles = RoleGradients(self._learner.weights.trained.values(), self._ranks)
         with self._enough_memory():
-            _, norm = self._learner.step(groups, loss, rate, roles)
+            _, norm = self._learner.step(joined_by_prompt(groups), loss, rate, roles)
         report.add(diagnostics, norm, roles)
 
     @contextlib.contextmanager
