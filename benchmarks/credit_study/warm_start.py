@@ -64,6 +64,6 @@ def begin_with(shared: Path, files: Sequence[Path], flags: Mapping[str, Any]) ->
 def _identity(files: Sequence[Path], flags: Mapping[str, Any]) -> str:
     config = load_config(files, flag_lines(flags)).model_dump(mode="json", exclude=set(_LATER))
     del config["env"]["kwargs"]["reward"], config["optimizer"]["learning_rate"]
-    del config["optimizer"]["completions_per_minibatch"]
+    del config["optimizer"]["completions_per_minibatch"], config["optimizer"]["spread_prompts"]
     text = json.dumps(config, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

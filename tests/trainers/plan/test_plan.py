@@ -575,6 +575,18 @@ def test_whole_episodes_of_one_prompt_are_counted_as_a_group():
     assert [size[1:] for size in sizes(8)] == [(8 * 51, 8, 8), (8 * 51, 2, 8)]
 
 
+def test_spread_prompts_are_counted_once_per_completion():
+    optimizer = {"tokens_per_microbatch": 3000, "completions_per_minibatch": 8}
+    lengths = Lengths(100, 51)
+
+    def sizes(**more):
+        config = config_of(rollout={"num_candidates": 4}, optimizer={**optimizer, **more})
+        return [size[1:] for size in micro_batch_sizes(config, lengths, 8)]
+
+    assert sizes() == [(8 * 51, 2, 8)]
+    assert sizes(spread_prompts=True) == [(8 * 51, 8, 8), (8 * 51, 2, 8)]
+
+
 def test_a_directory_with_an_adapter_is_planned_as_that_adapter(tmp_path):
     from pettingllms_trainers.backends.hf.adapters import AdapterBase
     from pettingllms_trainers.config.policies import LoraConfig

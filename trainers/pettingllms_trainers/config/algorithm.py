@@ -226,9 +226,12 @@ class OptimizerConfig(Section):
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the groups of a train step."""
     completions_per_minibatch: int = Field(default=0, ge=0)
-    """Completions per optimizer step, at most on average; 0: all of the train step at once. Those
-    of a prompt stay together: K in a tree, mostly one in whole episodes. So a number is the same
-    size of a step in all modes."""
+    """Completions per optimizer step, at most on average; 0: all of the train step at once. A
+    number is the same size of a step in all modes."""
+    spread_prompts: bool = False
+    """Whether the K completions of a prompt of a tree come into different optimizer steps, as those
+    of whole episodes do. A step then sees more prompts: more is learnt from equal tokens, at the
+    cost of computing a prompt in up to K steps. false: they stay together."""
     tokens_per_microbatch: int = Field(default=0, ge=0)
     """Tokens that are in memory at once; does not change the result. 0: 16384 for tiny models, 4096
     where there is a pretrained one."""
@@ -249,8 +252,9 @@ class OptimizerConfig(Section):
 
         Args:
             num_completions: Those that a policy is trained on.
-            num_prompts: Their prompts; at most one step for each.
+            num_prompts: Their prompts; at most one step for each, unless they are spread.
         """
         if not self.completions_per_minibatch:
             return min(num_prompts, 1)
-        return min(num_prompts, math.ceil(num_completions / self.completions_per_minibatch))
+        most = num_completions if self.spread_prompts else num_prompts
+        return min(most, math.ceil(num_completions / self.completions_per_minibatch))

@@ -101,6 +101,8 @@ def micro_batch_sizes(
     group_sizes = {of_decision}
     if optimizer.packing:
         group_sizes.add(rollout.num_candidates)  # decisions of one prompt may be joined
+    if optimizer.spread_prompts:
+        group_sizes.add(1)
     sizes: list[MicroBatchSize] = []
     for num_candidates in sorted(group_sizes):
         tokens = optimizer.tokens_per_microbatch

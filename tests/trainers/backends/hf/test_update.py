@@ -327,6 +327,37 @@ def test_a_prompt_is_one_step_at_least():
     assert stats.num_optimizer_steps == stats.num_groups == 6
 
 
+@pytest.mark.parametrize("loss", [{}, {"kl_coefficient": 0.1, "old_logprobs": "recompute"}])
+def test_completions_of_a_prompt_can_be_spread_over_optimizer_steps(monkeypatch, loss):
+    steps = []
+    step = Learner.step
+
+    def recorded(self, groups, *arguments):
+        steps.append(
+            [(each.group.prompt_ids, c) for each in groups for c in each.group.completions]
+        )
+        return step(self, groups, *arguments)
+
+    monkeypatch.setattr(Learner, "step", recorded)
+    policy = make_policy(loss=loss, completions_per_minibatch=4, spread_prompts=True)
+    groups = sample_groups(policy, count=8)
+    stats = policy.updater.update(groups)
+    pairs = [(group.prompt_ids, c) for group in groups for c in group.completions]
+    assert sorted(map(repr, itertools.chain(*steps))) == sorted(map(repr, pairs))
+    assert {len(pairs) // len(steps), -(-len(pairs) // len(steps))} >= set(map(len, steps))
+    assert any(len({prompt for prompt, _ in step}) == len(step) > 2 for step in steps)
+    assert stats.num_groups == 8
+    assert stats.num_completions == len(pairs)
+    assert stats.num_optimizer_steps == len(steps) == math.ceil(len(pairs) / 4)
+
+    # In one step with all others they are what they were, recomputed scores included.
+    together = make_policy(loss=loss)
+    spread = make_policy(loss=loss, spread_prompts=True)
+    for each in (together, spread):
+        each.updater.update(groups)
+    torch.testing.assert_close(weights_of(spread), weights_of(together), rtol=1e-3, atol=1e-4)
+
+
 def test_the_order_of_groups_is_decided_by_the_seed():
     weights = []
     for _ in range(2):

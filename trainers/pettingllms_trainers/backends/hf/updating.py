@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -182,19 +183,21 @@ class Updater:
         if self._reference is not None:
             with self._learner.weights.holding(self._reference):
                 reference = self.score(groups)
+        parts = [
+            _Part(index, group, _of(old, index), _of(reference, index))
+            for index, group in enumerate(groups)
+        ]
+        if settings.optimizer.spread_prompts:
+            parts = [one for part in parts for one in part.completions()]
         report = _Report(gap)
         target_kl = settings.loss.target_kl
         used: set[int] = set()
-        for indices in self._mini_batches(groups, step):
+        for indices in self._mini_batches([part.group for part in parts], step):
             used.update(indices)
-            chosen = [groups[index] for index in indices]
-            weighted = weighted_groups(
-                chosen, settings.loss.aggregation, settings.max_completion_tokens
-            )
-            self._step(_with_scores(weighted, indices, old, reference), rate, report)
+            self._step([parts[index] for index in indices], rate, report)
             if target_kl and report.last_kl(self._ranks) > target_kl:
                 break
-        return report.stats([groups[index] for index in sorted(used)], rate, self._ranks)
+        return report.stats([parts[index] for index in sorted(used)], rate, self._ranks)
 
     def _is_engine_rounded(self, group: TrainingGroup) -> bool:
         """Return whether the engine's log-probabilities are too rough as denominators of ratios.
@@ -226,8 +229,14 @@ class Updater:
         finally:
             self._learner.optimizer.restart()
 
-    def _step(self, groups: Sequence[WeightedGroup], rate: float, report: _Report) -> None:
+    def _step(self, parts: Sequence[_Part], rate: float, report: _Report) -> None:
         settings, diagnostics = self._settings, Diagnostics()
+        weighted = weighted_groups(
+            [part.group for part in parts],
+            settings.loss.aggregation,
+            settings.max_completion_tokens,
+        )
+        groups = joined_by_prompt(_with_scores(weighted, parts))
         is_first = not report.steps
 
         def loss(statistics: TokenStatistics, targets: Targets) -> Tensor:
@@ -239,7 +248,7 @@ class Updater:
         if settings.compares_roles:
             roles = RoleGradients(self._learner.weights.trained.values(), self._ranks)
         with self._enough_memory():
-            _, norm = self._learner.step(joined_by_prompt(groups), loss, rate, roles)
+            _, norm = self._learner.step(groups, loss, rate, roles)
         report.add(diagnostics, norm, roles)
 
     @contextlib.contextmanager
@@ -307,19 +316,38 @@ class Updater:
         self._learner.optimizer.load_weights(read_shares(directory)["model"])
 
 
-def _with_scores(
-    groups: Sequence[WeightedGroup],
-    indices: Sequence[int],
-    old: Sequence[Scores] | None,
-    reference: Sequence[Scores] | None,
-) -> list[WeightedGroup]:
+class _Part(NamedTuple):
+    """What an optimizer step has whole or not at all: a group, or one completion of it."""
+
+    source: int
+    """Index of the group."""
+    group: TrainingGroup
+    old_logprobs: Scores | None
+    reference_logprobs: Scores | None
+
+    def completions(self) -> Iterator[_Part]:
+        """Yield a part for each completion."""
+        for index, completion in enumerate(self.group.completions):
+            yield _Part(
+                self.source,
+                replace(self.group, completions=(completion,)),
+                None if self.old_logprobs is None else (self.old_logprobs[index],),
+                None if self.reference_logprobs is None else (self.reference_logprobs[index],),
+            )
+
+
+def _of(scores: Sequence[Scores] | None, index: int) -> Scores | None:
+    return None if scores is None else scores[index]
+
+
+def _with_scores(groups: Sequence[WeightedGroup], parts: Sequence[_Part]) -> list[WeightedGroup]:
     return [
         replace(
             group,
-            old_logprobs=None if old is None else old[index],
-            reference_logprobs=None if reference is None else reference[index],
+            old_logprobs=part.old_logprobs,
+            reference_logprobs=part.reference_logprobs,
         )
-        for group, index in zip(groups, indices, strict=True)
+        for group, part in zip(groups, parts, strict=True)
     ]
 
 
@@ -377,13 +405,13 @@ class _Report:
         last = StepDiagnostics.merged(ranks.gather(self.steps[-1:]))
         return update_figures([last])["approx_kl"]
 
-    def stats(self, groups: Sequence[TrainingGroup], rate: float, ranks: Ranks) -> UpdateStats:
+    def stats(self, parts: Sequence[_Part], rate: float, ranks: Ranks) -> UpdateStats:
         """Return the statistics of the update. Collective."""
         shares = ranks.gather([self.steps])
         steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
-        lengths = [len(c.token_ids) for group in groups for c in group.completions]
+        lengths = [len(c.token_ids) for part in parts for c in part.group.completions]
         return UpdateStats(
-            num_groups=len(groups),
+            num_groups=len({part.source for part in parts}),
             num_completions=len(lengths),
             num_tokens=sum(lengths),
             num_optimizer_steps=len(steps),
