@@ -129,6 +129,7 @@ def test_flags_may_add_to_open_tables(run_file):
         ),
         ("[advantage]\ngamma = 0.9\n", r"gamma = 0.9 would change nothing"),
         ("[loss]\ntarget_kl = 0.1\n", r"target_kl = 0.1 would change nothing"),
+        ("[optimizer]\nspread_prompts = true\n", r"spread_prompts = true would change nothing"),
         (
             "[warm_start]\nnum_steps = 1\n[warm_start.demonstrators.judge]\ntwo = 1\n",
             r"names the role 'judge'; roles: caller, echo",

@@ -44,6 +44,7 @@ def check_sections(config: Config) -> None:
         _check_advantage,
         _check_branching,
         _check_target_kl,
+        _check_spread_prompts,
     ):
         check(config)
 
@@ -221,6 +222,15 @@ def _check_target_kl(config: Config) -> None:
             f"loss.target_kl = {config.loss.target_kl:g} would change nothing: it ends an update "
             "between two optimizer steps, and there is one. Set "
             "optimizer.completions_per_minibatch or a higher optimizer.num_epochs"
+        )
+
+
+def _check_spread_prompts(config: Config) -> None:
+    if config.optimizer.spread_prompts and not config.optimizer.completions_per_minibatch:
+        raise ValueError(
+            "optimizer.spread_prompts = true would change nothing: it spreads completions over "
+            "optimizer steps, and optimizer.completions_per_minibatch = 0 takes one. Set that to a "
+            "number, or leave spread_prompts out"
         )
 
 
