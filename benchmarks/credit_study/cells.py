@@ -207,7 +207,7 @@ def _figure(
     figure = section.get("figure")
     if figure is None:
         return []
-    task = _task(section, figure["task"])
+    task = _with_kwargs(_task(section, figure["task"]), "keys", figure.get("keys", {}))
     return [
         Cell(
             f"figure|{name}|{seed}",
