@@ -53,6 +53,8 @@ class ShownEpisode:
     """Agent -> sum of its rewards."""
     decisions: list[Decision] = field(default_factory=list[Decision])
     """In play order."""
+    given_up: list[Decision] = field(default_factory=list[Decision])
+    """Decisions, in play order, whose state the episode gave up for that of another one."""
     figures: Mapping[str, float] = field(default_factory=dict[str, float])
     """All further numbers that were recorded, by name."""
     final_board: str | None = None
@@ -78,6 +80,7 @@ class ShownEpisode:
             "cause": self.cause,
             "returns": dict(self.returns),
             "decisions": self.decisions,
+            "given_up": self.given_up,
             "figures": dict(self.figures),
             "final_board": self.final_board,
         }
@@ -135,6 +138,7 @@ def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
         else _whole(outcome["num_turns"]),
         returns={} if outcome is None else _mapping(outcome["returns"]),
         decisions=decisions,
+        given_up=[_decision(node) for node in line.get("given_up", ())],  # older runs have none
         figures=_figures(line, ("step", "episode", "env_seed")),
     )
 
