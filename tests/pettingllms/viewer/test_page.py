@@ -70,7 +70,9 @@ def test_answers_that_an_episode_gave_up(browser, page, training, write):
     assert browser.count(".tree .dot") == 1, "the path is the episode's"
     assert browser.text(".given-up h3").startswith("2 answers given up")
     first = browser.text(".given-up details:first-of-type summary")
-    assert first == "turn 1 \u00b7 tool_0: hidden gem \u00b7 reward \u22121 \u00b7 advantage \u22120.7"
+    assert (
+        first == "turn 1 \u00b7 tool_0: hidden gem \u00b7 reward \u22121 \u00b7 advantage \u22120.7"
+    )
     assert browser.text(".given-up details:last-of-type .flag") == "unreadable"
     browser.open(page(training(trees, name="filtered")), "#role=tool")
     assert browser.count(".given-up details") == 1
