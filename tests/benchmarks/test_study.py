@@ -183,6 +183,19 @@ def test_an_ablation_changes_one_setting_of_a_variant(table):
     assert after == before | {"exact": before["exact"] | {"game": game | {"kwargs": kwargs}}}
 
 
+def test_a_row_and_the_figure_may_differ_from_the_tasks(table):
+    text = table.read_text()
+    text = text.replace(
+        "{ num_candidates = 3 }\n", "{ num_candidates = 3 }\nplays_untaught = true\n"
+    )
+    text = text.replace('reward = "shaped"\n', 'reward = "shaped"\nkeys = { "seed" = 7 }\n')
+    table.write_text(text)
+    known = {c.key: c.arguments for c in cells.cells_of(cells.read_table(table), "tiny", {})}
+    row, figure = known["tiny|plan_path|outcome|at_grpo|0.001|1|K = 3"], known["figure|apart|0"]
+    assert row["layer"]["plays_untaught"]
+    assert figure["task"]["keys"] == row["task"]["keys"] | {"seed": 7}
+
+
 def test_later_seeds_take_the_best_learning_rate_of_the_first(table):
     grid = "[tiny.grid]\nlearning_rates = [1e-4, 1e-3]\n"
     grid += 'tasks = ["plan_path"]\nvariants = ["at_grpo"]\n'
@@ -227,9 +240,12 @@ def test_the_page_has_a_row_per_ablation(table):
         "fresh|outcome|at_grpo|1|0": {"success": {"100": 0.2, "200": 0.4}},
         "fresh|outcome|at_grpo|1|0|alpha = 0": {"success": {"100": 0.1, "200": 0.3}},
         "tiny|plan_path|outcome|at_grpo|0.001|0": ended,
-        "tiny|plan_path|outcome|at_grpo|0.001|0|K = 3": ended,
+        "tiny|plan_path|outcome|at_grpo|0.001|0|K = 3": {
+            **ended,
+            "untaught": {"tool": 0.2, "planner": 0.3},
+        },
     }
-    at_end = "50 % (15 to 85) | 38 %"
+    at_end = "50 % (15 to 85) | tool 20 %, planner 30 % | 38 %"
     for layer, expected in (
         ("exact", "| outcome | AT-GRPO | alpha = 0 | 10 | 30 | -10 |"),
         (
