@@ -121,8 +121,8 @@ def joined_by_prompt(groups: Sequence[WeightedGroup]) -> list[WeightedGroup]:
     """Return the same completions with as few copies of equal prompts as possible.
 
     Episodes of a level begin with one prompt, and in lockstep they come to it again. Only those of
-    one optimizer step are joined: steps that see all answers to few prompts learn less than steps
-    that see few answers to many (measured; samples of one prompt are alike).
+    one optimizer step are joined, so that what a step is made of does not change: samples of one
+    prompt are alike, and steps of few prompts taught less where both were tried.
 
     Args:
         groups: Those of an optimizer step.
