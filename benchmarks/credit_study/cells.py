@@ -48,11 +48,9 @@ def cells_of(table: Table, layer: str, known: Cells) -> list[Cell]:
 
 def stages_of(table: Table, layer: str) -> Iterator[Callable[[Cells], list[Cell]]]:
     """Yield functions from results to cells, each for when the cells before are computed."""
-    if layer == "exact":
-        first = {name: part for name, part in table["exact"].items() if name != "fresh"}
-        yield partial(cells_of, {**table, "exact": first}, layer)
-    else:
-        yield partial(cells_of, {**table, "seeds": table["seeds"][:1]}, layer)
+    section = {name: part for name, part in table[layer].items() if name != "fresh"}
+    seeds = table["seeds"] if layer == "exact" else table["seeds"][:1]
+    yield partial(cells_of, {**table, "seeds": seeds, layer: section}, layer)
     yield partial(cells_of, table, layer)
 
 
@@ -113,7 +111,7 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any], known: Cells) -> l
 
 def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
     section = table[layer]
-    apart = ("tasks", "ablations", "figure", "grid", "keys")
+    apart = ("tasks", "ablations", "figure", "grid", "keys", "fresh")
     limits = {name: value for name, value in section.items() if name not in apart}
     every = [
         {
@@ -138,15 +136,26 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
             },
         )
         for changed in [*every, *section.get("ablations", ()), *_unchanged(section)]
-        for seed in table["seeds"]
         for task in changed.get("tasks", section["tasks"])
         for reward in changed.get("rewards", section["rewards"])
         for name in changed["variants"]
+        for seed in [*table["seeds"], *_fresh_seeds(section, changed, (task, reward, name))]
         for rate in _rates(table, layer, known, changed, seed, (task, reward, name))
     ]
     found += _figure(table, section, limits)
     unique = {cell.key: cell for cell in found}
     return sorted(unique.values(), key=lambda cell: cell.arguments["seed"])
+
+
+def _fresh_seeds(
+    section: Mapping[str, Any], changed: Mapping[str, Any], of: tuple[str, str, str]
+) -> list[int]:
+    """Return further seeds of a row, which no choice of rows or learning rates has seen."""
+    fresh, (task, reward, name) = section.get("fresh"), of
+    if fresh is None or reward != fresh["reward"] or name not in fresh["variants"]:
+        return []
+    is_row = fresh["rows"].get(task) == changed["label"] and "learning_rate" not in changed
+    return fresh["seeds"] if is_row else []
 
 
 def _plays_untaught(changed: Mapping[str, Any]) -> dict[str, bool]:

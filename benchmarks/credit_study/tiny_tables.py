@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -108,6 +108,47 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
     return markdown(head, rows)
 
 
+def _tiny_fresh(table: Table, cells: Cells) -> str:
+    """Return how two variants differ on seeds that were known, on fresh ones, and on all."""
+    section, rows = table["tiny"], list[list[str]]()
+    fresh = section["fresh"]
+    one, other = fresh["variants"]
+    seeds = {"known": table["seeds"], "fresh": fresh["seeds"]}
+    seeds["all"] = [*seeds["known"], *seeds["fresh"]]
+    for task, label in fresh["rows"].items():
+        settings = section["tasks"][task]
+        of = {
+            name: _on_seeds(table, cells, (task, fresh["reward"], name), label, seeds["all"])
+            for name in (one, other)
+        }
+        if not any(seed in of[one] for seed in fresh["seeds"]):
+            continue
+        ends = [_summary(found, settings["tokens"])[3:5] for found in of.values()]
+        differences = [
+            _minus(*(_at(found, some) for found in of.values()), settings["tokens"])
+            for some in seeds.values()
+        ]
+        rows.append([settings["label"], label, *ends[0], ends[1][0], *differences])
+    names = [table["variants"][name]["label"] for name in (one, other)]
+    head = ["task", "changed", f"{names[0]}: at the end (95 %); seeds", "one role untaught"]
+    head += [f"{names[1]}: at the end"]
+    head += [f"difference, seeds {min(some)} to {max(some)} (95 %)" for some in seeds.values()]
+    return markdown(head, rows)
+
+
+def _on_seeds(
+    table: Table, cells: Cells, of: tuple[str, str, str], label: str, seeds: Sequence[int]
+) -> dict[int, Any]:
+    """Return seed -> cell of a row, at the rate that it has on the seeds of the table."""
+    section = table["tiny"]
+    rate = section["learning_rate"] if label else chosen_rate(table, cells, "tiny", *of)
+    return ends_of({**table, "seeds": seeds}, cells, *of, rate, label)
+
+
+def _at(found: Mapping[int, Any], seeds: Sequence[int]) -> dict[int, Any]:
+    return {seed: found[seed] for seed in seeds if seed in found}
+
+
 def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
     last = [(share, levels) for cell in found.values() for _, share, levels in cell["curve"][-1:]]
     before = fmean(cell["curve"][0][1] for cell in found.values())
@@ -143,6 +184,7 @@ TINY_TABLES = {
     "tiny": _tiny,
     "tiny_rates": _rates,
     "tiny_ablations": _tiny_ablations,
+    "tiny_fresh": _tiny_fresh,
     "figure": figure_table,
 }
 """Name of a block of the page -> what makes its table."""

@@ -278,6 +278,40 @@ def test_an_ablation_is_compared_with_what_is_run_beside_it(table):
     assert row.endswith("| 25 % | - | +25 | +50 | -12 |")
 
 
+def test_fresh_seeds_confirm_a_row_at_the_rate_and_apart_from_the_known_ones(table):
+    grid = '[tiny.grid]\nlearning_rates = [1e-4, 1e-3]\ntasks = ["plan_path"]\n'
+    grid += 'variants = ["at_grpo"]\n'
+    fresh = '[tiny.fresh]\nseeds = [2, 3]\nreward = "outcome"\n'
+    fresh += 'variants = ["value_random", "at_grpo"]\nrows = { plan_path = "" }\n'
+    table.write_text(
+        table.read_text().replace("[tiny.figure]\n", f"{grid}{fresh}[tiny.figure]\n", 1)
+    )
+    read = cells.read_table(table)
+
+    def ended(share):
+        return {"curve": [[0, share, 4], [200, share, 4]], "value_share": 0.0, "scripted": {}}
+
+    of = "tiny|plan_path|outcome"
+    known = {f"{of}|at_grpo|0.0001|0": ended(0.5), f"{of}|at_grpo|0.001|0": ended(0.25)}
+    first, second = cells.stages_of(read, "tiny")
+    assert not [cell for cell in first({}) if cell.arguments["seed"] in (2, 3)], "they wait"
+    keys = [cell.key for cell in second(known) if cell.arguments["seed"] in (2, 3)]
+    assert keys == [
+        f"{of}|{row}|{s}" for s in (2, 3) for row in ("at_grpo|0.0001", "value_random|0.001")
+    ]
+    known |= {
+        f"{of}|at_grpo|0.0001|2": ended(0.25),
+        f"{of}|value_random|0.001|0": ended(0.75),
+        f"{of}|value_random|0.001|2": ended(0.75),
+    }
+    empty = "<!-- study:tiny_fresh -->\n<!-- /study:tiny_fresh -->"
+    head, _, row = page.rendered(empty, read, known).splitlines()[1:-1]
+    assert all(f"seeds {some} (" in head for some in ("0 to 1", "2 to 3", "0 to 3"))
+    assert row.endswith("| +25 | +50 | +38 (+25 to +50) |")
+    state = page.rendered(empty.replace("tiny_fresh", "state"), read, known)
+    assert "| tiny, fresh seeds | 4 | 2 |" in state
+
+
 def test_figure_cells_train_roles_together_and_apart(table, tmp_path):
     table.write_text(table.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
     output = tmp_path / "result.json"
