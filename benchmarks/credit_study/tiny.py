@@ -68,6 +68,7 @@ def flags_of(
         "seed": seed,
         "num_steps": _MANY_STEPS,
         "evaluation.every": task.get("every", 3),
+        "evaluation.decoding": "sampled",
         "evaluation.swap_roles": False,
         "checkpoint.every": _MANY_STEPS,
         "logging.progress": "off",

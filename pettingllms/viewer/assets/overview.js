@@ -36,7 +36,7 @@ function outcomes(run) {
     return [run.kind, "", success ? interval(success, percent) : "\u2013", ""];
   }
   const steps = Math.max(0, ...Object.values(run.curves.metrics).map(([column]) => column.at(-1)));
-  const done = `${steps} of ${run.num_steps ?? "?"}`, found = run.curves.evaluations.greedy;
+  const done = `${steps} of ${run.num_steps ?? "?"}`, curves = run.curves.evaluations, found = curves.greedy ?? curves.sampled;
   if (!found || !found.step.length) return [done, "\u2013", "\u2013", "\u2013"];
   const at = (i) => interval({ value: found.success[i], low: found.success_low[i], high: found.success_high[i] }, percent);
   const best = found.success.indexOf(Math.max(...found.success));

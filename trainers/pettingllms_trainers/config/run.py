@@ -48,12 +48,20 @@ class EvaluationConfig(Section):
     """Chooses the levels of the held-out set, whatever the seed of the run."""
     every: int = Field(default=0, ge=0)
     """Train steps between evaluations; 0: before and after training only."""
+    decoding: Literal["greedy", "sampled", "both"] = "both"
+    """How policies play the held-out levels; one way takes half of the time of both. With both,
+    greedy play is shown while training, and some of its episodes are kept to be looked at."""
     temperature: float = Field(default=1.0, gt=0)
     """Temperature of sampled play; greedy play has none."""
     scripted: tuple[str, ...] = ()
     """Scripted policies of the environment that play the held-out levels too, for comparison."""
     swap_roles: bool = True
     """Whether the final report plays the roles with each other's policies."""
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The ways of decoding by which the held-out levels are played, in this order."""
+        return ("greedy", "sampled") if self.decoding == "both" else (self.decoding,)
 
 
 class CheckpointConfig(Section):

@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     num_evaluations: int
     """Held-out evaluations of the run, the one before training included."""
     num_held_out: int
-    """Held-out episodes of one evaluation, greedy and sampled."""
+    """Held-out episodes of one evaluation, in all ways of decoding."""
 
     @property
     def fits(self) -> bool:
@@ -91,7 +91,7 @@ def make_plan(
         ),
         answers=answer_lengths(config, environments),
         num_evaluations=1 + middle + (config.num_steps > 0),
-        num_held_out=2
+        num_held_out=len(config.evaluation.ways)
         * sum(
             env.config.evaluation.num_episodes or config.evaluation.num_episodes
             for env in environments

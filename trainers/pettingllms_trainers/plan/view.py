@@ -244,10 +244,9 @@ def _step(config: Config, plan: Plan) -> Table:
         if config.plays_beside_updates:
             how += "; a step takes as long as the longer of rollouts and update"
         rows.append(("age of the tokens, in train steps", 1, how))
-    variants = f"{plan.num_held_out // 2} levels, greedy and sampled"
-    rows.append(
-        ("held-out episodes", plan.num_held_out, f"{variants}, {plan.num_evaluations} times")
-    )
+    ways = config.evaluation.ways
+    how = f"{plan.num_held_out // len(ways)} levels, {' and '.join(ways)}"
+    rows.append(("held-out episodes", plan.num_held_out, f"{how}, {plan.num_evaluations} times"))
     for what, number, how in rows:
         table.add_row(what, f"{number:,}", how)
     return table

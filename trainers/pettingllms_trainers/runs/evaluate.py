@@ -41,21 +41,24 @@ class HeldOut:
     def __init__(self, sets: Sequence[HeldOutSet], config: Config) -> None:
         self._sets, self._config = sets, config
         self.examples: Sequence[RolloutTree] = ()
-        """First episodes of the latest greedy play of each environment, for people to look at."""
+        """First episodes of the latest play of each environment, by the first way of decoding, for
+        people to look at."""
 
     def play(self, pool: PolicyPool) -> dict[str, Figures]:
-        """Return the figures of greedy play and of play by sampling, one answer per decision.
+        """Return the figures of each way of decoding, one answer per decision.
 
         Raises:
             RolloutError: More rollouts failed than allowed.
         """
-        greedy = [own.trees(_of_env(pool, own), 0.0) for own in self._sets]
-        self.examples = [
-            tree for trees in greedy for tree in trees[: self._config.logging.num_held_out]
-        ]
-        temperature = self._config.evaluation.temperature
-        sampled = [own.trees(_of_env(pool, own), temperature) for own in self._sets]
-        return {"greedy": self._of_trees(greedy), "sampled": self._of_trees(sampled)}
+        config = self._config.evaluation
+        temperatures = {"greedy": 0.0, "sampled": config.temperature}
+        played = {
+            name: [own.trees(_of_env(pool, own), temperatures[name]) for own in self._sets]
+            for name in config.ways
+        }
+        num = self._config.logging.num_held_out
+        self.examples = [tree for trees in played[config.ways[0]] for tree in trees[:num]]
+        return {name: self._of_trees(trees) for name, trees in played.items()}
 
     def play_scripted(self) -> dict[str, Figures]:
         """Return the figures of the scripted policies of the configuration, each in all roles."""

@@ -17,6 +17,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pettingllms_trainers.runs.evaluate import is_untouched
+from pettingllms_trainers.runs.evaluate import is_untouched
 from pettingllms_trainers.runs.metrics import METRICS, template_of
 
 __all__ = ["LiveProgress", "PlainProgress", "ProgressView", "progress_view"]
@@ -183,13 +185,15 @@ class _Clock:
 
 
 def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return heading to text of the metrics that are shown."""
+    """Return heading to text of the metrics that are shown; of an evaluation those decoded first."""
     cells: dict[str, str] = {}
+    played = (name.split("/")[1] for name in metrics if name.startswith("eval/"))
+    first = next((name for name in played if not is_untouched(name)), "")
     for name, value in metrics.items():
         template = template_of(name)
         shown = METRICS[template].shown if template else None
         subject = name.split("/")[1]
-        if shown is None or (name.startswith("eval/") and subject != "greedy"):
+        if shown is None or (name.startswith("eval/") and subject != first):
             continue
         if name.startswith("eval/"):
             subject = name.split("/")[2] if "<env>" in str(template) else ""
