@@ -108,6 +108,19 @@ def test_a_tie_moves_nobody(echo_env, scripted_pool):
         assert {tree.num_given_up for tree in level} == {0}, "nothing differs before the end"
 
 
+def test_all_levels_share_the_calls_of_the_engine(echo_env, scripted_pool):
+    def script(prompt, candidate, seed):
+        """In some levels rewards differ, in others they never do."""
+        return "7" if seed % 50 else "8"
+
+    pool, engines = scripted_pool(script)
+    levels, _ = played(echo_env(max_turns=NUM_TURNS), pool, levels=range(30))
+    moved = {any(tree.num_given_up for tree in level) for level in levels}
+    assert moved == {True, False}
+    (engine,) = engines.values()
+    assert [len(call) for call in engine.calls] == [30 * K] * 2 * NUM_TURNS
+
+
 def test_those_who_act_simultaneously_move_together(echo_env, scripted_pool):
     """Within a stage agents are asked about the moment before it; both parts decide who is best."""
 

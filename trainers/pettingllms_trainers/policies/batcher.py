@@ -12,6 +12,10 @@ from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 
 __all__ = ["Batcher"]
 
+_TURNS = 4
+"""Turns of the event loop without a request after which nobody is on the way to one. One is enough
+for all ways to play in this package; a turn takes microseconds."""
+
 
 class Batcher:
     """Joins requests of concurrent coroutines into one engine call.
@@ -58,14 +62,27 @@ class Batcher:
         index = len(self._requests)
         self._requests.append(request)
         if self._flight is None:
-            # A new task runs after all coroutines that are ready now: they join this flight.
             self._flight = asyncio.get_running_loop().create_task(self._fly())
         return (await asyncio.shield(self._flight))[index]
 
     async def _fly(self) -> list[list[TokenCompletion]]:
         async with contextlib.nullcontext() if self.engine.is_concurrent else self._turn:
+            if not self.engine.is_concurrent:
+                await self._all_have_asked()
             requests, self._requests, self._flight = self._requests, [], None
             return await self._answered(requests)
+
+    async def _all_have_asked(self) -> None:
+        """Wait until no coroutine that can run has a request.
+
+        Episodes that wait for each other come to their next request after different numbers of
+        turns of the event loop. Whoever misses a flight once would fly apart for the whole episode.
+        """
+        num_known = 0
+        while len(self._requests) > num_known:
+            num_known = len(self._requests)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
 
     async def _answered(self, requests: Sequence[GenerateRequest]) -> list[list[TokenCompletion]]:
         completions = await self._timed(requests)

@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pettingllms_trainers.runs.evaluate import is_untouched
-from pettingllms_trainers.runs.evaluate import is_untouched
 from pettingllms_trainers.runs.metrics import METRICS, template_of
 
 __all__ = ["LiveProgress", "PlainProgress", "ProgressView", "progress_view"]
@@ -185,7 +184,7 @@ class _Clock:
 
 
 def _cells(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return heading to text of the metrics that are shown; of an evaluation those decoded first."""
+    """Return heading to text of the metrics that are shown; of an evaluation the first way."""
     cells: dict[str, str] = {}
     played = (name.split("/")[1] for name in metrics if name.startswith("eval/"))
     first = next((name for name in played if not is_untouched(name)), "")
