@@ -2,6 +2,7 @@
 
     python benchmarks/study.py                      # the exact layer
     python benchmarks/study.py --layer tiny --resume
+    python benchmarks/study.py --layer tiny --resume --further
     python benchmarks/study.py --page               # only the figures and the page
 
 Variants, settings and seeds are in `benchmarks/credit_study/table.toml`; the result of every cell
@@ -150,6 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--layer", choices=LAYERS, default="exact")
     parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
+    parser.add_argument("--further", action="store_true", help="the further rows of the layer, too")
     parser.add_argument("--page", action="store_true", help="only write figures and page")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--table", type=Path, default=TABLE)
@@ -163,7 +165,11 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ["OMP_NUM_THREADS"] = "1"  # cells run beside each other, one thread each
         with tempfile.TemporaryDirectory(prefix="credit-study-") as shared:
             for stage in stages_of(table, options.layer):
-                cells = [c for c in stage(study.cells) if options.only in c.key]
+                cells = [
+                    cell
+                    for cell in stage(study.cells)
+                    if options.only in cell.key and (options.further or not cell.is_further)
+                ]
                 num_failed += run(study, options.layer, cells, options.processes, Path(shared))
     if options.output == RESULT:
         write_page(table, options.output)

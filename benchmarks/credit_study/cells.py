@@ -27,6 +27,8 @@ class Cell(NamedTuple):
     kind: str
     arguments: dict[str, Any]
     """Plain values, so that another process can compute it."""
+    is_further: bool = False
+    """Whether it is of the further rows of a layer, which are computed when they are asked for."""
 
 
 def read_table(path: Path = TABLE) -> dict[str, Any]:
@@ -134,6 +136,7 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
                 "rate": rate,
                 "seed": seed,
             },
+            _is_further(section, changed, task, name) or seed not in table["seeds"],
         )
         for changed in [*every, *section.get("ablations", ()), *_unchanged(section)]
         for task in changed.get("tasks", section["tasks"])
@@ -143,7 +146,8 @@ def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
         for rate in _rates(table, layer, known, changed, seed, (task, reward, name))
     ]
     found += _figure(table, section, limits)
-    unique = {cell.key: cell for cell in found}
+    # What a further row is compared with may be of one that is not.
+    unique = {cell.key: cell for cell in sorted(found, key=lambda cell: not cell.is_further)}
     return sorted(unique.values(), key=lambda cell: cell.arguments["seed"])
 
 
@@ -156,6 +160,13 @@ def _fresh_seeds(
         return []
     is_row = fresh["rows"].get(task) == changed["label"] and "learning_rate" not in changed
     return fresh["seeds"] if is_row else []
+
+
+def _is_further(
+    section: Mapping[str, Any], changed: Mapping[str, Any], task: str, name: str
+) -> bool:
+    """Return whether a row is of the further ones: it says so, or its task of the variant."""
+    return changed.get("further", False) or name in section["tasks"][task].get("further", ())
 
 
 def _plays_untaught(changed: Mapping[str, Any]) -> dict[str, bool]:
@@ -180,6 +191,7 @@ def _unchanged(section: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "tasks": [task],
                 "variants": [name for name in of_task if name in names],
                 "rewards": changed.get("rewards", section["rewards"]),
+                "further": changed.get("further", False),
             }
 
 

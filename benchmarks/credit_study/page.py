@@ -48,7 +48,7 @@ def _state(table: Table, cells: Cells) -> str:
     seconds = {key: time for key, time in times.items() if time is not None}
     for layer in LAYERS:
         for cell in cells_of(table, layer, cells):
-            parts[_part(table, layer, cell)].append(cell.key)
+            parts[_part(layer, cell)].append(cell.key)
     for part, keys in parts.items():
         there = [cells[key] for key in keys if key in cells]
         failed = sum("error" in cell for cell in there)
@@ -61,15 +61,15 @@ def _state(table: Table, cells: Cells) -> str:
     return markdown(head, rows)
 
 
-def _part(table: Table, layer: str, cell: Cell) -> str:
+def _part(layer: str, cell: Cell) -> str:
     """Return the part of a layer that a cell belongs to, as the table of the state calls it."""
     key = cell.key
     if layer != "tiny":
         return layer
     if key.startswith("figure|"):
         return "tiny, Figure 1"
-    if cell.arguments["seed"] not in table["seeds"]:
-        return "tiny, fresh seeds"
+    if cell.is_further:
+        return "tiny, further rows"
     return "tiny, one setting changed" if key.count("|") > 5 else "tiny, tasks"
 
 

@@ -233,6 +233,24 @@ def test_later_seeds_take_the_best_learning_rate_of_the_first(table):
     assert row.startswith("| Plan-Path | outcome | AT-GRPO | 0.0001 | 1 | 200 | 25 % | 75 %")
 
 
+def test_further_rows_are_computed_when_they_are_asked_for(table, tmp_path, capsys):
+    text = table.read_text().replace('label = "K = 3"', 'label = "K = 3"\nfurther = true')
+    table.write_text(text.replace("every = 1\n", 'every = 1\nfurther = ["value_random"]\n'))
+    found = {cell.key: cell.is_further for cell in cells_in(table, "tiny")}
+    of = "tiny|plan_path|outcome"
+    assert {key for key, is_further in found.items() if is_further} == {
+        f"{of}|{row}" for seed in (0, 1)
+        for row in (f"value_random|0.001|{seed}", f"at_grpo|0.001|{seed}|K = 3")
+    }  # fmt: skip
+    assert found[f"{of}|at_grpo|0.001|0"] is False, "what a further row is compared with"
+    output = tmp_path / "result.json"
+    arguments = ["--table", str(table), "--output", str(output), "--layer", "tiny"]
+    assert study.main([*arguments, "--only", "K = 3"]) == 0
+    assert "tiny: 0 cells, 0 known" in capsys.readouterr().out
+    assert study.main([*arguments, "--only", "|0|K = 3", "--further"]) == 0
+    assert list(json.loads(output.read_text())["cells"]) == [f"{of}|at_grpo|0.001|0|K = 3"]
+
+
 def test_the_page_has_a_row_per_ablation(table):
     curve = [[0, 0.25, 4], [200, 0.5, 4]]
     ended = {"curve": curve, "value_share": 0.0, "scripted": {}}
@@ -309,7 +327,7 @@ def test_fresh_seeds_confirm_a_row_at_the_rate_and_apart_from_the_known_ones(tab
     assert all(f"seeds {some} (" in head for some in ("0 to 1", "2 to 3", "0 to 3"))
     assert row.endswith("| +25 | +50 | +38 (+25 to +50) |")
     state = page.rendered(empty.replace("tiny_fresh", "state"), read, known)
-    assert "| tiny, fresh seeds | 4 | 2 |" in state
+    assert "| tiny, further rows | 4 | 2 |" in state
 
 
 def test_figure_cells_train_roles_together_and_apart(table, tmp_path):
