@@ -85,7 +85,15 @@ def _times(seconds: Mapping[str, float], keys: Sequence[str]) -> list[str]:
 def _expected(key: str, seconds: Mapping[str, float]) -> float:
     """Return the time of a cell: its own, or the mean of those that are most like it."""
     parts = key.split("|")
-    # Of the same task, reward and variant; of the same task; of the layer.
-    starts = [key, *("|".join(parts[:num]) + "|" for num in (4, 2, 1))]
-    alike = ([s for other, s in seconds.items() if other.startswith(start)] for start in starts)
-    return fmean(next(filter(None, alike)))
+    # Of the same row; of the same task, reward and variant; of the same task; of the layer.
+    row = [other for other in seconds if _row(other) == _row(key)]
+    starts = ("|".join(parts[:num]) + "|" for num in (4, 2, 1))
+    alike = ([other for other in seconds if other.startswith(start)] for start in starts)
+    found = [key] if key in seconds else next(filter(None, [row, *alike]))
+    return fmean(seconds[other] for other in found)
+
+
+def _row(key: str) -> list[str]:
+    """Return a key without learning rate and seed."""
+    parts = key.split("|")
+    return [*parts[:4], *parts[6:]]

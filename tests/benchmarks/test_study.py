@@ -429,6 +429,9 @@ def test_the_time_of_a_layer_is_estimated_from_the_cells_that_are_most_alike():
     seconds = {keys[0]: 10.0, keys[2]: 30.0, keys[3]: 50.0}
     found = [page._expected(key, seconds) for key in keys]
     assert found == [10, 10, 30, 50, 30, 30]
+    changed = f"{keys[0]}|K = 3"
+    assert page._expected(changed, seconds) == 10, "the same variant"
+    assert page._expected(changed, {f"{keys[1]}|K = 3": 7.0, **seconds}) == 7, "the same row"
     assert page._times(seconds, keys) == ["3", "50", "0.0"]
 
 
