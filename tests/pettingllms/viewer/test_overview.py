@@ -55,6 +55,14 @@ def test_the_page(browser, two):
     assert [url for url in browser.requests() if not url.startswith(path.as_uri())] == []
 
 
+def test_a_run_may_be_evaluated_by_sampling_alone(browser, two):
+    evaluations = two / "second" / "evaluations.jsonl"
+    evaluations.write_text(evaluations.read_text().replace("greedy", "sampled"))
+    browser.open(write_overview(runs_below(two), two / "runs.html").path)
+    rows = "[...document.querySelectorAll('.variant tbody tr')].map((r) => r.textContent)"
+    assert "40.0 % after step 2" in browser.js(rows)[1]
+
+
 def test_command_writes_every_page(two, capsys):
     assert command(["view", str(two)]) == 0
     for name in ("first/view.html", "second/view.html", "runs.html"):

@@ -301,6 +301,8 @@ def test_a_step_at_most():
     assert step.num_completion_tokens == 5 * 3 * 2 * 4 * 9, "the longest of the policy's roles"
     assert step.num_optimizer_steps == {"p": 2 * 8}
     assert (plan.num_held_out, plan.num_evaluations) == (14, 3)
+    sampled = config.evaluation.model_copy(update={"decoding": "sampled"})
+    assert plan_of(config.model_copy(update={"evaluation": sampled})).num_held_out == 7
     assert plan.prompts["echo"].is_measured
     assert plan.lengths["p"].completion == 9
     parallel = plan_of(config.model_copy(update={"rollout": config.rollout.model_copy(
