@@ -455,4 +455,4 @@ def test_the_run_file_of_every_training_cell_loads():
         task = given["task"]
         files = [ROOT / name for name in (task["config"], *task.get("more", ()))]
         flags = runs.flag_lines(tiny.flags_of(*(given[name] for name in names)))
-        assert load_config(files, flags).seed == 0
+        assert load_config(files, flags).seed == given["seed"]
