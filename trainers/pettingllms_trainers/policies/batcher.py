@@ -13,8 +13,8 @@ from pettingllms_trainers.types import GenerateRequest, TokenCompletion
 __all__ = ["Batcher"]
 
 _TURNS = 4
-"""Turns of the event loop without a request after which nobody is on the way to one. For episodes in
-lockstep one is enough; a turn takes microseconds."""
+"""Turns of the event loop without a request after which nobody is on the way to one. For episodes
+in lockstep one is enough; a turn takes microseconds."""
 
 
 class Batcher:
