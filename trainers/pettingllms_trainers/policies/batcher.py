@@ -73,7 +73,7 @@ class Batcher:
             return await self._answered(requests)
 
     async def _all_have_asked(self) -> None:
-        """Wait until no coroutine that can run has a request.
+        """Wait until no coroutine that can run is about to ask.
 
         Episodes that wait for each other come to their next request after different numbers of
         turns of the event loop. Whoever misses a flight once would fly apart for the whole episode.
