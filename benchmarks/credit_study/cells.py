@@ -113,7 +113,7 @@ def _fresh(table: Mapping[str, Any], game: Mapping[str, Any], known: Cells) -> l
 
 def _training(table: Table, layer: str, known: Cells) -> list[Cell]:
     section = table[layer]
-    apart = ("tasks", "ablations", "figure", "grid", "keys", "fresh")
+    apart = ("tasks", "ablations", "figure", "grid", "keys", "fresh", "overview")
     limits = {name: value for name, value in section.items() if name not in apart}
     every = [
         {

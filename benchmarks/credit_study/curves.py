@@ -1,4 +1,4 @@
-"""Learning curves of the study, as figures of the page."""
+"""Figures of the page: learning curves, and the overview."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from credit_study.overview import draw_overview
 from credit_study.selection import Cells, Table, best_rate, ends_of
 
 __all__ = ["draw"]
@@ -23,7 +24,7 @@ _COLOURS = (*(f"C{number}" for number in range(10)), "black", "gold", "lightgree
 
 
 def draw(table: Table, cells: Cells) -> None:
-    """Write the figures of all learning curves that there are."""
+    """Write all figures that there are results for."""
     import matplotlib  # slow, and only when figures are drawn
 
     matplotlib.use("svg")
@@ -52,6 +53,8 @@ def draw(table: Table, cells: Cells) -> None:
     figure.savefig(FIGURES / "credit-exact.svg", bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
     _draw_tiny(table, cells, pyplot)
+    if "overview" in table["tiny"]:
+        draw_overview(table, cells, pyplot, FIGURES / "credit-overview.svg")
 
 
 def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:

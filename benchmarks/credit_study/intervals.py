@@ -1,15 +1,17 @@
-"""Intervals: of shares of several seeds, pooled, and of paired differences."""
+"""Intervals: of shares of several seeds, pooled, of means over seeds, of paired differences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
+from credit_study.selection import along
 from pettingllms.evaluation.statistics import wilson_interval
 
-__all__ = ["paired", "pooled"]
+__all__ = ["interval_of_mean", "minus", "paired", "pooled"]
 
 _RESAMPLES = 2000
 
@@ -32,11 +34,34 @@ def pooled(found: Sequence[tuple[float, int]]) -> str:
     return f"{text}; {min(shares):.0f} to {max(shares):.0f}"
 
 
+def interval_of_mean(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean of at least two values, by resampling."""
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(values, (_RESAMPLES, len(values))).mean(1)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
+
+
 def paired(differences: Sequence[float]) -> str:
     """Return the mean of paired differences with a percentile interval over seeds."""
     if len(differences) < 2:  # nothing to resample
         return f"{100 * differences[0]:+.0f}" if differences else "-"
-    rng = np.random.default_rng(0)
-    drawn = rng.choice(differences, (_RESAMPLES, len(differences))).mean(1)
-    low, high = np.percentile(drawn, [2.5, 97.5])
+    low, high = interval_of_mean(differences)
     return f"{100 * fmean(differences):+.0f} ({100 * low:+.0f} to {100 * high:+.0f})"
+
+
+def minus(found: Mapping[int, Any], other: Mapping[int, Any], tokens: float) -> str:
+    """Return the difference of the means over the tokens of two rows, paired by seed.
+
+    The runs of a seed begin with the same weights. If there are cells to compare with for some
+    seeds only, it says how many.
+
+    Args:
+        found: Seed -> cell.
+        other: Seed -> cell, of what is subtracted.
+        tokens: Those of the task.
+    """
+    seeds = sorted(set(found) & set(other))
+    num = max(len(found), len(other))
+    few = f", {len(seeds)} of {num} seeds" if 0 < len(seeds) < num else ""
+    return paired([along(found[s], tokens) - along(other[s], tokens) for s in seeds]) + few

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ __all__ = [
     "best_rate",
     "chosen_rate",
     "ends_of",
+    "ends_on_seeds",
     "rates_of",
 ]
 
@@ -88,6 +89,34 @@ def ends_of(
         for seed in table["seeds"]
     }
     return {seed: cell for seed, cell in found.items() if cell is not None and _has_run(cell)}
+
+
+def ends_on_seeds(
+    table: Table,
+    cells: Cells,
+    task: str,
+    reward: str,
+    name: str,
+    label: str,
+    seeds: Sequence[int],
+) -> dict[int, Any]:
+    """Return seed -> cell of a row, at the rate that it has on the seeds of the table.
+
+    Args:
+        table: The table of the study.
+        cells: The results.
+        task: A task of the layer.
+        reward: Argument of the environment.
+        name: A variant.
+        label: That of an ablation; empty: the variant as it is.
+        seeds: Seeds to look for, also others than those of the table.
+    """
+    section = table["tiny"]
+    rate = chosen_rate(table, cells, "tiny", task, reward, name)
+    for changed in section.get("ablations", ()):
+        if changed["label"] == label and task in changed["tasks"] and name in changed["variants"]:
+            rate = changed.get("learning_rate", section["learning_rate"])
+    return ends_of({**table, "seeds": seeds}, cells, task, reward, name, rate, label)
 
 
 def _has_run(cell: Mapping[str, Any]) -> bool:

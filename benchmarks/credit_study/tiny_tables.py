@@ -11,8 +11,18 @@ from typing import Any
 from document_tables.markdown import markdown
 
 from credit_study.figure_table import figure_table
-from credit_study.intervals import paired, pooled
-from credit_study.selection import BASELINES, Cells, Table, along, chosen_rate, ends_of, rates_of
+from credit_study.intervals import minus, pooled
+from credit_study.overview import overview_table
+from credit_study.selection import (
+    BASELINES,
+    Cells,
+    Table,
+    along,
+    chosen_rate,
+    ends_of,
+    ends_on_seeds,
+    rates_of,
+)
 
 __all__ = ["TINY_TABLES"]
 
@@ -29,7 +39,7 @@ def _tiny(table: Table, cells: Cells) -> str:
                     label = table["variants"][name]["label"]
                     tokens = settings["tokens"]
                     against = [
-                        "" if name == other else _minus(found, ends.get(other, {}), tokens)
+                        "" if name == other else minus(found, ends.get(other, {}), tokens)
                         for other in BASELINES
                     ]
                     rate = chosen_rate(table, cells, "tiny", task, reward, name)
@@ -95,12 +105,12 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             if name != "at_grpo":
                 beside["at_grpo"] = found("at_grpo", rate)
             others = [
-                _minus(beside[other], after, tokens) if beside.get(other) else ""
+                minus(beside[other], after, tokens) if beside.get(other) else ""
                 for other in ("vine", "lockstep", "at_grpo")
             ]
             label = table["variants"][name]["label"]
             row = [settings["label"], reward, label, f"{rate:g}", changed["label"]]
-            rows.append([*row, seeds, end, untaught, mean, _minus(after, before, tokens), *others])
+            rows.append([*row, seeds, end, untaught, mean, minus(after, before, tokens), *others])
     head = ["task", "reward", "variant", "rate", "changed", "seeds", "at the end (95 %); seeds"]
     head += ["one role untaught", "mean over the tokens", "minus unchanged, paired (95 %)"]
     names = ("vine", "lockstep", "AT-GRPO")
@@ -118,14 +128,14 @@ def _tiny_fresh(table: Table, cells: Cells) -> str:
     for task, label in fresh["rows"].items():
         settings = section["tasks"][task]
         of = {
-            name: _on_seeds(table, cells, (task, fresh["reward"], name), label, seeds["all"])
+            name: ends_on_seeds(table, cells, task, fresh["reward"], name, label, seeds["all"])
             for name in (one, other)
         }
         if not any(seed in of[one] for seed in fresh["seeds"]):
             continue
         ends = [_summary(found, settings["tokens"])[3:5] for found in of.values()]
         differences = [
-            _minus(*(_at(found, some) for found in of.values()), settings["tokens"])
+            minus(*(_at(found, some) for found in of.values()), settings["tokens"])
             for some in seeds.values()
         ]
         rows.append([settings["label"], label, *ends[0], ends[1][0], *differences])
@@ -134,15 +144,6 @@ def _tiny_fresh(table: Table, cells: Cells) -> str:
     head += [f"{names[1]}: at the end"]
     head += [f"difference, seeds {min(some)} to {max(some)} (95 %)" for some in seeds.values()]
     return markdown(head, rows)
-
-
-def _on_seeds(
-    table: Table, cells: Cells, of: tuple[str, str, str], label: str, seeds: Sequence[int]
-) -> dict[int, Any]:
-    """Return seed -> cell of a row, at the rate that it has on the seeds of the table."""
-    section = table["tiny"]
-    rate = section["learning_rate"] if label else chosen_rate(table, cells, "tiny", *of)
-    return ends_of({**table, "seeds": seeds}, cells, *of, rate, label)
 
 
 def _at(found: Mapping[int, Any], seeds: Sequence[int]) -> dict[int, Any]:
@@ -169,18 +170,8 @@ def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
     ]
 
 
-def _minus(found: Mapping[int, Any], other: Mapping[int, Any], tokens: float) -> str:
-    """Return the difference of these means; the runs of a seed begin with the same weights.
-
-    If there are cells to compare with for some seeds only, it says how many.
-    """
-    seeds = sorted(set(found) & set(other))
-    num = max(len(found), len(other))
-    few = f", {len(seeds)} of {num} seeds" if 0 < len(seeds) < num else ""
-    return paired([along(found[s], tokens) - along(other[s], tokens) for s in seeds]) + few
-
-
 TINY_TABLES = {
+    "overview": overview_table,
     "tiny": _tiny,
     "tiny_rates": _rates,
     "tiny_ablations": _tiny_ablations,

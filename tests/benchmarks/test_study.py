@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ study = importlib.import_module("study")
 page = importlib.import_module("credit_study.page")
 cells = importlib.import_module("credit_study.cells")
 tiny = importlib.import_module("credit_study.tiny")
+overview = importlib.import_module("credit_study.overview")
 runs = importlib.import_module("credit_study.runs")
 warm_start = importlib.import_module("credit_study.warm_start")
 
@@ -456,3 +458,67 @@ def test_the_run_file_of_every_training_cell_loads():
         files = [ROOT / name for name in (task["config"], *task.get("more", ()))]
         flags = runs.flag_lines(tiny.flags_of(*(given[name] for name in names)))
         assert load_config(files, flags).seed == given["seed"]
+
+
+OVERVIEW = """
+[tiny.overview]
+compared = "grpo"
+ways = { at_grpo = "AT-GRPO", value_random = "value", grpo = "whole" }
+[[tiny.overview.panels]]
+title = "the outcome"
+reward = "outcome"
+rows = { plan_path = { grpo = "K = 4" } }
+[[tiny.overview.panels]]
+title = "every step"
+reward = "shaped"
+rows = { plan_path = {} }
+"""
+
+
+def test_the_overview_has_common_seeds_and_pairs_all_that_both_have(table, tmp_path):
+    table.write_text(table.read_text().replace("[tiny.figure]\n", f"{OVERVIEW}[tiny.figure]\n", 1))
+    read = cells.read_table(table)
+    read["tiny"]["fresh"] = {"seeds": [2]}
+    changed = {"label": "K = 4", "tasks": ["plan_path"], "variants": ["grpo"]}
+    read["tiny"]["ablations"] = [{**changed, "learning_rate": 0.5}]
+
+    def ended(share, last):
+        return {"curve": [[0, share, 4], [200, share, 4], [300, last, 4]]}
+
+    of = "tiny|plan_path|outcome"
+    shares = {0: 0.25, 1: 0.75, 2: 0.5}
+    known = {f"{of}|grpo|0.5|{seed}|K = 4": ended(s, 1.0) for seed, s in shares.items()}
+    known |= {f"{of}|at_grpo|0.001|{seed}": ended(0.25, 0.5) for seed in (0, 1)}
+    empty = "<!-- study:overview -->\n<!-- /study:overview -->"
+    head, _, *rows = page.rendered(empty, read, known).splitlines()[1:-1]
+    assert head.endswith("| AT-GRPO | value | whole | whole minus AT-GRPO (95 %) | "
+                         "whole minus value (95 %) |")  # fmt: skip
+    assert rows == [
+        "| the outcome | Plan-Path | 25 % (50 %) |  | **50 % (100 %)** | +25 (+0 to +50) |  |"
+    ], "means of seeds 0 and 1; nothing of what was not run, no row of a panel without results"
+    known[f"{of}|at_grpo|0.001|2"] = ended(0.5, 0.5)
+    (row,) = page.rendered(empty, read, known).splitlines()[3:-1]
+    assert "| 33 % (50 %) |  | **50 % (100 %)** | +17 (" in row, "and of all seeds"
+    path = tmp_path / "overview.svg"
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    overview.draw_overview(read, known, pyplot, path)
+    drawn = path.read_text()
+    assert "rewarded: the outcome" in drawn and "rewarded: every step" not in drawn
+
+
+_INTERVAL = re.compile(r"(?<![\w.])([-+]?\d+)(?: points?| %)?(?:,| \() ?([-+]?\d+) to ([-+]?\d+)")
+
+
+def test_differences_in_the_prose_of_the_page_are_those_of_its_tables():
+    text = page.PAGE.read_text()
+    blocks = re.compile(r"<!-- study:(\w+) -->.*?<!-- /study:\1 -->", re.DOTALL)
+    tables = " ".join(block.group() for block in blocks.finditer(text))
+    known = {tuple(map(int, found)) for found in _INTERVAL.findall(tables)}
+    known |= {(-mean, -high, -low) for mean, low, high in known}
+    prose = re.sub(r"\s+", " ", blocks.sub("", text)).partition("## How far the study is")[0]
+    said = [tuple(map(int, found)) for found in _INTERVAL.findall(prose)]
+    assert len(said) > 50
+    assert not [of for of in said if of not in known]
+    # Where the mean is said in another place of the sentence.
+    apart = re.findall(r"\(([-+]?\d+) to ([-+]?\d+)[;)]", prose)
+    assert not {tuple(map(int, of)) for of in apart} - {of[1:] for of in known}

@@ -1,0 +1,138 @@
+"""The answer at one glance: a few ways of training, side by side in all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from document_tables.markdown import markdown
+
+from credit_study.intervals import interval_of_mean, minus
+from credit_study.selection import Cells, Table, along, ends_on_seeds
+
+__all__ = ["draw_overview", "overview_table"]
+
+_MARKERS = "osD^v"
+_HEIGHT = 0.8
+"""Of the rows of a task in the figure, in tasks."""
+
+
+class _Task(NamedTuple):
+    """How the ways did in one task."""
+
+    label: str
+    tokens: float
+    found: Mapping[str, Mapping[int, Any]]
+    """Way -> seed -> cell, for all seeds that there are; only ways that were run."""
+    seeds: Sequence[int]
+    """Those that all ways were run with."""
+
+    def cells(self, way: str) -> list[Any]:
+        """Return the cells of these seeds."""
+        return [self.found[way][seed] for seed in self.seeds]
+
+    def means(self, way: str) -> list[float]:
+        """Return the means over the tokens of these seeds."""
+        return [along(cell, self.tokens) for cell in self.cells(way)]
+
+    def percent(self, way: str) -> int:
+        """Return their mean in percent."""
+        return round(100 * fmean(self.means(way)))
+
+
+def overview_table(table: Table, cells: Cells) -> str:
+    """Return the table of all ways and tasks."""
+    overview = table["tiny"]["overview"]
+    ways, compared = overview["ways"], overview["compared"]
+    others = [way for way in ways if way != compared]
+    rows: list[list[str]] = []
+    for panel in overview["panels"]:
+        for task in _tasks(table, cells, panel):
+            best = max(map(task.percent, task.found))
+            shown = [_shown(task, way, best) for way in ways]
+            differences = [_difference(task, compared, way) for way in others]
+            rows.append([panel["title"], task.label, *shown, *differences])
+    head = ["what is rewarded", "task", *ways.values()]
+    return markdown(
+        [*head, *(f"{ways[compared]} minus {ways[way]} (95 %)" for way in others)], rows
+    )
+
+
+def draw_overview(table: Table, cells: Cells, pyplot: Any, path: Path) -> None:
+    """Write the figure of the same: means over the tokens with their intervals over seeds."""
+    overview = table["tiny"]["overview"]
+    panels = [(panel["title"], [*_tasks(table, cells, panel)]) for panel in overview["panels"]]
+    panels = [(title, tasks) for title, tasks in panels if tasks]
+    if not panels:
+        return
+    heights = [len(tasks) for _, tasks in panels]
+    figure, axes = pyplot.subplots(
+        len(panels),
+        1,
+        figsize=(9, 1.5 + 0.6 * sum(heights)),
+        sharex=True,
+        squeeze=False,
+        height_ratios=heights,
+    )
+    for panel, (title, tasks) in zip(axes[:, 0], panels, strict=True):
+        _draw_panel(panel, tasks, overview["ways"])
+        panel.set_title(f"rewarded: {title}", fontsize=10, loc="left")
+    axes[-1, 0].set(xlabel="success in percent, mean over the sampled tokens", xlim=(0, 100))
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="upper center", ncol=3, fontsize=9)
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.6 / figure.get_figheight()))
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def _draw_panel(panel: Any, tasks: list[_Task], ways: Mapping[str, str]) -> None:
+    for number, (way, label) in enumerate(ways.items()):
+        shift = _HEIGHT * ((number + 0.5) / len(ways) - 0.5)
+        places = [row for row, task in enumerate(tasks) if way in task.found]
+        values = [[100 * mean for mean in tasks[row].means(way)] for row in places]
+        means = [fmean(of) for of in values]
+        bounds = [interval_of_mean(of) for of in values]
+        lengths = [
+            [mean - low for mean, (low, _) in zip(means, bounds, strict=True)],
+            [high - mean for mean, (_, high) in zip(means, bounds, strict=True)],
+        ]
+        style = {"fmt": _MARKERS[number % len(_MARKERS)], "color": f"C{number}", "label": label}
+        panel.errorbar(means, [row + shift for row in places], xerr=lengths, **style)
+    panel.set_yticks(range(len(tasks)), [task.label for task in tasks])
+    panel.set_ylim(len(tasks) - 0.5, -0.5)  # the first is at the top
+    for row in range(1, len(tasks)):
+        panel.axhline(row - 0.5, color="black", linewidth=0.4, alpha=0.4)
+    panel.grid(alpha=0.25, axis="x")
+
+
+def _tasks(table: Table, cells: Cells, panel: Mapping[str, Any]) -> Iterator[_Task]:
+    """Yield the tasks of a panel of which there are results."""
+    section = table["tiny"]
+    seeds = [*table["seeds"], *section.get("fresh", {}).get("seeds", ())]
+    for task, labels in panel["rows"].items():
+        ends = {
+            way: ends_on_seeds(table, cells, task, panel["reward"], way, labels.get(way, ""), seeds)
+            for way in section["overview"]["ways"]
+        }
+        found = {way: of for way, of in ends.items() if of}
+        common = [seed for seed in seeds if all(seed in of for of in found.values())]
+        if found and len(common) > 1:
+            settings = section["tasks"][task]
+            yield _Task(settings["label"], settings["tokens"], found, common)
+
+
+def _shown(task: _Task, way: str, best: int) -> str:
+    if way not in task.found:
+        return ""
+    end = fmean(cell["curve"][-1][1] for cell in task.cells(way))
+    text = f"{task.percent(way)} % ({100 * end:.0f} %)"
+    return f"**{text}**" if task.percent(way) == best else text
+
+
+def _difference(task: _Task, way: str, other: str) -> str:
+    if way not in task.found or other not in task.found:
+        return ""
+    one, two = task.found[way], task.found[other]
+    seeds = set(one) & set(two)
+    return minus({s: one[s] for s in seeds}, {s: two[s] for s in seeds}, task.tokens)
