@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -22,10 +23,11 @@ __all__ = ["command_of", "flag_lines", "played", "train"]
 
 _POLL_S = 0.5
 _PATIENCE_S = 120
+_GRACE_S = 10
 
 
 def train(
-    files: Sequence[Path], flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: float
+    files: Sequence[Path], flags: Mapping[str, Any], directory: Path, tokens: int, limit_s: int
 ) -> dict[str, Any]:
     """Train until the tokens are used up; return what `training_cell` returns of the run itself.
 
@@ -34,7 +36,7 @@ def train(
         flags: Keys that override theirs.
         directory: Output directory, new; its last checkpoint is of the last train step.
         tokens: Sampled tokens.
-        limit_s: Limit of processor time; what else the machine does is no matter.
+        limit_s: Limit of processor time, whole; what else the machine does is no matter.
     """
     command = command_of(files, {**flags, "output_dir": directory})
     log = directory.with_name(f"{directory.name}.log")
@@ -43,7 +45,10 @@ def train(
             command,
             stdout=output,
             stderr=output,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s)),
+            # At the hard limit it would be killed, as by anybody else.
+            preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_CPU, (limit_s, limit_s + _GRACE_S)
+            ),
         )
         try:
             _wait(process, directory, tokens)
@@ -53,7 +58,8 @@ def train(
             process.kill()
             process.wait()
     found = _read(directory, tokens)
-    if not found["curve"]:
+    has_failed = process.returncode not in (0, -signal.SIGXCPU) and not found["complete"]
+    if has_failed or not found["curve"]:
         found["error"] = (log.read_text().strip().splitlines() or ["no output"])[-1]
     return found
 

@@ -460,6 +460,30 @@ def test_the_run_file_of_every_training_cell_loads():
         assert load_config(files, flags).seed == given["seed"]
 
 
+@pytest.mark.parametrize(
+    ("end", "is_error"),
+    [
+        ("while True: pass", False),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", True),
+        ("raise SystemExit('no memory')", True),
+        ("pass", False),
+    ],
+)
+def test_a_run_that_is_ended_from_outside_is_not_taken_for_one_that_is_slow(
+    end, is_error, tmp_path, monkeypatch
+):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "metrics.jsonl").write_text('{"step": 0}\n')
+    first = {"step": 0, "num_episodes": 4, "variants": {"sampled": {"success": 0.5}}}
+    (directory / "evaluations.jsonl").write_text(json.dumps(first) + "\n")
+    monkeypatch.setattr(runs, "command_of", lambda *_: [sys.executable, "-c", end])
+    found = runs.train([], {}, directory, 100, 1)
+    assert found["curve"] == [[0.0, 0.5, 4]]
+    assert not found["complete"]
+    assert ("error" in found) == is_error
+
+
 OVERVIEW = """
 [tiny.overview]
 compared = "grpo"
