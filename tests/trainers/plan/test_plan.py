@@ -532,9 +532,9 @@ def test_a_dry_run_says_that_an_outcome_is_too_late_for_the_reward_of_a_step(dry
     flags = ["--env.kwargs.reward", "outcome"]
     assert late in " ".join(dry_run(*flags)[1].split())
     assert late not in " ".join(dry_run()[1].split())
-    whole = ["parallel", "return_to_go", "agent_turn"]
-    keys = ["--rollout.mode", "--advantage.credit", "--advantage.grouping"]
-    flags += [part for pair in zip(keys, whole, strict=True) for part in pair]
+    flags += ["--rollout.mode", "parallel", "--advantage.grouping", "agent_turn"]
+    assert late in " ".join(dry_run(*flags)[1].split()), "without a tree, too"
+    flags += ["--advantage.credit", "return_to_go"]
     assert late not in " ".join(dry_run(*flags)[1].split())
 
 

@@ -100,7 +100,7 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
 
 def _credit_warnings(config: Config) -> Iterator[str]:
     """Yield where the reward comes too late for the credit."""
-    if config.rollout.mode != "tree" or config.advantage.credit != "step":
+    if config.advantage.credit != "step":
         return
     for label, env in zip(config.env_names, config.env, strict=True):
         if env.kwargs.get("reward") == "outcome":

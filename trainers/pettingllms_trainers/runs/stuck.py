@@ -136,7 +136,7 @@ class StuckWatch:
         self, metrics: Mapping[str, float], wrong: Mapping[str, object]
     ) -> Iterator[tuple[str, tuple[str, str, str]]]:
         """Yield the roles whose candidates never differ, while others learn."""
-        is_by_step = self._config.rollout.mode == "tree" and self._config.advantage.credit == "step"
+        is_by_step = self._config.advantage.credit == "step"
         if not is_by_step or metrics.get("rollout/success", 0.0) >= _SOLVED:
             return
         used = {
