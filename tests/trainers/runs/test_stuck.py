@@ -186,9 +186,12 @@ def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
         {"role/planner/decisions_used": 0.6, "rollout/success": 0.96},
     ):
         assert not after(*[found | more] * 4)[0].warnings()
-    parallel = CONFIG.model_dump() | {
-        "rollout": {"mode": "parallel"}, "advantage": {"grouping": "agent_turn"}
-    }  # fmt: skip
-    watch = StuckWatch(Config.model_validate(parallel))
     steps = [found | {"role/planner/decisions_used": 0.6}] * 4
-    assert not any(watch.step(number, step) for number, step in enumerate(steps, 1))
+    for credit in ("step", "return_to_go"):
+        parallel = CONFIG.model_dump() | {
+            "rollout": {"mode": "parallel"},
+            "advantage": {"grouping": "agent_turn", "credit": credit},
+        }
+        watch = StuckWatch(Config.model_validate(parallel))
+        warned = any([watch.step(number, step) for number, step in enumerate(steps, 1)])
+        assert warned == (credit == "step"), "whole episodes by the step are no better off"
