@@ -159,7 +159,7 @@ def _fresh_seeds(
     if fresh is None or reward != fresh["reward"] or name not in fresh["variants"]:
         return []
     is_row = fresh["rows"].get(task) == changed["label"] and "learning_rate" not in changed
-    return fresh["seeds"] if is_row else []
+    return [*fresh["seeds"], *fresh.get("more", {}).get(task, ())] if is_row else []
 
 
 def _is_further(

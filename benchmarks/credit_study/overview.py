@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from document_tables.markdown import markdown
 
 from credit_study.intervals import interval_of_mean, minus
-from credit_study.selection import Cells, Table, along, ends_on_seeds
+from credit_study.selection import Cells, Table, all_seeds, along, ends_on_all_seeds
 
 __all__ = ["draw_overview", "overview_table"]
 
@@ -109,10 +109,10 @@ def _draw_panel(panel: Any, tasks: list[_Task], ways: Mapping[str, str]) -> None
 def _tasks(table: Table, cells: Cells, panel: Mapping[str, Any]) -> Iterator[_Task]:
     """Yield the tasks of a panel of which there are results."""
     section = table["tiny"]
-    seeds = [*table["seeds"], *section.get("fresh", {}).get("seeds", ())]
+    seeds = all_seeds(table)
     for task, labels in panel["rows"].items():
         ends = {
-            way: ends_on_seeds(table, cells, task, panel["reward"], way, labels.get(way, ""), seeds)
+            way: ends_on_all_seeds(table, cells, task, panel["reward"], way, labels.get(way, ""))
             for way in section["overview"]["ways"]
         }
         found = {way: of for way, of in ends.items() if of}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ __all__ = [
     "BASELINES",
     "Cells",
     "Table",
+    "all_seeds",
     "along",
     "best_rate",
     "chosen_rate",
     "ends_of",
-    "ends_on_seeds",
+    "ends_on_all_seeds",
     "rates_of",
 ]
 
@@ -91,14 +92,15 @@ def ends_of(
     return {seed: cell for seed, cell in found.items() if cell is not None and _has_run(cell)}
 
 
-def ends_on_seeds(
-    table: Table,
-    cells: Cells,
-    task: str,
-    reward: str,
-    name: str,
-    label: str,
-    seeds: Sequence[int],
+def all_seeds(table: Table) -> list[int]:
+    """Return the seeds of the tiny layer, those that only some rows were run with at the end."""
+    fresh = table["tiny"].get("fresh", {})
+    more = (seed for seeds in fresh.get("more", {}).values() for seed in seeds)
+    return list(dict.fromkeys([*table["seeds"], *fresh.get("seeds", ()), *more]))
+
+
+def ends_on_all_seeds(
+    table: Table, cells: Cells, task: str, reward: str, name: str, label: str
 ) -> dict[int, Any]:
     """Return seed -> cell of a row, at the rate that it has on the seeds of the table.
 
@@ -109,14 +111,14 @@ def ends_on_seeds(
         reward: Argument of the environment.
         name: A variant.
         label: That of an ablation; empty: the variant as it is.
-        seeds: Seeds to look for, also others than those of the table.
     """
     section = table["tiny"]
     rate = chosen_rate(table, cells, "tiny", task, reward, name)
     for changed in section.get("ablations", ()):
         if changed["label"] == label and task in changed["tasks"] and name in changed["variants"]:
             rate = changed.get("learning_rate", section["learning_rate"])
-    return ends_of({**table, "seeds": seeds}, cells, task, reward, name, rate, label)
+    every = {**table, "seeds": all_seeds(table)}
+    return ends_of(every, cells, task, reward, name, rate, label)
 
 
 def _has_run(cell: Mapping[str, Any]) -> bool:

@@ -17,10 +17,11 @@ from credit_study.selection import (
     BASELINES,
     Cells,
     Table,
+    all_seeds,
     along,
     chosen_rate,
     ends_of,
-    ends_on_seeds,
+    ends_on_all_seeds,
     rates_of,
 )
 
@@ -123,12 +124,13 @@ def _tiny_fresh(table: Table, cells: Cells) -> str:
     section, rows = table["tiny"], list[list[str]]()
     fresh = section["fresh"]
     one, other = fresh["variants"]
-    seeds = {"known": table["seeds"], "fresh": fresh["seeds"]}
-    seeds["all"] = [*seeds["known"], *seeds["fresh"]]
+    every = all_seeds(table)
+    last = every[len(table["seeds"]) + len(fresh["seeds"]) :]
+    parts = [some for some in (table["seeds"], fresh["seeds"], last) if some]
     for task, label in fresh["rows"].items():
         settings = section["tasks"][task]
         of = {
-            name: ends_on_seeds(table, cells, task, fresh["reward"], name, label, seeds["all"])
+            name: ends_on_all_seeds(table, cells, task, fresh["reward"], name, label)
             for name in (one, other)
         }
         if not any(seed in of[one] for seed in fresh["seeds"]):
@@ -136,13 +138,14 @@ def _tiny_fresh(table: Table, cells: Cells) -> str:
         ends = [_summary(found, settings["tokens"])[3:5] for found in of.values()]
         differences = [
             minus(*(_at(found, some) for found in of.values()), settings["tokens"])
-            for some in seeds.values()
+            for some in (*parts, every)
         ]
         rows.append([settings["label"], label, *ends[0], ends[1][0], *differences])
     names = [table["variants"][name]["label"] for name in (one, other)]
     head = ["task", "changed", f"{names[0]}: at the end (95 %); seeds", "one role untaught"]
     head += [f"{names[1]}: at the end"]
-    head += [f"difference, seeds {min(some)} to {max(some)} (95 %)" for some in seeds.values()]
+    head += [f"difference, seeds {min(some)} to {max(some)} (95 %)" for some in parts]
+    head += ["difference, all seeds (95 %)"]
     return markdown(head, rows)
 
 

@@ -326,10 +326,18 @@ def test_fresh_seeds_confirm_a_row_at_the_rate_and_apart_from_the_known_ones(tab
     }
     empty = "<!-- study:tiny_fresh -->\n<!-- /study:tiny_fresh -->"
     head, _, row = page.rendered(empty, read, known).splitlines()[1:-1]
-    assert all(f"seeds {some} (" in head for some in ("0 to 1", "2 to 3", "0 to 3"))
+    assert all(f"seeds {some} (" in head for some in ("0 to 1", "2 to 3"))
+    assert head.endswith("| difference, all seeds (95 %) |")
     assert row.endswith("| +25 | +50 | +38 (+25 to +50) |")
     state = page.rendered(empty.replace("tiny_fresh", "state"), read, known)
     assert "| tiny, further rows | 4 | 2 |" in state
+    read["tiny"]["fresh"]["more"] = {"plan_path": [4], "another": [5]}
+    keys = [cell.key for cell in second(known) if cell.arguments["seed"] in (4, 5)]
+    assert keys == [f"{of}|{row}|4" for row in ("at_grpo|0.0001", "value_random|0.001")]
+    known |= dict.fromkeys(keys, ended(0.25))
+    head, _, row = page.rendered(empty, read, known).splitlines()[1:-1]
+    assert "seeds 4 to 5 (" in head
+    assert row.endswith("| +25 | +50 | +0 | +25 (+0 to +50) |")
 
 
 def test_figure_cells_train_roles_together_and_apart(table, tmp_path):
