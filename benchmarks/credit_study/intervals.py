@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
-from credit_study.selection import along
 from pettingllms.evaluation.statistics import wilson_interval
 
-__all__ = ["interval_of_mean", "minus", "paired", "pooled"]
+__all__ = ["interval_of_mean", "paired", "pooled"]
 
 _RESAMPLES = 2000
 
@@ -48,20 +46,3 @@ def paired(differences: Sequence[float]) -> str:
         return f"{100 * differences[0]:+.0f}" if differences else "-"
     low, high = interval_of_mean(differences)
     return f"{100 * fmean(differences):+.0f} ({100 * low:+.0f} to {100 * high:+.0f})"
-
-
-def minus(found: Mapping[int, Any], other: Mapping[int, Any], tokens: float) -> str:
-    """Return the difference of the means over the tokens of two rows, paired by seed.
-
-    The runs of a seed begin with the same weights. If there are cells to compare with for some
-    seeds only, it says how many.
-
-    Args:
-        found: Seed -> cell.
-        other: Seed -> cell, of what is subtracted.
-        tokens: Those of the task.
-    """
-    seeds = sorted(set(found) & set(other))
-    num = max(len(found), len(other))
-    few = f", {len(seeds)} of {num} seeds" if 0 < len(seeds) < num else ""
-    return paired([along(found[s], tokens) - along(other[s], tokens) for s in seeds]) + few

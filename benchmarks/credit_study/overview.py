@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from document_tables.markdown import markdown
 
-from credit_study.intervals import interval_of_mean, minus
-from credit_study.selection import Cells, Table, all_seeds, along, ends_on_all_seeds
+from credit_study.intervals import interval_of_mean, paired
+from credit_study.selection import Cells, Table, along, differences, ends_on_all_seeds
 
 __all__ = ["draw_overview", "overview_table"]
 
@@ -27,19 +27,16 @@ class _Task(NamedTuple):
     found: Mapping[str, Mapping[int, Any]]
     """Way -> seed -> cell, for all seeds that there are; only ways that were run."""
     seeds: Sequence[int]
-    """Those that all ways were run with."""
+    """Those that means are taken of."""
 
     def cells(self, way: str) -> list[Any]:
         """Return the cells of these seeds."""
-        return [self.found[way][seed] for seed in self.seeds]
+        found = self.found[way]
+        return [found[seed] for seed in self.seeds if seed in found]
 
     def means(self, way: str) -> list[float]:
         """Return the means over the tokens of these seeds."""
         return [along(cell, self.tokens) for cell in self.cells(way)]
-
-    def percent(self, way: str) -> int:
-        """Return their mean in percent."""
-        return round(100 * fmean(self.means(way)))
 
 
 def overview_table(table: Table, cells: Cells) -> str:
@@ -50,10 +47,9 @@ def overview_table(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []
     for panel in overview["panels"]:
         for task in _tasks(table, cells, panel):
-            best = max(map(task.percent, task.found))
-            shown = [_shown(task, way, best) for way in ways]
-            differences = [_difference(task, compared, way) for way in others]
-            rows.append([panel["title"], task.label, *shown, *differences])
+            shown = [_shown(task, way) for way in ways]
+            between = [_difference(task, compared, way) for way in others]
+            rows.append([panel["title"], task.label, *shown, *between])
     head = ["what is rewarded", "task", *ways.values()]
     return markdown(
         [*head, *(f"{ways[compared]} minus {ways[way]} (95 %)" for way in others)], rows
@@ -94,8 +90,9 @@ def _draw_panel(panel: Any, tasks: list[_Task], ways: Mapping[str, str]) -> None
         means = [fmean(of) for of in values]
         bounds = [interval_of_mean(of) for of in values]
         lengths = [
-            [mean - low for mean, (low, _) in zip(means, bounds, strict=True)],
-            [high - mean for mean, (_, high) in zip(means, bounds, strict=True)],
+            # Of equal values, bounds and mean may differ by rounding, to the wrong side.
+            [max(mean - low, 0.0) for mean, (low, _) in zip(means, bounds, strict=True)],
+            [max(high - mean, 0.0) for mean, (_, high) in zip(means, bounds, strict=True)],
         ]
         style = {"fmt": _MARKERS[number % len(_MARKERS)], "color": f"C{number}", "label": label}
         panel.errorbar(means, [row + shift for row in places], xerr=lengths, **style)
@@ -109,30 +106,28 @@ def _draw_panel(panel: Any, tasks: list[_Task], ways: Mapping[str, str]) -> None
 def _tasks(table: Table, cells: Cells, panel: Mapping[str, Any]) -> Iterator[_Task]:
     """Yield the tasks of a panel of which there are results."""
     section = table["tiny"]
-    seeds = all_seeds(table)
     for task, labels in panel["rows"].items():
         ends = {
             way: ends_on_all_seeds(table, cells, task, panel["reward"], way, labels.get(way, ""))
             for way in section["overview"]["ways"]
         }
-        found = {way: of for way, of in ends.items() if of}
-        common = [seed for seed in seeds if all(seed in of for of in found.values())]
-        if found and len(common) > 1:
+        seeds = table["seeds"]
+        # A single one has no interval.
+        found = {w: of for w, of in ends.items() if sum(seed in of for seed in seeds) > 1}
+        if found:
             settings = section["tasks"][task]
-            yield _Task(settings["label"], settings["tokens"], found, common)
+            yield _Task(settings["label"], settings["tokens"], found, seeds)
 
 
-def _shown(task: _Task, way: str, best: int) -> str:
+def _shown(task: _Task, way: str) -> str:
     if way not in task.found:
         return ""
     end = fmean(cell["curve"][-1][1] for cell in task.cells(way))
-    text = f"{task.percent(way)} % ({100 * end:.0f} %)"
-    return f"**{text}**" if task.percent(way) == best else text
+    return f"{100 * fmean(task.means(way)):.0f} % ({100 * end:.0f} %)"
 
 
 def _difference(task: _Task, way: str, other: str) -> str:
+    """Return the difference of two ways, over all seeds that both have run."""
     if way not in task.found or other not in task.found:
         return ""
-    one, two = task.found[way], task.found[other]
-    seeds = set(one) & set(two)
-    return minus({s: one[s] for s in seeds}, {s: two[s] for s in seeds}, task.tokens)
+    return paired(differences(task.found[way], task.found[other], task.tokens))

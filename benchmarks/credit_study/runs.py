@@ -36,7 +36,7 @@ def train(
         flags: Keys that override theirs.
         directory: Output directory, new; its last checkpoint is of the last train step.
         tokens: Sampled tokens.
-        limit_s: Limit of processor time, whole; what else the machine does is no matter.
+        limit_s: Limit of processor time, whole seconds; other load on the machine does not count.
     """
     command = command_of(files, {**flags, "output_dir": directory})
     log = directory.with_name(f"{directory.name}.log")

@@ -16,6 +16,7 @@ __all__ = [
     "along",
     "best_rate",
     "chosen_rate",
+    "differences",
     "ends_of",
     "ends_on_all_seeds",
     "rates_of",
@@ -39,6 +40,20 @@ def along(cell: Mapping[str, Any], tokens: float) -> float:
     return float(
         np.mean(np.interp(grid, *zip(*((x, y) for x, y, _ in cell["curve"]), strict=True)))
     )
+
+
+def differences(found: Mapping[int, Any], other: Mapping[int, Any], tokens: float) -> list[float]:
+    """Return the differences of the means over the tokens of two rows, for the seeds of both.
+
+    The runs of a seed begin with the same weights.
+
+    Args:
+        found: Seed -> cell.
+        other: Seed -> cell, of what is subtracted.
+        tokens: Those of the task.
+    """
+    seeds = sorted(set(found) & set(other))
+    return [along(found[s], tokens) - along(other[s], tokens) for s in seeds]
 
 
 def rates_of(section: Table, task: str, name: str) -> list[float]:
@@ -93,7 +108,7 @@ def ends_of(
 
 
 def all_seeds(table: Table) -> list[int]:
-    """Return the seeds of the tiny layer, those that only some rows were run with at the end."""
+    """Return the seeds of the tiny layer, ending with those that only some rows were run with."""
     fresh = table["tiny"].get("fresh", {})
     more = (seed for seeds in fresh.get("more", {}).values() for seed in seeds)
     return list(dict.fromkeys([*table["seeds"], *fresh.get("seeds", ()), *more]))
@@ -111,14 +126,27 @@ def ends_on_all_seeds(
         reward: Argument of the environment.
         name: A variant.
         label: That of an ablation; empty: the variant as it is.
+
+    Raises:
+        LookupError: No ablation of that label has the task, the reward and the variant.
     """
-    section = table["tiny"]
     rate = chosen_rate(table, cells, "tiny", task, reward, name)
-    for changed in section.get("ablations", ()):
-        if changed["label"] == label and task in changed["tasks"] and name in changed["variants"]:
-            rate = changed.get("learning_rate", section["learning_rate"])
+    if label:
+        rate = _rate_of_ablation(table["tiny"], task, reward, name, label)
     every = {**table, "seeds": all_seeds(table)}
     return ends_of(every, cells, task, reward, name, rate, label)
+
+
+def _rate_of_ablation(section: Table, task: str, reward: str, name: str, label: str) -> float:
+    for changed in section.get("ablations", ()):
+        if (
+            changed["label"] == label
+            and task in changed.get("tasks", section["tasks"])
+            and reward in changed.get("rewards", section["rewards"])
+            and name in changed["variants"]
+        ):
+            return changed.get("learning_rate", section["learning_rate"])
+    raise LookupError(f"no ablation {label!r} of {task}, {reward}, {name} is in the table")
 
 
 def _has_run(cell: Mapping[str, Any]) -> bool:

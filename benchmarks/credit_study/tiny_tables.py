@@ -11,7 +11,7 @@ from typing import Any
 from document_tables.markdown import markdown
 
 from credit_study.figure_table import figure_table
-from credit_study.intervals import minus, pooled
+from credit_study.intervals import paired, pooled
 from credit_study.overview import overview_table
 from credit_study.selection import (
     BASELINES,
@@ -20,6 +20,7 @@ from credit_study.selection import (
     all_seeds,
     along,
     chosen_rate,
+    differences,
     ends_of,
     ends_on_all_seeds,
     rates_of,
@@ -40,7 +41,7 @@ def _tiny(table: Table, cells: Cells) -> str:
                     label = table["variants"][name]["label"]
                     tokens = settings["tokens"]
                     against = [
-                        "" if name == other else minus(found, ends.get(other, {}), tokens)
+                        "" if name == other else _minus(found, ends.get(other, {}), tokens)
                         for other in BASELINES
                     ]
                     rate = chosen_rate(table, cells, "tiny", task, reward, name)
@@ -106,12 +107,12 @@ def _tiny_ablations(table: Table, cells: Cells) -> str:
             if name != "at_grpo":
                 beside["at_grpo"] = found("at_grpo", rate)
             others = [
-                minus(beside[other], after, tokens) if beside.get(other) else ""
+                _minus(beside[other], after, tokens) if beside.get(other) else ""
                 for other in ("vine", "lockstep", "at_grpo")
             ]
             label = table["variants"][name]["label"]
             row = [settings["label"], reward, label, f"{rate:g}", changed["label"]]
-            rows.append([*row, seeds, end, untaught, mean, minus(after, before, tokens), *others])
+            rows.append([*row, seeds, end, untaught, mean, _minus(after, before, tokens), *others])
     head = ["task", "reward", "variant", "rate", "changed", "seeds", "at the end (95 %); seeds"]
     head += ["one role untaught", "mean over the tokens", "minus unchanged, paired (95 %)"]
     names = ("vine", "lockstep", "AT-GRPO")
@@ -125,8 +126,8 @@ def _tiny_fresh(table: Table, cells: Cells) -> str:
     fresh = section["fresh"]
     one, other = fresh["variants"]
     every = all_seeds(table)
-    last = every[len(table["seeds"]) + len(fresh["seeds"]) :]
-    parts = [some for some in (table["seeds"], fresh["seeds"], last) if some]
+    more = [seed for seed in every if seed not in (*table["seeds"], *fresh["seeds"])]
+    parts = [some for some in (table["seeds"], fresh["seeds"], more) if some]
     for task, label in fresh["rows"].items():
         settings = section["tasks"][task]
         of = {
@@ -136,11 +137,11 @@ def _tiny_fresh(table: Table, cells: Cells) -> str:
         if not any(seed in of[one] for seed in fresh["seeds"]):
             continue
         ends = [_summary(found, settings["tokens"])[3:5] for found in of.values()]
-        differences = [
-            minus(*(_at(found, some) for found in of.values()), settings["tokens"])
+        between = [
+            _minus(*(_at(found, some) for found in of.values()), settings["tokens"])
             for some in (*parts, every)
         ]
-        rows.append([settings["label"], label, *ends[0], ends[1][0], *differences])
+        rows.append([settings["label"], label, *ends[0], ends[1][0], *between])
     names = [table["variants"][name]["label"] for name in (one, other)]
     head = ["task", "changed", f"{names[0]}: at the end (95 %); seeds", "one role untaught"]
     head += [f"{names[1]}: at the end"]
@@ -171,6 +172,13 @@ def _summary(found: Mapping[int, Any], tokens: float) -> list[str]:
         f"{fmean(r2):.2f} ({len(r2)})" if r2 else "",
         f"{100 * mean:.0f} %",
     ]
+
+
+def _minus(found: Mapping[int, Any], other: Mapping[int, Any], tokens: float) -> str:
+    """Return the difference of two rows; of how many seeds, if some have one of them only."""
+    between = differences(found, other, tokens)
+    num = max(len(found), len(other))
+    return paired(between) + (f", {len(between)} of {num} seeds" if 0 < len(between) < num else "")
 
 
 TINY_TABLES = {

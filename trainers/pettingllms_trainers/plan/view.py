@@ -107,9 +107,9 @@ def _credit_warnings(config: Config) -> Iterator[str]:
             yield (
                 f'reward = "outcome" of {label or env.id} pays at the end of an episode alone, and '
                 'advantage.credit = "step" compares candidates by the reward of their own step: '
-                "decisions before the last teach nothing. Compare whole episodes (rollout.mode = "
-                '"parallel", or "vine" where episodes are long; advantage.credit = "return_to_go", '
-                'grouping = "agent_turn", norm = "batch")'
+                "decisions before the last teach next to nothing. Compare whole episodes by what "
+                'followed (rollout.mode = "parallel", or "vine" where episodes are long; '
+                'advantage.credit = "return_to_go", grouping = "agent_turn", norm = "batch")'
             )
 
 
