@@ -53,8 +53,7 @@ def draw(table: Table, cells: Cells) -> None:
     figure.savefig(FIGURES / "credit-exact.svg", bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
     _draw_tiny(table, cells, pyplot)
-    if "overview" in table["tiny"]:
-        draw_overview(table, cells, pyplot, FIGURES / "credit-overview.svg")
+    draw_overview(table, cells, pyplot, FIGURES / "credit-overview.svg")
 
 
 def _draw_tiny(table: Table, cells: Cells, pyplot: Any) -> None:

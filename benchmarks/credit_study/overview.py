@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from document_tables.markdown import markdown
 
 from credit_study.intervals import interval_of_mean, paired
-from credit_study.selection import Cells, Table, along, differences, ends_on_all_seeds
+from credit_study.selection import Cells, Table, all_seeds, along, differences, ends_of
 
 __all__ = ["draw_overview", "overview_table"]
 
@@ -105,13 +106,13 @@ def _draw_panel(panel: Any, tasks: list[_Task], ways: Mapping[str, str]) -> None
 
 def _tasks(table: Table, cells: Cells, panel: Mapping[str, Any]) -> Iterator[_Task]:
     """Yield the tasks of a panel of which there are results."""
-    section = table["tiny"]
+    section, seeds = table["tiny"], table["seeds"]
+    find = partial(ends_of, table, cells, seeds=all_seeds(table))
     for task, labels in panel["rows"].items():
         ends = {
-            way: ends_on_all_seeds(table, cells, task, panel["reward"], way, labels.get(way, ""))
+            way: find(task, panel["reward"], way, changed=labels.get(way, ""))
             for way in section["overview"]["ways"]
         }
-        seeds = table["seeds"]
         # A single one has no interval.
         found = {w: of for w, of in ends.items() if sum(seed in of for seed in seeds) > 1}
         if found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ __all__ = [
     "chosen_rate",
     "differences",
     "ends_of",
-    "ends_on_all_seeds",
     "rates_of",
 ]
 
@@ -86,8 +85,9 @@ def ends_of(
     name: str,
     rate: float | None = None,
     changed: str = "",
+    seeds: Sequence[int] | None = None,
 ) -> dict[int, Any]:
-    """Return seed -> cell of the tiny layer, without failed runs.
+    """Return seed -> cell of a row of the tiny layer, without failed runs.
 
     Args:
         table: The table of the study.
@@ -95,14 +95,22 @@ def ends_of(
         task: A task of the layer.
         reward: Argument of the environment.
         name: A variant.
-        rate: Learning rate; the chosen one by default.
-        changed: Label of an ablation.
+        rate: Learning rate; by default that of the ablation, or the chosen one without.
+        changed: Label of an ablation; empty: the variant as it is.
+        seeds: Those that are looked for; by default those of the table.
+
+    Raises:
+        LookupError: A rate is not given, and no ablation of that label has the task, the reward and
+            the variant.
     """
-    rate = chosen_rate(table, cells, "tiny", task, reward, name) if rate is None else rate
+    if rate is None and changed:
+        rate = _rate_of_ablation(table["tiny"], task, reward, name, changed)
+    elif rate is None:
+        rate = chosen_rate(table, cells, "tiny", task, reward, name)
     suffix = f"|{changed}" if changed else ""
     found = {
         seed: cells.get(f"tiny|{task}|{reward}|{name}|{rate}|{seed}{suffix}")
-        for seed in table["seeds"]
+        for seed in (table["seeds"] if seeds is None else seeds)
     }
     return {seed: cell for seed, cell in found.items() if cell is not None and _has_run(cell)}
 
@@ -112,29 +120,6 @@ def all_seeds(table: Table) -> list[int]:
     fresh = table["tiny"].get("fresh", {})
     more = (seed for seeds in fresh.get("more", {}).values() for seed in seeds)
     return list(dict.fromkeys([*table["seeds"], *fresh.get("seeds", ()), *more]))
-
-
-def ends_on_all_seeds(
-    table: Table, cells: Cells, task: str, reward: str, name: str, label: str
-) -> dict[int, Any]:
-    """Return seed -> cell of a row, at the rate that it has on the seeds of the table.
-
-    Args:
-        table: The table of the study.
-        cells: The results.
-        task: A task of the layer.
-        reward: Argument of the environment.
-        name: A variant.
-        label: That of an ablation; empty: the variant as it is.
-
-    Raises:
-        LookupError: No ablation of that label has the task, the reward and the variant.
-    """
-    rate = chosen_rate(table, cells, "tiny", task, reward, name)
-    if label:
-        rate = _rate_of_ablation(table["tiny"], task, reward, name, label)
-    every = {**table, "seeds": all_seeds(table)}
-    return ends_of(every, cells, task, reward, name, rate, label)
 
 
 def _rate_of_ablation(section: Table, task: str, reward: str, name: str, label: str) -> float:

@@ -22,7 +22,6 @@ from credit_study.selection import (
     chosen_rate,
     differences,
     ends_of,
-    ends_on_all_seeds,
     rates_of,
 )
 
@@ -131,7 +130,7 @@ def _tiny_fresh(table: Table, cells: Cells) -> str:
     for task, label in fresh["rows"].items():
         settings = section["tasks"][task]
         of = {
-            name: ends_on_all_seeds(table, cells, task, fresh["reward"], name, label)
+            name: ends_of(table, cells, task, fresh["reward"], name, changed=label, seeds=every)
             for name in (one, other)
         }
         if not any(seed in of[one] for seed in fresh["seeds"]):
