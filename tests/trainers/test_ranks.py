@@ -89,6 +89,24 @@ def test_processes_exchange_values(tmp_path):
         }
 
 
+END = """
+import sys
+import torch
+from pettingllms_trainers.ranks import joined_ranks
+
+sys.setswitchinterval(60)  # a thread that waits for the interpreter's lock does so to the end
+with joined_ranks() as ranks:
+    referred_to = torch.distributed.group.WORLD  # as DeepSpeed does
+    last = [torch.zeros(1) for _ in range(2_000)]
+    ranks.barrier = lambda: torch.distributed.all_reduce_coalesced(last) or last.clear()
+"""
+
+
+def test_threads_that_still_hold_tensors_do_not_abort_the_end(tmp_path):
+    (tmp_path / "end.py").write_text(END)
+    launch(tmp_path / "end.py", num_processes=4)
+
+
 FAILURE = """
 import sys
 from pettingllms_trainers.errors import RankError

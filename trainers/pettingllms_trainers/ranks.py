@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,9 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 _TIMEOUT = timedelta(hours=2)
 """Ranks wait this long for one that plays long episodes, or for the main one that writes."""
+
+_RELEASE_SECONDS = 0.5
+"""Enough for gloo's threads to release what they hold, also on a busy machine."""
 
 _ValueT = TypeVar("_ValueT")
 
@@ -160,7 +164,14 @@ def leave_group() -> None:
     """Take the process group of torch apart, unless vLLM does when the process ends."""
     import torch
 
-    if "vllm" not in sys.modules and torch.distributed.is_initialized():
+    if not torch.distributed.is_initialized():
+        return
+    # Gloo's threads release the tensors of an exchange after it is over, for which they need the
+    # interpreter's lock. Before Python 3.14, a thread that still waits for the lock when the
+    # interpreter ends aborts the process (pytorch issue 190489). DeepSpeed keeps references to the
+    # group, so that destroying it does not end the threads; here they are given the lock.
+    time.sleep(_RELEASE_SECONDS)
+    if "vllm" not in sys.modules:
         torch.distributed.destroy_process_group()
 
 
