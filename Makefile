@@ -26,7 +26,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 endif
 EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: train train-llm test test-adapters test-backends backends check format transcripts docs build clean
+.PHONY: train train-llm test coverage test-adapters test-backends backends check format transcripts docs build clean
 
 train: $(VENV)/.train
 	OMP_NUM_THREADS=1 $(BIN)/pettingllms-train $(CONFIG) --output-dir $(RUN) $(ARGS)
@@ -37,6 +37,10 @@ train-llm: $(VENV)/.llm
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadscope $(ARGS)
+
+# Which lines and branches the tests reach: a table, and pages in .cache/coverage.
+coverage: $(VENV)/.dev
+	$(MAKE) test ARGS="--cov --cov-report=term --cov-report=html:.cache/coverage --cov-report=xml:.cache/coverage.xml $(ARGS)"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
