@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def partial_of(final: Path) -> Path:
 
 
 @contextlib.contextmanager
-def whole_directory(final: Path) -> Iterator[Path]:
+def whole_directory(final: Path) -> Generator[Path]:
     """Write a directory so that a crash leaves none of that name or a whole one.
 
     Args:

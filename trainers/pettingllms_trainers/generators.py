@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 
@@ -13,7 +13,7 @@ __all__ = ["kept_generators"]
 
 
 @contextlib.contextmanager
-def kept_generators() -> Iterator[None]:
+def kept_generators() -> Generator[None]:
     """Undo what happens inside to the global generators of Python, NumPy and torch.
 
     Libraries seed or draw from them when they start; results of the caller must not depend on that.

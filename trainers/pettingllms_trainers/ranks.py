@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -128,7 +128,7 @@ class TorchRanks(Ranks):
                 work.wait()
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[None]:
+    def _connected(self) -> Generator[None]:
         try:
             yield
         except RuntimeError as error:
@@ -145,7 +145,7 @@ def num_launched() -> int:
 
 
 @contextlib.contextmanager
-def joined_ranks() -> Iterator[Ranks]:
+def joined_ranks() -> Generator[Ranks]:
     """Connect with the other processes that a launcher has started; on a GPU of its own each.
 
     Raises:

@@ -4,6 +4,9 @@
 ``TrainingGroup -> UpdateStats``.
 """
 
+# A lambda inside `Annotated` is checked without the parameter type that `Measured` declares.
+# pyright: reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

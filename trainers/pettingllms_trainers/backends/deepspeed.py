@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -55,7 +55,7 @@ def check_deepspeed() -> None:
 @contextlib.contextmanager
 def loading_shards(
     config: OptimizerConfig, precision: str, deepspeed: DeepSpeedConfig
-) -> Iterator[None]:
+) -> Generator[None]:
     """Return the context in which transformers loads models in shards (stage 3).
 
     Every weight is divided as soon as its layer is made, and filled from files that all processes

@@ -37,7 +37,7 @@ def named_device(config: Config, num_ranks: int) -> torch.device:
     # With Ray every worker sees its own GPU only.
     if (
         num_ranks > 1
-        and device.index is not None
+        and device.index is not None  # pyright: ignore[reportUnnecessaryComparison] torch's stub
         and device.type != "cpu"
         and not config.ray.enabled
     ):

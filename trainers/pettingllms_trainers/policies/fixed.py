@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,7 @@ class FixedPolicy:
 @contextlib.contextmanager
 def open_fixed_policies(
     config: Config, played: Mapping[str, Sequence[TextEnv[Any]]], runner: asyncio.Runner
-) -> Iterator[dict[str, FixedPolicy]]:
+) -> Generator[dict[str, FixedPolicy]]:
     """Yield the fixed policies of a run by name, and close them at the end.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -80,7 +80,7 @@ class ThisProcess:
 
 
 @contextlib.contextmanager
-def open_machines(config: Config, ranks: Ranks) -> Iterator[Machines]:
+def open_machines(config: Config, ranks: Ranks) -> Generator[Machines]:
     """Reserve what the configuration wants, for as long as the run takes.
 
     Args:

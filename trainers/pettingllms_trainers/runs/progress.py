@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
 from typing import Literal, Self
 
@@ -58,7 +58,7 @@ class ProgressView:
         """Show the metrics of a train step that is done."""
 
     @contextlib.contextmanager
-    def busy(self, activity: Activity) -> Iterator[None]:
+    def busy(self, activity: Activity) -> Generator[None]:
         """Report what is being done, now and then, while the context lasts.
 
         A thread reports: an update or a call of an engine may take minutes.

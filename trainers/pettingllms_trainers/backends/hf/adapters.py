@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,7 @@ class AdapterBase:
             self._peft.base_model.disable_adapter_layers()
 
     @contextlib.contextmanager
-    def _activated(self, name: str | None) -> Iterator[None]:
+    def _activated(self, name: str | None) -> Generator[None]:
         with self._lock:
             before = self._active
             try:

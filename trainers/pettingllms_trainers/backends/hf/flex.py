@@ -221,7 +221,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask) -> Tenso
         "enable_gqa": query.shape[1] != key.shape[1],
     }
     if not query.is_cuda:
-        return flex_attention(query, key, value, **options)  # pyright: ignore[reportReturnType]
+        return flex_attention(query, key, value, **options)  # pyright: ignore[reportReturnType, reportDeprecated]
     dynamo = import_module("torch._dynamo")  # slow, and only for GPUs
     try:
         with dynamo.config.patch(recompile_limit=_MAX_KERNELS):

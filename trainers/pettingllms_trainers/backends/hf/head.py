@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -40,22 +40,27 @@ def use_float32_head(model: PreTrainedModel) -> None:
 
 def _float32_logits(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
     with torch.autocast(hidden.device.type, enabled=False):
+        bias = cast("Tensor | None", head.bias)  # torch's stub knows no head without one
         is_half = hidden.is_cuda and head.weight.dtype == hidden.dtype == torch.bfloat16
-        if is_half and head.bias is None and not torch.is_grad_enabled():
+        if is_half and bias is None and not torch.is_grad_enabled():
             # Products of bfloat16 are exact in float32: no copy of the weights is needed.
             flat: Any = torch.mm(hidden.flatten(0, -2), head.weight.T, out_dtype=torch.float32)  # type: ignore[call-overload]
             return flat.unflatten(0, hidden.shape[:-1])
-        bias = None if head.bias is None else head.bias.float()
-        return F.linear(hidden.float(), head.weight.float(), bias)
+        in_float32 = None if bias is None else bias.float()
+        return F.linear(hidden.float(), head.weight.float(), in_float32)
+
+
+def _unchanged(hidden: Tensor) -> Tensor:
+    return hidden
 
 
 @contextlib.contextmanager
-def bare_output(model: PreTrainedModel) -> Iterator[Any]:
+def bare_output(model: PreTrainedModel) -> Generator[Any]:
     """Make the model return hidden states ``[..., D]`` in place of logits; gives the head."""
     head: Any = model.get_output_embeddings()
     own = head.__dict__.get("forward")
     compute = head.forward
-    head.forward = lambda hidden: hidden
+    head.forward = _unchanged
     try:
         yield compute
     finally:

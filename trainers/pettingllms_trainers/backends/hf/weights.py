@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class Weights:
         return {name: self._placement.held(p).detach().clone() for name, p in self.trained.items()}
 
     @contextlib.contextmanager
-    def holding(self, copy: Mapping[str, Tensor]) -> Iterator[None]:
+    def holding(self, copy: Mapping[str, Tensor]) -> Generator[None]:
         """Compute with other weights for a while: a reference costs no second model."""
         held = {name: self._placement.held(p) for name, p in self.trained.items()}
         own = {name: tensor.data for name, tensor in held.items()}

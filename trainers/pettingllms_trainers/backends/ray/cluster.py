@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -33,7 +33,7 @@ Bundle = Mapping[str, float]
 
 
 @contextlib.contextmanager
-def joined_cluster(config: RayConfig) -> Iterator[Any]:
+def joined_cluster(config: RayConfig) -> Generator[Any]:
     """Return the module `ray`, connected; what this connects or starts, it ends.
 
     A process that is connected already stays so.
@@ -93,7 +93,7 @@ def _imported() -> Any:
 @contextlib.contextmanager
 def reserved(
     ray: Any, wanted: Mapping[str, Sequence[Bundle]], timeout_s: float
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any]]:
     """Reserve processors: one placement group for each entry, one bundle for each worker.
 
     Args:
@@ -179,7 +179,7 @@ def start_actor(
 
 
 @contextlib.contextmanager
-def explained(who: str) -> Iterator[None]:
+def explained(who: str) -> Generator[None]:
     """Turn what Ray raises for a call into what the worker raised, or into `WorkerLost`.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ _ENVIRONMENTS = "the environments"
 
 
 @contextlib.contextmanager
-def open_ray_machines(config: Config) -> Iterator[RayMachines]:
+def open_ray_machines(config: Config) -> Generator[RayMachines]:
     """Join or start the cluster and reserve what the run needs; give it back at the end.
 
     Raises:

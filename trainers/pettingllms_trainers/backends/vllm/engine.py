@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -226,7 +226,7 @@ class VLLMEngine:
 
 
 @contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
+def _explained(what: str) -> Generator[None]:
     """Turn what vLLM and torch raise into an error with advice."""
     try:
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import torch
@@ -20,7 +20,7 @@ _SHARD_BYTES = 1 << 30
 
 
 @contextlib.contextmanager
-def memory_folder() -> Iterator[Path]:
+def memory_folder() -> Generator[Path]:
     """Return a new folder for as long as it takes."""
     parent = MEMORY_FILES if MEMORY_FILES.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="pettingllms-", dir=parent) as folder:

@@ -91,7 +91,7 @@ class Replica:
             self.num_requests -= 1
         if response.is_server_error:
             raise await self._judged(client, _explained(response))
-        if response.status_code == httpx2.codes.NOT_FOUND and body.get("model"):
+        if response.status_code == httpx2.codes.NOT_FOUND.value and body.get("model"):
             raise self._lost(f"it has no adapter {body['model']!r}; was it started again?")
         if not response.is_success:
             raise GenerationError(

@@ -16,7 +16,7 @@ import logging
 import shutil
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -128,7 +128,7 @@ class VLLMServerEngine:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncIterator[httpx2.AsyncClient]:
+    async def _connected(self) -> AsyncGenerator[httpx2.AsyncClient]:
         """Yield the client of all calls that overlap: they share its connections."""
         if self._client is None:
             most = self._config.max_concurrent_requests * len(self._replicas)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from pettingllms_trainers.types import Shown
 
-__all__ = ["Metric"]
+__all__ = ["AnyMetric", "Metric"]
+
+SubjectT = TypeVar("SubjectT")
 
 
-class Metric(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Metric(Generic[SubjectT]):
     """A metric, apart from its name."""
 
     doc: str
     """What it means."""
-    of: Callable[[Any], float] | None = None
+    of: Callable[[SubjectT], float] | None = None
     """How it is computed from the subject of its table; None when it is measured elsewhere."""
     shown: Shown | None = None
     """How it appears in the progress view; None: not at all."""
+
+
+AnyMetric = Metric[Any]
+"""A metric of whatever subject."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pettingllms_trainers.algorithm.groups import ScoredDecisions
-from pettingllms_trainers.runs.metrics.metric import Metric
-from pettingllms_trainers.types import Candidate, RolloutStatus, RolloutTree, Shown
+from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric, SubjectT
+from pettingllms_trainers.types import Candidate, RolloutStatus, RolloutTree, Shown, TreeOutcome
 
 __all__ = ["ROLLOUTS", "age_metrics", "num_sampled_tokens", "rollout_metrics"]
 
@@ -21,6 +21,9 @@ class _Rollouts(NamedTuple):
     num_failed: int
     num_candidates: int
     """Candidates that were asked for per decision."""
+
+    def outcomes(self) -> list[TreeOutcome]:
+        return [tree.outcome for tree in self.trees if tree.outcome is not None]
 
     def num_missing(self) -> int:
         decisions = (d for tree in self.trees for d in tree.decisions if d.prompt_ids)
@@ -37,7 +40,7 @@ class _Role(NamedTuple):
     num_used: int
 
 
-_ROLLOUT = {
+_ROLLOUT: Mapping[str, Metric[_Rollouts]] = {
     "num_trees": Metric("Rollouts of the step that can be used.", lambda s: len(s.trees)),
     "num_failed_trees": Metric(
         "Rollouts left out because generation or the environment failed.", lambda s: s.num_failed
@@ -52,11 +55,11 @@ _ROLLOUT = {
     "success": Metric(
         "Share of rollouts whose followed path solves the task. With a greedy branch choice "
         "this is best-of-K, not a learning curve.",
-        lambda s: _mean(tree.outcome.success for tree in s.trees),
+        lambda s: _mean(outcome.success for outcome in s.outcomes()),
     ),
     "num_turns": Metric(
         "Mean number of turns of a rollout.",
-        lambda s: _mean(tree.outcome.num_turns for tree in s.trees),
+        lambda s: _mean(outcome.num_turns for outcome in s.outcomes()),
     ),
     "num_completion_tokens": Metric(
         "Sampled tokens of the step, also of failed rollouts and of continuations."
@@ -74,7 +77,7 @@ _ROLLOUT = {
         "Rounds of further levels, played because a policy had too few groups whose rewards differ."
     ),
 }
-_ENVIRONMENT = {
+_ENVIRONMENT: Mapping[str, Metric[_Rollouts]] = {
     "num_trees": Metric("Usable rollouts of the environment.", lambda s: len(s.trees)),
     "num_failed_trees": Metric("Those that failed.", lambda s: s.num_failed),
     "success": Metric(
@@ -84,7 +87,7 @@ _ENVIRONMENT = {
     ),
     "num_turns": Metric("Mean number of their turns.", _ROLLOUT["num_turns"].of),
 }
-_CANDIDATES = {
+_CANDIDATES: Mapping[str, Metric[_Role]] = {
     "reward": Metric(
         "Mean reward of the role's candidates, alpha * team + local.",
         lambda s: _mean(c.reward for c in s.candidates),
@@ -117,7 +120,7 @@ _CANDIDATES = {
         lambda s: _commonest([c.completion.text for c in s.candidates]),
     ),
 }
-_COMPARED = {
+_COMPARED: Mapping[str, Metric[_Role]] = {
     "num_tokens": Metric(
         "Mean tokens of the role's candidates.",
         lambda s: _mean(len(c.completion.token_ids) for c in s.candidates),
@@ -130,10 +133,10 @@ _COMPARED = {
     ),
 }
 
-ROLLOUTS: Mapping[str, Metric] = {
+ROLLOUTS: Mapping[str, AnyMetric] = {
     **{f"rollout/{name}": metric for name, metric in _ROLLOUT.items()},
     **{f"env/<env>/{name}": metric for name, metric in _ENVIRONMENT.items()},
-    **{f"role/<role>/{name}": metric for name, metric in (_CANDIDATES | _COMPARED).items()},
+    **{f"role/<role>/{name}": metric for name, metric in {**_CANDIDATES, **_COMPARED}.items()},
 }
 """Metrics of rollouts, by name."""
 
@@ -163,7 +166,7 @@ def rollout_metrics(
             candidates[decision.role] += decision.candidates
     for role, found in candidates.items():
         num_decisions = scored.num_decisions.get(role, 0)  # 0 for a fixed policy
-        table = _CANDIDATES | _COMPARED if num_decisions else _CANDIDATES
+        table = {**_CANDIDATES, **(_COMPARED if num_decisions else {})}
         subject = _Role(found, num_decisions, scored.num_used.get(role, 0))
         metrics |= _computed(f"role/{role}", table, subject)
     return metrics
@@ -195,7 +198,9 @@ def num_sampled_tokens(trees: Sequence[RolloutTree]) -> int:
     return own + sum(tree.num_continuation_tokens for tree in trees)
 
 
-def _computed(prefix: str, table: Mapping[str, Metric], subject: Any) -> dict[str, float]:
+def _computed(
+    prefix: str, table: Mapping[str, Metric[SubjectT]], subject: SubjectT
+) -> dict[str, float]:
     return {f"{prefix}/{name}": m.of(subject) for name, m in table.items() if m.of is not None}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.runs.metrics.metric import Metric
+from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric
 from pettingllms_trainers.runs.metrics.rollouts import num_sampled_tokens
 from pettingllms_trainers.types import STATS_FIELDS, RolloutTree, Shown, UpdateStats, ValueFit
 
@@ -14,9 +14,9 @@ __all__ = ["STATS", "stage_metrics", "timing_metrics", "update_metrics", "value_
 _UPDATE = ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps", "skipped")
 
 
-def _stats_metrics() -> dict[str, Metric]:
+def _stats_metrics() -> dict[str, AnyMetric]:
     """Return the metrics that are fields of `UpdateStats`, documented there."""
-    metrics: dict[str, Metric] = {}
+    metrics: dict[str, AnyMetric] = {}
     for name, field in STATS_FIELDS.items():
         section = "update" if name in _UPDATE else "loss"
         shown = next((marker for marker in field.metadata if isinstance(marker, Shown)), None)
@@ -25,7 +25,7 @@ def _stats_metrics() -> dict[str, Metric]:
     return metrics
 
 
-STATS: Mapping[str, Metric] = _stats_metrics()
+STATS: Mapping[str, AnyMetric] = _stats_metrics()
 """Metrics of the updates, by name."""
 
 

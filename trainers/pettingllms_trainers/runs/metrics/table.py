@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from pettingllms_trainers.errors import TrainerError
-from pettingllms_trainers.runs.metrics.metric import Metric
+from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric
 from pettingllms_trainers.runs.metrics.rollouts import ROLLOUTS
 from pettingllms_trainers.runs.metrics.steps import STATS
 from pettingllms_trainers.types import Shown
@@ -84,7 +84,7 @@ _ELSEWHERE = {
     "throughput/trained_tokens_per_s": Metric("Trained tokens per second of update."),
 }
 
-METRICS: Mapping[str, Metric] = {
+METRICS: Mapping[str, AnyMetric] = {
     **ROLLOUTS,
     **STATS,
     **_ELSEWHERE,
