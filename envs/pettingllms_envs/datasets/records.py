@@ -54,5 +54,8 @@ class MathProblem(NamedTuple):
     """Unit that an answer may carry or leave out."""
     tolerance: float = 0.0
     """Maximum absolute error that still counts as right."""
+    form: str = ""
+    """Kind of answer, where the reference does not say it: `fraction` refuses repeating decimals.
+    Empty: the reference says it; see `pettingllms_envs.math.forms.objection`."""
     difficulty: str = ""
     """The source's own word for it."""

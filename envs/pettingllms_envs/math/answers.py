@@ -31,9 +31,11 @@ _PYTHON_FRACTION = re.compile(r"Fraction\(\s*(-?\d+)\s*,\s*(\d+)\s*\)")
 _SCIENTIFIC = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?!\w)")
 _NAMED_SUBSCRIPT = re.compile(r"_\{\s*\\(?:max|min|text\{\w+\}|mathrm\{\w+\})\s*\}")
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
+_THIN_IN_NUMBER = re.compile(r"(?<=\d)(?:\\[,;: ]|~)(?=\d{3}(?!\d))")
+_SPACING = re.compile(r"(?<!\\)(?:\\[,;: ]|~|\\(?:q?quad|displaystyle)(?![A-Za-z]))")
 _GROUPED = re.compile(
     r"((?:[^,;=]*=)?(?:[^\d,;.()\[\]{\\]|(?<=[A-Za-z}])\{|\\[A-Za-z$])*)"  # no list, no interval
-    r"([1-9]\d{0,2}(?:(?:\{,\}|,(?:\\!)?|\\[,;])\d{3})+)"
+    r"([1-9]\d{0,2}(?:(?:\{,\}|,)\d{3})+)"
     r"(?![\d,])([^,;]*)"
 )
 _BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
@@ -55,9 +57,12 @@ def normalised(text: str) -> str:
     Dollar signs, `\(...\)`, a final full stop, unicode signs, `**`, `<=`, `Fraction(1, 2)`, `1e3`
     and `10,000` are brought into one form; so is `x = 10,000`, one number with separators between
     groups of three digits and perhaps a name before or a unit after it. A repeating decimal such as
-    `0.\overline{3}` becomes a fraction. The meaning is left alone.
+    `0.\overline{3}` becomes a fraction. The spaces of LaTeX (`\,`, `~`, `\quad`) become plain ones.
+    The meaning is left alone.
     """
-    text = text.strip()
+    # First of all: the comma of `\,` separates nothing, and `\!` is no space at all.
+    text = _THIN_IN_NUMBER.sub("", text.replace(r"\!", "")).strip()
+    text = _SPACING.sub(" ", text).strip()
     boxed = _BOXED.fullmatch(text)
     if boxed and last_boxed(text) == boxed[1].strip():
         text = boxed[1].strip()
@@ -75,6 +80,11 @@ def normalised(text: str) -> str:
     text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ")
     grouped = _GROUPED.fullmatch(text)
     return grouped[1] + re.sub(r"\D", "", grouped[2]) + grouped[3] if grouped else text
+
+
+def is_repeating(text: str) -> bool:
+    """Return whether a text has a repeating decimal in it, such as `0.(3)`."""
+    return _REPEATING.search(text) is not None
 
 
 def _as_fraction(found: re.Match[str]) -> str:

@@ -135,7 +135,11 @@ class AnswerEnv(TextEnv[MathState]):
             return Attempt(agent, None, work, report, ""), info
         problem = state.problem
         verdict = self._verifier.judge(
-            problem.answer, answer, unit=problem.unit, tolerance=problem.tolerance
+            problem.answer,
+            answer,
+            unit=problem.unit,
+            tolerance=problem.tolerance,
+            form=problem.form,
         )
         info |= {"answer": answer, "verdict": str(verdict.outcome)}
         return Attempt(agent, answer, work, report, str(verdict.outcome)), info

@@ -100,6 +100,7 @@ def _generated(
                 question=family.question(params),
                 answer=family.answer(params),
                 difficulty=str(level),
+                form=family.form,
             )
     raise UnreachableRequest(
         f"{_MAX_DRAWS} questions of the family {family.name} at difficulty {level} held none of "

@@ -27,6 +27,7 @@ from pettingllms_envs.math.answers import (
     depth,
     drops_duplicates,
     in_shape_of,
+    is_repeating,
     normalised,
     without_unit,
 )
@@ -115,7 +116,13 @@ class Verifier:
         return Verifier, (self.num_workers, self.timeout_s)
 
     def judge(
-        self, reference: str, answer: str, *, unit: str = "", tolerance: float = 0.0
+        self,
+        reference: str,
+        answer: str,
+        *,
+        unit: str = "",
+        tolerance: float = 0.0,
+        form: str = "",
     ) -> Verdict:
         """Return whether an answer equals the reference and is written out (see `objection`).
 
@@ -124,10 +131,13 @@ class Verifier:
             answer: The answer to judge; any text.
             unit: A unit that the answer may carry or leave out.
             tolerance: Maximum absolute difference of numbers that still counts as equal.
+            form: What is asked for, where the reference does not say it: see `MathProblem.form`.
         """
         # Before anything is parsed: all later steps are then bounded.
         if len(answer) > MAX_ANSWER_CHARS:
             return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
+        if form == "fraction" and is_repeating(answer):
+            return Verdict(Outcome.WRONG, "a repeating decimal, where a fraction is asked for")
         # Units are compared here and removed: math-verify does not convert or compare them.
         wanted, own_unit = split_unit(normalised(reference), is_quantity=bool(unit))
         expected_unit = unit_named(unit) or own_unit
@@ -147,11 +157,15 @@ class Verifier:
 
     def equivalence(self, first: str, second: str, *, unit: str = "") -> Verdict:
         """Return whether two answers mean the same; neither is taken for the reference."""
+        # Both are a model's: what `judge` asks of an answer holds for the first one too.
+        if len(first) > MAX_ANSWER_CHARS:
+            return Verdict(Outcome.UNPARSABLE, f"longer than {MAX_ANSWER_CHARS} characters")
         # `judge` is asymmetric: it refuses formulas that its second argument leaves unevaluated.
         # Two answers agree if either may serve as the reference; a failure is not asked again,
         # since it would cost the time limit once more.
         verdict = self.judge(first, second, unit=unit)
-        if verdict.outcome in (Outcome.CORRECT, Outcome.VERIFIER_FAILED):
+        done = (Outcome.CORRECT, Outcome.VERIFIER_FAILED)
+        if verdict.outcome in done or len(second) > MAX_ANSWER_CHARS:
             return verdict
         return self.judge(second, first, unit=unit)
 

@@ -31,6 +31,7 @@ class Family:
         answer: Numbers -> exact answer, in LaTeX.
         canonical: Numbers -> the same for all questions that are the same up to renaming, such as
             swapped summands. Decides on the split.
+        form: See `MathProblem.form`.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Family:
     question: Callable[[Params], str]
     answer: Callable[[Params], str]
     canonical: Callable[[Params], Params] = _identity
+    form: str = ""
 
     def content(self, params: Params) -> bytes:
         """The canonical form of a question, for the splits."""

@@ -139,5 +139,6 @@ FAMILIES = (
         ),
         answer=lambda p: latex(p[2] + Fraction(p[1], 10 ** p[0] - 1)),
         canonical=lambda p: (p[2], *Fraction(p[1], 10 ** p[0] - 1).as_integer_ratio()),
+        form="fraction",
     ),
 )
