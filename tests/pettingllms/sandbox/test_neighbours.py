@@ -124,7 +124,11 @@ class TestThreads:
             "print(before, with_one, os.getpriority(os.PRIO_PROCESS, 0))"
         )
         before, with_one, with_all = map(int, jail.run(code).stdout.split())
-        assert (with_one - before, with_all - before) == (niceness(2), niceness(33))
+        # 19 is the lowest weight there is, which a suite that runs under `nice` reaches earlier.
+        assert (with_one, with_all) == (
+            min(before + niceness(2), 19),
+            min(before + niceness(33), 19),
+        )
 
     def test_other_runs_keep_their_weight(self, any_jail):
         any_jail.run(COUNT_THREADS)
