@@ -12,7 +12,6 @@ from pettingllms.state import to_jsonable
 from pettingllms.transition import Transition
 
 StateT = TypeVar("StateT")
-_RENAMED = {"reference_policies": "scripted_policies", "_reference": "_scripted"}
 
 
 class GameHooks(ABC, Generic[StateT]):
@@ -31,17 +30,6 @@ class GameHooks(ABC, Generic[StateT]):
     """Placeholder -> its meaning; what `_fields` provides."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Name -> arguments, from easy to hard; see `pettingllms.make`."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse hooks under their old names, which nothing would call.
-
-        Raises:
-            TypeError: The class defines one.
-        """
-        super().__init_subclass__(**kwargs)
-        for old, new in _RENAMED.items():
-            if old in vars(cls):
-                raise TypeError(f"{cls.__qualname__} defines {old!r}; its name is now {new!r}")
 
     @abstractmethod
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:

@@ -32,8 +32,7 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int | None) -> T
         ReplayDivergence: If the game does not come out as recorded.
     """
     path = run.path / "rollouts.jsonl"
-    # Older runs have no "set": their trees are of train steps.
-    trees = (line for line in read_lines(path) if line.get("set", "training") == "training")
+    trees = (line for line in read_lines(path) if line["set"] == "training")
     lines = {(line["step"], line["episode"]): line for line in trees}
     found = [key for key in lines if step in (None, key[0]) and episode in (None, key[1])]
     if not found:
@@ -54,13 +53,11 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int | None) -> T
 
 
 def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
-    kwargs = line.get("env", run.env_kwargs)  # older runs: none, and no curriculum either
-    env: TextEnv[Any] = make(line.get("env_id", run.env_id), checks=False, **kwargs)
+    env: TextEnv[Any] = make(line.get("env_id", run.env_id), checks=False, **line["env"])
     recorder = RecordTranscripts(env)
     recorder.reset(seed=line["env_seed"])
     _compare(-1, "state_hash", line["initial_state_hash"], env.state_hash())
-    decisions = line["decisions"] if "decisions" in line else line["nodes"]  # older runs: nodes
-    for index, decision in enumerate(decisions):
+    for index, decision in enumerate(line["decisions"]):
         if decision["chosen"] is None:
             break
         followed, agent = decision["candidates"][decision["chosen"]], decision["agent"]

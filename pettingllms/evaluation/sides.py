@@ -149,8 +149,7 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
     return Side(
         name=name,
         policies=_policies(run, variant, line["step"]),
-        # Lines of older runs have no arguments.
-        task=_task(run.env_id, line["env"] if "env" in line else run.held_out_kwargs(), {}),
+        task=_task(run.env_id, line["env"], {}),
         settings={
             **_flat({role: asdict(value) for role, value in sampling.items()}, "sampling."),
             **{"seed": seed, "levels": found["num_episodes"], "samples": 1},
@@ -169,10 +168,10 @@ def _variants(
     Scripted policies play once, before training, and swapped ones once, after it.
     """
     variants = {
-        name.replace("scripted:", _SCRIPTED): figures  # the name of older runs
+        name: figures
         for one in lines
         for name, figures in one["variants"].items()
-        if one is line or name.startswith((_SCRIPTED, "scripted:"))
+        if one is line or name.startswith(_SCRIPTED)
     }
     report = run.path / "eval.json"
     if line is lines[-1] and report.is_file():

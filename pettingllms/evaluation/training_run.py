@@ -185,7 +185,7 @@ class TrainingRun:
 
     def _fixed(self, name: str) -> str:
         policy = self.config["policies"][name]
-        return str(policy.get("fixed") or policy.get("player") or "")  # player: in older runs
+        return str(policy.get("fixed") or "")
 
     def _sampling(self, role: str, policy: str) -> Sampling:
         rollout = self.config.get("rollout", {})

@@ -115,19 +115,14 @@ def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
         ValueError: A decision has chosen a candidate that is not there.
     """
     outcome = line["outcome"]
-    nodes = line["decisions"] if "decisions" in line else line["nodes"]  # older runs: nodes
-    decisions = [_decision(node) for node in nodes]
+    decisions = [_decision(decision) for decision in line["decisions"]]
     return ShownEpisode(
-        # Older runs have no "set"; they have recorded no held-out episodes either.
         key=(
-            _text(line.get("set", "training")).replace("_", "-"),
+            _text(line["set"]).replace("_", "-"),
             _whole(line["step"]),
             _whole(line["episode"]),
         ),
-        # Older runs have no "env"; they have no curriculum either.
-        setting=Setting(_text(line.get("env_id", env_id)), _mapping(line["env"]), {})
-        if "env" in line
-        else None,
+        setting=Setting(_text(line.get("env_id", env_id)), _mapping(line["env"]), {}),
         seed=_whole(line["env_seed"]),
         state_hash=_text(line["initial_state_hash"]),
         success=outcome is not None and bool(outcome["success"]),
@@ -138,7 +133,7 @@ def tree_episode(env_id: str, line: Mapping[str, Any]) -> ShownEpisode:
         else _whole(outcome["num_turns"]),
         returns={} if outcome is None else _mapping(outcome["returns"]),
         decisions=decisions,
-        given_up=[_decision(node) for node in line.get("given_up", ())],  # older runs have none
+        given_up=[_decision(decision) for decision in line["given_up"]],
         figures=_figures(line, ("step", "episode", "env_seed")),
     )
 

@@ -392,11 +392,3 @@ class TestChecks:
         raw = pettingllms.make(guess_id, checks=False)
         assert type(raw) is guess_env
         assert type(pettingllms.make(guess_id).unwrapped) is guess_env
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("reference_policies", "scripted_policies"), ("_reference", "_scripted")]
-)
-def test_hooks_under_their_old_names_are_refused(old, new):
-    with pytest.raises(TypeError, match=f"'{old}'; its name is now '{new}'"):
-        type("OldGame", (pettingllms.TextEnv,), {old: ()})

@@ -235,8 +235,8 @@ def test_a_recorded_rollout_is_played_again(call, training_run, stage):
     env = pettingllms.make("plan_path_v0", **kwargs | (stage or {}))
     env.reset(seed=9)
     raw, decisions = env.unwrapped, []
-    line = {"step": 2, "episode": 1, "env_seed": 9, "initial_state_hash": raw.state_hash()}
-    line |= {} if stage is None else {"env": kwargs | stage}
+    line = {"set": "training", "step": 2, "episode": 1, "env": kwargs | (stage or {})}
+    line |= {"env_seed": 9, "initial_state_hash": raw.state_hash()}
     while not (raw.terminations[raw.agent_selection] or raw.truncations[raw.agent_selection]):
         agent, other = raw.agent_selection, {"text": "not followed"}
         observation, text = str(raw.observe(agent)), raw.scripted_action(agent, "oracle", None)

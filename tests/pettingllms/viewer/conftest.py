@@ -68,6 +68,7 @@ def tree(step, episode, decisions, success=False, returns=None, tree_set="traini
         "cause": None,
         "outcome": outcome,
         "decisions": decisions,
+        "given_up": [],
     }
 
 

@@ -145,7 +145,7 @@ def test_a_training_run_without_rollouts(training, tmp_path):
     assert "logging.rollouts_every" in summary.notices[0]
 
 
-def compact(training, write, recorded, change=lambda steps: None, with_stage=False):
+def compact(training, write, recorded, change=lambda steps: None, stage=None):
     """Return a training run of the recorded episodes with prompts that show no board."""
     trees = []
     for number, path in enumerate(sorted(recorded.iterdir())):
@@ -166,20 +166,17 @@ def compact(training, write, recorded, change=lambda steps: None, with_stage=Fal
         ]
         tree = write.tree(1, number, decisions, success=True)
         tree |= {"env_seed": first["seed"], "initial_state_hash": first["state_hash"]}
-        tree["env"] = ENV
-        if not with_stage:  # as older versions have written it
-            del tree["env"], tree["set"]
-        trees.append(tree)
+        trees.append(tree | {"env": ENV})
     run = training(trees)
-    env = ENV | {"size": 7} if with_stage else ENV
+    env = ENV | (stage or {})
     kwargs = "".join(f"{name} = {json.dumps(value)}\n" for name, value in env.items())
     (run / "config.toml").write_text(f'[env]\nid = "plan_path_v0"\n[env.kwargs]\n{kwargs}')
     return run
 
 
-@pytest.mark.parametrize("with_stage", [False, True])
-def test_boards_that_prompts_do_not_show_are_drawn(training, write, recorded, tmp_path, with_stage):
-    run = compact(training, write, recorded, with_stage=with_stage)
+@pytest.mark.parametrize("stage", [None, {"size": 7}], ids=["no curriculum", "a stage"])
+def test_boards_that_prompts_do_not_show_are_drawn(training, write, recorded, tmp_path, stage):
+    run = compact(training, write, recorded, stage=stage)
     summary = write_view(run, tmp_path / "view.html")
     assert summary.notices == ()
     shown = write_view(recorded, tmp_path / "recorded.html")

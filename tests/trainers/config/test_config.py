@@ -86,7 +86,7 @@ def test_flags_may_add_to_open_tables(run_file):
         ("[optimizer]\nlearning_rate = 'fast'\n", r"'optimizer.learning_rate' is 'fast': .*number"),
         ("[optimizer]\nlearning_rate = -1\n", r"'optimizer.learning_rate' is -1: .*equal to 0"),
         ("[rollout]\nnum_candidates = 1\n", r"'rollout.num_candidates' is 1"),
-        ("[rollout]\nadvance = 'best'\n", r"'rollout.branch_choice' is 'best': .*'greedy'"),
+        ("[rollout]\nbranch_choice = 'best'\n", r"'rollout.branch_choice' is 'best': .*'greedy'"),
         ("[optimizer]\nbetas = [0.9, 1.0]\n", r"'optimizer.betas.1' is 1.0: .*less than 1"),
         ("[rollout]\nstop = ['']\n", r"'rollout.stop.0' is '': .*at least 1 character"),
         (
@@ -100,11 +100,11 @@ def test_flags_may_add_to_open_tables(run_file):
         ("[every_policy]\nfrozen = true\n", r"are frozen, so there is nothing to train"),
         ("[policies.idle]\nfrozen = true\n", r"policies.idle has model = '' and fixed = ''"),
         (
-            "[policies.idle]\nmodel = 'tiny'\nplayer = 'oracle'\n",
+            "[policies.idle]\nmodel = 'tiny'\nfixed = 'oracle'\n",
             r"model = 'tiny' and fixed = 'oracle'; name one",
         ),
         (
-            "[policies.idle]\nplayer = 'oracle'\nfrozen = true\nhidden_size = 8\n",
+            "[policies.idle]\nfixed = 'oracle'\nfrozen = true\nhidden_size = 8\n",
             r"has no weights; remove frozen, hidden_size",
         ),
         ("[advantage]\ngrouping = 'trajectory'\n", r"needs rollout.mode = \"parallel\""),
@@ -292,7 +292,7 @@ def test_a_wrong_flag_suggests_the_right_one(run_file):
         (["--optimizer.betas", "[0.5, 0.75]"], "optimizer.betas", (0.5, 0.75)),
         (["--policies.both.lora.targets", "q_proj", "8"], "lora", ("q_proj", "8")),
         (["--policies.both.lora.targets", "all-linear"], "lora", "all-linear"),
-        (["--rollout.advance=random"], "rollout.branch_choice", "random"),
+        (["--rollout.branch_choice=random"], "rollout.branch_choice", "random"),
         (["--env.kwargs.max-turns", "3"], "env.kwargs", {"max_turns": 3}),
     ],
 )

@@ -84,19 +84,3 @@ def test_a_run_writes_what_was_chosen_and_reads_it_back(policies, tmp_path):
     assert config_hash(again) == config_hash(config)
     if len(policies) == 1:
         assert f"learning_rate = {config.optimizer.learning_rate}" in path.read_text()
-
-
-def test_the_configuration_of_an_older_run_keeps_its_values():
-    """It has all of them; so its checkpoints still belong to it."""
-    config = config_of(
-        {**ADAPTER, "chat_template_kwargs": {}},
-        optimizer={"learning_rate": 1e-6, "tokens_per_microbatch": 16384},
-        warm_start={"learning_rate": 1e-3},
-        rollout={"max_completion_tokens": 64},
-    )
-    assert config_hash(config) == OLDER
-    assert config.policies["a"].chat_template_kwargs == {}
-
-
-OLDER = "262231626c79fe8e"
-"""By the version in which these values were defaults."""

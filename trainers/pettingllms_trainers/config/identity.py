@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
-from pettingllms_trainers.config.renamed import first_default, first_name
 
 if TYPE_CHECKING:
     from pettingllms_trainers.config.root import Config
@@ -55,15 +54,14 @@ def config_hash(config: Config) -> str:
     """Return 16 hexadecimal digits of all that decides a run's results.
 
     Keys with their default values are left out, so that a version with more keys than the one that
-    wrote a checkpoint can resume from it. Of keys whose default has changed that is the first one.
+    wrote a checkpoint can resume from it.
     """
     given = flat_table(config.model_dump(mode="json", exclude_defaults=True))
     if not config.optimizer.learning_rate:
         given["optimizer.learning_rate"] = learning_rates(config)
     if config.warm_start.num_steps and not config.warm_start.learning_rate:
         given["warm_start.learning_rate"] = warm_start_rates(config)
-    given = {key: value for key, value in given.items() if first_default(key) != value}
-    data = {first_name(key): value for key, value in given.items() if decides_results(key)}
+    data = {key: value for key, value in given.items() if decides_results(key)}
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 

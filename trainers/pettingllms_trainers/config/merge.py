@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pettingllms_trainers.config.env import env_places
-from pettingllms_trainers.config.renamed import current_names
 from pettingllms_trainers.config.roles import flat_roles
 from pettingllms_trainers.errors import ConfigError
 
@@ -41,11 +40,8 @@ class Layer(NamedTuple):
 
 
 def layer_of(table: Mapping[str, Any], source: str) -> Layer:
-    """Return a table of keys as a layer, with the present names of its keys."""
-    current = current_names(table, source)
-    return Layer(
-        source, {key: flat_roles(v) if key == "roles" else v for key, v in current.items()}
-    )
+    """Return a table of keys as a layer."""
+    return Layer(source, {key: flat_roles(v) if key == "roles" else v for key, v in table.items()})
 
 
 def read_layer(path: Path) -> Layer:
