@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.policies import TINY, PolicyConfig
-
-if TYPE_CHECKING:
-    from pettingllms_trainers.config.root import Config
 
 __all__ = ["learning_rates", "settled", "warm_start_rates"]
 
@@ -30,7 +28,7 @@ _THINKING_TOKENS = 1024
 """Completions shorter than this end while a model still thinks."""
 
 
-def settled(config: Config) -> dict[str, Any]:
+def settled(config: ConfigData) -> dict[str, Any]:
     """Return the sections of a configuration with every default that follows what is trained.
 
     A rate stays 0 where policies of several kinds learn: see `learning_rates`.
@@ -65,17 +63,17 @@ def settled(config: Config) -> dict[str, Any]:
     }
 
 
-def learning_rates(config: Config) -> dict[str, float]:
+def learning_rates(config: ConfigData) -> dict[str, float]:
     """Return the maximum learning rate of every policy that is trained."""
     return _rates(config, config.optimizer.learning_rate, _LEARNING_RATES)
 
 
-def warm_start_rates(config: Config) -> dict[str, float]:
+def warm_start_rates(config: ConfigData) -> dict[str, float]:
     """Return the learning rate of the supervised steps of every policy that is trained."""
     return _rates(config, config.warm_start.learning_rate, _WARM_START_RATES)
 
 
-def _rates(config: Config, given: float, defaults: Mapping[Kind, float]) -> dict[str, float]:
+def _rates(config: ConfigData, given: float, defaults: Mapping[Kind, float]) -> dict[str, float]:
     return {
         name: given or defaults[_kind(policy)]
         for name, policy in config.models.items()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
-
-if TYPE_CHECKING:
-    from pettingllms_trainers.config.root import Config
 
 __all__ = ["config_hash", "decides_results", "flat_table"]
 
@@ -50,7 +48,7 @@ def decides_results(key: str) -> bool:
     return not key.startswith(_RESULTLESS)
 
 
-def config_hash(config: Config) -> str:
+def config_hash(config: ConfigData) -> str:
     """Return 16 hexadecimal digits of all that decides a run's results.
 
     Keys with their default values are left out, so that a version with more keys than the one that

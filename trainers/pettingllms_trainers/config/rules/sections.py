@@ -1,18 +1,15 @@
-"""What sections of a configuration must agree on: engines, weights, credit and rollouts."""
+"""Rules about what sections must agree on: engines, weights, credit and rollouts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pettingllms_trainers.config.algorithm import Credit, Grouping, RolloutMode
+from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.policies import base_groups, base_of_adapter
 from pettingllms_trainers.config.roles import is_named
 
-if TYPE_CHECKING:
-    from pettingllms_trainers.config.root import Config
-
-__all__ = ["check_sections"]
+__all__ = ["ABOUT_SECTIONS"]
 
 _CREDITS: Mapping[RolloutMode, Sequence[Credit]] = {
     "tree": ("step", "value", "continuation"),
@@ -27,29 +24,21 @@ _MODES_OF_GROUPING: Mapping[Grouping, Sequence[RolloutMode]] = {
 }
 
 
-def check_sections(config: Config) -> None:
-    """Raise `ValueError` for the first two keys that exclude each other, and say what to change.
-
-    Args:
-        config: A configuration whose sections are valid by themselves, with its defaults settled.
-    """
-    for check in (
-        _check_role_gradients,
-        _check_ahead,
-        _check_lora,
-        _check_engine,
-        _check_continuous,
-        _check_tensor_parallel,
-        _check_value,
-        _check_advantage,
-        _check_branching,
-        _check_target_kl,
-        _check_spread_prompts,
-    ):
-        check(config)
+def _check_reward_scale(config: ConfigData) -> None:
+    advantage = config.advantage
+    counts = advantage.norm == "none" or advantage.credit == "value"
+    if counts or config.rollout.branch_choice == "softmax":
+        return
+    for env in config.env:
+        if env.reward_scale != 1:
+            raise ValueError(
+                f"reward_scale = {env.reward_scale:g} of {env.label} would change nothing: "
+                f'advantage.norm = "{advantage.norm}" divides by the deviation. Set '
+                'advantage.norm = "none", or let weight give the environment more levels'
+            )
 
 
-def _check_role_gradients(config: Config) -> None:
+def _check_role_gradients(config: ConfigData) -> None:
     if not config.optimizer.role_gradients:
         return
     if config.deepspeed.stage:
@@ -64,7 +53,7 @@ def _check_role_gradients(config: Config) -> None:
         )
 
 
-def _check_ahead(config: Config) -> None:
+def _check_ahead(config: ConfigData) -> None:
     if not config.rollout.ahead:
         return
     if config.engine.kind == "vllm" and config.engine.vllm.sleep:
@@ -79,7 +68,7 @@ def _check_ahead(config: Config) -> None:
         )
 
 
-def _check_lora(config: Config) -> None:
+def _check_lora(config: ConfigData) -> None:
     for name, policy in config.models.items():
         if policy.has_adapter and config.deepspeed.stage:
             raise ValueError(
@@ -100,7 +89,7 @@ def _check_lora(config: Config) -> None:
             )
 
 
-def _check_engine(config: Config) -> None:
+def _check_engine(config: ConfigData) -> None:
     for name, policy in config.models.items():
         if bool(policy.endpoints) != (config.engine.kind == "vllm_server"):
             raise ValueError(
@@ -124,7 +113,7 @@ def _check_engine(config: Config) -> None:
         raise ValueError('engine.attention = "expanded" needs optimizer.packing = false')
 
 
-def _check_continuous(config: Config) -> None:
+def _check_continuous(config: ConfigData) -> None:
     if config.rollout.continuous and (config.engine.kind == "transformers" or config.ray.enabled):
         who = "workers of Ray answer" if config.ray.enabled else "the engine transformers answers"
         raise ValueError(
@@ -134,7 +123,7 @@ def _check_continuous(config: Config) -> None:
         )
 
 
-def _check_tensor_parallel(config: Config) -> None:
+def _check_tensor_parallel(config: ConfigData) -> None:
     size, gpus = config.engine.vllm.tensor_parallel_size, config.ray.gpus_per_worker
     wanted = size if config.engine.kind == "vllm" else 1
     # Without a GPU the parts of an engine compute on the cores of their worker.
@@ -145,7 +134,7 @@ def _check_tensor_parallel(config: Config) -> None:
         )
 
 
-def _check_value(config: Config) -> None:
+def _check_value(config: ConfigData) -> None:
     if config.advantage.credit != "value":
         return
     for role, name in config.roles.items():
@@ -162,7 +151,7 @@ def _check_value(config: Config) -> None:
         )
 
 
-def _check_advantage(config: Config) -> None:
+def _check_advantage(config: ConfigData) -> None:
     advantage, mode = config.advantage, config.rollout.mode
     if advantage.credit not in _CREDITS[mode]:
         others = [other for other, credits in _CREDITS.items() if advantage.credit in credits]
@@ -199,7 +188,7 @@ def _check_advantage(config: Config) -> None:
         )
 
 
-def _check_branching(config: Config) -> None:
+def _check_branching(config: ConfigData) -> None:
     """Refuse policies that would never learn, since none of their decisions has candidates."""
     roles, advantage = config.rollout.branching_roles, config.advantage
     compares_steps = advantage.grouping != "at_grpo" and advantage.credit == "step"
@@ -214,7 +203,7 @@ def _check_branching(config: Config) -> None:
             )
 
 
-def _check_target_kl(config: Config) -> None:
+def _check_target_kl(config: ConfigData) -> None:
     optimizer = config.optimizer
     has_one_step = not optimizer.completions_per_minibatch and optimizer.num_epochs == 1
     if config.loss.target_kl and has_one_step:
@@ -225,7 +214,7 @@ def _check_target_kl(config: Config) -> None:
         )
 
 
-def _check_spread_prompts(config: Config) -> None:
+def _check_spread_prompts(config: ConfigData) -> None:
     if config.optimizer.spread_prompts and not config.optimizer.completions_per_minibatch:
         raise ValueError(
             "optimizer.spread_prompts = true would change nothing: it spreads completions over "
@@ -236,3 +225,19 @@ def _check_spread_prompts(config: Config) -> None:
 
 def _quoted(modes: Sequence[str]) -> str:
     return " or ".join(f'"{mode}"' for mode in modes)
+
+
+ABOUT_SECTIONS = (
+    _check_reward_scale,
+    _check_role_gradients,
+    _check_ahead,
+    _check_lora,
+    _check_engine,
+    _check_continuous,
+    _check_tensor_parallel,
+    _check_value,
+    _check_advantage,
+    _check_branching,
+    _check_target_kl,
+    _check_spread_prompts,
+)

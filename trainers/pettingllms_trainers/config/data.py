@@ -1,0 +1,158 @@
+"""The tables of a run file as plain data, and what is looked up in them. No rule across sections.
+
+Legend: a role is `ROLE`, or `ENV.ROLE` in a run of several environments.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WrapSerializer
+
+from pettingllms_trainers.config.algorithm import (
+    AdvantageConfig,
+    LossConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    ValueConfig,
+)
+from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
+from pettingllms_trainers.config.engine import EngineConfig
+from pettingllms_trainers.config.env import EnvConfig, env_list
+from pettingllms_trainers.config.policies import PolicyConfig
+from pettingllms_trainers.config.roles import entry_of, flat_roles, is_named
+from pettingllms_trainers.config.run import (
+    CheckpointConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    WarmStartConfig,
+)
+from pettingllms_trainers.config.section import Section
+from pettingllms_trainers.config.updates import PhaseConfig, UpdatesConfig
+
+__all__ = ["ConfigData"]
+
+
+def _table_or_list(value: Any, dump: Callable[[Any], list[Any]]) -> Any:
+    """Return one environment as the table that it was, several as a list."""
+    found = dump(value)
+    return found[0] if len(found) == 1 else found
+
+
+class ConfigData(Section):
+    """Every key of a run; `Config` is the same, settled and checked."""
+
+    env: Annotated[
+        tuple[EnvConfig, ...],
+        BeforeValidator(env_list),
+        WrapSerializer(_table_or_list),
+    ]
+    """What is played: one table [env], or several tables [[env]]."""
+    policies: dict[str, PolicyConfig]
+    """Policies by name; see `models` for those that have weights."""
+    roles: Annotated[dict[str, str], BeforeValidator(flat_roles)]
+    """Role to policy name; roles that name one policy share its weights. With several environments
+    ROLE is that role in all of them, ENV.ROLE in one, which comes before ROLE."""
+    output_dir: str = "runs/run"
+    """Directory of everything the run writes; must be new or empty, unless it is resumed."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of everything that is drawn."""
+    num_steps: int = Field(default=150, ge=0)
+    """Train steps."""
+    device: str = "auto"
+    """Torch device of the policies; auto: the first GPU, else the CPU."""
+    num_threads: int = Field(default=0, ge=0)
+    """CPU threads of torch; 0: torch's own choice."""
+    stuck_after: int = Field(default=3, ge=1)
+    """Train steps in a row after which a warning says that a policy is not updated, or gives one
+    answer to every prompt."""
+    stop_when_stuck: bool = False
+    """Whether the run then stops, with a checkpoint and exit code 1."""
+    rollout: RolloutConfig = RolloutConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    value: ValueConfig = ValueConfig()
+    loss: LossConfig = LossConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    engine: EngineConfig = EngineConfig()
+    updates: UpdatesConfig = UpdatesConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+    deepspeed: DeepSpeedConfig = DeepSpeedConfig()
+    ray: RayConfig = RayConfig()
+
+    def is_in(self, phase: PhaseConfig | None, role: str, policy: str | None = None) -> bool:
+        """Return whether a phase trains a role (of a policy, if one is given)."""
+        name = self.policy_of(role)
+        if name not in self.models or self.policies[name].frozen or policy not in (None, name):
+            return False
+        if phase is None:
+            return True
+        is_of_policy = not phase.policies or name in phase.policies
+        return is_of_policy and (not phase.roles or is_named(phase.roles, role))
+
+    def trains(self, role: str, step: int) -> bool:
+        """Return whether the samples of a role are trained on.
+
+        Args:
+            role: `ENV.ROLE` in a run of several environments.
+            step: Train steps that come before, from 0.
+        """
+        phases = self.updates.phases
+        return self.is_in(phases[self.updates.phase_at(step)] if phases else None, role)
+
+    def updates_policy(self, name: str, step: int) -> bool:
+        """Return whether a policy is updated in a train step, from 0."""
+        is_trained = name in self.models and not self.policies[name].frozen
+        if not self.updates.phases:
+            return is_trained
+        return is_trained and any(self.trains(role, step) for role in self.roles_of(name))
+
+    def roles_of(self, policy: str) -> list[str]:
+        """Return the names by which the file may mean a role of a policy, in any environment."""
+        return [role for role in self.role_names() if self.policy_of(role) == policy]
+
+    def role_names(self) -> list[str]:
+        """Return what may name a role elsewhere in the file."""
+        plain = {role.rpartition(".")[2] for role in self.roles}
+        scoped = itertools.product(self.env_names, plain) if len(self.env) > 1 else ()
+        return sorted({*self.roles, *plain, *(f"{env}.{role}" for env, role in scoped)})
+
+    @property
+    def env_names(self) -> tuple[str, ...]:
+        """Names of the environments; that of the only one is empty."""
+        return tuple(env.label for env in self.env) if len(self.env) > 1 else ("",)
+
+    def policy_of(self, role: str) -> str | None:
+        """Return the name of a role's policy; None when it has none.
+
+        Args:
+            role: `ENV.ROLE` in a run of several environments.
+        """
+        return entry_of(self.roles, role)
+
+    @property
+    def models(self) -> dict[str, PolicyConfig]:
+        """The policies that have weights, by name; the others are fixed."""
+        return {name: policy for name, policy in self.policies.items() if policy.model}
+
+    @property
+    def resolved_loss(self) -> LossConfig:
+        """The loss with `old_logprobs` chosen."""
+        if self.loss.old_logprobs != "auto":
+            return self.loss
+        is_same = self.engine.kind == "transformers" and not self.rollout.ahead
+        choice = "engine" if is_same else "recompute"
+        return self.loss.model_copy(update={"old_logprobs": choice})
+
+    @property
+    def plays_beside_updates(self) -> bool:
+        """Whether engines can generate while policies learn, with rollouts that are played ahead.
+
+        Not where the model that learns generates, or evaluates V for the rollouts.
+        """
+        has_engines = self.engine.kind != "transformers" and self.advantage.credit != "value"
+        return bool(self.rollout.ahead) and has_engines
