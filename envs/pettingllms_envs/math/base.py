@@ -12,6 +12,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import SandboxError
 from pettingllms.parsing import one_line
 from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
+from pettingllms.state import to_jsonable
 from pettingllms.transition import ParseError, role_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.answers import MAX_ANSWER_CHARS, last_printed
@@ -115,6 +116,12 @@ class AnswerEnv(TextEnv[MathState]):
 
     def _parse(self, state: MathState, agent: str, text: str) -> Solution | ParseError:
         return read_program(text) if role_of(agent) == "tool" else read_boxed(text)
+
+    def _state_json(self, state: MathState) -> Any:
+        # The form says how an answer is judged; it is no part of what a level is.
+        found = to_jsonable(state)
+        del found["problem"]["form"]
+        return found
 
     def _ansi(self, state: MathState) -> str:
         return board(state)
