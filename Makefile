@@ -35,8 +35,11 @@ train-llm: $(VENV)/.llm
 	$(BIN)/pettingllms-train fetch-model smollm2
 	$(BIN)/pettingllms-train trainers/configs/plan_path_smollm2.toml --output-dir $(LLM_RUN) $(ARGS)
 
+# Bytecode is kept whatever the shell says: each worker would rewrite all test modules, and each of
+# the processes that tests start would compile all that it loads.
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadscope $(ARGS)
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PYTEST_WORKERS) \
+		--dist loadscope $(ARGS)
 
 # Which lines and branches the tests reach: a table, and pages in .cache/coverage.
 coverage: $(VENV)/.dev

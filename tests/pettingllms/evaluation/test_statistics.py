@@ -1,5 +1,6 @@
 """Intervals: against scipy, against brute force, and in how many cases they hold."""
 
+import importlib
 import itertools
 import math
 import random
@@ -7,7 +8,6 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, pearsonr, ttest_1samp
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation import (
@@ -21,13 +21,20 @@ from pettingllms.evaluation import (
     wilson_interval,
 )
 
+
+@pytest.fixture(scope="module")
+def stats():
+    """Of scipy, which takes half a second to import: no test pays that within its deadline."""
+    return importlib.import_module("scipy.stats")
+
+
 COUNTS = st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
 @given(COUNTS)
-def test_wilson_is_that_of_scipy(counts):
+def test_wilson_is_that_of_scipy(stats, counts):
     hits, total = counts
-    expected = binomtest(hits, total).proportion_ci(method="wilson")
+    expected = stats.binomtest(hits, total).proportion_ci(method="wilson")
     low, high = wilson_interval(hits / total, total)
     assert low == pytest.approx(expected.low, abs=1e-12)
     assert high == pytest.approx(expected.high, abs=1e-12)
@@ -86,11 +93,11 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_solved_play(plays, data):
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=30))
-def test_mean_interval_is_that_of_scipy(values):
+def test_mean_interval_is_that_of_scipy(stats, values):
     found = mean_interval(values)
     assert found.low <= found.value <= found.high
     if max(values) - min(values) > 1e-3:
-        expected = ttest_1samp(values, 0).confidence_interval(0.95)
+        expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
         assert found.low == pytest.approx(expected.low, abs=1e-6)
         assert found.high == pytest.approx(expected.high, abs=1e-6)
 
@@ -100,11 +107,11 @@ def test_one_value_has_no_interval():
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=20))
-def test_correlation_is_pearsons(pairs):
+def test_correlation_is_pearsons(stats, pairs):
     first, second = zip(*pairs, strict=True)
     found = correlation_of(first, second)
     if len(set(first)) > 1 and len(set(second)) > 1:
-        assert found == pytest.approx(pearsonr(first, second).statistic, abs=1e-9)
+        assert found == pytest.approx(stats.pearsonr(first, second).statistic, abs=1e-9)
     else:
         assert found == 0
 
@@ -119,14 +126,14 @@ def difference_of(both, only_second, only_first, neither):
 
 
 @given(*[st.integers(0, 30)] * 4)
-def test_paired_difference_is_that_of_the_table_of_counts(both, second, first, neither):
+def test_paired_difference_is_that_of_the_table_of_counts(stats, both, second, first, neither):
     """The formula for the counts of a 2 x 2 table, with scipy's Wilson limits."""
     total = both + second + first + neither
     if total == 0:
         return
     p, q = (both + first) / total, (both + second) / total
     limits = [
-        binomtest(count, total).proportion_ci(method="wilson")
+        stats.binomtest(count, total).proportion_ci(method="wilson")
         for count in (both + first, both + second)
     ]
     margins = (both + first) * (second + neither) * (both + second) * (first + neither)

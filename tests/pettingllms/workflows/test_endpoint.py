@@ -3,7 +3,6 @@
 import json
 import threading
 
-import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,16 +131,16 @@ def test_roles_with_several_agents(opened):
 @pytest.mark.parametrize(
     ("wanted", "error", "told"),
     [
-        ({"model": "boss"}, openai.NotFoundError, "names the role: planner, worker"),
-        ({"n": 2}, openai.BadRequestError, "n = 2 cannot be used"),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format"),
-        ({"logprobs": True}, openai.BadRequestError, "logprobs"),
-        ({"tool_choice": "required"}, openai.BadRequestError, "tool_choice"),
-        ({"messages": []}, openai.BadRequestError, "messages must be"),
-        ({"messages": [{"role": "bard", "content": "x"}]}, openai.BadRequestError, "'bard'"),
-        ({"messages": user([{"type": "image_url"}])}, openai.BadRequestError, "image_url"),
-        ({"tools": [{"type": "web"}]}, openai.BadRequestError, "type function"),
-        ({"tools": [{"type": "function"}]}, openai.BadRequestError, "ill-formed"),
+        ({"model": "boss"}, "NotFoundError", "names the role: planner, worker"),
+        ({"n": 2}, "BadRequestError", "n = 2 cannot be used"),
+        ({"response_format": {"type": "json_object"}}, "BadRequestError", "response_format"),
+        ({"logprobs": True}, "BadRequestError", "logprobs"),
+        ({"tool_choice": "required"}, "BadRequestError", "tool_choice"),
+        ({"messages": []}, "BadRequestError", "messages must be"),
+        ({"messages": [{"role": "bard", "content": "x"}]}, "BadRequestError", "'bard'"),
+        ({"messages": user([{"type": "image_url"}])}, "BadRequestError", "image_url"),
+        ({"tools": [{"type": "web"}]}, "BadRequestError", "type function"),
+        ({"tools": [{"type": "function"}]}, "BadRequestError", "ill-formed"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(opened, wanted, error, told):
@@ -151,10 +150,12 @@ def test_what_cannot_be_answered_is_refused(opened, wanted, error, told):
 
     with pytest.raises(WorkflowFailure, match=told) as caught:
         opened(run)
-    assert type(caught.value.__cause__) is error
+    assert type(caught.value.__cause__).__name__ == error
 
 
 def test_a_wrong_key_is_refused(opened):
+    import openai
+
     def run(task, client):
         wrong = openai.OpenAI(base_url=client.base_url, api_key="guess", max_retries=0)
         with wrong:
@@ -202,6 +203,8 @@ def test_the_endpoint_listens_on_the_loopback_interface_only(opened):
 
 
 def test_an_error_of_the_endpoint_is_one_for_both_sides(opened, monkeypatch):
+    import openai
+
     seen, is_seen = [], threading.Event()
 
     def broken(*_):

@@ -6,7 +6,6 @@ import pickle
 import threading
 import time
 
-import openai
 import pytest
 
 import pettingllms
@@ -116,6 +115,8 @@ def test_a_hung_workflow_times_out(opened):
 
 
 def test_forgotten_states_end_their_runs(opened):
+    import openai
+
     ends = []
 
     def run(task, client):

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from pettingllms_trainers.runs.evaluate import is_scripted
 
 __all__ = ["plot_learning_curve"]
@@ -24,6 +22,8 @@ def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], ti
         evaluations: Lines of evaluations.jsonl, oldest first.
         title: Heading of the picture.
     """
+    from matplotlib.figure import Figure  # half a second, which only this needs
+
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for name, colour in _CURVES.items():
