@@ -11,8 +11,11 @@ def test_shares_are_80_10_10():
 
 
 def test_the_split_of_a_content_never_changes():
-    assert [split_of(bytes([n])) for n in range(8)] == [split_of(bytes([n])) for n in range(8)]
-    assert split_of(b"golden") == "train"
+    """Levels that were held out when a policy was trained must be held out when it is evaluated."""
+    splits = [split_of(str(number).encode()) for number in range(20)]
+    assert [number for number in range(20) if splits[number] == "test"] == [0, 15]
+    assert [number for number in range(20) if splits[number] == "validation"] == [8, 11, 16, 19]
+    assert splits.count("train") == 14
 
 
 def test_unknown_split():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pettingllms_trainers.algorithm.advantage import (
     advantages_of,
     at_grpo,
+    batch_scale,
     has_signal,
     leave_one_out,
     returns_to_go,
@@ -68,6 +69,15 @@ def test_equal_rewards_give_exact_zeros(rewards):
     assert leave_one_out(rewards, norm="std") == [0.0] * len(rewards)
 
 
+@pytest.mark.parametrize(
+    ("size", "rounding"),
+    [(0.0, 1e-9), (0.5, 0.9e-9), (1e6, 0.9e-3), (-1e6, 0.9e-3)],
+)
+def test_rounding_is_relative_to_the_rewards(size, rounding):
+    assert not has_signal([size, size + rounding])
+    assert has_signal([size, size + 1.5 * rounding])
+
+
 def test_an_empty_group_has_no_signal():
     assert not has_signal([])
     assert at_grpo([]) == []
@@ -82,6 +92,17 @@ def test_std_norm_has_unit_population_variance():
 def test_leave_one_out_is_the_distance_to_the_mean_of_the_others(rewards):
     expected = [reward - (sum(rewards) - reward) / (len(rewards) - 1) for reward in rewards]
     assert leave_one_out(rewards) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_baseline_is_that_of_the_configuration():
+    for baseline, expected in (("mean", [-1.0, 1.0]), ("leave_one_out", [-2.0, 2.0])):
+        config = AdvantageConfig(baseline=baseline, norm="none")
+        assert advantages_of([1.0, 3.0], config) == expected
+
+
+def test_the_scale_of_a_batch_is_its_root_mean_square():
+    assert batch_scale([3.0, -4.0, 0.0, 0.0]) == 2.5
+    assert batch_scale([]) == 1.0
 
 
 def test_returns_to_go():

@@ -178,6 +178,14 @@ def test_importance_weights_are_trainer_over_engine_and_capped():
     assert loss == pytest.approx(-(1.5 + 0.8) / 2)
 
 
+def test_without_a_cap_recomputed_probabilities_are_the_denominator_and_nothing_else():
+    config = LossConfig(importance_cap=0, old_logprobs="recompute")
+    old = torch.log(torch.tensor([0.5, 0.8]))
+    new, engine = torch.log(torch.tensor([0.55, 0.6])), torch.log(torch.tensor([0.25, 1.0]))
+    loss = loss_of(new.tolist(), engine.tolist(), [1.0, -1.0], config, old_logprobs=old)
+    assert loss == pytest.approx(-(1.1 - 0.8) / 2), "0.75 is below the clip range of a bad answer"
+
+
 def test_kl_estimators_agree_with_the_true_divergence():
     policy, reference = random_logits(1).log_softmax(-1)[0], random_logits(2).log_softmax(-1)[0]
     reference = 0.7 * policy + 0.3 * reference

@@ -85,6 +85,18 @@ def test_continuations_are_the_mean_return_of_the_rest(echo_env, scripted_pool, 
     assert tree.num_continuation_tokens == num * 3 * (3 + 2 + 1) * 2
 
 
+@pytest.mark.parametrize(("num_candidates", "num_tokens"), [(1, 0), (2, 24)])
+def test_what_is_compared_with_nothing_is_not_continued(
+    echo_env, scripted_pool, play, num_candidates, num_tokens
+):
+    (tree,) = play(
+        echo_env(max_turns=2), scripted_pool(script)[0],
+        num_candidates=num_candidates, credit="continuation",
+    )  # fmt: skip
+    assert tree.num_continuation_tokens == num_tokens
+    assert any(value for group in candidates(tree) for _, value in group) == bool(num_tokens)
+
+
 def test_continuations_are_repeatable_and_independent_of_companions(echo_env, scripted_pool, play):
     def draw(prompt, k, seed):
         return str((seed + k) % 50)
