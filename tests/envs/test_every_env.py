@@ -8,7 +8,7 @@ import random
 import pytest
 
 import pettingllms
-from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, play
+from pettingllms.testing import HOSTILE_TEXTS, CheckStatus, check_env, play
 from pettingllms.testing.play import mixed_actor
 from pettingllms.transcript import RecordTranscripts
 
@@ -19,13 +19,9 @@ PLANNING = [
     {"team": "single-tool"},
 ]
 VARIANTS = {
-    "blocksworld_v0": [*PLANNING, {"team": "single", "preset": "expert"}],
-    "dining_v0": [
-        {},
-        {"philosophers": 4, "observation_mode": "delta"},
-        {"preset": "expert", "alpha": 0.5},
-    ],
-    "queens_v0": [*PLANNING, {"team": "single", "preset": "expert"}],
+    "blocksworld_v0": PLANNING,
+    "dining_v0": [{}, {"philosophers": 4, "observation_mode": "delta", "alpha": 0.5}],
+    "queens_v0": PLANNING,
     "code_v0": [
         {},
         {"team": "single"},
@@ -34,11 +30,10 @@ VARIANTS = {
     "math_v0": [
         {},
         {"team": "single"},
-        {"team": "single-tool"},
-        {"observation_mode": "delta"},
+        {"team": "single-tool", "observation_mode": "delta"},
     ],
     "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
-    "panel_v0": [{}, {"observation_mode": "delta"}, {"preset": "expert", "alpha": 0.5}],
+    "panel_v0": [{}, {"preset": "expert", "observation_mode": "delta", "alpha": 0.5}],
     "search_v0": [
         {},
         {"style": "letters", "documents": 12, "observation_mode": "delta"},
@@ -46,34 +41,28 @@ VARIANTS = {
     ],
     "sokoban_v0": [
         {},
-        {"tool": "call", "boxes": 2},
-        {"team": "proposer-planner", "size": 7},
+        {"tool": "call", "observation_mode": "delta", "split": "test"},
+        {"team": "proposer-planner", "rows": 5, "cols": 12, "alpha": 0.5},
         {"team": "single", "size": 8, "boxes": 3},
+        {"team": "single", "stop_when_lost": False, "split": None},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "boxes": 2},
-        {"tool": "call", "observation_mode": "delta", "split": "test"},
     ],
     "sudoku_v0": [
         {},
-        {"tool": "call", "size": 6},
+        {"tool": "call", "size": 6, "observation_mode": "delta", "split": "test"},
         {"team": "proposer-planner"},
-        {"team": "single", "size": 9},
-        {"team": "single", "size": 16},
+        {"team": "single", "size": 9, "clues": 28, "alpha": 0.5},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "observation_mode": "delta"},
-        {"tool": "call", "observation_mode": "delta", "split": "test"},
     ],
     "plan_path_v0": [
         {},
-        {"tool": "call"},
-        {"team": "proposer-planner"},
-        {"team": "single"},
+        {"tool": "call", "view": "centred", "split": "test", "alpha": 0.5},
+        {"team": "proposer-planner", "rows": 5, "cols": 12, "observation_mode": "delta"},
+        {"team": "single", "view": "centred", "size": 4},
         {"team": "single-tool"},
-        {"team": "single-tool", "tool": "call", "view": "centred"},
-        {"view": "centred", "size": 5},
-        {"size": 16, "moves_per_turn": 20},
-        {"observation_mode": "delta"},
-        {"split": "test", "alpha": 0.5},
+        {"team": "single-tool", "tool": "call", "size": 64},
     ],
 }
 
@@ -85,18 +74,16 @@ CASES = [
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), CASES)
-def test_keeps_the_contract(env_id, kwargs):
-    check_env(env_id, **kwargs)
+def test_keeps_the_contract(env_id, kwargs, monkeypatch):
+    # A figure for the report, which nothing is asked of: a rough one will do.
+    monkeypatch.setattr("pettingllms.testing.alignment.CONTINUATIONS", 1)
+    report = check_env(env_id, **kwargs)
+    assert "page" in {finding.check for finding in report.of(CheckStatus.KEPT)}
 
 
-@pytest.mark.parametrize(("env_id", "kwargs"), CASES)
-def test_class_docstring_is_true(env_id, kwargs):
-    check_documentation(pettingllms.make(env_id, checks=False, **kwargs))
-
-
-@pytest.mark.parametrize(("env_id", "kwargs"), CASES)
-def test_recorded_episodes_replay(env_id, kwargs):
-    env = RecordTranscripts(pettingllms.make(env_id, **kwargs))
+@pytest.mark.parametrize("env_id", pettingllms.registered_ids())
+def test_recorded_episodes_replay(env_id):
+    env = RecordTranscripts(pettingllms.make(env_id))
     player = mixed_actor(random.Random(0))
     for seed in range(3):
         env.reset(seed=seed)
@@ -106,11 +93,10 @@ def test_recorded_episodes_replay(env_id, kwargs):
         assert env.transcript.replay().state_hash() == raw.state_hash()
 
 
-@pytest.mark.parametrize(("env_id", "kwargs"), CASES)
-def test_thousands_of_hostile_steps_raise_nothing(env_id, kwargs):
-    env = pettingllms.make(env_id, checks=False, **kwargs)
+@pytest.mark.parametrize("env_id", pettingllms.registered_ids())
+def test_hostile_answers_of_several_kinds_in_one_episode_raise_nothing(env_id):
+    env = pettingllms.make(env_id, checks=False)
     rng = random.Random(1)
-    texts = [*HOSTILE_TEXTS]
     for seed in range(10):
         env.reset(seed=seed)
-        play(env, lambda _env, _agent: rng.choice(texts))
+        play(env, lambda _env, _agent: rng.choice(HOSTILE_TEXTS))

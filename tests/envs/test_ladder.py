@@ -45,12 +45,14 @@ PLANNING = [
     {"team": "single"},
     {"team": "proposer-planner"},
     {"team": "single", "max_turns": 1},
-    *({"team": "single", "preset": preset} for preset in ("easy", "medium", "hard", "expert")),
+    *({"team": "single", "preset": preset} for preset in ("easy", "hard")),
 ]
-DINING = [{}, {"preset": "easy"}, {"preset": "medium"}, {"preset": "hard"}, {"max_turns": 6}]
+DINING = [{}, {"preset": "easy"}, {"preset": "medium"}, {"max_turns": 6}]
 SEARCH = [{}, {"preset": "easy"}, {"preset": "hard"}, {"style": "letters", "documents": 12}]
 PANEL = [{}, {"preset": "easy"}, {"preset": "hard"}]
 FEW = [  # slow: many agents, large levels, or a sandbox
+    *((game, {"team": "single", "preset": "expert"}) for game in ("blocksworld_v0", "queens_v0")),
+    ("dining_v0", {"preset": "hard"}),
     ("sokoban_v0", {}),
     ("sokoban_v0", {"team": "single", "size": 10, "boxes": 4}),
     ("sokoban_v0", {"team": "single", "size": 12, "boxes": 6}),

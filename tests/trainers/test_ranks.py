@@ -232,16 +232,20 @@ _BOUND = (
 )  # fmt: skip
 
 
+def train_twice(config, folder, *keys):
+    """Train in this process, into `one`, and in two processes, into `two`."""
+    arguments = [str(config), *keys, "--output-dir"]
+    assert main([*arguments, str(folder / "one")]) == 0
+    launch("-m", "pettingllms_trainers.cli", *arguments, folder / "two")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "keys", [(), _VINE, _LOCKSTEP, _BOUND], ids=["tree", "vine", "lockstep", "bounded update"]
 )
 def test_two_processes_train_as_one(small_run_file, tmp_path, keys):
     """Plain data parallel training, with an uneven number of levels and groups."""
-    config = small_run_file(2)
-    for count, name in ((1, "one"), (2, "two")):
-        flags = [config, *keys, "--output-dir", tmp_path / name]
-        launch("-m", "pettingllms_trainers.cli", *flags, num_processes=count)
+    train_twice(small_run_file(2), tmp_path, *keys)
     one, two = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
     for before, after in zip(one, two, strict=True):
         assert set(before) == set(after)
@@ -264,9 +268,7 @@ def test_two_processes_find_the_same_about_roles(small_run_file, tmp_path):
     table["roles"]["tool"] = "p"
     table["optimizer"]["role_gradients"] = True
     (tmp_path / "run.toml").write_text(tomli_w.dumps(table))
-    for count, name in ((1, "one"), (2, "two")):
-        flags = [tmp_path / "run.toml", "--output-dir", tmp_path / name]
-        launch("-m", "pettingllms_trainers.cli", *flags, num_processes=count)
+    train_twice(tmp_path / "run.toml", tmp_path)
     (_, one), (_, two) = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
     found = {key for key in one if key.startswith("gradient/")}
     assert found >= {"gradient/p/planner/tool/cosine", "gradient/p/tool/norm"}

@@ -1,7 +1,8 @@
-"""Honest programs beside hostile ones: `python neighbours.py TIER [numbers of denied calls]`.
+"""Honest programs beside hostile ones: `python neighbours.py TIER [names of denied calls]`.
 
 Prints one line of JSON: every honest run whose verdict was not what it is without neighbours. The
-tests call `wrong_verdicts` in their own process and run this file as another user.
+tests call `wrong_verdicts` in their own process and run this file as another user, beside those
+hostile programs only which take what the kernel counts per user.
 """
 
 import contextlib
@@ -103,19 +104,29 @@ HONEST = {
 }
 
 
-def wrong_verdicts(tier):
+COUNTED_PER_USER = (
+    "takes all threads",
+    "takes threads behind Python's back",
+    "fills pipes",
+    "forks, kills, opens",
+)
+
+
+def wrong_verdicts(tier, hostile=tuple(HOSTILE)):
     """Run each honest program beside each hostile one; returns what went wrong, in words."""
     from pettingllms.errors import SandboxError
     from pettingllms.sandbox import Limits, Sandbox
 
     wrong = []
     patient = Limits(wall_s=120, cpu_s=60)
-    for name, code in HOSTILE.items():
+    for name in hostile:
         with (
             ThreadPoolExecutor(NUM_HOSTILE) as threads,
             Sandbox(tier, workers=NUM_HOSTILE + 2) as sandbox,
         ):
-            running = [threads.submit(sandbox.run, code, "", patient) for _ in range(NUM_HOSTILE)]
+            running = [
+                threads.submit(sandbox.run, HOSTILE[name], "", patient) for _ in range(NUM_HOSTILE)
+            ]
             for honest, (source, stdin, expected) in HONEST.items():
                 for result in sandbox.run_many(source, [stdin] * 2, patient):
                     if (result.status, result.stdout) != ("ok", expected):
@@ -147,4 +158,4 @@ if __name__ == "__main__":
     table = syscall_numbers()
     if len(sys.argv) > 2:
         deny([table[name] for name in sys.argv[2].split(",")], table["seccomp"])
-    print(json.dumps(wrong_verdicts(sys.argv[1])))
+    print(json.dumps(wrong_verdicts(sys.argv[1], COUNTED_PER_USER)))

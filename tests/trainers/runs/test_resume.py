@@ -51,7 +51,7 @@ elif mode == "random":
     started = time.monotonic()
     attempt("--output-dir", out + "-timed")
     whole_s = time.monotonic() - started
-    codes = [attempt("--resume", delay=rng.uniform(0.0, 0.4) * whole_s) for _ in range(10)]
+    codes = [attempt("--resume", delay=rng.uniform(0.0, 0.4) * whole_s) for _ in range(6)]
     codes.append(attempt("--resume"))
 else:
     codes, at_call = [], 1
@@ -176,11 +176,10 @@ def test_killed_while_rollouts_are_played_ahead(ahead, whole, tmp_path):
     """The checkpoint has them: the weights that drew them are gone."""
     config, expected = ahead
     assert expected != whole
-    for mode in ("random", "writes"):
-        codes = play(config, mode, tmp_path / mode)
-        assert codes[-1] == 0
-        assert -9 in codes
-        assert results(tmp_path / mode) == expected
+    codes = play(config, "writes", tmp_path / "run")
+    assert codes.count(-9) >= 5
+    assert codes[-1] == 0
+    assert results(tmp_path / "run") == expected
 
 
 @pytest.mark.slow
