@@ -38,6 +38,7 @@ _GROUPED = re.compile(
     r"([1-9]\d{0,2}(?:(?:\{,\}|,)\d{3})+)"
     r"(?![\d,])([^,;]*)"
 )
+_MAX_WRAPPERS = 4
 _BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 _MEMBER = re.compile(r"\A[A-Za-z]\s*\\in(?![A-Za-z])\s*")
 _BAR = r"\\(?:overline|overbar|bar|dot)(?![A-Za-z])\s*"
@@ -61,16 +62,8 @@ def normalised(text: str) -> str:
     The meaning is left alone.
     """
     # First of all: the comma of `\,` separates nothing, and `\!` is no space at all.
-    text = _THIN_IN_NUMBER.sub("", text.replace(r"\!", "")).strip()
-    text = _SPACING.sub(" ", text).strip()
-    boxed = _BOXED.fullmatch(text)
-    if boxed and last_boxed(text) == boxed[1].strip():
-        text = boxed[1].strip()
-    for start, end in _WRAPPERS:
-        inner = text[len(start) : len(text) - len(end)]
-        if len(text) > len(start + end) and text.startswith(start) and text.endswith(end):
-            text = inner.strip() if start not in inner else text.replace(start, "").strip()
-    text = text.rstrip(".").strip() if not text.endswith("..") else text
+    text = _THIN_IN_NUMBER.sub("", text.replace(r"\!", ""))
+    text = _bare(_SPACING.sub(" ", text))
     text = _ROOT.sub(r"\\sqrt{\1}", text).translate(_SIGNS)
     text = _PYTHON_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _SCIENTIFIC.sub(lambda m: rf"{m[1]} \cdot 10^{{{int(m[2])}}}", text)
@@ -80,6 +73,24 @@ def normalised(text: str) -> str:
     text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ")
     grouped = _GROUPED.fullmatch(text)
     return grouped[1] + re.sub(r"\D", "", grouped[2]) + grouped[3] if grouped else text
+
+
+def _bare(text: str) -> str:
+    r"""Return a text without full stops and wrappers around it, in any order: `$\boxed{5}$.`."""
+    for _ in range(_MAX_WRAPPERS):
+        inside = text.strip()
+        inside = inside if inside.endswith("..") else inside.rstrip(".").rstrip()
+        boxed = _BOXED.fullmatch(inside)
+        if boxed and last_boxed(inside) == boxed[1].strip():
+            inside = boxed[1]
+        for start, end in _WRAPPERS:
+            if len(inside) > len(start + end) and inside.startswith(start) and inside.endswith(end):
+                within = inside[len(start) : len(inside) - len(end)]
+                inside = within if start not in within else inside.replace(start, "")
+        if inside == text:
+            break
+        text = inside
+    return text.strip()
 
 
 def is_repeating(text: str) -> bool:

@@ -403,6 +403,8 @@ SPELLINGS = [
     lambda a: a,
     lambda a: a.replace("$", ""),
     lambda a: " $" + a.replace("$", "") + "$. ",
+    lambda a: r"$\boxed{" + a.replace("$", "") + "}$.",
+    lambda a: r"\(" + a.replace("$", "").replace(",", r",\,") + r"\).",
     lambda a: a.replace(r"\frac", r"\dfrac"),
     lambda a: a.replace("$", "").replace(r"\frac", r"\tfrac").replace(",", " , "),
 ]
