@@ -5,16 +5,75 @@ from __future__ import annotations
 from typing import Any
 
 from document_tables.markdown import caption, markdown, ratio, result
-from document_tables.speed_rows import SPEED
 
-__all__ = ["core_speed", "pretrained", "speed"]
+__all__ = ["pretrained", "speed"]
+
+_SANDBOX, _FRESH, _TRL = "`Sandbox.run`", "fresh interpreter", "TRL `GRPOTrainer`"
+_TWO_STREAMS = "figures/trivial_two_streams_over"
+_STEPS = {
+    "tiny": "0.43 M weights, 32 prompts of 128 tokens, 8 x 64",
+    "short_prompts": "0.43 M weights, 8 prompts of 16 tokens, 8 x 128",
+    "long_completions": "0.43 M weights, 8 prompts of 64 tokens, 8 x 256",
+    "two_completions": "0.43 M weights, 64 prompts of 32 tokens, 2 x 64",
+    "bench": "4.2 M weights, 32 prompts of 128 tokens, 8 x 64",
+    "bench_short_prompts": "4.2 M weights, 8 prompts of 16 tokens, 8 x 128",
+}
+"""Workload of the suite trainer_trl -> its model and shape."""
+
+
+def _against_trl(part: str, workload: str, phase: str, goal: float) -> tuple[Any, ...]:
+    source = f"trainer_trl/workloads/{workload}/ratios/{phase}_speedup_over_trl"
+    return part, "`pettingllms-train`", _TRL, goal, source
+
+
+SPEED: tuple[tuple[str, str, str, float | None, str], ...] = (
+    *(
+        (f"sandbox, {what}, tier `{tier}`", _SANDBOX, there, goal, f"{name}/{_TWO_STREAMS}_{peer}")
+        for what, tier, there, goal, name, peer in (
+            ("trivial program, two streams", "namespaces", _FRESH, 4, "sandbox", "spawn"),
+            ("the same", "landlock", _FRESH, 3, "sandbox_landlock", "spawn"),
+            ("the same", "sealed", _FRESH, 3, "sandbox_sealed", "spawn"),
+            ("the same", "namespaces", "the paper's way", 30, "sandbox", "paper"),
+        )
+    ),
+    ("sandbox, numpy program", _SANDBOX, _FRESH, 15, "sandbox/figures/numpy_over_spawn"),
+    (
+        "`code_v0` episodes, four branches",
+        "`env.step(text)`",
+        "fresh interpreter per test, no cache",
+        None,
+        "code_math/metrics/code_sandbox_over_fresh",
+    ),
+    _against_trl(f"rollout of a train step, {_STEPS['tiny']}", "tiny", "rollout", 2.4),
+    _against_trl("update of a train step, the same", "tiny", "update", 2.5),
+    _against_trl("train step, the same", "tiny", "step", 2.3),
+    *(
+        _against_trl(f"train step, {shape}", name, "step", 2)
+        for name, shape in _STEPS.items()
+        if name != "tiny"
+    ),
+    (
+        "generation, 16,384 tokens",
+        "`TransformersPolicy.generate`",
+        "`transformers.generate`",
+        2.4,
+        "trainer_throughput/workloads/shared_prompts/ratios/generate_speedup_over_transformers",
+    ),
+    (
+        "update, the same tokens",
+        "`TransformersPolicy.update`",
+        "plain forward and backward",
+        None,
+        "trainer_throughput/workloads/shared_prompts/ratios/update_speedup_over_plain",
+    ),
+)
+"""Workload, here, there, goal, result file and keys of the ratio in it, divided by slashes."""
 
 
 def speed() -> str:
     """Return what a user calls here against what a user calls there, missed goals included."""
     data, teams = result("env_speed"), result("env_speed_teams")
-    measured = [row for row in (*data["rows"], *teams["rows"]) if "here_us" in row]
-    rows = [games_row(row) for row in measured if not row["is_core"]]
+    rows = [games_row(row) for row in (*data["rows"], *teams["rows"]) if "here_us" in row]
     for workload, here, there, goal, source in SPEED:
         name, *keys = source.split("/")
         entry: Any = result(name)
@@ -23,14 +82,6 @@ def speed() -> str:
         rows.append([workload, here, there, ratio(entry), verdict(goal, entry)])
     header = ["workload", "here", "there", "ratio (range)", "goal"]
     return markdown(header, rows) + _peers(data) + _peers(teams)
-
-
-def core_speed() -> str:
-    """Return how fast parts of the games are that no user calls alone."""
-    data = result("env_speed")
-    rows = [games_row(row)[:4] for row in data["rows"] if row["is_core"] and "ratio" in row]
-    header = ["workload", "core, called alone", "there, the whole call", "ratio (range)"]
-    return markdown(header, rows) + _peers(data)
 
 
 def games_row(row: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Episodes of the coder-tester and mathematics environments, against a fresh interpreter per test.
+"""Episodes of the coder-tester environment, against a fresh interpreter per test.
 
     python benchmarks/suites/code_math.py [--rounds 5] [--problems 8]
 
@@ -19,27 +19,22 @@ import argparse
 import json
 import platform
 import random
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from measuring import RESULTS, frame, spread, write
+
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status
-from pettingllms.testing import play
-from pettingllms.testing.play import scripted_actor
 from pettingllms_envs.code import EXERCISES, CodeEnv
 from pettingllms_envs.code.judge import Judge
 from pettingllms_envs.code.memory import Memory
 from pettingllms_envs.code.problems import builtin_problem
-from pettingllms_envs.math import MathEnsembleEnv, MathEnv, Verifier
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-RESULT = REPOSITORY / "benchmarks" / "results" / "code_math.json"
 NUM_WORKERS = 2
 NUM_CANDIDATES = 4
 
@@ -104,56 +99,15 @@ def code_episodes_per_s(judge: Judge, problem_ids: Sequence[str]) -> float:
     return len(problem_ids) / (time.perf_counter() - start)
 
 
-def math_episodes_per_s(env: Any, count: int) -> float:
-    """Play scripted episodes and return the rate."""
-    start = time.perf_counter()
-    for seed in range(count):
-        env.reset(seed=seed)
-        play(env, scripted_actor("oracle", random.Random(seed)))
-    return count / (time.perf_counter() - start)
-
-
-def verdicts_per_s(count: int) -> float:
-    """Compare different pairs of formulas and return the rate."""
-    verifier = Verifier(timeout_s=60)
-    verifier.judge("1/2", "0.5")
-    start = time.perf_counter()
-    for number in range(count):
-        verifier.judge(rf"\frac{{{number}}}{{{number + 1}}}", f"{2 * number}/{2 * number + 2}")
-    return count / (time.perf_counter() - start)
-
-
 def one_round(problem_ids: Sequence[str]) -> dict[str, float]:
-    """Measure every variant once."""
+    """Measure both variants once."""
     with Sandbox(workers=NUM_WORKERS) as sandbox:
         ours = code_episodes_per_s(Judge(sandbox), problem_ids)
-        math = math_episodes_per_s(MathEnv(sandbox=sandbox), 20)
-        ensemble = math_episodes_per_s(MathEnsembleEnv(sandbox=sandbox), 10)
     fresh = code_episodes_per_s(ForgetfulJudge(FreshInterpreters()), problem_ids)
     return {
         "code_episodes_per_s_sandbox": ours,
         "code_episodes_per_s_fresh": fresh,
         "code_sandbox_over_fresh": ours / fresh,
-        "math_episodes_per_s": math,
-        "math_ensemble_episodes_per_s": ensemble,
-        "verdicts_per_s": verdicts_per_s(100),
-    }
-
-
-def git(*arguments: str) -> str:
-    """Return what git says."""
-    command = ["git", "-C", str(REPOSITORY), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """Return median, minimum and maximum value."""
-    rounded: Callable[[float], float] = lambda value: float(f"{value:.4g}")  # noqa: E731
-    return {
-        "median": rounded(statistics.median(values)),
-        "min": rounded(min(values)),
-        "max": rounded(max(values)),
-        "n": len(values),
     }
 
 
@@ -162,23 +116,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--problems", type=int, default=8)
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--output", type=Path, default=RESULTS / "code_math.json")
     options = parser.parse_args()
+    result = frame("code_math", range(options.rounds))
+    result["hardware"] = f"{platform.system()} {platform.machine()}, {NUM_WORKERS} programs at once"
     ids = [exercise.id for exercise in EXERCISES]
-    rounds = []
+    rounds: list[dict[str, float]] = []
     for seed in range(options.rounds):
         rounds.append(one_round(random.Random(seed).sample(ids, options.problems)))
         print(json.dumps(rounds[-1]), flush=True)
-    result = {
-        "suite": "code_math",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "python benchmarks/suites/code_math.py",
-        "git": {"commit": git("rev-parse", "HEAD"), "is_dirty": bool(git("status", "--porcelain"))},
-        "hardware": f"{platform.system()} {platform.machine()}, {NUM_WORKERS} programs at a time",
-        "seeds": list(range(options.rounds)),
-        "metrics": {name: summary([r[name] for r in rounds]) for name in rounds[0]},
-    }
-    options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    result["metrics"] = {name: spread([r[name] for r in rounds]) for name in rounds[0]}
+    write(result, options.output)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ is formed within a round, from CPU seconds. Steps are timed without the resets b
 fresh level in every episode; both sides return or build the text that an agent reads at every step.
 Ours is a whole prompt with the rules each time, unless the row says that it is the board alone;
 those of the peers are the board alone (gem adds a sentence), unless the row says otherwise. What
-the paper's agents read of Plan-Path is the first board, not the present one. Rows marked `is_core`
-time a part of ours that no user calls alone.
+the paper's agents read of Plan-Path is the first board, not the present one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from measuring import RESULTS, frame, spread, write
 HERE = Path(__file__).with_name("env_speed_here.py")
 THERE = Path(__file__).with_name("env_speed_there.py")
 PEERS = ("gem-llm", "reasoning-gym", "textarena")
-GEM_STEP, GEM_RESET = "`SudokuEnv.step(text)`", "`SokobanEnv.reset(seed=)`"
+GEM_RESET = "`SokobanEnv.reset(seed=)`"
 STEP = "`env.step(text)`, `env.last()`, two agents"
 RESET = "`env.reset(seed=)`, `env.last()`"
 
@@ -50,7 +49,6 @@ class Row(NamedTuple):
     theirs: str
     """Workload of env_speed_there.py."""
     goal: float | None = None
-    is_core: bool = False
 
 
 def paper(name: str) -> str:
@@ -158,42 +156,6 @@ ROWS = (
         "`copy.deepcopy(env)`",
         "forks",
         "forks",
-    ),
-    Row(
-        "Plan-Path 10x10, one move and the board",
-        "`Maze.step`, `compact_board`",
-        "paper's code",
-        PLAN_PATH,
-        "plan_path_core_steps",
-        "plan_path_steps",
-        is_core=True,
-    ),
-    Row(
-        "Sokoban 6x6, one move and the board",
-        "`rules.step`, `board_text`",
-        "paper's code",
-        SOKOBAN,
-        "sokoban_core_steps",
-        "sokoban_steps",
-        is_core=True,
-    ),
-    Row(
-        "Sudoku 9x9, one fill and the grid",
-        "`rules.write`, `Grid.text`",
-        "gem-llm",
-        GEM_STEP,
-        "sudoku_9x9_core_steps",
-        "sudoku_9x9_steps",
-        is_core=True,
-    ),
-    Row(
-        "Sokoban 6x6, 1 box, shortest solution known, levels",
-        "`generator.generate`",
-        "gem-llm",
-        GEM_RESET,
-        "sokoban_core_levels",
-        "sokoban_1_box_levels",
-        is_core=True,
     ),
 )
 

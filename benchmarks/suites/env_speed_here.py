@@ -18,17 +18,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pettingllms
-from pettingllms_envs.plan_path.generator import Request
-from pettingllms_envs.plan_path.generator import generate as plan_path_level
-from pettingllms_envs.plan_path.rules import maze_of
-from pettingllms_envs.plan_path.text import compact_board
-from pettingllms_envs.sokoban.generator import generate as sokoban_level
-from pettingllms_envs.sokoban.generator import request_of
-from pettingllms_envs.sokoban.rules import deltas_of
-from pettingllms_envs.sokoban.rules import step as sokoban_step
-from pettingllms_envs.sokoban.text import board_text
-from pettingllms_envs.sudoku.generator import generate as sudoku_puzzle
-from pettingllms_envs.sudoku.rules import start, write
 
 Units = Iterator[tuple[int, float]]
 """Yields (units done, CPU seconds that they took)."""
@@ -109,61 +98,6 @@ def forks(seed: int) -> Units:
         yield 200, time.process_time() - begin
 
 
-def plan_path_core(seed: int) -> Units:
-    """Single moves with the new board's text, without an environment."""
-    rng = random.Random(seed)
-    level = plan_path_level(rng, Request(10, 10, 0.22, 4, 40, "train"))
-    move, position = maze_of(level).step, level.start
-    while True:
-        moves, begin = rng.choices("UDLR", k=2000), time.process_time()
-        for one in moves:
-            position = move(position, one)
-            compact_board(level, position)
-        yield len(moves), time.process_time() - begin
-
-
-def sokoban_core(seed: int) -> Units:
-    """Single moves with the new board's text, without an environment."""
-    rng = random.Random(seed)
-    level = sokoban_level(rng, request_of(6, 6, 1, 0.25, None, None, None, budget=80))
-    delta, player, boxes = deltas_of(level.stride), level.player, level.boxes
-    while True:
-        moves, begin = rng.choices("UDLR", k=2000), time.process_time()
-        for one in moves:
-            player, boxes = sokoban_step(level.floor, player, boxes, delta[one])
-            board_text(level, player, boxes)
-        yield len(moves), time.process_time() - begin
-
-
-def sokoban_core_levels(seed: int) -> Units:
-    """Levels with their exact shortest length, without an environment."""
-    rng = random.Random(seed)
-    wanted = request_of(6, 6, 1, 0.25, None, None, None, budget=80)
-    while True:
-        begin = time.process_time()
-        for _ in range(20):
-            sokoban_level(rng, wanted)
-        yield 20, time.process_time() - begin
-
-
-def sudoku_core(seed: int) -> Units:
-    """Single fills with the new grid's text, without an environment."""
-    puzzle = sudoku_puzzle(random.Random(seed), 9)
-    fills = [
-        (cell // 9 + 1, cell % 9 + 1, value)
-        for cell, clue in enumerate(puzzle.clues)
-        if not clue
-        for value in (puzzle.solution[cell], 0)
-    ]
-    grid = start(puzzle)
-    while True:
-        begin = time.process_time()
-        for fill in fills:
-            grid, _ = write(puzzle, grid, [fill])
-            str(grid.text)
-        yield len(fills), time.process_time() - begin
-
-
 def shown(board: str) -> dict[str, Any]:
     """Return arguments with which agents read as much as in the peers: the board, not the rules."""
     first, second = f"Turn {{turn}}.\n{{{board}}}", f"{{{board}}}\n{{proposal}}"
@@ -207,10 +141,6 @@ WORKLOADS: dict[str, Callable[[int], Units]] = {
     "sokoban_board_steps": steps(
         "sokoban_v0", moves_of, team=PAIR, max_turns=25, stop_when_lost=False, **shown("board")
     ),
-    "plan_path_core_steps": plan_path_core,
-    "sokoban_core_steps": sokoban_core,
-    "sokoban_core_levels": sokoban_core_levels,
-    "sudoku_9x9_core_steps": sudoku_core,
 }
 
 

@@ -57,10 +57,10 @@ def gem_prompts(env):
     return ObservationWrapper(env, include_action=False, include_chat_template=False)
 
 
-def gem_sokoban_env(num_boxes=1):
+def gem_sokoban_env():
     from gem.envs.game_env.sokoban import SokobanEnv
 
-    return SokobanEnv(dim_room=(6, 6), max_turns=10**9, num_boxes=num_boxes)
+    return SokobanEnv(dim_room=(6, 6), max_turns=10**9, num_boxes=1)
 
 
 def gem_sokoban_steps(wrap=lambda env: env):
@@ -236,10 +236,6 @@ def reasoning_gym_sokoban(boxes):
     return reasoning_gym("sokoban", min_boxes=boxes, max_boxes=boxes, **walls)
 
 
-def reasoning_gym_sudoku(num_empty):
-    return reasoning_gym("sudoku", min_empty=num_empty, max_empty=num_empty)
-
-
 def reasoning_gym_paths():
     size = {"min_rows": 10, "max_rows": 10, "min_cols": 10, "max_cols": 10}
     return reasoning_gym("shortest_path", p_blocked=0.22, **size)
@@ -277,24 +273,14 @@ WORKLOADS = {
         "n_queens", n=8, min_remove=6, max_remove=6
     ),
     ("gem-llm", "sokoban_steps"): gem_sokoban_steps,
-    ("gem-llm", "sokoban_1_box_levels"): lambda: gem_levels(gem_sokoban_env(1)),
-    ("gem-llm", "sokoban_2_boxes_levels"): lambda: gem_levels(gem_sokoban_env(2)),
-    ("gem-llm", "sokoban_3_boxes_levels"): lambda: gem_levels(gem_sokoban_env(3)),
-    ("reasoning-gym", "sokoban_1_box_levels"): lambda: reasoning_gym_sokoban(1),
+    ("gem-llm", "sokoban_1_box_levels"): lambda: gem_levels(gem_sokoban_env()),
     ("reasoning-gym", "sokoban_2_boxes_levels"): lambda: reasoning_gym_sokoban(2),
     ("reasoning-gym", "sokoban_3_boxes_levels"): lambda: reasoning_gym_sokoban(3),
-    ("TextArena", "sokoban_1_box_levels"): lambda: textarena_levels(
-        "Sokoban", dim_room=(6, 6), max_turns=100, num_boxes=1
-    ),
-    ("gem-llm", "sudoku_4x4_levels"): lambda: gem_levels(gem_sudoku_env(4, 10)),
     ("reasoning-gym", "sudoku_4x4_levels"): lambda: reasoning_gym(
         "mini_sudoku", min_empty=10, max_empty=10
     ),
-    ("gem-llm", "sudoku_9x9_40_clues_levels"): lambda: gem_levels(gem_sudoku_env(9, 41)),
     ("TextArena", "sudoku_9x9_40_clues_levels"): lambda: textarena_levels("Sudoku", clues=40),
-    ("reasoning-gym", "sudoku_9x9_40_clues_levels"): lambda: reasoning_gym_sudoku(41),
     ("gem-llm", "sudoku_9x9_31_clues_levels"): lambda: gem_levels(gem_sudoku_env(9, 50)),
-    ("reasoning-gym", "sudoku_9x9_31_clues_levels"): lambda: reasoning_gym_sudoku(50),
     ("reasoning-gym", "plan_path_levels"): reasoning_gym_paths,
     ("gem-llm", "forks"): gem_copies,
 }

@@ -1,4 +1,4 @@
-"""What the suites of the trainer share: clocks, spreads, the frame of a result file."""
+"""What the suites share: clocks, spreads, the frame of a result file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -64,7 +65,7 @@ def frame(suite: str, seeds: Sequence[int]) -> dict[str, Any]:
         "load_average_before": round(os.getloadavg()[0], 2),
         "seeds": list(seeds),
         "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in LIBRARIES},
+        | {name: version(name) for name in LIBRARIES if find_spec(name)},
     }
 
 

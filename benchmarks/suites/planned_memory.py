@@ -19,18 +19,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from measuring import REPOSITORY, RESULTS, frame, write
 
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.rollout.environments import make_environments
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = REPOSITORY / "trainers" / "configs" / "plan_path_smollm2.toml"
-OUTPUT = REPOSITORY / "benchmarks" / "results" / "planned_memory.json"
 FEW = ["--num-steps", "1", "--num-threads", "1", "--evaluation.num-episodes", "2"]
 FEW += ["--warm-start.num-steps", "12", "--warm-start.batch-size", "4"]
 FEW += ["--warm-start.num-episodes", "20", "--logging.progress", "off", "--logging.no-tensorboard"]
@@ -48,7 +47,7 @@ ROWS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Plan and measure all rows, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--output", type=Path, default=RESULTS / "planned_memory.json")
     parser.add_argument("--only", default="", help="part of the titles to measure again")
     options, flags = parser.parse_known_args(arguments)
     known = json.loads(options.output.read_text())["rows"] if options.output.exists() else []
@@ -57,16 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for title, own in ROWS.items()
         if options.only in title
     }
-    rows = [found[title] for title in ROWS if title in found]
-    result = {
-        "suite": "planned_memory",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "python benchmarks/suites/planned_memory.py",
-        "hardware": f"{platform.system()} {platform.machine()}, no GPU",
-        "config": CONFIG.name,
-        "rows": rows,
-    }
-    options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    result = frame("planned_memory", []) | {"config": CONFIG.name}
+    result["hardware"] = f"{platform.system()} {platform.machine()}, no GPU"
+    result["rows"] = [found[title] for title in ROWS if title in found]
+    write(result, options.output)
     print(json.dumps(result, indent=2))
 
 

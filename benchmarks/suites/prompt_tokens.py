@@ -12,16 +12,13 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from measuring import RESULTS, frame, write
 from transformers import AutoTokenizer
 
 import pettingllms
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-RESULT = REPOSITORY / "benchmarks" / "results" / "prompt_tokens.json"
 
 GAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "Plan-Path 10x10": ("plan_path_v0", {}),
@@ -154,19 +151,12 @@ def main() -> None:
     """Measure, write the JSON result, print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tokenizer", type=Path, required=True, help="directory of a tokenizer")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--output", type=Path, default=RESULTS / "prompt_tokens.json")
     options = parser.parse_args()
     measure = measure_of(options.tokenizer)
-    result = {
-        "suite": "prompt_tokens",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "python benchmarks/suites/prompt_tokens.py --tokenizer DIR",
-        "tokenizer": options.tokenizer.resolve().name,
-        "versions": {"pettingllms": pettingllms.__version__},
-        "prompts": prompts(measure),
-        "boards": boards(measure),
-    }
-    options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    result = frame("prompt_tokens", []) | {"tokenizer": options.tokenizer.resolve().name}
+    result |= {"prompts": prompts(measure), "boards": boards(measure)}
+    write(result, options.output)
     print(json.dumps(result, indent=2))
 
 

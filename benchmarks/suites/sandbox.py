@@ -22,17 +22,15 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from measuring import REPOSITORY, RESULTS, frame, spread, write
 from sandbox_peers import paper, spawn
 
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox
 from pettingllms.sandbox.outcome import clean
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-RESULTS = REPOSITORY / "benchmarks" / "results"
 CONTESTS = REPOSITORY.parent / "shared" / "data" / "code_contests_sample.jsonl"
 LIMITS = Limits(wall_s=60, cpu_s=30)
 
@@ -212,12 +210,6 @@ def ratios(found: dict[str, float]) -> dict[str, float]:
     return result
 
 
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """Median, minimum and maximum."""
-    named = {"median": statistics.median(values), "min": min(values), "max": max(values)}
-    return {name: float(f"{value:.4g}") for name, value in named.items()}
-
-
 def main() -> None:
     """Run the suite and write its result."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
@@ -227,7 +219,7 @@ def main() -> None:
     parser.add_argument("--isolation", default="auto")
     parser.add_argument("--output", type=Path, help="default: named after the tier")
     options = parser.parse_args()
-    load_at_start = os.getloadavg()
+    result = frame("sandbox", range(options.rounds))
     problems = contests(options.contests, options.problems) if options.contests.exists() else []
     with (
         Sandbox(isolation=options.isolation, workers=2) as lean,
@@ -238,26 +230,15 @@ def main() -> None:
             rounds.append(measure_round(lean, science, problems))
             print(number, {k: round(v, 2) for k, v in rounds[-1].items()}, flush=True)
         isolation = lean.describe()["isolation"]
-    report = {
-        "suite": "sandbox",
-        "command": f"python benchmarks/suites/sandbox.py --rounds {options.rounds} "
-        f"--problems {options.problems} --isolation {options.isolation}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "num_processors": os.cpu_count(),
-        "load_average_at_start": load_at_start,
-        "load_average_at_end": os.getloadavg(),
+    result |= {
         "isolation": isolation,
-        "num_rounds": options.rounds,
+        "kernel": platform.release(),
         "num_contest_problems": len(problems),
         "goals": {"trivial_two_streams_over_spawn": OVER_SPAWN[isolation], **GOALS},
-        "figures": {name: summary([r[name] for r in rounds]) for name in rounds[0]},
+        "figures": {name: spread([r[name] for r in rounds]) for name in rounds[0]},
     }
     suffix = "" if isolation == "namespaces" else f"_{isolation}"
-    output = options.output or RESULTS / f"sandbox{suffix}.json"
-    output.parent.mkdir(exist_ok=True)
-    output.write_text(json.dumps(report, indent=1) + "\n")
+    write(result, options.output or RESULTS / f"sandbox{suffix}.json")
 
 
 if __name__ == "__main__":

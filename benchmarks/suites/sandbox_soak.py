@@ -22,14 +22,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from measuring import RESULTS, frame, write
+
 from pettingllms.sandbox import Limits, Sandbox, Status
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-RESULT = REPOSITORY / "benchmarks" / "results" / "sandbox_soak.json"
 LIMITS = Limits(wall_s=0.25, cpu_s=1, memory_bytes=64 << 20, output_bytes=20_000)
 NEIGHBOUR = Limits(wall_s=1.5, cpu_s=1, memory_bytes=512 << 20)
 PATIENT = Limits(wall_s=30, cpu_s=10, memory_bytes=64 << 20, output_bytes=20_000)
@@ -192,23 +191,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--isolation", default="auto")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--output", type=Path, default=RESULTS / "sandbox_soak.json")
     options = parser.parse_args()
+    result = frame("sandbox_soak", [options.seed])
     with Sandbox(isolation=options.isolation, workers=2 + NUM_NEIGHBOURS) as sandbox:
         report = soak(sandbox, options.runs, options.seed)
         isolation = sandbox.describe()["isolation"]
-    facts = {
-        "suite": "sandbox_soak",
-        "command": f"python benchmarks/suites/sandbox_soak.py --runs {options.runs} "
-        f"--isolation {options.isolation} --seed {options.seed}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "isolation": isolation,
-        "seed": options.seed,
-    }
-    options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text(json.dumps(facts | report, indent=1) + "\n")
+    result |= {"kernel": platform.release(), "isolation": isolation, **report}
+    write(result, options.output)
     print(json.dumps(report, indent=1))
 
 

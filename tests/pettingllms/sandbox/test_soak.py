@@ -1,6 +1,6 @@
 """The soak of the benchmarks, scaled down: every result right and nothing left behind."""
 
-import importlib.util
+import importlib
 
 import pytest
 
@@ -8,13 +8,10 @@ from pettingllms.sandbox import Sandbox
 
 
 @pytest.fixture
-def suite(repository):
+def suite(repository, monkeypatch):
     """The module that also makes the recorded soak of 20,000 runs."""
-    path = repository / "benchmarks" / "suites" / "sandbox_soak.py"
-    spec = importlib.util.spec_from_file_location("sandbox_soak", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(repository / "benchmarks" / "suites")
+    return importlib.import_module("sandbox_soak")
 
 
 @pytest.mark.slow
