@@ -8,11 +8,11 @@ import pettingllms
 from document_tables.markdown import caption, markdown, result
 
 __all__ = [
-    "answers",
     "boards",
     "code_rewards",
     "environments",
     "ladder",
+    "math_verdicts",
     "presets",
     "tokens",
     "viewer",
@@ -109,9 +109,9 @@ def code_rewards() -> str:
     return markdown(["role", "writes", *header], rows) + caption(data)
 
 
-def answers() -> str:
+def math_verdicts() -> str:
     """Return the false verdicts of the verifier and of math-verify alone."""
-    data = result("answers")
+    data = result("math_verdicts")
     rows = [
         [
             name,

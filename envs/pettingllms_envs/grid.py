@@ -30,9 +30,6 @@ from pettingllms.transition import ParseError
 MOVES = "UDLR"
 """The moves: up (row - 1), down (row + 1), left (column - 1), right (column + 1)."""
 
-OFFSETS = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
-"""Move -> (change of the row, change of the column)."""
-
 UNREACHABLE = -1
 """The distance of a cell that cannot be reached."""
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pettingllms.env import TextEnv, role_of
-from pettingllms.evaluation.answers import AnswerLog
+from pettingllms.evaluation.answer_log import AnswerLog
 from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage
 from pettingllms.seeding import derive_seed

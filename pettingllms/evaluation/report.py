@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from pettingllms.errors import InvalidArgument
-from pettingllms.evaluation.answers import Bill
+from pettingllms.evaluation.answer_log import Bill
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.levels import manifest_of
 from pettingllms.evaluation.plan import EvaluationPlan

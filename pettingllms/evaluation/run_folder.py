@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pettingllms.errors import PettingLLMsError
-from pettingllms.evaluation.answers import AnswerRecord, Bill, Key, bill_of
+from pettingllms.evaluation.answer_log import AnswerRecord, Bill, Key, bill_of
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.policies import Usage

@@ -12,7 +12,7 @@ from typing import Any
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, PettingLLMsError
-from pettingllms.evaluation.answers import AnswerRecord, Key, prompt_hash
+from pettingllms.evaluation.answer_log import AnswerRecord, Key, prompt_hash
 from pettingllms.evaluation.episode import EpisodeResult, play_episode
 from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.evaluation.plan import EvaluationPlan

@@ -36,7 +36,7 @@ def reference_distances(rows, source):
     queue = deque([source])
     while queue:
         row, col = queue.popleft()
-        for d_row, d_col in grid.OFFSETS.values():
+        for d_row, d_col in ((-1, 0), (1, 0), (0, -1), (0, 1)):
             near = (row + d_row, col + d_col)
             inside = 0 <= near[0] < len(rows) and 0 <= near[1] < len(rows[0])
             if inside and near not in found and rows[near[0]][near[1]] == ".":

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pettingllms.arguments import check_number, check_texts, check_whole
 
-NUM_HASHES = 128
-NUM_BANDS = 32
-"""Signatures are cut into bands; texts that agree in a whole band are compared exactly. With 32
-bands of 4 hashes a pair of similarity 0.5 is compared with probability 0.87, one of 0.7 with
-0.9998."""
-
 _WORD = re.compile(r"\w+|[^\w\s]")
-_PRIME = np.uint64((1 << 31) - 1)
+_ROUNDING = 1e-9
 
 
 class Duplicate(NamedTuple):
@@ -38,8 +30,9 @@ def near_duplicates(
 ) -> list[Duplicate]:
     """Return the pairs of nearly equal texts of two collections, the most similar first.
 
-    Candidates are found by MinHash with banding and then compared exactly, so that no pair is
-    reported wrongly and the time grows with the number of texts, not of pairs.
+    Sets of similarity t share at least t of the n-grams of either, so that each has one of them
+    among its rarest: only texts that share a rare n-gram are compared. No pair is missed, and the
+    time grows with the number of texts, not of pairs.
 
     Args:
         first: Texts, for example of a training set.
@@ -52,63 +45,45 @@ def near_duplicates(
         InvalidArgument: `threshold` or `n` is out of its range.
 
     Source:
-        Broder, "On the resemblance and containment of documents" (1997).
+        The prefix filter of Chaudhuri, Ganti and Kaushik, "A primitive operator for similarity
+        joins in data cleaning" (2006), with the order of Bayardo, Ma and Srikant, "Scaling up all
+        pairs similarity search" (2007).
     """
     check_number("threshold", threshold, 0.01, 1)
     check_whole("n", n, 1)
     for name, texts in (("first", first), ("second", second)):
         check_texts(name, texts, "a sequence of texts")
-    grams = [_ngrams(text, n) for text in first], [_ngrams(text, n) for text in second]
-    buckets: dict[tuple[int, bytes], list[int]] = {}
+    grams = [[_ngrams(text, n) for text in texts] for texts in (first, second)]
+    counts = Counter(gram for side in grams for shingles in side for gram in shingles)
+    index: defaultdict[int, list[int]] = defaultdict(list)
     # Only the first collection is indexed; the second is looked up, so pairs within one do not
     # show.
-    for index, shingles in enumerate(grams[0]):
-        for band in _bands(shingles):
-            buckets.setdefault(band, []).append(index)
+    for number, shingles in enumerate(grams[0]):
+        for gram in _rarest(shingles, counts, threshold):
+            index[gram].append(number)
     found: list[Duplicate] = []
-    for index, shingles in enumerate(grams[1]):
-        candidates = {other for band in _bands(shingles) for other in buckets.get(band, ())}
-        for other in candidates:
+    for number, shingles in enumerate(grams[1]):
+        rare = _rarest(shingles, counts, threshold)
+        for other in {other for gram in rare for other in index.get(gram, ())}:
             similarity = _jaccard(grams[0][other], shingles)
             if similarity >= threshold:
-                found.append(Duplicate(other, index, similarity))
+                found.append(Duplicate(other, number, similarity))
     return sorted(found, key=lambda pair: (-pair.similarity, pair.first, pair.second))
 
 
 def _ngrams(text: str, n: int) -> frozenset[int]:
+    """Return the n-grams of a text as the hashes of this process: they take less than texts."""
     words = _WORD.findall(text.lower())
     spans = (" ".join(words[i : i + n]) for i in range(max(1, len(words) - n + 1)))
-    return frozenset(_hash(span) for span in spans)
+    return frozenset(map(hash, spans))
 
 
-def _hash(span: str) -> int:
-    # 4 bytes are reduced modulo a 31-bit prime below, so that products fit into uint64. Python's
-    # `hash` differs from process to process.
-    return int.from_bytes(hashlib.blake2b(span.encode(), digest_size=4).digest(), "big")
+def _rarest(shingles: frozenset[int], counts: Counter[int], threshold: float) -> list[int]:
+    """Return so many n-grams that a set which is similar enough must have one of them, too."""
+    # One order for all sets, of ties too: else two prefixes could miss each other.
+    ordered = sorted(shingles, key=lambda gram: (counts[gram], gram))
+    return ordered[: len(ordered) - math.ceil(threshold * len(ordered) - _ROUNDING) + 1]
 
 
 def _jaccard(a: frozenset[int], b: frozenset[int]) -> float:
     return len(a & b) / len(a | b)
-
-
-def _bands(shingles: frozenset[int]) -> Iterator[tuple[int, bytes]]:
-    values: NDArray[np.uint64] = (
-        np.fromiter(shingles, dtype=np.uint64, count=len(shingles)) % _PRIME
-    )
-    # [G, 1] * [H] -> [G, H] hashes of all n-grams; their minimum over n-grams is the [H] signature.
-    signature = ((values[:, None] * _FACTORS + _OFFSETS) % _PRIME).min(axis=0)
-    for number, band in enumerate(signature.reshape(NUM_BANDS, -1)):
-        yield number, band.tobytes()
-
-
-def _coefficients() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    # Fixed: reports must not change from run to run.
-    rng = np.random.default_rng(0)
-    high = int(_PRIME)
-    return (
-        rng.integers(1, high, NUM_HASHES, dtype=np.uint64),
-        rng.integers(0, high, NUM_HASHES, dtype=np.uint64),
-    )
-
-
-_FACTORS, _OFFSETS = _coefficients()

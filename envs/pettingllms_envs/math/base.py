@@ -15,7 +15,7 @@ from pettingllms.sandbox import Limits, Sandbox, Status, default_sandbox
 from pettingllms.state import to_jsonable
 from pettingllms.transition import ParseError, role_of
 from pettingllms_envs.datasets import MathProblem
-from pettingllms_envs.math.answers import MAX_ANSWER_CHARS, last_printed
+from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
 from pettingllms_envs.math.problems import problem_source
 from pettingllms_envs.math.rules import Attempt, Equivalent, MathState
 from pettingllms_envs.math.text import (
@@ -53,11 +53,7 @@ class AnswerEnv(TextEnv[MathState]):
         history: Number of past turns that prompts show.
         sandbox: Runs the tools' programs; None: the shared one.
         verifier: Compares answers; None: the shared one.
-        alpha: As in `TextEnv`.
-        reward: As in `TextEnv`.
-        observation_mode: As in `TextEnv`.
-        prompts: As in `TextEnv`.
-        render_mode: As in `TextEnv`.
+        **shell: Further arguments of `TextEnv`.
 
     Raises:
         InvalidArgument: An argument is out of its range.
@@ -85,24 +81,12 @@ class AnswerEnv(TextEnv[MathState]):
         history: int,
         sandbox: Sandbox | None,
         verifier: Verifier | None,
-        alpha: float,
-        reward: str,
-        observation_mode: str,
-        prompts: Mapping[str, Any] | None,
-        render_mode: str | None,
+        **shell: Any,
     ) -> None:
         check_whole("history", history, 1)
         check_kind("sandbox", sandbox, Sandbox | None, "None or a pettingllms.sandbox.Sandbox")
         check_kind("verifier", verifier, Verifier | None, "None or a Verifier")
-        super().__init__(
-            stages=stages,
-            max_turns=max_turns,
-            alpha=alpha,
-            reward=reward,
-            observation_mode=observation_mode,
-            prompts=prompts,
-            render_mode=render_mode,
-        )
+        super().__init__(stages=stages, max_turns=max_turns, **shell)
         self._draw = problem_source(source, split, schema, difficulty, families)
         self._history = history
         self._sandbox = sandbox or default_sandbox()

@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 
 from pettingllms.arguments import check_number, check_whole
 from pettingllms.errors import MissingDependency
-from pettingllms_envs.math.answers import (
+from pettingllms_envs.math.fair_queue import FairQueue
+from pettingllms_envs.math.forms import objection
+from pettingllms_envs.math.notation import (
     MAX_ANSWER_CHARS,
     as_integer,
     depth,
@@ -31,8 +33,6 @@ from pettingllms_envs.math.answers import (
     normalised,
     without_unit,
 )
-from pettingllms_envs.math.fair_queue import FairQueue
-from pettingllms_envs.math.forms import objection
 from pettingllms_envs.math.units import split_unit, unit_named
 
 _WORKER = Path(__file__).with_name("verifier_worker.py")
@@ -168,10 +168,6 @@ class Verifier:
         if verdict.outcome in done or len(second) > MAX_ANSWER_CHARS:
             return verdict
         return self.judge(second, first, unit=unit)
-
-    def are_equivalent(self, first: str, second: str, *, unit: str = "") -> bool:
-        """Return whether `equivalence` finds that two answers mean the same."""
-        return self.equivalence(first, second, unit=unit).is_correct
 
     def _remembered(self, wanted: str, given: str, tolerance: float) -> Verdict:
         if self._pid != os.getpid():

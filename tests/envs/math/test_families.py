@@ -271,12 +271,9 @@ def samples(family, count):
         yield params, family.question(params), family.answer(params)
 
 
-def test_there_are_many_families_of_every_topic():
+def test_there_are_many_families():
     assert len(FAMILIES) >= 40
     assert len(BY_NAME) == len(FAMILIES)
-    assert {family.topic for family in FAMILIES} == {
-        "arithmetic", "number theory", "combinatorics", "algebra", "sequences", "geometry",
-    }  # fmt: skip
     assert set(HOLDS) == set(BY_NAME), "every family needs an independent check"
 
 

@@ -15,7 +15,7 @@ import pytest
 from pettingllms.errors import InvalidArgument
 from pettingllms_envs.datasets import load_math_problems
 from pettingllms_envs.math import Outcome, Verdict, Verifier
-from pettingllms_envs.math.answers import MAX_ANSWER_CHARS
+from pettingllms_envs.math.notation import MAX_ANSWER_CHARS
 from pettingllms_envs.math.verifier import _WORKER
 
 
@@ -71,7 +71,7 @@ def verifier():
 )
 def test_equal_answers_in_other_words(verifier, reference, answer):
     assert verifier.judge(reference, answer).outcome is Outcome.CORRECT
-    assert verifier.are_equivalent(answer, reference)
+    assert verifier.equivalence(answer, reference).is_correct
 
 
 @pytest.mark.parametrize(
@@ -304,10 +304,10 @@ def test_costly_texts_never_reach_a_process(reference, answer):
 
 def test_neither_direction_is_asked_twice():
     verifier = CountingVerifier()
-    verifier.are_equivalent("x+1", "x+2")
+    verifier.equivalence("x+1", "x+2")
     assert len(verifier.asked) == 2
     verifier.reply = Verdict(Outcome.VERIFIER_FAILED)
-    verifier.are_equivalent("x+1", "x+3")
+    verifier.equivalence("x+1", "x+3")
     assert len(verifier.asked) == 3
 
 

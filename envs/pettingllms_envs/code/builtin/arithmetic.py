@@ -9,10 +9,6 @@ from fractions import Fraction
 from pettingllms_envs.code.builtin.exercise import Exercise, ints, row, rows, scaled
 
 
-def _digit_sum_case(rng: random.Random, size: int) -> str:
-    return rows(rng.choice((-1, 1)) * rng.randrange(10 ** (3 * size)))
-
-
 def _minutes_case(rng: random.Random, size: int) -> str:
     first, second = (f"{rng.randrange(24):02d}:{rng.randrange(60):02d}" for _ in range(2))
     return rows(first, first if size == 2 else second)
@@ -57,10 +53,6 @@ def _mean_answer(text: str) -> str:
     return f"{float(Fraction(sum(values[1:-1]), len(values) - 2)):.6f}"
 
 
-def _hailstone_case(rng: random.Random, size: int) -> str:
-    return rows(rng.randint(1, scaled(size, 6, 10**6)))
-
-
 def _hailstone_answer(text: str) -> str:
     def visit(n: int) -> tuple[int, int]:
         path = [n]
@@ -69,10 +61,6 @@ def _hailstone_answer(text: str) -> str:
         return len(path) - 1, max(path)
 
     return row(visit(int(text)))
-
-
-def _coins_case(rng: random.Random, size: int) -> str:
-    return rows(rng.randint(0, scaled(size, 10, 10**9)))
 
 
 def _coins_answer(text: str) -> str:
@@ -93,7 +81,7 @@ EXERCISES = (
         output_format="The sum of the digits of n.",
         example="-4071",
         edges=("0", "-5", "999999999999999999999999999999"),
-        case=_digit_sum_case,
+        case=lambda rng, size: rows(rng.choice((-1, 1)) * rng.randrange(10 ** (3 * size))),
         answer=lambda text: str(sum(map(int, text.strip().lstrip("-")))),
         solution="""
             n = abs(int(input()))
@@ -196,7 +184,7 @@ EXERCISES = (
         output_format="Two integers on one line: operations and largest number.",
         example="6",
         edges=("1", "2", "27", "64", "837799"),
-        case=_hailstone_case,
+        case=lambda rng, size: rows(rng.randint(1, scaled(size, 6, 10**6))),
         answer=_hailstone_answer,
         solution="""
             n = int(input())
@@ -220,7 +208,7 @@ EXERCISES = (
         output_format="The number of coins.",
         example="68",
         edges=("0", "4", "30", "99", "1000000000"),
-        case=_coins_case,
+        case=lambda rng, size: rows(rng.randint(0, scaled(size, 10, 10**9))),
         answer=_coins_answer,
         solution="""
             amount = int(input())

@@ -42,10 +42,6 @@ def _word(rng: random.Random, size: int) -> str:
     )
 
 
-def _words_case(rng: random.Random, size: int) -> str:
-    return rows(_word(rng, size), _word(rng, size))
-
-
 def _edit_answer(text: str) -> str:
     first, second = text.split()
 
@@ -170,7 +166,7 @@ EXERCISES = (
         output_format="The number of edits.",
         example="abcd\nbad",
         edges=("a\na", "a\nb", "a\nbbb", "abab\nbaba", "abcabc\ncba"),
-        case=_words_case,
+        case=lambda rng, size: rows(_word(rng, size), _word(rng, size)),
         answer=_edit_answer,
         solution="""
             a, b = input().strip(), input().strip()

@@ -53,21 +53,9 @@ def _fraction_case(rng: random.Random, size: int) -> str:
     return rows(f"{top * factor} {(bottom or 1) * factor}")
 
 
-def _fraction_answer(text: str) -> str:
-    return str(Fraction(*ints(text)))
-
-
-def _totient_case(rng: random.Random, size: int) -> str:
-    return rows(rng.choice((1, 4, 9, 1)) * rng.randint(1, scaled(size, 8, 5000)))
-
-
 def _totient_answer(text: str) -> str:
     n = int(text)
     return str(sum(math.gcd(k, n) == 1 for k in range(1, n + 1)))
-
-
-def _zeros_case(rng: random.Random, size: int) -> str:
-    return rows(f"{rng.randint(0, scaled(size, 12, 600))} {rng.choice((2, 6, 8, 9, 10, 12, 16))}")
 
 
 def _zeros_answer(text: str) -> str:
@@ -182,7 +170,7 @@ EXERCISES = (
         example="6 -8",
         edges=("0 5", "-4 -2", "7 1", "-3 9", "0 -3", "5 -5"),
         case=_fraction_case,
-        answer=_fraction_answer,
+        answer=lambda text: str(Fraction(*ints(text))),
         solution="""
             from math import gcd
 
@@ -203,7 +191,9 @@ EXERCISES = (
         output_format="The count.",
         example="12",
         edges=("1", "2", "7", "8", "36", "9973"),
-        case=_totient_case,
+        case=lambda rng, size: rows(
+            rng.choice((1, 4, 9, 1)) * rng.randint(1, scaled(size, 8, 5000))
+        ),
         answer=_totient_answer,
         solution="""
             n = int(input())
@@ -235,7 +225,9 @@ EXERCISES = (
         output_format="The number of zeros.",
         example="10 10",
         edges=("0 2", "1 16", "3 12", "9 12", "4 8", "8 16", "9 9", "12 12", "25 10", "100 12"),
-        case=_zeros_case,
+        case=lambda rng, size: rows(
+            f"{rng.randint(0, scaled(size, 12, 600))} {rng.choice((2, 6, 8, 9, 10, 12, 16))}"
+        ),
         answer=_zeros_answer,
         solution="""
             n, base = map(int, input().split())

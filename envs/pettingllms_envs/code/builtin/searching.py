@@ -27,10 +27,6 @@ def _median_case(rng: random.Random, size: int) -> str:
     return rows(len(values), row(values))
 
 
-def _median_answer(text: str) -> str:
-    return f"{statistics.median(ints(text)[1:]):.1f}"
-
-
 def _at_least_case(rng: random.Random, size: int) -> str:
     high = scaled(size, 5, 5000)
     values = sorted(rng.randint(0, high) for _ in range(rng.randint(1, scaled(size, 3, 3000))))
@@ -70,10 +66,6 @@ def _closest_answer(text: str) -> str:
 def _inversion_case(rng: random.Random, size: int) -> str:
     values = [rng.randint(0, 2 + 8 * size) for _ in range(rng.randint(1, scaled(size, 4, 500)))]
     return rows(len(values), row(values))
-
-
-def _inversion_answer(text: str) -> str:
-    return str(sum(a > b for a, b in itertools.combinations(ints(text)[1:], 2)))
 
 
 EXERCISES = (
@@ -119,7 +111,7 @@ EXERCISES = (
         example="4\n3 1 2 10",
         edges=("1\n5", "2\n1 2", "3\n9 1 5", "2\n-1 -2", "4\n10 9 2 100"),
         case=_median_case,
-        answer=_median_answer,
+        answer=lambda text: f"{statistics.median(ints(text)[1:]):.1f}",
         solution="""
             n = int(input())
             values = sorted(map(int, input().split()))
@@ -223,7 +215,7 @@ EXERCISES = (
         example="4\n3 1 2 2",
         edges=("1\n7", "2\n5 5", "5\n5 4 3 2 1", "4\n1 2 3 4"),
         case=_inversion_case,
-        answer=_inversion_answer,
+        answer=lambda text: str(sum(a > b for a, b in itertools.combinations(ints(text)[1:], 2))),
         solution="""
             from bisect import bisect_right, insort
 

@@ -69,10 +69,6 @@ def _anagram_case(rng: random.Random, size: int) -> str:
     return rows(len(words), *words)
 
 
-def _unique_case(rng: random.Random, size: int) -> str:
-    return rows(_letters(rng, string.ascii_lowercase[: 2 + 2 * size], 1, scaled(size, 5, 900)))
-
-
 def _unique_answer(text: str) -> str:
     word = text.strip()
     best = 0
@@ -244,7 +240,9 @@ EXERCISES = (
         output_format="The length.",
         example="abcabdd",
         edges=("a", "aaaa", "abba", "dvdf", "abcdefghijklmnopqrstuvwxyz"),
-        case=_unique_case,
+        case=lambda rng, size: rows(
+            _letters(rng, string.ascii_lowercase[: 2 + 2 * size], 1, scaled(size, 5, 900))
+        ),
         answer=_unique_answer,
         solution="""
             word = input().strip()

@@ -76,7 +76,6 @@ def _composed_answer(params: Params) -> str:
 FAMILIES = (
     Family(
         name="two_equations",
-        topic="algebra",
         sample=_system,
         question=lambda p: (
             f"Solve the system ${combination((p[0], 'x'), (p[1], 'y'))} = {p[2]}$, "
@@ -87,7 +86,6 @@ FAMILIES = (
     ),
     Family(
         name="both_roots",
-        topic="algebra",
         sample=_roots,
         question=lambda p: (
             f"Find all real solutions of ${_quadratic(p)} = 0$. Separate them by commas."
@@ -96,7 +94,6 @@ FAMILIES = (
     ),
     Family(
         name="negative_values",
-        topic="algebra",
         sample=_roots,
         question=lambda p: (
             f"For which real $x$ is ${_quadratic(p)} \\le 0$? Give the answer as an interval."
@@ -105,7 +102,6 @@ FAMILIES = (
     ),
     Family(
         name="polynomial_remainder",
-        topic="algebra",
         sample=lambda rng, difficulty: (
             nonzero(rng, 2 + difficulty),
             *_coefficients(rng, difficulty),
@@ -118,7 +114,6 @@ FAMILIES = (
     ),
     Family(
         name="power_sum",
-        topic="algebra",
         sample=lambda rng, difficulty: (
             nonzero(rng, 4 + 2 * difficulty),
             nonzero(rng, 4 + 3 * difficulty),
@@ -132,7 +127,6 @@ FAMILIES = (
     ),
     Family(
         name="root_reciprocals",
-        topic="algebra",
         sample=lambda rng, difficulty: (
             nonzero(rng, 2 * difficulty),
             nonzero(rng, 9 * difficulty),
@@ -146,7 +140,6 @@ FAMILIES = (
     ),
     Family(
         name="composed_functions",
-        topic="algebra",
         sample=_composed,
         question=lambda p: (
             f"Let $f(x) = {polynomial(p[:2])}$ and $g(x) = {polynomial(p[2:5])}$. "

@@ -77,21 +77,15 @@ def _mean(rng: random.Random, difficulty: int) -> Params:
     return (count, mean, rng.randint(mean, mean + 5 * difficulty))
 
 
-def _work(rng: random.Random, difficulty: int) -> Params:
-    return tuple(rng.randint(2, 16 + 8 * difficulty) for _ in range(2 + difficulty // 3))
-
-
 FAMILIES = (
     Family(
         name="expression",
-        topic="arithmetic",
         sample=_expression,
         question=lambda p: rf"Calculate ${p[0]} \cdot {p[1]} - {p[2]} \cdot ({p[3]} - {p[0]})$.",
         answer=lambda p: str(p[0] * p[1] - p[2] * (p[3] - p[0])),
     ),
     Family(
         name="fraction_sum",
-        topic="arithmetic",
         sample=_fractions,
         question=_fractions_question,
         answer=lambda p: latex(sum(_fraction_terms(p), Fraction(0))),
@@ -99,7 +93,6 @@ FAMILIES = (
     ),
     Family(
         name="percent_chain",
-        topic="arithmetic",
         sample=_percent,
         question=_percent_question,
         answer=_percent_answer,
@@ -107,7 +100,6 @@ FAMILIES = (
     ),
     Family(
         name="base_value",
-        topic="arithmetic",
         sample=_base,
         question=lambda p: (
             f"A number is written {_digits(p[1], p[0])} in base {p[0]}. Write it in base ten."
@@ -116,7 +108,6 @@ FAMILIES = (
     ),
     Family(
         name="missing_mark",
-        topic="arithmetic",
         sample=_mean,
         question=lambda p: (
             f"The mean of {p[0]} marks is {p[1]}. "
@@ -126,8 +117,9 @@ FAMILIES = (
     ),
     Family(
         name="joint_work",
-        topic="arithmetic",
-        sample=_work,
+        sample=lambda rng, difficulty: tuple(
+            rng.randint(2, 16 + 8 * difficulty) for _ in range(2 + difficulty // 3)
+        ),
         question=lambda p: (
             f"Alone, {len(p)} pumps empty a tank in {listed(p)} hours. "
             "How many hours do they need together? Give the exact value."
@@ -137,7 +129,6 @@ FAMILIES = (
     ),
     Family(
         name="linear_equation",
-        topic="arithmetic",
         sample=lambda rng, difficulty: (
             rng.randint(2, 4 * difficulty + 2),
             rng.randint(-20 * difficulty, 20 * difficulty),

@@ -14,17 +14,9 @@ def _committee(rng: random.Random, difficulty: int) -> Params:
     return (women, men, rng.randint(1, min(women, 1 + difficulty)), rng.randint(1, 2))
 
 
-def _letters(rng: random.Random, difficulty: int) -> Params:
-    return tuple(rng.randint(1, 4) for _ in range(rng.randint(3, 3 + difficulty)))
-
-
 def _letters_question(params: Params) -> str:
     word = "".join(letter * count for letter, count in zip("ABCDEFGH", params, strict=False))
     return f"In how many different ways can the letters of {word} be put in order?"
-
-
-def _letters_answer(params: Params) -> str:
-    return str(math.factorial(sum(params)) // math.prod(map(math.factorial, params)))
 
 
 def _shares(rng: random.Random, difficulty: int) -> Params:
@@ -104,7 +96,6 @@ def _dice_answer(params: Params) -> str:
 FAMILIES = (
     Family(
         name="committee",
-        topic="combinatorics",
         sample=_committee,
         question=lambda p: (
             f"From {p[0]} women and {p[1]} men a committee of {p[2]} women and {p[3]} men is "
@@ -114,15 +105,17 @@ FAMILIES = (
     ),
     Family(
         name="letter_orders",
-        topic="combinatorics",
-        sample=_letters,
+        sample=lambda rng, difficulty: tuple(
+            rng.randint(1, 4) for _ in range(rng.randint(3, 3 + difficulty))
+        ),
         question=_letters_question,
-        answer=_letters_answer,
+        answer=lambda params: str(
+            math.factorial(sum(params)) // math.prod(map(math.factorial, params))
+        ),
         canonical=lambda p: tuple(sorted(p)),
     ),
     Family(
         name="equal_coins_shares",
-        topic="combinatorics",
         sample=_shares,
         question=lambda p: (
             f"{p[2]} equal coins are given to {p[0]} different people, at least {p[1]} to each. "
@@ -132,7 +125,6 @@ FAMILIES = (
     ),
     Family(
         name="paths_around",
-        topic="combinatorics",
         sample=_paths,
         question=lambda p: (
             f"How many ways lead from $(0,0)$ to $({p[0]},{p[1]})$ by steps of length 1 to the "
@@ -143,7 +135,6 @@ FAMILIES = (
     ),
     Family(
         name="drawn_marbles",
-        topic="combinatorics",
         sample=_marbles,
         question=lambda p: (
             f"A bag holds {p[0]} red and {p[1]} blue marbles. {p[2]} are drawn at random without "
@@ -153,7 +144,6 @@ FAMILIES = (
     ),
     Family(
         name="multiples_of_any",
-        topic="combinatorics",
         sample=_multiples,
         question=lambda p: (
             f"How many integers from 1 to {p[0]} are divisible by at least one of the numbers "
@@ -164,7 +154,6 @@ FAMILIES = (
     ),
     Family(
         name="hats_returned",
-        topic="combinatorics",
         sample=_fixed,
         question=lambda p: (
             f"{p[0]} people get their hats back at random, one each. Let $N$ be the number of ways "
@@ -174,7 +163,6 @@ FAMILIES = (
     ),
     Family(
         name="dice_total",
-        topic="combinatorics",
         sample=_dice,
         question=lambda p: (
             f"{p[0]} fair dice with the faces 1 to {p[1]} are thrown. "

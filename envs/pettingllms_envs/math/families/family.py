@@ -24,7 +24,6 @@ class Family:
 
     Attributes:
         name: Unique lower-case name.
-        topic: The branch of mathematics.
         sample: Draws the numbers of a question; the difficulty runs from `MIN_DIFFICULTY` to
             `MAX_DIFFICULTY`.
         question: Numbers -> text.
@@ -35,7 +34,6 @@ class Family:
     """
 
     name: str
-    topic: str
     sample: Callable[[random.Random, int], Params]
     question: Callable[[Params], str]
     answer: Callable[[Params], str]

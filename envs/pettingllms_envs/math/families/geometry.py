@@ -38,10 +38,6 @@ def _inside_answer(params: Params) -> str:
     return str((_doubled_area(params) - border + 2) // 2)
 
 
-def _box(rng: random.Random, difficulty: int) -> Params:
-    return tuple(rng.randint(1, 4 + 4 * difficulty) for _ in range(3))
-
-
 def _root(square: int) -> str:
     outside = max(k for k in range(1, math.isqrt(square) + 1) if square % (k * k) == 0)
     inside = square // outside**2
@@ -55,14 +51,6 @@ def _ring(rng: random.Random, difficulty: int) -> Params:
     return (inner, rng.randint(inner + 1, 2 * inner + 15))
 
 
-def _polygon(rng: random.Random, difficulty: int) -> Params:
-    return (rng.randint(5, 150 * difficulty),)
-
-
-def _shadow(rng: random.Random, difficulty: int) -> Params:
-    return tuple(rng.randint(2, 8 + 9 * difficulty) for _ in range(3))
-
-
 def _right(rng: random.Random, difficulty: int) -> Params:
     m = rng.randint(2, 5 + 2 * difficulty)
     n = rng.randint(1, m - 1)
@@ -72,7 +60,6 @@ def _right(rng: random.Random, difficulty: int) -> Params:
 FAMILIES = (
     Family(
         name="triangle_area",
-        topic="geometry",
         sample=_triangle,
         question=lambda p: f"Find the exact area of the triangle with the corners {_corners(p)}.",
         answer=lambda p: latex(Fraction(_doubled_area(p), 2)),
@@ -80,7 +67,6 @@ FAMILIES = (
     ),
     Family(
         name="points_inside",
-        topic="geometry",
         sample=_triangle,
         question=lambda p: (
             "How many points with integer coordinates lie strictly inside the triangle with the "
@@ -91,8 +77,7 @@ FAMILIES = (
     ),
     Family(
         name="box_diagonal",
-        topic="geometry",
-        sample=_box,
+        sample=lambda rng, difficulty: tuple(rng.randint(1, 4 + 4 * difficulty) for _ in range(3)),
         question=lambda p: (
             f"A box measures {p[0]} by {p[1]} by {p[2]}. "
             "How long is the diagonal through its inside? Give the exact value."
@@ -102,7 +87,6 @@ FAMILIES = (
     ),
     Family(
         name="ring_area",
-        topic="geometry",
         sample=_ring,
         question=lambda p: (
             f"Find the exact area between two circles with the same centre and the radii {p[0]} "
@@ -112,8 +96,7 @@ FAMILIES = (
     ),
     Family(
         name="polygon_angle",
-        topic="geometry",
-        sample=_polygon,
+        sample=lambda rng, difficulty: (rng.randint(5, 150 * difficulty),),
         question=lambda p: (
             f"How many degrees has each interior angle of a regular polygon with {p[0]} sides? "
             "Give the exact value."
@@ -122,8 +105,7 @@ FAMILIES = (
     ),
     Family(
         name="tree_shadow",
-        topic="geometry",
-        sample=_shadow,
+        sample=lambda rng, difficulty: tuple(rng.randint(2, 8 + 9 * difficulty) for _ in range(3)),
         question=lambda p: (
             f"A pole of height {p[0]} casts a shadow of length {p[1]}. At the same time a tree "
             f"casts a shadow of length {p[2]}. How high is the tree? Give the exact value."
@@ -132,7 +114,6 @@ FAMILIES = (
     ),
     Family(
         name="inscribed_circle",
-        topic="geometry",
         sample=_right,
         question=lambda p: (
             f"A right triangle has legs of length {p[0] * p[2]} and {p[1] * p[2]}. "

@@ -14,14 +14,6 @@ def _several(rng: random.Random, difficulty: int) -> Params:
     return tuple(factor * rng.randint(2, bound) for _ in range(2 + difficulty // 2))
 
 
-def _power(rng: random.Random, difficulty: int) -> Params:
-    return (
-        rng.randint(2, 9 + 10 * difficulty),
-        rng.randint(5, 4**difficulty + 20),
-        rng.randint(5, 20 + 30 * difficulty),
-    )
-
-
 def _congruence(rng: random.Random, difficulty: int) -> Params:
     modulus = rng.randint(7, 12 + 30 * difficulty)
     factor = rng.choice([a for a in range(2, modulus) if math.gcd(a, modulus) == 1])
@@ -69,14 +61,9 @@ def _zeros_answer(params: Params) -> str:
     return str(zeros)
 
 
-def _coprime_answer(params: Params) -> str:
-    return str(math.prod(p ** (k - 1) * (p - 1) for p, k in _factors(params[0])))
-
-
 FAMILIES = (
     Family(
         name="least_common_multiple",
-        topic="number theory",
         sample=_several,
         question=lambda p: f"Find the least common multiple of {listed(p)}.",
         answer=lambda p: str(math.lcm(*p)),
@@ -84,14 +71,18 @@ FAMILIES = (
     ),
     Family(
         name="power_remainder",
-        topic="number theory",
-        sample=_power,
+        sample=lambda rng, difficulty: (
+            (
+                rng.randint(2, 9 + 10 * difficulty),
+                rng.randint(5, 4**difficulty + 20),
+                rng.randint(5, 20 + 30 * difficulty),
+            )
+        ),
         question=lambda p: f"Find the remainder when ${p[0]}^{{{p[1]}}}$ is divided by {p[2]}.",
         answer=lambda p: str(pow(*p)),
     ),
     Family(
         name="linear_congruence",
-        topic="number theory",
         sample=_congruence,
         question=lambda p: (
             f"Find the smallest non-negative integer $x$ for which ${p[0]}x$ leaves the remainder "
@@ -101,7 +92,6 @@ FAMILIES = (
     ),
     Family(
         name="two_remainders",
-        topic="number theory",
         sample=_two_remainders,
         question=lambda p: (
             f"Find the smallest non-negative integer that leaves the remainder {p[0]} when divided "
@@ -111,37 +101,34 @@ FAMILIES = (
     ),
     Family(
         name="divisor_number",
-        topic="number theory",
         sample=_composite,
         question=lambda p: f"How many positive divisors does {p[0]} have?",
         answer=lambda p: str(math.prod(k + 1 for _, k in _factors(p[0]))),
     ),
     Family(
         name="divisor_sum",
-        topic="number theory",
         sample=_composite,
         question=lambda p: f"Find the sum of all positive divisors of {p[0]}, itself included.",
         answer=lambda p: str(math.prod((q ** (k + 1) - 1) // (q - 1) for q, k in _factors(p[0]))),
     ),
     Family(
         name="factorial_zeros",
-        topic="number theory",
         sample=lambda rng, difficulty: (rng.randint(10, 60 * 4**difficulty),),
         question=lambda p: f"With how many zeros does ${p[0]}!$ end in base ten?",
         answer=_zeros_answer,
     ),
     Family(
         name="coprime_numbers",
-        topic="number theory",
         sample=_composite,
         question=lambda p: (
             f"How many integers from 1 to {p[0]} have no common divisor with {p[0]} other than 1?"
         ),
-        answer=_coprime_answer,
+        answer=lambda params: str(
+            math.prod(p ** (k - 1) * (p - 1) for p, k in _factors(params[0]))
+        ),
     ),
     Family(
         name="power_digit_sum",
-        topic="number theory",
         sample=lambda rng, difficulty: (
             rng.randint(2, 30),
             rng.randint(3 * difficulty, 8 * difficulty + 4),

@@ -13,15 +13,6 @@ def _series(rng: random.Random, difficulty: int) -> Params:
     return (rng.randint(-bound, bound), nonzero(rng, bound), rng.randint(8, 10 * 2**difficulty))
 
 
-def _geometric(rng: random.Random, difficulty: int) -> Params:
-    return (
-        rng.randint(1, 6 * difficulty),
-        nonzero(rng, 2 + difficulty),
-        rng.randint(2, 5 + difficulty),
-        rng.randint(3, 4 + difficulty),
-    )
-
-
 def _geometric_answer(params: Params) -> str:
     first, top, bottom, count = params
     ratio = Fraction(top, bottom)
@@ -46,23 +37,10 @@ def _recurrence_answer(params: Params) -> str:
     return str(terms[index - 1])
 
 
-def _telescope(rng: random.Random, difficulty: int) -> Params:
-    return (rng.randint(1, 2 + difficulty), rng.randint(4, 30 + 30 * difficulty))
-
-
 def _telescope_answer(params: Params) -> str:
     gap, count = params
     kept = sum((Fraction(1, k) - Fraction(1, count + k) for k in range(1, gap + 1)), Fraction(0))
     return latex(kept / gap)
-
-
-def _power_total(rng: random.Random, difficulty: int) -> Params:
-    return (
-        rng.randint(1, 9),
-        nonzero(rng, 9),
-        rng.randint(2, 3),
-        rng.randint(5, 8 + 12 * difficulty),
-    )
 
 
 def _power_total_answer(params: Params) -> str:
@@ -80,7 +58,6 @@ def _repeating(rng: random.Random, difficulty: int) -> Params:
 FAMILIES = (
     Family(
         name="arithmetic_series",
-        topic="sequences",
         sample=_series,
         question=lambda p: (
             f"An arithmetic sequence starts with {p[0]} and has the common difference {p[1]}. "
@@ -90,8 +67,14 @@ FAMILIES = (
     ),
     Family(
         name="geometric_series",
-        topic="sequences",
-        sample=_geometric,
+        sample=lambda rng, difficulty: (
+            (
+                rng.randint(1, 6 * difficulty),
+                nonzero(rng, 2 + difficulty),
+                rng.randint(2, 5 + difficulty),
+                rng.randint(3, 4 + difficulty),
+            )
+        ),
         question=lambda p: (
             f"A geometric sequence starts with {p[0]} and has the ratio "
             f"${latex(Fraction(p[1], p[2]))}$. Find the exact sum of its first {p[3]} terms."
@@ -101,7 +84,6 @@ FAMILIES = (
     ),
     Family(
         name="recurrence_term",
-        topic="sequences",
         sample=_recurrence,
         question=lambda p: (
             f"A sequence has $a_1 = {p[2]}$, $a_2 = {p[3]}$ and "
@@ -112,8 +94,10 @@ FAMILIES = (
     ),
     Family(
         name="telescoping_sum",
-        topic="sequences",
-        sample=_telescope,
+        sample=lambda rng, difficulty: (
+            rng.randint(1, 2 + difficulty),
+            rng.randint(4, 30 + 30 * difficulty),
+        ),
         question=lambda p: (
             f"Find the exact value of $\\sum_{{k=1}}^{{{p[1]}}} \\frac{{1}}{{k(k+{p[0]})}}$."
         ),
@@ -121,8 +105,14 @@ FAMILIES = (
     ),
     Family(
         name="power_total",
-        topic="sequences",
-        sample=_power_total,
+        sample=lambda rng, difficulty: (
+            (
+                rng.randint(1, 9),
+                nonzero(rng, 9),
+                rng.randint(2, 3),
+                rng.randint(5, 8 + 12 * difficulty),
+            )
+        ),
         question=lambda p: (
             f"Calculate $\\sum_{{k=1}}^{{{p[3]}}} "
             f"({combination((p[0], f'k^{p[2]}'), (p[1], ''))})$."
@@ -131,7 +121,6 @@ FAMILIES = (
     ),
     Family(
         name="repeating_decimal",
-        topic="sequences",
         sample=_repeating,
         question=lambda p: (
             f"Write the repeating decimal ${p[2]}.\\overline{{{p[1]:0{p[0]}d}}}$ as a fraction in "

@@ -1,6 +1,6 @@
 """Verdicts of the mathematics verifier on right answers in other words and on wrong ones.
 
-    python benchmarks/suites/answers.py --data FOLDER [--limit N]
+    python benchmarks/suites/math_verdicts.py --data FOLDER [--limit N]
 
 References are those of OlympiadBench, AIME 2024 and GSM8K samples (the files of FOLDER that are
 there), of the built-in families, and lists, intervals, repeating decimals and quantities made by
@@ -26,7 +26,7 @@ from measuring import RESULTS, frame, write
 from pettingllms_envs.datasets import load_math_problems
 from pettingllms_envs.math import FAMILIES, Verifier
 
-RESULT = RESULTS / "answers.json"
+RESULT = RESULTS / "math_verdicts.json"
 SAMPLES = ("olympiadbench_sample", "aime_2024", "gsm8k_sample")
 SEED = 20_261
 MAX_CASES = 40
@@ -322,7 +322,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    result = frame("answers", [SEED])
+    result = frame("math_verdicts", [SEED])
     pairs = all_pairs(options.data, options.limit)
     verifier = Verifier(num_workers=1, timeout_s=20)
     result["verifier"] = count(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_envs.math.answers import (
+from pettingllms_envs.math.notation import (
     as_integer,
     depth,
     drops_duplicates,
