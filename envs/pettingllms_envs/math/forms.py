@@ -16,7 +16,8 @@ _NUMBER = (
     rf"|{_DECIMAL}/{_DECIMAL}"
     rf"|(?:{_DECIMAL}(?:\\cdot|\\times|\*))?10\^(?:\{{[+-]?\d{{1,3}}\}}|\d)|{_DECIMAL})"
 )
-_MARK = r"(?:\\?%|\^\{?\\circ\}?|\\(?:text|mathrm|textrm|mbox|textbf|rm)\{[A-Za-z.%]*\})*"
+_TEXT = r"\\(?:text|textnormal|textrm|textbf|mathrm|mbox|rm)"
+_MARK = rf"(?:\\?%|\^\{{?\\circ\}}?|{_TEXT}\{{[A-Za-z.%]*\}})*"
 _LITERAL = re.compile(rf"(?:{_SYMBOL}=)?[+-]?{_NUMBER}{_MARK}")
 _NAMED = re.compile(rf"{_SYMBOL}=(?=.)")
 _WORDS = re.compile(r"(?<=[\d}%])\s*[A-Za-z]{2}[A-Za-z. ]*\Z")
@@ -34,10 +35,10 @@ _SEPARATOR = re.compile(r"[,;:|]|\\\\|\\\{|\\mid|\\(?:text|mathrm)\{[^{}]*\}|\b(
 _RELATION = re.compile(r"\\(?:[lg]eq?(?:slant)?|lt|gt)(?![A-Za-z])|[<>]")
 _COMMAND = re.compile(r"\\(?:text|mathrm|mathbf|rm)\{[^{}]*\}|\\[A-Za-z]+")
 _POWER = re.compile(r"\^(?:\{[+-]?(\d+)\}|(\d))")
-_UNIT_POWER = re.compile(r"\\(?:text|mathrm|textrm|mbox|rm)\{[^{}]*\}\^(?:\{\d\}|\d)")
+_UNIT_POWER = re.compile(rf"{_TEXT}\{{[^{{}}]*\}}\^(?:\{{\d\}}|\d)")
 _UNION = re.compile(r"\\cup(?![A-Za-z])")
 _INFINITE = re.compile(r"[+-]?\\infty\s*")
-_BOUNDS = re.compile(r"\A(?:\\left)?(?:[(\[]|\\\{)|(?:\\right)?(?:[)\]]|\\\})\Z")
+_BOUNDS = re.compile(r"\A(?:\\left)?(?:[(\[]|\\?\{)|(?:\\right)?(?:[)\]]|\\?\})\Z")
 _SIGN = re.compile(r"\\pm(?![A-Za-z])\s*")
 _LEFT = re.compile(rf"[({{\[]*{_SYMBOL}(?:\({_SYMBOL}\))?")
 
@@ -53,9 +54,10 @@ def objection(reference: str, candidate: str) -> str:
     references every equal form counts (`\sqrt{12}` for `2\sqrt{3}`), but sums, products,
     factorials, binomials, equations and towers of powers are refused, unless the reference itself
     has such a part. So are relations that are not solved (`x^2 - 1 \le 0` for `[-1,1]`), lists and
-    bounds with something left to calculate (`(1+2,4)` for `(3,4)`), and powers that would cancel
-    (`(x+1)^2 - x^2` for `2x+1`). Both texts are as `normalised` returns them. The work is linear in
-    the texts, so that what is refused here costs the verifier nothing.
+    bounds with something left to calculate (`(1+2,4)` for `(3,4)`), powers that would cancel
+    (`(x+1)^2 - x^2` for `2x+1`), and sums of matrices. A comma separates and never marks decimals,
+    and what is about right (`x \approx 11`) is not right. Both texts are as `normalised` returns
+    them. The work is linear in the texts, so that what is refused here costs the verifier nothing.
 
     Source:
         Between two public conventions: the grader of MATH-500 demands an integer exactly where
@@ -68,6 +70,8 @@ def objection(reference: str, candidate: str) -> str:
         return "not in simplest form: has a power or factorial of a huge number"
     if unevaluated := _operators(candidate) - _operators(reference):
         return "not in simplest form: has " + ", ".join(sorted(unevaluated))
+    if candidate.count(r"\begin") > reference.count(r"\begin"):
+        return "not in simplest form: expected one matrix"
     if _has_odd_equation(candidate) and not _has_odd_equation(reference):
         return "an equation whose left side is not one symbol"
     if _has_odd_relation(candidate) and not _has_odd_relation(reference):

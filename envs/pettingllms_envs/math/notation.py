@@ -10,7 +10,7 @@ from pettingllms.markup import last_boxed
 MAX_ANSWER_CHARS = 1000
 """A longer answer is not read at all."""
 
-_WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("`", "`"))
+_MATHS = re.compile(r"(?<!\\)(?:\$|\\[()\[\]])|\A`|`\Z")
 _SIGNS = str.maketrans(
     {
         "\u2212": "-",
@@ -20,6 +20,10 @@ _SIGNS = str.maketrans(
         "\u03c0": r"\pi ",
         "\u221e": r"\infty ",
         "\u00b0": r"^{\circ}",
+        "\u00b2": "^2",
+        "\u00b3": "^3",
+        "\u20ac": r"\text{ euros}",
+        "\u2260": r"\neq ",
         "\u2264": r"\le ",
         "\u2265": r"\ge ",
         "\u222a": r"\cup ",
@@ -30,8 +34,10 @@ _ROOT = re.compile(r"\u221a\s*(\w+|\([^()]*\))")
 _PYTHON_FRACTION = re.compile(r"Fraction\(\s*(-?\d+)\s*,\s*(\d+)\s*\)")
 _SCIENTIFIC = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?!\w)")
 _NAMED_SUBSCRIPT = re.compile(r"_\{\s*\\(?:max|min|text\{\w+\}|mathrm\{\w+\})\s*\}")
+_OPERATORS = (("**", "^"), ("<=", r"\le "), (">=", r"\ge "), ("!=", r"\neq "))
+_UPRIGHT = re.compile(r"\\mathrm\s*(?:\{([eidx])\}|\s([eidx])(?![A-Za-z]))")
 _PI = re.compile(r"(?<![\\A-Za-z])pi(?![A-Za-z])")
-_THIN_IN_NUMBER = re.compile(r"(?<=\d)(?:\\[,;: ]|~)(?=\d{3}(?!\d))")
+_THIN_IN_NUMBER = re.compile(r"(?<=\d)(?:,\\! *|\\[,;: ]|~| )(?=\d{3}(?!\d))")
 _SPACING = re.compile(r"(?<!\\)(?:\\[,;: ]|~|\\(?:q?quad|displaystyle)(?![A-Za-z]))")
 _GROUPED = re.compile(
     r"((?:[^,;=]*=)?(?:[^\d,;.()\[\]{\\]|(?<=[A-Za-z}])\{|\\[A-Za-z$])*)"  # no list, no interval
@@ -62,15 +68,16 @@ def normalised(text: str) -> str:
     The meaning is left alone.
     """
     # First of all: the comma of `\,` separates nothing, and `\!` is no space at all.
-    text = _THIN_IN_NUMBER.sub("", text.replace(r"\!", ""))
-    text = _bare(_SPACING.sub(" ", text))
+    text = _THIN_IN_NUMBER.sub("", text).replace(r"\!", "")
+    text = _UPRIGHT.sub(r"\1", _bare(_SPACING.sub(" ", text)))
     text = _ROOT.sub(r"\\sqrt{\1}", text).translate(_SIGNS)
     text = _PYTHON_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _SCIENTIFIC.sub(lambda m: rf"{m[1]} \cdot 10^{{{int(m[2])}}}", text)
     text = _REPEATING.sub(_as_fraction, _MEMBER.sub("", text))
     text = _NAMED_SUBSCRIPT.sub("", text)
     text = _PI.sub(r"\\pi ", text)
-    text = text.replace("**", "^").replace("<=", r"\le ").replace(">=", r"\ge ")
+    for python, latex in _OPERATORS:
+        text = text.replace(python, latex)
     grouped = _GROUPED.fullmatch(text)
     return grouped[1] + re.sub(r"\D", "", grouped[2]) + grouped[3] if grouped else text
 
@@ -83,10 +90,7 @@ def _bare(text: str) -> str:
         boxed = _BOXED.fullmatch(inside)
         if boxed and last_boxed(inside) == boxed[1].strip():
             inside = boxed[1]
-        for start, end in _WRAPPERS:
-            if len(inside) > len(start + end) and inside.startswith(start) and inside.endswith(end):
-                within = inside[len(start) : len(inside) - len(end)]
-                inside = within if start not in within else inside.replace(start, "")
+        inside = _MATHS.sub("", inside)
         if inside == text:
             break
         text = inside

@@ -39,7 +39,7 @@ _POWERS = {"square": 2, "sq": 2, "cubic": 3}
 
 _GAP = r"(?:\\[,;:! ]|~|\s)*"
 _POWER = r"(?:\^\s*\{?([1-9])\}?)?"
-_MACRO = r"\\(?:text|mathrm|textrm|mbox|rm)\s*\{"
+_MACRO = r"\\(?:text|mathrm|textrm|textnormal|mbox|rm)\s*\{"
 _ENDING = re.compile(
     rf"{_GAP}(?P<macro>{_MACRO}{_GAP})?(?:(?P<power>square|sq|cubic)\b\.?{_GAP})?"
     rf"(?P<unit>[A-Za-z]+|\\?%|\^\{{?\\circ\}}?){_POWER}\.?{_GAP}(?P<end>\}})?{_POWER}\s*"

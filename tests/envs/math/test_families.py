@@ -14,7 +14,6 @@ import sympy
 from pettingllms.splits import split_of
 from pettingllms_envs.math.families import FAMILIES, MAX_DIFFICULTY
 from pettingllms_envs.math.families.family import latex
-from pettingllms_envs.math.verifier import default_verifier
 
 BY_NAME = {family.name: family for family in FAMILIES}
 
@@ -323,34 +322,3 @@ def test_renamed_questions_are_the_same_content():
         assert (
             BY_NAME[name].answer(first) == BY_NAME[name].answer(second) or name == "two_equations"
         )
-
-
-CONSTANTS = ("0", "1", "-1", "2", "3", "10", "x", r"\frac{1}{2}", "(0,0)", "[0,1]", "1,2")
-SIDES = re.compile(r"=|\\[lg]e|<|>")
-
-
-def questions(family, num_seeds=8):
-    for difficulty in range(1, MAX_DIFFICULTY + 1):
-        for seed in range(num_seeds):
-            params = family.sample(random.Random(seed), difficulty)
-            yield family.question(params), family.answer(params)
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_no_formula_of_a_question_is_its_answer(family):
-    for question, answer in questions(family):
-        formulas = question.split("$")[1::2]
-        for part in {side for formula in formulas for side in (formula, *SIDES.split(formula))}:
-            # A number of the question can be the answer by chance, also with its name (a_1 = 4).
-            if not re.search(r"\d", part) or re.fullmatch(r"(\w+ ?= ?)?-?\d+", part.strip()):
-                continue
-            verdict = default_verifier().judge(answer, part, form=family.form)
-            assert not verdict.is_correct, (part, answer)
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_no_constant_answers_a_family(family):
-    pairs = list(questions(family))
-    for constant in CONSTANTS:
-        verdicts = (default_verifier().judge(a, constant, form=family.form) for _, a in pairs)
-        assert sum(verdict.is_correct for verdict in verdicts) <= 0.25 * len(pairs), constant

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,8 @@ from pettingllms_envs.datasets import load_math_problems
 from pettingllms_envs.math import Outcome, Verdict, Verifier
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS
 from pettingllms_envs.math.verifier import _WORKER
+
+PUBLIC_PAIRS = Path(__file__).with_name("math_verify_pairs.tsv")
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +171,18 @@ def test_what_is_left_to_calculate_is_wrong(verifier, reference, answer):
 def test_what_is_written_out_is_accepted(verifier, reference, answer):
     verdict = verifier.judge(reference, answer)
     assert verdict.is_correct, verdict
+
+
+def test_the_public_cases_of_math_verify(verifier):
+    """Pairs from the tests of math-verify 0.9.0, without those in which an answer is to be found
+    in running text or among several boxes: the games read the last box. What it calls equal and we
+    refuse is marked with the reason."""
+    wrong = []
+    for line in PUBLIC_PAIRS.read_text("utf-8").splitlines():
+        expected, reference, answer = line.split("\t")
+        if verifier.judge(reference, answer).is_correct != (expected == "equal"):
+            wrong.append(line)
+    assert not wrong
 
 
 def test_a_repeating_decimal_is_no_answer_where_a_fraction_is_asked_for(verifier):
