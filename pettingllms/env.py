@@ -8,6 +8,7 @@ from typing import Any, Generic, cast
 
 from pettingllms.arguments import check_choice, check_kind, check_number, check_whole
 from pettingllms.branching import BranchingEnv
+from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.hooks import GameHooks, StateT
 from pettingllms.prompts import PreparedTemplate, resolve_prompts
@@ -53,7 +54,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
 
     Args:
         stages: Agent names, grouped by stage, in playing order: `(("tool_0",), ("planner_0",))`.
-            Names have the form `<role>_<number>` with a role of letters.
+            Names have the form `<role>_<number>` with a role of letters, digits, `_` and `-`.
         max_turns: Turns until truncation, 1 to 1,000,000.
         alpha: Weight of the team reward, at least 0 (the paper's alpha; 1 by default).
         reward: `"shaped"`: what `_act` returns; `"outcome"`: the team part is 1 for the action that
@@ -285,6 +286,10 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         system = template.system.fill(fields)
         chat = [{"role": "system", "content": system}] if system else []
         return [*chat, {"role": "user", "content": template.user.fill(fields)}]
+
+    def constraints(self, agent: str) -> Constraints:
+        """Return what the agent's answer is bound to now, besides the prompt: here nothing."""
+        return UNBOUND
 
     def _fields_now(self, agent: str) -> Mapping[str, object]:
         turn = self.turn if self.turn < self.max_turns else self.max_turns - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Text
@@ -20,6 +20,44 @@ class Observation(str):
 
     __slots__ = ()
     dtype = np.dtype(str)
+
+
+class TokenCounts(NamedTuple):
+    """Tokens that an answer took, as its policy counts them."""
+
+    prompt: int = 0
+    """Read; 0 by policies without a tokenizer, which read none."""
+    completion: int = 0
+    """Written, those of reasoning included."""
+    cached: int = 0
+    """Those of the prompt that a server had kept from earlier requests."""
+    reasoning: int = 0
+    """Those of the completion that were hidden reasoning."""
+
+
+class Action(str):
+    """A text of an agent, and how it was written; equal to the plain text.
+
+    Environments that hand texts on to somebody else's code, as workflows do, tell it the rest. For
+    all others, an action is a text.
+
+    Args:
+        text: What was written.
+        finish_reason: `"stop"`: it ended by itself; `"length"`: at the limit of tokens.
+        tokens: What it took.
+    """
+
+    def __new__(
+        cls, text: str, finish_reason: str = "stop", tokens: TokenCounts | None = None
+    ) -> Action:
+        """Return the text with its attributes."""
+        made = super().__new__(cls, text)
+        made.finish_reason = finish_reason
+        made.tokens = tokens or TokenCounts()
+        return made
+
+    finish_reason: str
+    tokens: TokenCounts
 
 
 class TextSpace(Text):

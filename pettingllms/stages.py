@@ -6,23 +6,22 @@ from collections.abc import Sequence
 
 from pettingllms.arguments import check_kind, check_texts
 from pettingllms.errors import InvalidArgument
-from pettingllms.transition import role_of
+from pettingllms.transition import is_agent
 
 
 def order_of(stages: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Return the agents of all stages in playing order.
 
     Raises:
-        InvalidArgument: If there are none, or names repeat or are not of the form
-            `<role>_<number>` with a role of letters.
+        InvalidArgument: If there are none, or names repeat or are not those of agents; see
+            `is_agent`.
     """
     allowed = "sequences of different names of the form <role>_<number>"
     check_kind("stages", stages, Sequence, allowed)
     for stage in stages:
         check_texts("stages", stage, allowed)
     order = tuple(agent for stage in stages for agent in stage)
-    well_named = all(role_of(a).isalpha() and a.rpartition("_")[2].isdecimal() for a in order)
-    if not order or not well_named or len(set(order)) != len(order):
+    if not order or not all(map(is_agent, order)) or len(set(order)) != len(order):
         raise InvalidArgument("stages", stages, allowed)
     return order
 

@@ -17,6 +17,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError, ReplayDivergence, TranscriptError
 from pettingllms.prompts import PromptTemplate
 from pettingllms.registry import make
+from pettingllms.spaces import Action, TokenCounts
 from pettingllms.state import to_jsonable
 from pettingllms.wrappers import ChecksWrapper
 
@@ -102,8 +103,9 @@ class Transcript:
             agent = env.agent_selection
             _compare(index, "agent", recorded["agent"], agent)
             observation = str(env.observe(agent))
-            env.step(recorded["action"])
-            replayed = _step_record(env, agent, observation, recorded["action"])
+            action = action_of(recorded)
+            env.step(action)
+            replayed = _step_record(env, agent, observation, action)
             for key in _STEP_KEYS:
                 _compare(index, key, recorded[key], replayed[key])
         return env
@@ -177,6 +179,13 @@ class RecordTranscripts(ChecksWrapper[Any]):
         return path
 
 
+def action_of(step: Mapping[str, Any]) -> str:
+    """Return the action of a recorded step, with what was recorded of how it was written."""
+    if "finish_reason" not in step:
+        return step["action"]
+    return Action(step["action"], step["finish_reason"], TokenCounts(*step.get("tokens", ())))
+
+
 def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         items = cast(Mapping[Any, Any], value).items()
@@ -202,7 +211,8 @@ def _step_record(env: TextEnv[Any], agent: str, observation: str, action: str) -
     return {
         "agent": agent,
         "observation": observation,
-        "action": action,
+        "action": str(action),
+        **_written(action),
         "rewards": dict(env.rewards),
         "reward_parts": info["reward_parts"],
         "parse_error": info["parse_error"],
@@ -211,6 +221,13 @@ def _step_record(env: TextEnv[Any], agent: str, observation: str, action: str) -
         "ended": ended,
         "state_hash": env.state_hash(),
     }
+
+
+def _written(action: str) -> dict[str, Any]:
+    """Return what a step keeps of how an action was written, where that is known."""
+    if not isinstance(action, Action):
+        return {}
+    return {"finish_reason": action.finish_reason, "tokens": list(action.tokens)}
 
 
 def _compare(step: int, key: str, recorded: Any, replayed: Any) -> None:

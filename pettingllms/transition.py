@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+_AGENT = re.compile(r"[^\W\d_][\w-]*_[0-9]+")
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """No info and no options."""
@@ -34,6 +37,14 @@ class ParseError(NamedTuple):
     """A model text that could not be read. It is an outcome with a reward, never an exception."""
 
     reason: str
+
+
+def is_agent(name: str) -> bool:
+    """Return whether a name has the form `<role>_<number>`.
+
+    A role begins with a letter; letters, digits, `_` and `-` follow.
+    """
+    return _AGENT.fullmatch(name) is not None
 
 
 def role_of(agent: str) -> str:

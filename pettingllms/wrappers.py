@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
+from pettingllms.constraints import Constraints
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, OrderError
 from pettingllms.spaces import Observation, TextSpace
@@ -64,6 +65,12 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
         self._require("messages")
         self._check_agent(agent)
         return self.env.messages(agent)
+
+    def constraints(self, agent: str) -> Constraints:
+        """Return what the agent's answer is bound to; see `TextEnv.constraints`."""
+        self._require("constraints")
+        self._check_agent(agent)
+        return self.env.constraints(agent)
 
     def state(self) -> StateT:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the immutable state value."""

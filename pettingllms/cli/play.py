@@ -27,7 +27,7 @@ from pettingllms.cli.person import HELP, Hint, Quit, Say, Show, Undo, ask
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.plan import roles_of
-from pettingllms.policies import Policy, Prompt, Sampling, load_policy
+from pettingllms.policies import Policy, Prompt, Sampling, acted, load_policy
 from pettingllms.registry import make
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts
@@ -141,10 +141,11 @@ class _Game:
         env, agent = self._env, self._env.agent_selection
         assert env.episode_seed is not None
         seed = derive_seed(env.episode_seed, "play", agent, env.turn) % _SEED_RANGE
-        prompt = Prompt(env.messages(agent), agent, seed, env)
+        prompt = Prompt(env.messages(agent), agent, seed, env, env.constraints(agent))
         sampling = self._sampling.get(role) or Sampling()
         answers = self._runner.run(self._policies[role].sample([prompt], 1, sampling))
-        self._step(answers[0].completions[0].text, self._line_up[role], show_text=True)
+        action = acted(answers[0].completions[0], answers[0].usage)
+        self._step(action, self._line_up[role], show_text=True)
 
     def _person_acts(self) -> bool:
         """Ask the person for an action; False when they leave."""

@@ -17,7 +17,7 @@ from pettingllms.evaluation.rollouts import replay_rollout
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run
 from pettingllms.registry import make
-from pettingllms.transcript import Transcript
+from pettingllms.transcript import Transcript, action_of
 
 
 @click.command("replay")
@@ -83,7 +83,7 @@ def _show(console: Console, transcript: Transcript, prompts: bool) -> None:
     console.print(visible(transcript.id, "bold cyan"), f"seed {transcript.seed}")
     console.print(Panel(visible(str(env.render())), title="start", title_align="left"))
     for step in transcript.steps:
-        env.step(step["action"])
+        env.step(action_of(step))
         _show_step(console, step, str(env.render()), prompts)
 
 

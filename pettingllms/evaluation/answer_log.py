@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from pettingllms.constraints import UNBOUND
 from pettingllms.env import role_of
 from pettingllms.policies import Completion, Prompt, Usage
 
@@ -82,8 +83,9 @@ class AnswerLog(Protocol):
 
 
 def prompt_hash(prompt: Prompt) -> str:
-    """Return 16 hexadecimal digits that identify who read what."""
-    data = json.dumps([prompt.agent, *map(dict, prompt.messages)], sort_keys=True)
+    """Return 16 hexadecimal digits that identify who read what, and what binds the answer."""
+    bounds = [] if prompt.constraints == UNBOUND else [prompt.constraints]
+    data = json.dumps([prompt.agent, *map(dict, prompt.messages), *bounds], sort_keys=True)
     return hashlib.sha256(data.encode("ascii")).hexdigest()[:16]
 
 

@@ -10,7 +10,15 @@ from typing import Any
 from pettingllms.env import TextEnv, role_of
 from pettingllms.evaluation.answer_log import AnswerLog
 from pettingllms.evaluation.levels import EpisodeSpec
-from pettingllms.policies import Completion, Policy, PolicyFailure, Prompt, Sampling, Usage
+from pettingllms.policies import (
+    Completion,
+    Policy,
+    PolicyFailure,
+    Prompt,
+    Sampling,
+    Usage,
+    acted,
+)
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts, Transcript
 
@@ -176,12 +184,12 @@ async def play_episode(
         role = role_of(agent)
         chat = [*chats.get(agent, ()), *raw.messages(agent)]
         chance = derive_seed(spec.seed, "sample", len(written)) % _SEED_RANGE
-        prompt = Prompt(chat, agent, chance, raw)
+        prompt = Prompt(chat, agent, chance, raw, raw.constraints(agent))
         known = log.kept(spec[:3], len(written), prompt)
         completion, usage = known or await _asked(
             policies[role], prompt, sampling.get(role) or Sampling(), log, spec, len(written)
         )
-        recorder.step(completion.text)
+        recorder.step(acted(completion, usage))
         if raw.observation_mode == "delta":
             chats[agent] = [*chat, {"role": "assistant", "content": completion.text}]
         is_error = raw.infos[agent]["parse_error"] is not None
@@ -207,9 +215,9 @@ async def play_episode(
 
 
 def _said(completion: Completion) -> dict[str, str]:
-    """Return what a step keeps of a completion besides its text."""
+    """Return what a step keeps of a completion besides its text and how it ended."""
     kept = {"reasoning": completion.reasoning, "model": completion.model}
-    return {"finish_reason": completion.finish_reason, **{k: v for k, v in kept.items() if v}}
+    return {k: v for k, v in kept.items() if v}
 
 
 async def _asked(

@@ -10,6 +10,7 @@ from pettingllms.errors import InvalidArgument, ReplayDivergence
 from pettingllms.evaluation.run_folder import RunFolderError
 from pettingllms.evaluation.training_run import TrainingRun, read_lines
 from pettingllms.registry import make
+from pettingllms.spaces import Action, TokenCounts
 from pettingllms.transcript import RecordTranscripts, Transcript
 
 _COMPARED = ("reward", "parse_error", "success")
@@ -63,7 +64,8 @@ def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
         followed, agent = decision["candidates"][decision["chosen"]], decision["agent"]
         _compare(index, "agent", agent, env.agent_selection)
         _compare(index, "observation", decision["observation"], str(env.observe(agent)))
-        recorder.step(followed["text"])
+        counts = TokenCounts(decision["num_prompt_tokens"], followed["num_tokens"])
+        recorder.step(Action(followed["text"], followed["finish_reason"], counts))
         played = {**env.infos[agent], "reward": env.rewards[agent]}
         for key in _COMPARED:
             _compare(index, key, followed[key], played[key])

@@ -20,6 +20,7 @@ from pettingllms.policies.protocol import (
     Prompt,
     Sampling,
     Usage,
+    acted,
 )
 from pettingllms.policies.scripted import NoisePolicy, ScriptedPolicy
 
@@ -37,5 +38,6 @@ __all__ = [
     "Sampling",
     "ScriptedPolicy",
     "Usage",
+    "acted",
     "load_policy",
 ]

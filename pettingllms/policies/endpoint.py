@@ -132,7 +132,8 @@ class EndpointPolicy:
             missing = n - len(completions)
             # Some servers ignore `n`: the rest is asked for with other seeds, or it would repeat
             # the first answer.
-            body = self._body(prompt, missing, sampling, prompt.seed + len(completions))
+            bounded = sampling.bounded(prompt.constraints)
+            body = self._body(prompt, missing, bounded, prompt.seed + len(completions))
             try:
                 answer = await self._request(body, missing)
             except PolicyFailure as error:

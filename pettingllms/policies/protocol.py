@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
+from pettingllms.spaces import Action, TokenCounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +46,13 @@ class Sampling:
         if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
             raise InvalidArgument("sampling.stop", self.stop, "a tuple of texts")
 
+    def bounded(self, constraints: Constraints) -> Sampling:
+        """Return these settings with what the answer to a prompt is bound to, too."""
+        limits = [self.max_completion_tokens, constraints.max_tokens]
+        known = [limit for limit in limits if limit is not None]
+        stop = tuple(dict.fromkeys((*self.stop, *constraints.stop)))
+        return replace(self, stop=stop, max_completion_tokens=min(known, default=None))
+
 
 class Prompt(NamedTuple):
     """What an agent is asked."""
@@ -57,6 +66,8 @@ class Prompt(NamedTuple):
     env: TextEnv[Any] | None = None
     """The environment at this moment, for policies that look at the state instead of the prompt.
     It must not be changed."""
+    constraints: Constraints = UNBOUND
+    """What the answer is bound to besides the prompt."""
 
 
 class Completion(NamedTuple):
@@ -92,6 +103,12 @@ class Usage:
             self.completion_tokens + other.completion_tokens,
             self.num_unknown + other.num_unknown,
         )
+
+
+def acted(completion: Completion, usage: Usage) -> Action:
+    """Return a completion as an action, with what it took."""
+    counts = TokenCounts(usage.prompt_tokens, usage.completion_tokens)
+    return Action(completion.text, completion.finish_reason, counts)
 
 
 class Answer(NamedTuple):

@@ -17,10 +17,10 @@ from pettingzoo.test import (
 )
 from pettingzoo.utils import aec_to_parallel
 
-from pettingllms.env import role_of
 from pettingllms.testing.play import HOSTILE_TEXTS, play, require
 from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
+from pettingllms.transition import is_agent
 from pettingllms.wrappers import ChecksWrapper
 
 
@@ -60,7 +60,7 @@ def check_names_and_spaces(subject: Subject) -> None:
     for _ in range(20):
         require(space.contains(space.sample()), "a sampled text is not in the space")
     for agent in agents:
-        require(role_of(agent).isalpha(), f"agent {agent!r} is not named <role>_<number>")
+        require(is_agent(agent), f"agent {agent!r} is not named <role>_<number>")
 
 
 def check_any_text(subject: Subject) -> None:

@@ -15,7 +15,7 @@ from pettingllms.arguments import check_flag, check_kind, check_number, check_te
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
 from pettingllms.splits import SPLITS
 from pettingllms.stages import order_of
-from pettingllms.transition import role_of
+from pettingllms.transition import is_agent, role_of
 from pettingllms.workflows.client import Client
 from pettingllms.workflows.failures import WorkflowFailure
 
@@ -48,9 +48,9 @@ class Workflow:
     """``reward(task, outcome)``: a number for the team, of which 1 or more is success; a truth
     value; or a `Score`."""
     roles: Sequence[str]
-    """The team: roles such as ``planner``, or agents such as ``reasoner_0``, ``reasoner_1`` where a
-    role has several. These are the names of the models that may be asked; the name of a role asks
-    its first agent."""
+    """The team: roles such as ``planner`` or ``code_writer``, or agents such as ``reasoner_0``,
+    ``reasoner_1`` where a role has several: what ends in ``_`` and a number is an agent. These are
+    the names of the models that may be asked; the name of a role asks its first agent."""
     tasks: Mapping[str, Sequence[Any]] | Callable[[random.Random, str], Any]
     """``{"train": [...], "test": [...]}``, or a function ``(rng, split) -> task`` that draws one.
     Tasks are JSON data; every call of `run` and `reward` gets a copy of its own."""
@@ -82,7 +82,7 @@ class Workflow:
     @property
     def agents(self) -> tuple[str, ...]:
         """The agents, ``<role>_<n>``, in the order of `roles`."""
-        return tuple(name if "_" in name else f"{name}_0" for name in self.roles)
+        return tuple(name if is_agent(name) else f"{name}_0" for name in self.roles)
 
     @property
     def models(self) -> dict[str, str]:

@@ -8,32 +8,26 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
+from pettingllms.workflows.completions import Answer, chunks, completion, models
 from pettingllms.workflows.tools import read_reply
 from pettingllms.workflows.wire import (
     IGNORED,
+    Answered,
     ChatRequest,
     RequestError,
-    completion_body,
-    models_body,
+    model_of,
     read_request,
-    stream_body,
 )
 
 logger = logging.getLogger(__name__)
 
 _MAX_BODY = 64 << 20
-
-
-class Answered(NamedTuple):
-    """What a request is answered with."""
-
-    text: str
-    number: int
-    """Of the request within its run, from 0."""
+_MAX_LINE = 1 << 16
 
 
 class Asked(Protocol):
@@ -93,12 +87,12 @@ class Endpoint:
         """
         if not hmac.compare_digest(key.encode(), f"Bearer {self.api_key}".encode()):
             raise RequestError("wrong API key; use the one that the workflow was given", 401)
-        place, _, route = path.lstrip("/").partition("/")
+        place, _, route = unquote(urlsplit(path).path).strip("/").partition("/")
         run = self._runs.get(place)
         if run is None:
             raise RequestError("this run of the workflow has ended: nothing answers any more", 410)
-        if body is None and route == "v1/models":
-            return "application/json", json.dumps(models_body(list(run.models))).encode()
+        if body is None and (route == "v1/models" or route.startswith("v1/models/")):
+            return "application/json", _models(run, route.partition("v1/models/")[2])
         if body is None or route != "v1/chat/completions":
             raise RequestError(f"there is no {route!r} here; use chat completions", 404)
         return self._complete(run, body)
@@ -111,14 +105,13 @@ class Endpoint:
         request = read_request(data, run.models)
         self._warn(key for key in IGNORED if data.get(key) is not None)
         try:
-            answered = run.ask(request)
-            # Lone surrogates, which no client could send on, become U+FFFD.
-            text = answered.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            reply = read_reply(text, request.tools)
-            if data.get("stream"):
-                return "text/event-stream", stream_body(reply, data["model"], answered.number)
-            found = completion_body(reply, data["model"], answered.number)
-            return "application/json", json.dumps(found).encode()
+            answer = _answer(run.ask(request), request, data["model"])
+            if not data.get("stream"):
+                return "application/json", completion(answer).to_json(indent=None).encode()
+            with_usage = bool((data.get("stream_options") or {}).get("include_usage"))
+            events = [one.to_json(indent=None) for one in chunks(answer, with_usage=with_usage)]
+            lines = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+            return "text/event-stream", lines.encode()
         except RequestError:
             raise
         except Exception as error:
@@ -134,6 +127,26 @@ class Endpoint:
                 "role is sampled",
                 ", ".join(new),
             )
+
+
+def _models(run: Asked, name: str) -> bytes:
+    """Return a model, or the list of all of them for no name."""
+    known = [one.to_dict() for one in models(list(run.models))]
+    if not name:
+        return json.dumps({"object": "list", "data": known}).encode()
+    return json.dumps(
+        next(one for one in known if one["id"] == model_of(name, run.models))
+    ).encode()
+
+
+def _answer(answered: Answered, request: ChatRequest, model: str) -> Answer:
+    action = answered.action
+    # Lone surrogates, which no client could send on, become U+FFFD.
+    text = action.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    cuts = [text.find(stop) for stop in request.constraints.stop if stop in text]
+    is_cut = action.finish_reason == "length" and not cuts
+    reply = read_reply(text[: min(cuts)] if cuts else text, request.tools)
+    return Answer(reply, is_cut, action.tokens, model, answered.number)
 
 
 @functools.cache
@@ -166,12 +179,43 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a chat completion."""
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > _MAX_BODY:
+        try:
+            body = self._body()
+        except RequestError as error:
             self.close_connection = True
-            self._send(413, "application/json", _as_json(RequestError("the body is too long", 413)))
+            self._send(error.status, "application/json", _as_json(error))
             return
-        self._serve(self.rfile.read(length))
+        self._serve(body)
+
+    def _body(self) -> bytes:
+        """Return the body, sent whole or in chunks (RFC 9112, section 7.1).
+
+        Raises:
+            RequestError: It is too long or ill-formed.
+        """
+        is_chunked = "chunked" in self.headers.get("Transfer-Encoding", "").lower()
+        sizes = self._chunk_sizes() if is_chunked else [self.headers.get("Content-Length") or "0"]
+        body = bytearray()
+        for written in sizes:
+            try:
+                size = int(written, 16 if is_chunked else 10)
+            except ValueError:
+                raise RequestError(f"the body has an ill-formed length: {written!r}") from None
+            if not 0 <= len(body) + size <= _MAX_BODY:
+                raise RequestError("the body is too long", 413)
+            body += self.rfile.read(size)
+        return bytes(body)
+
+    def _chunk_sizes(self) -> Iterator[str]:
+        """Yield the size of every chunk before its data; what follows the last one is skipped."""
+        while True:
+            size = self.rfile.readline(_MAX_LINE).partition(b";")[0].strip().decode("latin-1")
+            if not size.strip("0"):
+                break
+            yield size
+            self.rfile.readline(_MAX_LINE)  # the end of the chunk's data
+        while self.rfile.readline(_MAX_LINE).strip():
+            pass
 
     def _serve(self, body: bytes | None) -> None:
         key = self.headers.get("Authorization", "")

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice
+from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate
-from pettingllms.spaces import Observation
+from pettingllms.spaces import Action, Observation, TokenCounts
 from pettingllms.splits import SPLITS
 from pettingllms.transition import Transition, role_of
 from pettingllms.workflows.definition import Workflow, load_workflow
@@ -109,8 +110,8 @@ class WorkflowEnv(TextEnv[WorkflowState]):
 
     def expect(self, texts: Sequence[str]) -> None:
         """Begin what forks of this state will do with texts, so that their runs overlap."""
-        for text in texts:
-            self._runs.put(self._state, text, self._begun(self._state, text))
+        for action in map(_action, texts):
+            self._runs.put(self._state, action, self._begun(self._state, action))
 
     def step(self, action: str | None) -> None:
         """See `TextEnv.step`.
@@ -129,6 +130,12 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         request = self._state.request
         is_asked = request is not None and request.agent == agent
         return request.chat() if is_asked and request else [{"role": "user", "content": ""}]
+
+    def constraints(self, agent: str) -> Constraints:
+        """Return what the request binds its answer to."""
+        self._require_reset("constraints")
+        request = self._state.request
+        return request.constraints if request and request.agent == agent else UNBOUND
 
     def observe(self, agent: str) -> Observation:
         """Return the messages as one text."""
@@ -149,10 +156,10 @@ class WorkflowEnv(TextEnv[WorkflowState]):
     def _fields(self, state: WorkflowState, agent: str, turn: int) -> Mapping[str, object]:
         return {"chat": "" if state.request is None else _as_text(state.request.chat())}
 
-    def _parse(self, state: WorkflowState, agent: str, text: str) -> str:
-        return text
+    def _parse(self, state: WorkflowState, agent: str, text: str) -> Action:
+        return _action(text)
 
-    def _act(self, state: WorkflowState, agent: str, action: str) -> Transition:
+    def _act(self, state: WorkflowState, agent: str, action: Action) -> Transition:
         assert state.request is not None
         run = self._runs.take(state, action) or self._begun(state, action)
         reached = run.reached()
@@ -179,7 +186,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         chat = [] if request is None else request.chat()
         return self.workflow.demonstrators[policy](json.loads(state.task), agent, chat, rng)
 
-    def _begun(self, state: WorkflowState, text: str) -> WorkflowRun:
+    def _begun(self, state: WorkflowState, text: Action) -> WorkflowRun:
         """Return a run that has been given an answer to the request of a state."""
         assert state.request is not None
         run = self._runs.take(state, None)
@@ -197,6 +204,10 @@ def _transition(after: WorkflowState, reached: Reached) -> Transition:
     return Transition(after, team, reached.local, True, reached.score.success)
 
 
+def _action(text: str) -> Action:
+    return text if isinstance(text, Action) else Action(text)
+
+
 def _as_text(chat: Sequence[Mapping[str, str]]) -> str:
     return "\n\n".join(message["content"] for message in chat)
 
@@ -211,7 +222,7 @@ class _Runs:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a state may be forgotten while this thread holds it
-        self._kept: dict[int, dict[str | None, list[WorkflowRun]]] = {}
+        self._kept: dict[int, dict[Any, list[WorkflowRun]]] = {}
 
     def __reduce__(self) -> tuple[type[_Runs], tuple[()]]:
         return _Runs, ()
@@ -219,18 +230,18 @@ class _Runs:
     def __deepcopy__(self, memo: dict[int, Any]) -> _Runs:
         return _Runs()
 
-    def put(self, state: WorkflowState, text: str | None, run: WorkflowRun) -> None:
+    def put(self, state: WorkflowState, text: Action | None, run: WorkflowRun) -> None:
         """Keep a run that waits at a state, or that has been given a text there."""
         with self._lock:
             if id(state) not in self._kept:
                 self._kept[id(state)] = defaultdict(list)
                 weakref.finalize(state, self._forget, id(state)).atexit = False
-            self._kept[id(state)][text].append(run)
+            self._kept[id(state)][_key(text)].append(run)
 
-    def take(self, state: WorkflowState, text: str | None) -> WorkflowRun | None:
+    def take(self, state: WorkflowState, text: Action | None) -> WorkflowRun | None:
         """Return such a run, which nobody else will get; None when there is none."""
         with self._lock:
-            runs = self._kept.get(id(state), {}).get(text)
+            runs = self._kept.get(id(state), {}).get(_key(text))
             return runs.pop(0) if runs else None
 
     def _forget(self, key: int) -> None:
@@ -239,3 +250,8 @@ class _Runs:
         for runs in kept.values():
             for run in runs:
                 run.close()
+
+
+def _key(text: Action | None) -> tuple[str, str, TokenCounts] | None:
+    """Return what tells answers apart: equal texts may have been written differently."""
+    return None if text is None else (str(text), text.finish_reason, text.tokens)

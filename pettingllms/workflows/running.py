@@ -9,14 +9,17 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pettingllms.errors import PettingLLMsError
+from pettingllms.errors import MissingDependency, PettingLLMsError
+from pettingllms.spaces import Action
 from pettingllms.workflows.client import Client
 from pettingllms.workflows.definition import Score, Workflow
-from pettingllms.workflows.endpoint import Answered, shared_endpoint
 from pettingllms.workflows.failures import WorkflowDiverged, WorkflowFailure, WorkflowTimeout
-from pettingllms.workflows.wire import ChatRequest, RequestError
+from pettingllms.workflows.wire import Answered, ChatRequest, RequestError
+
+if TYPE_CHECKING:
+    from pettingllms.workflows.endpoint import Endpoint
 
 _MAX_SHOWN = 200
 _GRACE_S = 1.0
@@ -24,10 +27,10 @@ _GRACE_S = 1.0
 
 
 class RecordedCall(NamedTuple):
-    """A request and the text that it was answered with."""
+    """A request and what it was answered with."""
 
     request: ChatRequest
-    text: str
+    text: Action
 
 
 class Reached(NamedTuple):
@@ -82,7 +85,8 @@ class WorkflowRun:
         self._parse_error: str | None = None
         self._changed = threading.Condition()
         self._latest_s = time.monotonic()
-        self._base_url = shared_endpoint().open(self)
+        self._endpoint = _endpoint()
+        self._base_url = self._endpoint.open(self)
         threading.Thread(target=self._main, name="pettingllms-workflow", daemon=True).start()
 
     # The workflow's own thread ------------------------------------------------------------------
@@ -90,7 +94,7 @@ class WorkflowRun:
     def _main(self) -> None:
         client = Client(
             base_url=self._base_url,
-            api_key=shared_endpoint().api_key,
+            api_key=self._endpoint.api_key,
             seed=self._seed,
             roles=tuple(self.models),
             _report=self._report,
@@ -165,7 +169,7 @@ class WorkflowRun:
 
     # Whoever drives it --------------------------------------------------------------------------
 
-    def answer(self, text: str) -> None:
+    def answer(self, text: Action) -> None:
         """Answer the request that `reached` returned."""
         with self._changed:
             waiting = self._waiting.pop(0)
@@ -199,7 +203,7 @@ class WorkflowRun:
         self._leave()
 
     def _leave(self) -> None:
-        shared_endpoint().close(self._base_url)
+        self._endpoint.close(self._base_url)
 
     def _wait(self) -> None:
         while True:
@@ -232,6 +236,15 @@ class WorkflowRun:
             f"the workflow was run again and asked {got.agent} with {_shown(got)} instead of "
             f"{wanted}. It must depend on the task, client.seed and the answers only"
         )
+
+
+def _endpoint() -> Endpoint:
+    """Return the endpoint of this process. Not imported above: its client takes a second."""
+    try:
+        from pettingllms.workflows.endpoint import shared_endpoint
+    except ModuleNotFoundError as error:
+        raise MissingDependency("the endpoint of workflows", "openai", "cli") from error
+    return shared_endpoint()
 
 
 async def _awaited(outcome: Awaitable[Any]) -> Any:

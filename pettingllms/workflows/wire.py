@@ -1,19 +1,19 @@
-"""The wire format of OpenAI's chat completions: requests read, answers written.
+"""Requests in the wire format of OpenAI's chat completions.
 
-Format: https://platform.openai.com/docs/api-reference/chat (chat completions and their chunks).
+Format: https://platform.openai.com/docs/api-reference/chat
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from pettingllms.workflows.tools import Reply, assistant_text, described, tool_text
+from pettingllms.constraints import UNBOUND, Constraints
+from pettingllms.spaces import Action
+from pettingllms.workflows.tools import assistant_text, described, tool_text
 
 IGNORED = (
-    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "presence_penalty",
-    "seed", "stop", "temperature", "top_p",
+    "frequency_penalty", "logit_bias", "presence_penalty", "seed", "temperature", "top_p",
 )  # fmt: skip
 """Keys of a request that decide how is sampled: the run decides that for every role."""
 _PLAIN_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -45,6 +45,15 @@ class RequestError(Exception):
         }
 
 
+class Answered(NamedTuple):
+    """What a request is answered with."""
+
+    action: Action
+    """What the agent wrote."""
+    number: int
+    """Of the request within its run, from 0."""
+
+
 class ChatMessage(NamedTuple):
     """One message of a chat, as the policies read it."""
 
@@ -63,6 +72,8 @@ class ChatRequest(NamedTuple):
     """The chat, with the tools in its system message."""
     tools: tuple[str, ...] = ()
     """Names of the tools that the agent may call."""
+    constraints: Constraints = UNBOUND
+    """What the answer is bound to besides the prompt."""
 
     def chat(self) -> list[dict[str, str]]:
         """Return the messages as mappings."""
@@ -82,23 +93,32 @@ def read_request(body: Any, agents: Mapping[str, str]) -> ChatRequest:
     if not isinstance(body, Mapping):
         raise RequestError("the body is no JSON object")
     data = cast("Mapping[str, Any]", body)
-    agent = agents.get(str(data.get("model")))
-    if agent is None:
-        raise RequestError(
-            f"there is no model {data.get('model')!r}; the model names the role: "
-            f"{', '.join(agents)}",
-            404,
-            "model",
-        )
+    agent = agents[model_of(data.get("model"), agents)]
     _check_supported(data)
     messages = data.get("messages")
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise RequestError("messages must be a list of at least one message", param="messages")
-    chat = [_message(item) for item in cast("Sequence[Any]", messages)]
+    chat = [_message(item, agent, agents) for item in cast("Sequence[Any]", messages)]
     offered = _offered(data)
     if offered:
         chat = _with_tools(chat, described(offered))
-    return ChatRequest(agent, tuple(chat), tuple(tool["name"] for tool in offered))
+    names = tuple(tool["name"] for tool in offered)
+    return ChatRequest(agent, tuple(chat), names, _constraints(data))
+
+
+def model_of(name: Any, agents: Mapping[str, str]) -> str:
+    """Return the name of a model.
+
+    Raises:
+        RequestError: There is none of this name.
+    """
+    if not isinstance(name, str) or name not in agents:
+        raise RequestError(
+            f"there is no model {name!r}; the model names the role: {', '.join(agents)}",
+            404,
+            "model",
+        )
+    return name
 
 
 def _check_supported(data: Mapping[str, Any]) -> None:
@@ -120,7 +140,20 @@ def _check_supported(data: Mapping[str, Any]) -> None:
             )
 
 
-def _message(item: Any) -> ChatMessage:
+def _constraints(data: Mapping[str, Any]) -> Constraints:
+    """Return what ends the answer."""
+    stop = data.get("stop") or ()
+    stop = (stop,) if isinstance(stop, str) else tuple(stop)
+    if not all(isinstance(text, str) and text for text in stop):
+        raise RequestError("stop must be a text or a list of texts", param="stop")
+    limits = [data.get(key) for key in ("max_completion_tokens", "max_tokens")]
+    known = [limit for limit in limits if limit is not None]
+    if not all(isinstance(limit, int) and limit > 0 for limit in known):
+        raise RequestError("max_tokens must be a whole number above 0", param="max_tokens")
+    return Constraints(stop, min(known, default=None))
+
+
+def _message(item: Any, agent: str, agents: Mapping[str, str]) -> ChatMessage:
     if not isinstance(item, Mapping):
         raise RequestError("every message must be an object", param="messages")
     message = cast("Mapping[str, Any]", item)
@@ -130,12 +163,18 @@ def _message(item: Any) -> ChatMessage:
     if role not in _PLAIN_ROLES:
         allowed = ", ".join([*_PLAIN_ROLES, "tool"])
         raise RequestError(f"a message has the role {role!r}; allowed: {allowed}", param="messages")
+    name = message.get("name")
     if role == "assistant":
+        content = content or _text(message.get("refusal"))
         try:
             content = assistant_text(content, message.get("tool_calls") or ())
         except (KeyError, TypeError, ValueError) as error:
             raise RequestError(f"tool_calls are ill-formed: {error!r}", param="messages") from error
-    return ChatMessage(_PLAIN_ROLES[str(role)], content)
+    # Chat templates know no names, and without them the turns of all speakers look alike. What the
+    # agent said itself has none: it would begin its next answer with one.
+    is_own = role == "assistant" and agents.get(str(name), name) == agent
+    speaks = f"{name}: " if name and not is_own else ""
+    return ChatMessage(_PLAIN_ROLES[str(role)], speaks + content)
 
 
 def _text(content: Any) -> str:
@@ -147,11 +186,13 @@ def _text(content: Any) -> str:
     texts: list[str] = []
     for part in parts:
         kind = cast("Mapping[str, Any]", part).get("type") if isinstance(part, Mapping) else None
-        if kind != "text":
+        if kind not in ("text", "refusal") or not isinstance(part.get(kind), str):
             raise RequestError(
-                f"a message has a content part of type {kind!r}; allowed: text", param="messages"
+                f"a message has a content part of type {kind!r}; allowed: text and refusal, each "
+                "with a text",
+                param="messages",
             )
-        texts.append(str(part["text"]))
+        texts.append(part[kind])
     return "".join(texts)
 
 
@@ -174,61 +215,3 @@ def _with_tools(chat: Sequence[ChatMessage], text: str) -> list[ChatMessage]:
     if chat[0].role == "system":
         return [ChatMessage("system", f"{chat[0].content}\n\n{text}"), *chat[1:]]
     return [ChatMessage("system", text), *chat]
-
-
-def completion_body(reply: Reply, model: str, number: int) -> dict[str, Any]:
-    """Return a chat completion.
-
-    Args:
-        reply: The answer.
-        model: As the request named it.
-        number: Of the request within its run. Ids count instead of being drawn, so that a run that
-            is repeated gets the same ones.
-    """
-    calls = _calls(reply, number)
-    message = {"role": "assistant", "content": reply.content, "refusal": None}
-    choice = {
-        "index": 0,
-        "message": {**message, "tool_calls": calls} if calls else message,
-        "finish_reason": "tool_calls" if calls else "stop",
-        "logprobs": None,
-    }
-    return {**_head(model, number, "chat.completion"), "choices": [choice]}
-
-
-def stream_body(reply: Reply, model: str, number: int) -> bytes:
-    """Return the same as server-sent events: role, content, calls, reason, end."""
-    head = _head(model, number, "chat.completion.chunk")
-    calls = _calls(reply, number)
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    if reply.content:
-        deltas.append({"content": reply.content})
-    deltas += [{"tool_calls": [{"index": at, **call}]} for at, call in enumerate(calls)]
-    reasons = [*(None for _ in deltas), "tool_calls" if calls else "stop"]
-    events = [
-        {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-        for delta, reason in zip([*deltas, {}], reasons, strict=True)
-    ]
-    lines = [*map(json.dumps, events), "[DONE]"]
-    return "".join(f"data: {line}\n\n" for line in lines).encode()
-
-
-def models_body(names: Sequence[str]) -> dict[str, Any]:
-    """Return the list of models: the roles."""
-    models = [{"id": name, "object": "model", "created": 0, "owned_by": "run"} for name in names]
-    return {"object": "list", "data": models}
-
-
-def _head(model: str, number: int, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{number}", "object": kind, "created": 0, "model": model}
-
-
-def _calls(reply: Reply, number: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": f"call_{number}_{at}",
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
-        for at, call in enumerate(reply.calls)
-    ]

@@ -243,7 +243,9 @@ def test_a_recorded_rollout_is_played_again(call, training_run, stage):
         env.step(text)
         known = {key: raw.infos[agent][key] for key in ("parse_error", "success")}
         followed = {"text": text, "reward": raw.rewards[agent], **known}
+        followed |= {"num_tokens": 3, "finish_reason": "stop"}
         decision = {"agent": agent, "observation": observation, "chosen": 1}
+        decision["num_prompt_tokens"] = 5
         decisions.append({**decision, "candidates": [other, followed]})
     path = run / "rollouts.jsonl"
     path.write_text(json.dumps({**line, "decisions": decisions}) + "\n")

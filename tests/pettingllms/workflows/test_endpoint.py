@@ -1,5 +1,6 @@
 """The endpoint as the client of OpenAI sees it."""
 
+import importlib
 import json
 import threading
 
@@ -7,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pettingllms
+from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.errors import InvalidArgument
+from pettingllms.spaces import Action, TokenCounts
 from pettingllms.workflows import WorkflowFailure
 from pettingllms.workflows import client as client_module
 from pettingllms.workflows.tools import Reply, ToolCall, assistant_text, read_reply
@@ -93,6 +97,181 @@ def test_tools_are_offered_called_and_answered_as_text(opened):
     assert two.messages[3].content == "<tool_response>\n2\n</tool_response>"
 
 
+WRITTEN = Action("hello END", "length", TokenCounts(7, 3, cached=2, reasoning=1))
+
+
+def test_what_an_answer_took(opened):
+    def run(client):
+        chat = client.openai().chat.completions
+        whole = chat.create(model="planner", messages=user())
+        chunks = chat.create(
+            model="planner", messages=user(), stream=True, stream_options={"include_usage": True}
+        )
+        return whole, list(chunks)
+
+    _, (whole, chunks) = played(opened, run, WRITTEN, WRITTEN)
+    assert whole.choices[0].finish_reason == chunks[-2].choices[0].finish_reason == "length"
+    assert chunks[-1].choices == []
+    assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    for usage in (whole.usage, chunks[-1].usage):
+        assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (7, 3, 10)
+        assert usage.prompt_tokens_details.cached_tokens == 2
+        assert usage.completion_tokens_details.reasoning_tokens == 1
+
+
+def test_equal_texts_that_took_different_numbers_of_tokens_are_told_apart(opened):
+    def run(task, client):
+        found = client.openai().chat.completions.create(model="planner", messages=user())
+        return found.usage.completion_tokens
+
+    env = opened(run, reward=lambda task, outcome: float(outcome))
+    texts = [Action("x", tokens=TokenCounts(1, number)) for number in (1, 2)]
+    env.expect(texts)
+    forks = [env.fork() for _ in texts]
+    for fork, text in zip(reversed(forks), reversed(texts), strict=True):
+        fork.step(text)
+    assert [fork.rewards["planner_0"] for fork in forks] == [1.0, 2.0]
+
+
+def test_replays_repeat_what_an_answer_took(tmp_path, monkeypatch):
+    from pettingllms.transcript import RecordTranscripts, Transcript
+
+    (tmp_path / "counting_team.py").write_text(
+        "from pettingllms.workflows import Workflow\n"
+        "def run(task, client):\n"
+        "    chat = client.openai().chat.completions\n"
+        "    found = chat.create(model='solo', messages=[{'role': 'user', 'content': task}])\n"
+        "    return found.usage.total_tokens + (found.choices[0].finish_reason == 'length')\n"
+        "workflow = Workflow(run=run, reward=lambda task, outcome: float(outcome),"
+        " roles=['solo'], tasks={'train': ['a']})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    recorder = RecordTranscripts(pettingllms.make("workflow:counting_team:workflow"))
+    recorder.reset(seed=1)
+    recorder.step(WRITTEN)
+    assert recorder.transcript.returns() == {"solo_0": 11.0}
+    recorder.transcript.save(tmp_path / "one.jsonl")
+    assert Transcript.load(tmp_path / "one.jsonl").replay().rewards == {"solo_0": 11.0}
+
+
+def test_stop_texts_and_limits_bind_the_answer(opened):
+    def run(client):
+        chat = client.openai().chat.completions
+        one = chat.create(model="planner", messages=user(), stop="END", max_tokens=9)
+        two = chat.create(
+            model="planner", messages=user(), stop=["x", "el"], max_completion_tokens=5
+        )
+        return one.choices[0], two.choices[0]
+
+    env = opened(lambda task, client: run(client))
+    assert env.constraints("planner_0") == Constraints(("END",), 9)
+    assert env.constraints("worker_0") == UNBOUND
+    env, (one, two) = played(opened, run, WRITTEN, WRITTEN)
+    assert (one.message.content, one.finish_reason) == ("hello ", "stop")
+    assert (two.message.content, two.finish_reason) == ("h", "stop")
+    assert env.state().calls[1].request.constraints == Constraints(("x", "el"), 5)
+
+
+def test_names_of_speakers_reach_the_prompt(opened):
+    def run(client):
+        said = [
+            {"role": "user", "name": "Alice", "content": "hi"},
+            {"role": "user", "name": "Bob", "content": "hi"},
+            {"role": "assistant", "name": "planner", "content": "mine"},
+            {"role": "assistant", "name": "worker", "content": "yours"},
+        ]
+        client.openai().chat.completions.create(model="planner", messages=said)
+
+    env, _ = played(opened, run, "x")
+    texts = [message.content for message in env.state().calls[0].request.messages]
+    assert texts == ["Alice: hi", "Bob: hi", "mine", "worker: yours"]
+
+
+def test_refusals_are_texts(opened):
+    def run(client):
+        parts = [{"type": "text", "text": "No. "}, {"type": "refusal", "refusal": "I must not."}]
+        said = [
+            {"role": "assistant", "content": parts},
+            {"role": "assistant", "content": None, "refusal": "Never."},
+            *user(),
+        ]
+        client.openai().chat.completions.create(model="planner", messages=said)
+
+    env, _ = played(opened, run, "x")
+    texts = [message.content for message in env.state().calls[0].request.messages]
+    assert texts == ["No. I must not.", "Never.", "go"]
+
+
+def test_roles_as_frameworks_name_them(opened):
+    roles = ("code_writer", "user-proxy", "agent1")
+
+    def run(client):
+        for model in roles:
+            client.openai().chat.completions.create(model=model, messages=user())
+
+    env, _ = played(opened, run, *"xyz", roles=roles)
+    asked = [call.request.agent for call in env.state().calls]
+    assert asked == ["code_writer_0", "user-proxy_0", "agent1_0"]
+    assert tuple(map(pettingllms.role_of, asked)) == roles
+
+
+def raw(client, method, route, **more):
+    import httpx2
+
+    url = client.base_url.removesuffix("/v1") + route
+    headers = {"Authorization": f"Bearer {client.api_key}"}
+    with httpx2.Client(trust_env=False) as sender:
+        return sender.request(method, url, headers=headers, **more)
+
+
+def test_bodies_in_chunks(opened):
+    def run(client):
+        body = json.dumps({"model": "planner", "messages": user()}).encode()
+        parts = (body[at : at + 7] for at in range(0, len(body), 7))
+        return [
+            raw(client, "POST", "/v1/chat/completions", content=parts).json(),
+            raw(client, "POST", "/v1/chat/completions", content=body).json(),
+        ]
+
+    env, (one, two) = played(opened, run, "hello", "hello")
+    assert {**one, "id": ""} == {**two, "id": ""}
+    assert env.state().calls[0].request == env.state().calls[1].request
+
+
+@pytest.mark.parametrize(("size", "status"), [("x", 400), ("-1", 413), ("ffffffffff", 413)])
+def test_bodies_of_ill_formed_length_are_refused(opened, size, status):
+    import socket
+    from urllib.parse import urlsplit
+
+    def run(task, client):
+        place = urlsplit(client.base_url)
+        with socket.create_connection((place.hostname, place.port), 10) as sender:
+            head = f"POST {place.path}/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked"
+            sender.sendall(f"{head}\r\n\r\n{size}\r\n".encode())
+            with sender.makefile() as answer:
+                raise ValueError(answer.readline().split()[1])
+
+    with pytest.raises(WorkflowFailure, match=f"ValueError: {status}"):
+        opened(run)
+
+
+def test_models(opened):
+    import openai
+
+    def run(client):
+        models = client.openai().models
+        listed = raw(client, "GET", "/v1/models?x=1").json()["data"]
+        with pytest.raises(openai.NotFoundError, match="names the role: planner, worker"):
+            models.retrieve("boss")
+        found = models.retrieve("planner")
+        client.openai().chat.completions.create(model=found.id, messages=user())
+        return found, listed
+
+    _, (found, listed) = played(opened, run, "x")
+    assert found.id == "planner"
+    assert [model["id"] for model in listed] == ["planner", "worker", "planner_0", "worker_0"]
+
+
 def test_a_streamed_tool_call(opened):
     def run(client):
         chat = client.openai().chat.completions
@@ -141,6 +320,8 @@ def test_roles_with_several_agents(opened):
         ({"messages": user([{"type": "image_url"}])}, "BadRequestError", "image_url"),
         ({"tools": [{"type": "web"}]}, "BadRequestError", "type function"),
         ({"tools": [{"type": "function"}]}, "BadRequestError", "ill-formed"),
+        ({"stop": [1]}, "BadRequestError", "stop must be"),
+        ({"max_tokens": 0}, "BadRequestError", "max_tokens must be"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(opened, wanted, error, told):
@@ -235,12 +416,12 @@ def test_ignored_keys_are_reported_once(opened, caplog):
     def run(client):
         for _ in range(2):
             client.openai().chat.completions.create(
-                model="planner", messages=user(), temperature=0.3, max_tokens=5
+                model="planner", messages=user(), temperature=0.3, top_p=0.5
             )
 
     played(opened, run, "x", "y")
     (record,) = caplog.records
-    assert "max_tokens, temperature" in record.getMessage()
+    assert "temperature, top_p" in record.getMessage()
 
 
 @given(st.text())
@@ -267,6 +448,7 @@ def test_calls_that_cannot_be_made_are_content(call):
 
 
 def test_messages_need_a_package(monkeypatch, opened):
+    importlib.import_module("pettingllms.workflows.endpoint")
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
     client_module._shared.cache_clear()
     with pytest.raises(WorkflowFailure, match=r"pettingllms\[cli\]"):

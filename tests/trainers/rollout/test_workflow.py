@@ -145,3 +145,27 @@ def test_tokens_are_those_that_were_sampled(scripted_pool, play):
     completion = tree.decisions[0].candidates[2].completion
     assert completion.token_ids == (*b"2", 0)
     assert completion.logprobs == (-0.5, -0.5)
+
+
+def test_what_a_request_binds_reaches_the_engine_and_what_the_answer_took_comes_back(
+    scripted_pool, play
+):
+    seen = []
+
+    def run(task, client):
+        found = client.openai().chat.completions.create(
+            model="echo", messages=[{"role": "user", "content": "go"}], stop="END", max_tokens=5
+        )
+        seen.append((found.usage.prompt_tokens, found.usage.completion_tokens))
+        return found.choices[0].message.content
+
+    workflow = Workflow(
+        run=run, reward=lambda *_: 1.0, roles=("echo",), tasks={"train": [1], "test": [2]}
+    )
+    pool, engines = scripted_pool(lambda prompt, candidate, seed: "x" * candidate)
+    (tree,) = play(WorkflowEnv(workflow), pool, seeds=[1], num_candidates=2)
+    (request,) = engines["shared"].calls[0]
+    assert request.sampling.stop == ("END",)
+    assert request.sampling.max_completion_tokens == 5
+    written = [len(c.completion.token_ids) for c in tree.decisions[0].candidates]
+    assert sorted(seen) == [(len(request.prompt_ids), number) for number in written]

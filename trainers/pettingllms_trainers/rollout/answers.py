@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pettingllms import role_of
+from pettingllms.constraints import Constraints
 from pettingllms.errors import InvalidArgument
+from pettingllms.spaces import Action, TokenCounts
 from pettingllms_trainers.errors import EnvironmentFailure, WorkerLost
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
@@ -36,6 +39,15 @@ class Sampled(NamedTuple):
     """None of a fixed policy."""
     completions: list[TokenCompletion]
     """At least one."""
+
+    @property
+    def actions(self) -> list[Action]:
+        """The answers as actions of an environment."""
+        read = len(self.prompt_ids)
+        return [
+            Action(one.text, one.finish_reason, TokenCounts(read, len(one.token_ids)))
+            for one in self.completions
+        ]
 
     @property
     def num_tokens(self) -> int:
@@ -83,7 +95,8 @@ class Answers:
             SamplingFailed: There is none.
         """
         role = role_of(situation.agent)
-        sampling, policy = self._sampling[role], self._pool.for_role(role)
+        sampling = _bounded(self._sampling[role], situation.constraints)
+        policy = self._pool.for_role(role)
         if isinstance(policy, FixedPolicy):
             env = await self._episodes.environment(episode)
             with _sampling_failures(f"failures of {policy.name}"):
@@ -109,7 +122,7 @@ class Answers:
             EnvironmentFailure: All were lost.
         """
         completions = sampled.completions
-        found = await self._episodes.branch(episode, [one.text for one in completions])
+        found = await self._episodes.branch(episode, sampled.actions)
         lost = [branch for branch in found if isinstance(branch, LostBranch)]
         if not lost:
             return sampled, tuple(branch for branch in found if isinstance(branch, Branch))
@@ -138,6 +151,16 @@ class Answers:
         if not usable:
             raise SamplingFailed(cause)
         return usable
+
+
+def _bounded(sampling: SamplingSettings, constraints: Constraints) -> SamplingSettings:
+    """Return how a role is sampled where the environment binds its answer."""
+    limit = sampling.max_completion_tokens
+    return replace(
+        sampling,
+        stop=tuple(dict.fromkeys((*sampling.stop, *constraints.stop))),
+        max_completion_tokens=min(limit, constraints.max_tokens or limit),
+    )
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pettingllms import TextEnv
+from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.errors import BranchFailure
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EnvironmentFailure
@@ -58,6 +59,8 @@ class EpisodeState:
     stage_mates: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = ()
     """Where a stage begins: the agents that act later in it, in order, with their prompts. They see
     the same moment, so their prompts are known at once."""
+    constraints: Constraints = UNBOUND
+    """What the agent's answer is bound to besides the prompt."""
 
     @property
     def is_over(self) -> bool:
@@ -175,7 +178,9 @@ def _situation(env: TextEnv[Any]) -> EpisodeState:
     agent = env.agent_selection
     terminated, truncated = env.terminations[agent], env.truncations[agent]
     with _env_failures():
-        messages = () if terminated or truncated else tuple(env.messages(agent))
+        is_over = terminated or truncated
+        messages = () if is_over else tuple(env.messages(agent))
+        constraints = UNBOUND if is_over else env.constraints(agent)
         state_hash = env.state_hash()
     return EpisodeState(
         agent=agent,
@@ -186,6 +191,7 @@ def _situation(env: TextEnv[Any]) -> EpisodeState:
         truncated=truncated,
         success=bool(env.infos[agent]["success"]),
         rewards=dict(env.rewards),
+        constraints=constraints,
     )
 
 

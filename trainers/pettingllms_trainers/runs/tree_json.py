@@ -57,6 +57,7 @@ def _decision(decision: Decision, token_texts: TokenTexts | None) -> dict[str, A
         "turn": decision.key.turn,
         "policy": decision.policy,
         "observation": decision.observation,
+        "num_prompt_tokens": len(decision.prompt_ids),
         "chosen": decision.chosen,
         "candidates": [_candidate(one, token_texts) for one in decision.candidates],
     }

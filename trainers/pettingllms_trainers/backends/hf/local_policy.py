@@ -144,8 +144,11 @@ class LocalPolicy:
         """
         extra = dict(sampling.extra)
         chat = self._chat(_table(extra.pop(_KWARGS, {})))
-        wanted = self._sampling(sampling, extra)
-        return list(await asyncio.gather(*(self._answer(p, n, wanted, chat) for p in prompts)))
+        answers = (
+            self._answer(p, n, self._sampling(sampling.bounded(p.constraints), extra), chat)
+            for p in prompts
+        )
+        return list(await asyncio.gather(*answers))
 
     def _chat(self, given: Mapping[str, Any]) -> Chat:
         """Return how prompts are written with some arguments of the template over the usual."""
@@ -175,10 +178,10 @@ class LocalPolicy:
     async def aclose(self) -> None:
         """Nothing to release."""
 
-    def _sampling(self, given: core.Sampling, extra: dict[str, Any]) -> SamplingSettings:
-        chosen: dict[str, Any] = {"stop": given.stop, "top_k": extra.pop("top_k", None)}
-        if extra:
-            raise InvalidArgument("sampling.extra", sorted(extra), f"top_k, {_KWARGS}")
+    def _sampling(self, given: core.Sampling, extra: Mapping[str, Any]) -> SamplingSettings:
+        chosen: dict[str, Any] = {"stop": given.stop, **extra}
+        if unknown := sorted(extra.keys() - {"top_k"}):
+            raise InvalidArgument("sampling.extra", unknown, f"top_k, {_KWARGS}")
         for name in ("temperature", "top_p", "max_completion_tokens"):
             chosen[name] = getattr(given, name)
         return replace(self._default, **{n: v for n, v in chosen.items() if v is not None})
