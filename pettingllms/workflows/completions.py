@@ -15,7 +15,7 @@ from pettingllms.workflows.tools import Reply
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
-class Answer(NamedTuple):
+class WireAnswer(NamedTuple):
     """What a request is answered with, before it has a format."""
 
     reply: Reply
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
         return "tool_calls" if self.reply.calls else "stop"
 
 
-def completion(answer: Answer) -> ChatCompletion:
+def completion(answer: WireAnswer) -> ChatCompletion:
     """Return an answer as a chat completion."""
     calls = _calls(answer)
     message = {"role": "assistant", "content": answer.reply.content, "refusal": None}
@@ -52,7 +52,7 @@ def completion(answer: Answer) -> ChatCompletion:
     return ChatCompletion.model_validate(body)
 
 
-def chunks(answer: Answer, *, with_usage: bool) -> Iterator[ChatCompletionChunk]:
+def chunks(answer: WireAnswer, *, with_usage: bool) -> Iterator[ChatCompletionChunk]:
     """Yield the same as the chunks of a stream: role, content, calls, reason, and usage.
 
     Args:
@@ -82,7 +82,7 @@ def models(names: Sequence[str]) -> list[Model]:
     return [Model(id=name, object="model", created=0, owned_by="run") for name in names]
 
 
-def _usage(answer: Answer) -> CompletionUsage:
+def _usage(answer: WireAnswer) -> CompletionUsage:
     counts = answer.tokens
     return CompletionUsage(
         prompt_tokens=counts.prompt,
@@ -93,7 +93,7 @@ def _usage(answer: Answer) -> CompletionUsage:
     )
 
 
-def _head(answer: Answer, kind: str) -> dict[str, Any]:
+def _head(answer: WireAnswer, kind: str) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{answer.number}",
         "object": kind,
@@ -102,7 +102,7 @@ def _head(answer: Answer, kind: str) -> dict[str, Any]:
     }
 
 
-def _calls(answer: Answer) -> list[dict[str, Any]]:
+def _calls(answer: WireAnswer) -> list[dict[str, Any]]:
     return [
         {
             "id": f"call_{answer.number}_{at}",

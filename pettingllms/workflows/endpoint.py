@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from pettingllms.workflows.completions import Answer, chunks, completion, models
+from pettingllms.workflows.completions import WireAnswer, chunks, completion, models
 from pettingllms.workflows.tools import read_reply
 from pettingllms.workflows.wire import (
     IGNORED,
@@ -139,14 +139,14 @@ def _models(run: Asked, name: str) -> bytes:
     ).encode()
 
 
-def _answer(answered: Answered, request: ChatRequest, model: str) -> Answer:
+def _answer(answered: Answered, request: ChatRequest, model: str) -> WireAnswer:
     action = answered.action
     # Lone surrogates, which no client could send on, become U+FFFD.
     text = action.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     cuts = [text.find(stop) for stop in request.constraints.stop if stop in text]
     is_cut = action.finish_reason == "length" and not cuts
     reply = read_reply(text[: min(cuts)] if cuts else text, request.tools)
-    return Answer(reply, is_cut, action.tokens, model, answered.number)
+    return WireAnswer(reply, is_cut, action.tokens, model, answered.number)
 
 
 @functools.cache
