@@ -8,6 +8,7 @@ the environment (its enumerated decisions), so that a trial takes seconds.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,15 +48,16 @@ class EnumeratedEpisodes:
 
     def __init__(self, levels: Sequence[Level]) -> None:
         self._levels = levels
-        self._places: dict[int, tuple[int, EpisodeState, int]] = {}  # level, situation, node
+        self._ids = itertools.count()
+        self._places: dict[int, tuple[int, EpisodeState, int]] = {}  # level, state, node
         self._branches: dict[int, list[tuple[EpisodeState, int]]] = {}
 
-    async def start(self, episode: int, env_seed: int) -> EpisodeState:
+    async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
         """See `Episodes.start`."""
         level = self._levels[env_seed]
-        situation = _situation(level, 0, dict.fromkeys(level.agents, 0.0))
-        self._places[episode] = (env_seed, situation, 0)
-        return situation
+        state = _state(level, 0, dict.fromkeys(level.agents, 0.0))
+        self._places[episode := next(self._ids)] = (env_seed, state, 0)
+        return episode, state
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
         """See `Episodes.branch`."""
@@ -70,28 +72,28 @@ class EnumeratedEpisodes:
             is_solved = bool(node.success[action])
             rewards = {**dict.fromkeys(level.agents, team), node.agent: reward}
             child = int(node.children[action])
-            after = _situation(level, child, rewards, index, is_solved)
+            after = _state(level, child, rewards, index, is_solved)
             self._branches[episode].append((after, child))
             found.append(Branch(reward, team, reward - team, None, is_solved))
         return tuple(found)
 
     async def follow(self, episode: int, index: int) -> EpisodeState:
         """See `Episodes.follow`."""
-        situation, node = self._branches[episode][index]
-        self._places[episode] = (self._places[episode][0], situation, node)
-        return situation
+        state, node = self._branches[episode][index]
+        self._places[episode] = (self._places[episode][0], state, node)
+        return state
 
-    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.situations`."""
-        return tuple(situation for situation, _ in self._branches[episode])
+    async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.successors`."""
+        return tuple(state for state, _ in self._branches[episode])
 
-    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
+    async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
         """See `Episodes.fork`."""
-        number, situation, node = self._places[episode]
+        number, state, node = self._places[episode]
         if index is not None:
-            situation, node = self._branches[episode][index]
-        self._places[copy] = (number, situation, node)
-        return situation
+            state, node = self._branches[episode][index]
+        self._places[copy := next(self._ids)] = (number, state, node)
+        return copy, state
 
     async def environment(self, episode: int) -> TextEnv[Any]:
         """Enumerated levels have no environment any more."""
@@ -103,7 +105,7 @@ class EnumeratedEpisodes:
         self._branches.pop(episode, None)
 
 
-def _situation(
+def _state(
     level: Level,
     index: int,
     rewards: Mapping[str, float],

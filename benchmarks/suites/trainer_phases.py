@@ -102,9 +102,9 @@ class Watched:
 class WatchedEpisodes(Watched):
     """Where environments are played, in this thread."""
 
-    async def start(self, episode: int, env_seed: int) -> EpisodeState:
+    async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
         """Begin an episode."""
-        return await self._clock.awaited("environment", self._inner.start(episode, env_seed))
+        return await self._clock.awaited("environment", self._inner.start(env_seed))
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch, ...]:
         """Score texts of the acting agent."""

@@ -93,8 +93,8 @@ def test_enumerated_episodes_are_those_of_the_environment(shaped):
     env = pettingllms.make("plan_path_v0", checks=False, **KWARGS)
 
     class OfSeed(LocalEpisodes):
-        async def start(self, episode, env_seed):
-            return await super().start(episode, 1)
+        async def start(self, env_seed):
+            return await super().start(1)
 
     def played(episodes):
         table = Table([level], logits)

@@ -72,15 +72,32 @@ def test_only_what_the_environment_raises_is_its_failure(echo_env):
 def test_an_environment_that_cannot_be_forked_fails_its_episode(echo_env, monkeypatch):
     env = echo_env()
     episodes = LocalEpisodes(env)
-    asyncio.run(episodes.start(0, 1))
+    episode, _ = asyncio.run(episodes.start(1))
 
     def fork(self):
         raise OSError("no room")
 
     monkeypatch.setattr(type(env), "fork", fork)
-    for call in (episodes.start(1, 1), episodes.environment(0), episodes.branch(0, ["1"])):
+    calls = (episodes.start(1), episodes.environment(episode), episodes.branch(episode, ["1"]))
+    for call in calls:
         with pytest.raises(EnvironmentFailure, match="OSError: no room"):
             asyncio.run(call)
+
+
+def test_no_id_is_given_twice(echo_env):
+    """A late `close` of an episode elsewhere ends no other."""
+    episodes = LocalEpisodes(echo_env())
+
+    async def open_and_close():
+        first, state = await episodes.start(1)
+        copy, twin = await episodes.fork(first)
+        assert twin.state_hash == state.state_hash
+        await episodes.close(first)
+        await episodes.close(copy)
+        return first, copy
+
+    ids = [id for _ in range(3) for id in asyncio.run(open_and_close())]
+    assert len(set(ids)) == 6
 
 
 @pytest.mark.parametrize("name", ["plan_path_v0", "code_v0", "math_v0"])
@@ -136,8 +153,8 @@ def test_episodes_are_stepped_at_the_same_time(echo_env):
 
     async def play_both():
         episodes = LocalEpisodes(env, 2)
-        await asyncio.gather(*(episodes.start(index, index) for index in range(2)))
-        return await asyncio.gather(*(episodes.branch(index, ["1"]) for index in range(2)))
+        started = await asyncio.gather(*(episodes.start(seed) for seed in range(2)))
+        return await asyncio.gather(*(episodes.branch(id, ["1"]) for id, _ in started))
 
     assert len(asyncio.run(play_both())) == 2
 
@@ -214,20 +231,20 @@ def test_sandbox_judge_and_verifier_are_safe_in_threads(name, arguments, wrong):
     pytest.importorskip("math_verify")
     env = pettingllms.make(name, checks=False, **arguments)
 
-    async def play(episodes, index, seed):
+    async def play(episodes, seed):
         rewards = []
-        situation = await episodes.start(index, seed)
-        while not situation.is_over:
-            now = await episodes.environment(index)
+        episode, state = await episodes.start(seed)
+        while not state.is_over:
+            now = await episodes.environment(episode)
             rng = random.Random(seed)
-            texts = [now.scripted_action(situation.agent, p, rng) for p in ("oracle", wrong)]
-            rewards.append(await episodes.branch(index, [*texts, f"no answer of {seed}"]))
-            situation = await episodes.follow(index, 0)
-        return rewards, situation
+            texts = [now.scripted_action(state.agent, p, rng) for p in ("oracle", wrong)]
+            rewards.append(await episodes.branch(episode, [*texts, f"no answer of {seed}"]))
+            state = await episodes.follow(episode, 0)
+        return rewards, state
 
     async def play_all(num_threads):
         episodes = LocalEpisodes(env, num_threads)
-        return await asyncio.gather(*(play(episodes, i, seed) for i, seed in enumerate(SEEDS)))
+        return await asyncio.gather(*(play(episodes, seed) for seed in SEEDS))
 
     threaded = asyncio.run(play_all(4))
     assert all(end.success for _, end in threaded)

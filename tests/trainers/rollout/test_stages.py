@@ -51,17 +51,19 @@ def number(prompt, candidate, seed):
 class OneAtATime(LocalEpisodes):
     """Says nothing about the other agents of a stage, as if each had one of its own."""
 
-    async def start(self, episode, env_seed):
-        return self._alone(await super().start(episode, env_seed))
+    async def start(self, env_seed):
+        episode, state = await super().start(env_seed)
+        return episode, self._alone(state)
 
     async def follow(self, episode, index):
         return self._alone(await super().follow(episode, index))
 
-    async def fork(self, episode, index, copy):
-        return self._alone(await super().fork(episode, index, copy))
+    async def fork(self, episode, index=None):
+        copy, state = await super().fork(episode, index)
+        return copy, self._alone(state)
 
-    def _alone(self, situation):
-        return replace(situation, stage_mates=())
+    def _alone(self, state):
+        return replace(state, stage_mates=())
 
 
 SETTINGS = [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.selection import choose
 from pettingllms_trainers.rollout.settings import episode_specs
+from pettingllms_trainers.rollout.strategies.tree import choose
 from pettingllms_trainers.types import (
     GenerateRequest,
     RolloutStatus,

@@ -17,7 +17,7 @@ from pettingllms_trainers.plan.shapes import ModelShape
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import num_candidates_per_decision, sampling_of
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
-from pettingllms_trainers.rollout.tree import RolloutSpec
+from pettingllms_trainers.rollout.settings import RolloutSpec
 
 __all__ = ["RolePrompt", "StepPlan", "answer_lengths", "first_prompts", "lengths_of", "plan_step"]
 

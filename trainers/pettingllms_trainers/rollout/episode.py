@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,7 +117,7 @@ class BranchingEpisode:
         """Make the level of a seed."""
         with _env_failures():
             self._env.reset(seed=env_seed)
-        return self.situation()
+        return self.state()
 
     def branch(self, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         """Let the acting agent answer each text in a fork, and keep the forks.
@@ -135,11 +136,11 @@ class BranchingEpisode:
     def follow(self, index: int) -> EpisodeState:
         """Continue with one of the last branches; the others are dropped."""
         self._env, self._forks = self._forks[index], []
-        return self.situation()
+        return self.state()
 
-    def situations(self) -> tuple[EpisodeState, ...]:
+    def successors(self) -> tuple[EpisodeState, ...]:
         """Return where the last branches lead."""
-        return tuple(map(_situation, self._forks))
+        return tuple(map(_state_of, self._forks))
 
     def fork(self, index: int | None) -> BranchingEpisode:
         """Return another episode in the state of one of the last branches; None: in the own."""
@@ -161,9 +162,9 @@ class BranchingEpisode:
             return LostBranch(f"{name}: {error}", f"{name} of {origin}", details)
         return fork
 
-    def situation(self) -> EpisodeState:
+    def state(self) -> EpisodeState:
         """Return where the episode is now."""
-        found = _situation(self._env)
+        found = _state_of(self._env)
         if self._num_mates_known:
             self._num_mates_known -= 1
             return found
@@ -174,7 +175,7 @@ class BranchingEpisode:
         return replace(found, stage_mates=mates) if mates else found
 
 
-def _situation(env: TextEnv[Any]) -> EpisodeState:
+def _state_of(env: TextEnv[Any]) -> EpisodeState:
     agent = env.agent_selection
     terminated, truncated = env.terminations[agent], env.truncations[agent]
     with _env_failures():
@@ -220,8 +221,11 @@ class Episodes(Protocol):
     `EnvironmentFailure` in the calls for its own episodes, and in no others.
     """
 
-    async def start(self, episode: int, env_seed: int) -> EpisodeState:
-        """Begin an episode; see `BranchingEpisode.start`."""
+    async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
+        """Begin an episode; return its id, which no other has, and its first state.
+
+        See `BranchingEpisode.start`.
+        """
         ...
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
@@ -232,17 +236,18 @@ class Episodes(Protocol):
         """Continue with one branch; see `BranchingEpisode.follow`."""
         ...
 
-    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
-        """Return where the last branches lead; see `BranchingEpisode.situations`."""
+    async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
+        """Return where the last branches lead; see `BranchingEpisode.successors`."""
         ...
 
-    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
-        """Begin another episode in the state of a branch; see `BranchingEpisode.fork`.
+    async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
+        """Begin another episode in the state of a branch; return its id and that state.
+
+        See `BranchingEpisode.fork`.
 
         Args:
             episode: Where from.
             index: Which of its last branches; None: its own state.
-            copy: Id of the new episode.
         """
         ...
 
@@ -254,7 +259,7 @@ class Episodes(Protocol):
         ...
 
     async def close(self, episode: int) -> None:
-        """Forget an episode, in whatever state it is; also one that never began."""
+        """Forget an episode, in whatever state it is; also one that is forgotten already."""
         ...
 
 
@@ -275,17 +280,19 @@ class LocalEpisodes:
     def __init__(self, env: TextEnv[Any], num_threads: int = 0) -> None:
         self._env = env
         self._episodes: dict[int, BranchingEpisode] = {}
+        self._ids = itertools.count()
         self._threads = (
             ThreadPoolExecutor(num_threads, thread_name_prefix="pettingllms-env")
             if num_threads
             else None
         )
 
-    async def start(self, episode: int, env_seed: int) -> EpisodeState:
+    async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
         """See `Episodes.start`."""
         with _env_failures():
-            self._episodes[episode] = played = BranchingEpisode(self._env.fork())
-        return await self._call(played.start, env_seed)
+            played = BranchingEpisode(self._env.fork())
+        state = await self._call(played.start, env_seed)
+        return self._kept(played), state
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         """See `Episodes.branch`."""
@@ -295,14 +302,14 @@ class LocalEpisodes:
         """See `Episodes.follow`."""
         return await self._call(self._episodes[episode].follow, index)
 
-    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.situations`."""
-        return await self._call(lambda _: self._episodes[episode].situations(), None)
+    async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.successors`."""
+        return await self._call(lambda _: self._episodes[episode].successors(), None)
 
-    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
+    async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
         """See `Episodes.fork`."""
-        self._episodes[copy] = twin = self._episodes[episode].fork(index)
-        return twin.situation()
+        twin = self._episodes[episode].fork(index)
+        return self._kept(twin), twin.state()
 
     async def environment(self, episode: int) -> TextEnv[Any]:
         """See `Episodes.environment`."""
@@ -311,6 +318,12 @@ class LocalEpisodes:
     async def close(self, episode: int) -> None:
         """See `Episodes.close`."""
         self._episodes.pop(episode, None)
+
+    def _kept(self, episode: BranchingEpisode) -> int:
+        """Return the id under which an episode is known from now on."""
+        id = next(self._ids)
+        self._episodes[id] = episode
+        return id
 
     async def _call(self, method: Callable[..., ResultT], argument: object) -> ResultT:
         if self._threads is None:

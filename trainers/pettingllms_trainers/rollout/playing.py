@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
-from pettingllms_trainers.rollout.answers import Answers
-from pettingllms_trainers.rollout.credit.choice import credit_of
+from pettingllms_trainers.rollout.candidates import Candidates
+from pettingllms_trainers.rollout.credit.continuation import ByContinuation
+from pettingllms_trainers.rollout.credit.credit import ByReward
+from pettingllms_trainers.rollout.credit.value import ByValue
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
-from pettingllms_trainers.rollout.lockstep import Lockstep, LockstepRollout
+from pettingllms_trainers.rollout.player import Player
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
-from pettingllms_trainers.rollout.tree import TreeRollout
-from pettingllms_trainers.rollout.vine import ForkRollout, StemRollout, Vine
-from pettingllms_trainers.rollout.whole import WholeRollout
+from pettingllms_trainers.rollout.strategies.alone import Alone
+from pettingllms_trainers.rollout.strategies.branchings import Branchings
+from pettingllms_trainers.rollout.strategies.lockstep import Lockstep
+from pettingllms_trainers.rollout.strategies.tree import Tree
+from pettingllms_trainers.rollout.strategies.vine import Vine
+from pettingllms_trainers.rollout.together import together
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
-__all__ = ["Play", "play_all", "play_episodes"]
+__all__ = ["Play", "Strategy", "play_all", "play_episodes"]
+
+
+class Strategy(Protocol):
+    """Plays the episodes of a level."""
+
+    @property
+    def num_together(self) -> int:
+        """Episodes that know of each other; those of a level in all, or 1."""
+        ...
+
+    async def play(self, players: Sequence[Player]) -> None:
+        """Play episodes of one level to their ends.
+
+        Args:
+            players: `num_together` of them, not begun. What an episode does is within its
+                `attempt`, so that its failure is no failure of the others.
+        """
+        ...
+
+
+_Level = tuple[Strategy, Sequence[Player]]
 
 
 class Play(NamedTuple):
@@ -68,18 +93,17 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
     Raises:
         RolloutError: More trees or candidates failed than allowed.
     """
-    answers = [
-        Answers(play.episodes, play.pool, play.settings.sampling, failures) for play in plays
-    ]
+    candidates = [Candidates(play.episodes, play.pool, play.settings, failures) for play in plays]
     levels = [
-        level
-        for play, own in zip(plays, answers, strict=True)
-        for level in _rollouts(play, own, failures)
+        (strategy, [Player(own, spec) for spec in specs])
+        for play, own in zip(plays, candidates, strict=True)
+        for strategy in [_strategy(play.settings)]
+        for specs in _of_levels(play.specs, strategy.num_together)
     ]
     trees = await _play_levels(levels, ranks)
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
-    counts = ranks.gather([(own.num_dropped, own.num_asked, own.drop_cause) for own in answers])
+    counts = ranks.gather([(own.num_dropped, own.num_asked, own.drop_cause) for own in candidates])
     num_dropped = sum(count[0] for count in counts)
     num_candidates = sum(count[1] for count in counts)
     cause = next((cause for *_, cause in counts if cause), "")
@@ -87,46 +111,39 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
     return trees
 
 
-def _rollouts(play: Play, answers: Answers, failures: FailureLog) -> list[list[TreeRollout]]:
-    """Return all rollouts; those that need each other are in one list."""
-    episodes, pool, specs, settings = play
-    credit = credit_of(settings, episodes, pool, answers)
-    shared = (episodes, answers, credit)
+def _strategy(settings: RolloutSettings) -> Strategy:
     if settings.num_forks:
-        found: list[list[TreeRollout]] = []
-        for stem, *forks in _of_levels(specs, 1 + settings.num_forks):
-            vine = Vine(len(forks))
-            others = (ForkRollout(vine, *shared, spec, settings, failures) for spec in forks)
-            found.append([StemRollout(vine, *shared, stem, settings, failures), *others])
-        return found
+        return Vine(1 + settings.num_forks)
     if settings.num_lockstep:
-        return [
-            [LockstepRollout(lockstep, *shared, spec, settings, failures) for spec in level]
-            for level in _of_levels(specs, settings.num_lockstep)
-            for lockstep in [Lockstep(len(level))]
-        ]
-    kind = WholeRollout if settings.num_branchings else TreeRollout
-    return [[kind(*shared, spec, settings, failures)] for spec in specs]
+        return Lockstep(settings.num_lockstep)
+    if settings.num_candidates == 1:
+        return Alone()
+    credit = ByReward()
+    if settings.credit == "value":
+        credit = ByValue(settings.gamma)
+    elif settings.credit == "continuation":
+        credit = ByContinuation(settings.num_continuations, settings.gamma)
+    if settings.num_branchings:
+        return Branchings(settings.num_candidates, settings.num_branchings, credit)
+    return Tree(
+        settings.num_candidates, credit, settings.branch_choice, settings.branch_temperature
+    )
 
 
 def _of_levels(specs: Sequence[RolloutSpec], num: int) -> list[Sequence[RolloutSpec]]:
     return [specs[first : first + num] for first in range(0, len(specs), num)]
 
 
-async def _play_levels(levels: Sequence[Sequence[TreeRollout]], ranks: Ranks) -> list[RolloutTree]:
-    """Return the trees of all rollouts, in order; each rank plays its share of the lists."""
-    own = ranks.share(levels)
-    played = iter(await _all(rollout.play() for level in own for rollout in level))
-    lists = ranks.gather([[next(played) for _ in level] for level in own])
-    return [tree for trees in lists for tree in trees]
+async def _play_levels(levels: Sequence[_Level], ranks: Ranks) -> list[RolloutTree]:
+    """Return the trees of all levels, in order; each rank plays its share of the levels."""
+    played = await together(_play(*level) for level in ranks.share(levels))
+    return [tree for trees in ranks.gather(played) for tree in trees]
 
 
-async def _all(plays: Iterable[Coroutine[Any, Any, RolloutTree]]) -> list[RolloutTree]:
-    """Return the results of all; the first error ends the others."""
-    tasks = [asyncio.ensure_future(play) for play in plays]
-    # Not a TaskGroup: it would wrap the error, and callers know errors by their type.
+async def _play(strategy: Strategy, players: Sequence[Player]) -> list[RolloutTree]:
     try:
-        return await asyncio.gather(*tasks)
+        await strategy.play(players)
     finally:
-        for task in tasks:
-            task.cancel()
+        for player in players:
+            await player.close()
+    return [player.tree() for player in players]

@@ -23,9 +23,10 @@ class ScaledEpisodes:
     def __init__(self, episodes: Episodes, scale: float) -> None:
         self._episodes, self._scale = episodes, scale
 
-    async def start(self, episode: int, env_seed: int) -> EpisodeState:
+    async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
         """See `Episodes.start`."""
-        return self._state(await self._episodes.start(episode, env_seed))
+        episode, state = await self._episodes.start(env_seed)
+        return episode, self._state(state)
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         """See `Episodes.branch`."""
@@ -35,13 +36,14 @@ class ScaledEpisodes:
         """See `Episodes.follow`."""
         return self._state(await self._episodes.follow(episode, index))
 
-    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.situations`."""
-        return tuple(map(self._state, await self._episodes.situations(episode)))
+    async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.successors`."""
+        return tuple(map(self._state, await self._episodes.successors(episode)))
 
-    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
+    async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
         """See `Episodes.fork`."""
-        return self._state(await self._episodes.fork(episode, index, copy))
+        copy, state = await self._episodes.fork(episode, index)
+        return copy, self._state(state)
 
     async def environment(self, episode: int) -> TextEnv[Any]:
         """See `Episodes.environment`."""

@@ -47,10 +47,9 @@ class RolloutSettings:
     version: int | None = None
     """Train steps that the policies have taken; None outside training."""
 
-    def num_candidates_of(self, role: str) -> int:
-        """Return how many candidates a decision of a role has."""
-        is_branching = self.branching_roles is None or role in self.branching_roles
-        return self.num_candidates if is_branching else 1
+    def branches(self, role: str) -> bool:
+        """Return whether decisions of a role may have more than one candidate."""
+        return self.branching_roles is None or role in self.branching_roles
 
 
 class RolloutSpec(NamedTuple):

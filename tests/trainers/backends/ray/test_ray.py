@@ -1,6 +1,5 @@
 """Runs on a Ray cluster: same results as in one process, and what happens when a part is lost."""
 
-import asyncio
 import time
 
 import pytest
@@ -9,7 +8,6 @@ ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from pettingllms_trainers.backends.ray import episodes as ray_episodes  # noqa: E402
 from pettingllms_trainers.backends.ray import machines as ray_machines  # noqa: E402
 from pettingllms_trainers.backends.ray.episodes import RayEpisodes  # noqa: E402
 from pettingllms_trainers.backends.ray.policies import RemotePolicy  # noqa: E402
@@ -187,35 +185,6 @@ def test_lost_environment_workers_cost_their_episodes_only(run, tmp_path, monkey
     assert 1 <= first <= 5, "the other worker went on"
     assert later == [0], "the lost worker came back"
     assert "is lost and started again" in caplog.text
-
-
-def test_a_late_close_ends_no_later_episode_of_the_same_id():
-    """Ray may run calls of an actor with coroutines in another order than they were made."""
-    told = []
-
-    class Actor:
-        class close:
-            remote = staticmethod(lambda kind, number: told.append(("close", number)))
-
-    class Workers:
-        def least_busy(self):
-            return ray_episodes._Home(0, Actor)
-
-        async def call(self, home, method, kind, number, *arguments):
-            told.append((method, number))
-
-    async def play():
-        episodes = ray_episodes.RayEpisodes("train", None, Workers())
-        for _ in range(2):
-            await episodes.start(5, env_seed=0)
-            await episodes.branch(5, ["a"])
-            await episodes.close(5)
-
-    asyncio.run(play())
-    first, second = told[:3], told[3:]
-    assert [name for name, _ in first] == [name for name, _ in second]
-    assert len({number for _, number in first}) == 1
-    assert {number for _, number in first}.isdisjoint(number for _, number in second)
 
 
 def test_engines_with_weights_of_their_own(run, tmp_path):

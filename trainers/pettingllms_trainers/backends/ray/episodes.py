@@ -33,7 +33,7 @@ class _Place(NamedTuple):
 
     home: _Home
     number: int
-    """Id of the episode there, used once: Ray may run a late `close` after the next `start`."""
+    """Id of the episode there; workers give none twice, so that a late `close` does no harm."""
 
 
 class EnvWorkers:
@@ -94,14 +94,11 @@ class RayEpisodes:
     def __init__(self, kind: str, env: TextEnv[Any], workers: EnvWorkers) -> None:
         self._kind, self._env, self._workers = kind, env, workers
         self._places: dict[int, _Place] = {}
-        self._numbers = itertools.count()
+        self._ids = itertools.count()
 
-    async def start(self, episode: int, env_seed: int) -> EpisodeState:
+    async def start(self, env_seed: int) -> tuple[int, EpisodeState]:
         """See `Episodes.start`."""
-        home = self._workers.least_busy()
-        self._places[episode] = _Place(home, next(self._numbers))
-        home.num_episodes += 1
-        return await self._call(episode, "start", env_seed)
+        return await self._begin(self._workers.least_busy(), "start", env_seed)
 
     async def branch(self, episode: int, texts: Sequence[str]) -> tuple[Branch | LostBranch, ...]:
         """See `Episodes.branch`."""
@@ -111,16 +108,14 @@ class RayEpisodes:
         """See `Episodes.follow`."""
         return await self._call(episode, "follow", index)
 
-    async def situations(self, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.situations`."""
-        return await self._call(episode, "situations")
+    async def successors(self, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.successors`."""
+        return await self._call(episode, "successors")
 
-    async def fork(self, episode: int, index: int | None, copy: int) -> EpisodeState:
+    async def fork(self, episode: int, index: int | None = None) -> tuple[int, EpisodeState]:
         """See `Episodes.fork`. The copy lives where the episode does."""
-        home = self._places[episode].home
-        self._places[copy] = place = _Place(home, next(self._numbers))
-        home.num_episodes += 1
-        return await self._call(episode, "fork", index, place.number)
+        home, number = self._places[episode]
+        return await self._begin(home, "fork", number, index)
 
     async def environment(self, episode: int) -> TextEnv[Any]:
         """See `Episodes.environment`."""
@@ -136,6 +131,19 @@ class RayEpisodes:
             place.home.num_episodes -= 1
             # Nobody waits: the worker may be lost.
             place.home.actor.close.remote(self._kind, place.number)
+
+    async def _begin(
+        self, home: _Home, method: str, *arguments: object
+    ) -> tuple[int, EpisodeState]:
+        home.num_episodes += 1  # at once: others that begin now go elsewhere
+        try:
+            number, state = await self._workers.call(home, method, self._kind, *arguments)
+        except BaseException:
+            home.num_episodes -= 1
+            raise
+        episode = next(self._ids)
+        self._places[episode] = _Place(home, number)
+        return episode, state
 
     async def _call(self, episode: int, method: str, *arguments: object) -> Any:
         home, number = self._places[episode]

@@ -231,9 +231,9 @@ class EnvWorker:
             self._episodes[kind] = LocalEpisodes(env, self._num_threads)
         return self._episodes[kind]
 
-    async def start(self, kind: str, episode: int, env_seed: int) -> EpisodeState:
+    async def start(self, kind: str, env_seed: int) -> tuple[int, EpisodeState]:
         """See `Episodes.start`."""
-        return await self._of(kind).start(episode, env_seed)
+        return await self._of(kind).start(env_seed)
 
     async def branch(
         self, kind: str, episode: int, texts: Sequence[str]
@@ -245,13 +245,13 @@ class EnvWorker:
         """See `Episodes.follow`."""
         return await self._of(kind).follow(episode, index)
 
-    async def situations(self, kind: str, episode: int) -> tuple[EpisodeState, ...]:
-        """See `Episodes.situations`."""
-        return await self._of(kind).situations(episode)
+    async def successors(self, kind: str, episode: int) -> tuple[EpisodeState, ...]:
+        """See `Episodes.successors`."""
+        return await self._of(kind).successors(episode)
 
-    async def fork(self, kind: str, episode: int, index: int | None, copy: int) -> EpisodeState:
+    async def fork(self, kind: str, episode: int, index: int | None) -> tuple[int, EpisodeState]:
         """See `Episodes.fork`."""
-        return await self._of(kind).fork(episode, index, copy)
+        return await self._of(kind).fork(episode, index)
 
     async def snapshot(self, kind: str, episode: int) -> Any:
         """Return the state of an episode; see `TextEnv.snapshot`."""

@@ -1,10 +1,10 @@
-"""Answers of whoever acts: candidates of an engine, or the one text of a fixed policy."""
+"""Candidates of decisions: sampled from a policy, or the one text of a fixed policy, and scored."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,9 +17,10 @@ from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.settings import RolloutSettings
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
 
-__all__ = ["Answers", "Sampled", "SamplingFailed"]
+__all__ = ["Candidates", "Sampled", "SamplingFailed"]
 
 
 class SamplingFailed(Exception):
@@ -55,13 +56,13 @@ class Sampled(NamedTuple):
         return sum(len(completion.token_ids) for completion in self.completions)
 
 
-class Answers:
-    """Asks the policies of a call of `play_episodes`, and counts what could not be sampled.
+class Candidates:
+    """Samples and scores candidates in a call of `play_all`, and counts what could not be sampled.
 
     Args:
         episodes: Where the environments live.
         pool: Policies of the roles.
-        sampling: How completions are drawn, by role.
+        settings: How completions are drawn.
         failures: Logs what fails.
     """
 
@@ -69,41 +70,41 @@ class Answers:
         self,
         episodes: Episodes,
         pool: PolicyPool,
-        sampling: Mapping[str, SamplingSettings],
+        settings: RolloutSettings,
         failures: FailureLog,
     ) -> None:
-        self._episodes, self._pool, self._failures = episodes, pool, failures
-        self._sampling = sampling
+        self.episodes, self.pool = episodes, pool
+        self.settings, self.failures = settings, failures
         self.num_asked = 0
         self.num_dropped = 0
         self.drop_cause = ""
 
-    def need_environment(self, agent: str) -> bool:
+    def needs_environment(self, agent: str) -> bool:
         """Return whether an agent's policy looks at the environment, besides the prompt."""
-        return isinstance(self._pool.for_role(role_of(agent)), FixedPolicy)
+        return isinstance(self.pool.for_role(role_of(agent)), FixedPolicy)
 
-    async def sample(self, episode: int, situation: EpisodeState, num: int, seed: int) -> Sampled:
-        """Return usable answers to the situation of an episode; one of a fixed policy.
+    async def sample(self, episode: int, state: EpisodeState, num: int, seed: int) -> Sampled:
+        """Return usable answers of the agent that acts next; one of a fixed policy.
 
         Args:
             episode: Its id.
-            situation: Where it is.
+            state: Where it is.
             num: Candidates that are wanted of an engine.
             seed: Decides the draws.
 
         Raises:
             SamplingFailed: There is none.
         """
-        role = role_of(situation.agent)
-        sampling = _bounded(self._sampling[role], situation.constraints)
-        policy = self._pool.for_role(role)
+        role = role_of(state.agent)
+        sampling = _bounded(self.settings.sampling[role], state.constraints)
+        policy = self.pool.for_role(role)
         if isinstance(policy, FixedPolicy):
-            env = await self._episodes.environment(episode)
+            env = await self.episodes.environment(episode)
             with _sampling_failures(f"failures of {policy.name}"):
-                messages, agent = situation.messages, situation.agent
+                messages, agent = state.messages, state.agent
                 answer = await policy.answer(messages, agent, env, sampling, seed)
             return Sampled(policy.name, (), [answer])
-        prompt_ids = policy.encode(situation.messages)
+        prompt_ids = policy.encode(state.messages)
         request = GenerateRequest(
             prompt_ids=prompt_ids, num_candidates=num, sampling=sampling, seed=seed
         )
@@ -116,18 +117,18 @@ class Answers:
 
         Args:
             episode: Its id.
-            sampled: Answers to its situation.
+            sampled: Answers to its state.
 
         Raises:
             EnvironmentFailure: All were lost.
         """
         completions = sampled.completions
-        found = await self._episodes.branch(episode, sampled.actions)
+        found = await self.episodes.branch(episode, sampled.actions)
         lost = [branch for branch in found if isinstance(branch, LostBranch)]
         if not lost:
             return sampled, tuple(branch for branch in found if isinstance(branch, Branch))
         for branch in lost:
-            self._failures.log(branch.cause, kind=branch.kind, details=branch.details)
+            self.failures.log(branch.cause, kind=branch.kind, details=branch.details)
         if len(lost) == len(found):
             raise EnvironmentFailure(lost[0].cause)
         self.num_dropped += len(lost)
@@ -147,7 +148,7 @@ class Answers:
         if len(usable) != num_wanted:
             self.num_dropped += num_wanted - len(usable)
             self.drop_cause = cause
-            self._failures.log(cause)
+            self.failures.log(cause)
         if not usable:
             raise SamplingFailed(cause)
         return usable

@@ -1,0 +1,276 @@
+"""The player of an episode: takes decisions, and keeps the tree that they make.
+
+Strategies (`rollout.strategies`) say what is played; everything that they may ask of an episode is
+a public method here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pettingllms import role_of
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.config.roles import qualified
+from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.rollout.candidates import Candidates, Sampled, SamplingFailed
+from pettingllms_trainers.rollout.episode import Branch, EpisodeState
+from pettingllms_trainers.rollout.settings import RolloutSpec
+from pettingllms_trainers.types import (
+    Candidate,
+    Decision,
+    DecisionKey,
+    RolloutStatus,
+    RolloutTree,
+    TreeOutcome,
+)
+
+__all__ = ["Place", "Player", "scored"]
+
+
+class Place(NamedTuple):
+    """A state that an episode was in, and how it came there: others can continue from it."""
+
+    episode: int
+    """Id of an episode that is in this state."""
+    initial_hash: str
+    path: tuple[Decision, ...]
+    """The decisions that led here."""
+    returns: Mapping[str, float]
+    """What was earned on that path, by agent."""
+
+
+class _Asked(NamedTuple):
+    """What was asked of an agent, maybe before its turn."""
+
+    messages: tuple[Mapping[str, str], ...]
+    answer: asyncio.Task[Sampled]
+
+
+class Player:
+    """Plays one episode, a decision at a time.
+
+    Args:
+        candidates: Samples and scores them; shared by all episodes of a call.
+        spec: Which episode.
+    """
+
+    def __init__(self, candidates: Candidates, spec: RolloutSpec) -> None:
+        self.candidates, self.spec = candidates, spec
+        self.state: EpisodeState | None = None
+        """Where the episode is; None before it has begun."""
+        self.decisions: list[Decision] = []
+        """The decisions that it has taken, also those on a path that it has given up."""
+        self.num_continuation_tokens = 0
+        """See `RolloutTree`."""
+        self._episode: int | None = None
+        self._initial_hash = ""
+        self._prefix: tuple[Decision, ...] = ()
+        self._num_given_up = 0
+        self._returns: dict[str, float] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._status, self._cause = RolloutStatus.OK, None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the environment or the engine has raised."""
+        return self._status is not RolloutStatus.OK
+
+    @property
+    def is_playing(self) -> bool:
+        """Whether the episode has begun, has not failed and is not over."""
+        return not self.has_failed and self.state is not None and not self.state.is_over
+
+    @property
+    def is_within_stage(self) -> bool:
+        """Whether an agent has been asked whose turn has not come."""
+        return bool(self._asked)
+
+    @property
+    def here(self) -> Place:
+        """The state that the episode is in; valid until it takes its next decision."""
+        path = (*self._prefix, *self.decisions[self._num_given_up :])
+        return Place(self.episode, self._initial_hash, path, dict(self._returns))
+
+    @property
+    def episode(self) -> int:
+        """Id of its environment."""
+        assert self._episode is not None, "the episode has not begun, or is over"
+        return self._episode
+
+    def seed(self, purpose: str, position: int) -> int:
+        """Return the seed of something that is drawn at a decision."""
+        # Seeds are derived from the episode and the decision, not drawn one after another: a
+        # rollout is the same whatever else is played beside it.
+        return derive_seed(self.spec.seed, purpose, position)
+
+    async def attempt(self, play: Coroutine[Any, Any, None]) -> None:
+        """Await a part of the episode; what the environment or the engine raises is its end."""
+        try:
+            await play
+        except EnvironmentFailure as error:
+            await self._fail(RolloutStatus.ENV_FAILED, error)
+        except SamplingFailed as error:
+            await self._fail(RolloutStatus.GENERATION_FAILED, error, error.kind)
+
+    async def start(self) -> None:
+        """Go to the first state of the level."""
+        self._episode, self.state = await self.candidates.episodes.start(self.spec.env_seed)
+        self._initial_hash, self._returns = self.state.state_hash, dict(self.state.rewards)
+
+    async def move_to(self, place: Place) -> None:
+        """Give up the own state for one that another episode of the level was in."""
+        await self.close()
+        self._episode, self.state = await self.candidates.episodes.fork(place.episode)
+        self._initial_hash, self._returns = place.initial_hash, dict(place.returns)
+        self._prefix, self._num_given_up = place.path, len(self.decisions)
+
+    async def kept(self) -> Place:
+        """Return the present state in an episode of its own, which whoever asks has to close."""
+        copy, _ = await self.candidates.episodes.fork(self.episode)
+        return self.here._replace(episode=copy)
+
+    async def play_on(self) -> None:
+        """Take one decision after another until the episode is over."""
+        while self.is_playing:
+            await self.step()
+
+    async def step(self) -> None:
+        """Take a decision with a single candidate."""
+        await self.follow(*await self.branch(1))
+
+    async def branch(self, num_candidates: int) -> tuple[Sampled, tuple[Branch, ...]]:
+        """Return candidates of the next decision, and what each earns in a fork of its own.
+
+        Args:
+            num_candidates: K; a role that does not branch has one.
+        """
+        return await self.candidates.branch(self.episode, await self._sampled(num_candidates))
+
+    async def follow(
+        self,
+        sampled: Sampled,
+        branches: Sequence[Branch],
+        values: Sequence[float] | None = None,
+        chosen: int = 0,
+    ) -> None:
+        """Take a decision: continue with one of the last branches.
+
+        Args:
+            sampled: Its candidates.
+            branches: What they earned.
+            values: What follows them; None: nothing.
+            chosen: Index of the candidate that is followed.
+        """
+        assert self.state is not None, "a decision is taken in a state"
+        self.decisions.append(self._decision(sampled, scored(sampled, branches, values), chosen))
+        self.state = await self.candidates.episodes.follow(self.episode, chosen)
+        for name, reward in self.state.rewards.items():
+            self._returns[name] += reward
+        if self.state.is_over:
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of the environment, and of what was asked of agents whose turn never came."""
+        left = [asked.answer for asked in self._asked.values()]
+        self._asked = {}
+        for answer in left:
+            answer.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        if self._episode is not None:
+            await self.candidates.episodes.close(self._episode)
+            self._episode = None
+
+    def tree(self) -> RolloutTree:
+        """Return what has been played."""
+        return RolloutTree(
+            episode=self.spec.episode,
+            env_seed=self.spec.env_seed,
+            env=self.candidates.settings.env,
+            initial_state_hash=self._initial_hash,
+            decisions=tuple(self.decisions),
+            outcome=None if self.has_failed else self._outcome(),
+            status=self._status,
+            cause=self._cause,
+            num_continuation_tokens=self.num_continuation_tokens,
+            prefix=self._prefix,
+            num_given_up=self._num_given_up,
+        )
+
+    def _outcome(self) -> TreeOutcome:
+        end = self.state
+        assert end is not None, "a strategy plays to the end"
+        return TreeOutcome(
+            success=end.success,
+            terminated=end.terminated,
+            truncated=end.truncated,
+            returns=self._returns,
+            num_turns=1 + max(decision.key.turn for decision in self.decisions),
+        )
+
+    async def _fail(self, status: RolloutStatus, error: Exception, kind: str = "") -> None:
+        self.candidates.failures.log(str(error), error, kind)
+        self._status, self._cause = status, str(error)
+        await self.close()
+
+    async def _sampled(self, num_candidates: int) -> Sampled:
+        """Return the candidates of the next decision; all agents of its stage are asked at once.
+
+        Agents of a later stage are not: they must see what these did. K candidates answer one
+        prompt: their rewards differ by what was written and by nothing else.
+        """
+        state = self.state
+        assert state is not None, "a decision is taken in a state"
+        mates = [
+            replace(state, agent=agent, messages=messages, stage_mates=())
+            for agent, messages in state.stage_mates
+        ]
+        for number, mate in enumerate([state, *mates]):
+            must_wait = number > 0 and self.candidates.needs_environment(mate.agent)
+            if mate.agent not in self._asked and not must_wait:
+                position = len(self.decisions) + number
+                self._asked[mate.agent] = self._ask(mate, position, num_candidates)
+        asked = self._asked.pop(state.agent)
+        if asked.messages != state.messages:
+            raise EnvironmentFailure(
+                f"the prompt of {state.agent} has changed within its stage, whose agents act "
+                "simultaneously; give it a stage of its own"
+            )
+        return await asked.answer
+
+    def _ask(self, state: EpisodeState, position: int, num_candidates: int) -> _Asked:
+        num = num_candidates if self.candidates.settings.branches(role_of(state.agent)) else 1
+        answer = self.candidates.sample(self.episode, state, num, self.seed("sample", position))
+        return _Asked(state.messages, asyncio.ensure_future(answer))
+
+    def _decision(
+        self, sampled: Sampled, candidates: tuple[Candidate, ...], chosen: int
+    ) -> Decision:
+        state, settings = self.state, self.candidates.settings
+        assert state is not None, "a decision is taken in a state"
+        role = role_of(state.agent)
+        return Decision(
+            key=DecisionKey(self.spec.episode, len(self.decisions), state.agent, state.turn),
+            role=qualified(settings.env, role),
+            policy=sampled.policy,
+            prompt_ids=sampled.prompt_ids,
+            observation="\n\n".join(message["content"] for message in state.messages),
+            candidates=candidates,
+            temperature=settings.sampling[role].temperature,
+            chosen=chosen,
+            state_hash=state.state_hash,
+            version=settings.version if sampled.prompt_ids else None,
+        )
+
+
+def scored(
+    sampled: Sampled, branches: Sequence[Branch], values: Sequence[float] | None = None
+) -> tuple[Candidate, ...]:
+    """Return candidates with what they earned and what follows them."""
+    followed = (0.0,) * len(branches) if values is None else values
+    return tuple(
+        Candidate(completion=completion, value=value, **branch._asdict())
+        for completion, branch, value in zip(sampled.completions, branches, followed, strict=True)
+    )
