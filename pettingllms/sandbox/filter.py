@@ -3,7 +3,8 @@
 The rule in one line: no fork, no exec, no socket, no open for writing, no signal to others, no new
 namespaces. Fair programs need none of these, whole families of attacks do, and a jail that can only
 ever be one process is ended by one SIGKILL. Calls that no fair program makes kill (status
-`violation`); the others return an error that Python turns into an ordinary exception.
+`violation`); the others return an error that Python turns into an ordinary exception. What is
+allowed, and why it reaches nobody else, is in `calls.py`.
 
 The program is a search tree over the call number, built once in the parent.
 """
@@ -14,6 +15,7 @@ import errno
 import struct
 from typing import Final, NamedTuple
 
+from pettingllms.sandbox.calls import CALLS
 from pettingllms.sandbox.syscalls import audit_arch, syscall_numbers
 
 _ALLOW: Final = 0x7FFF0000
@@ -57,21 +59,6 @@ class FilterProgram(NamedTuple):
 
 _Action = int | _Rule
 
-# `sendmsg` is there for our own child, which hands the listener of this filter to the server. It
-# closes that socket before the program is compiled, and the program cannot make one.
-_ALLOWED = """
-read write close lseek mmap mprotect munmap mremap madvise brk msync mincore pread64 pwrite64 readv
-writev preadv pwritev rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait
-rt_sigsuspend sigaltstack restart_syscall pause pipe pipe2 dup dup2 dup3 select pselect6 poll ppoll
-epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd2 sched_yield
-nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time getitimer setitimer alarm
-getpid gettid getppid getuid geteuid getgid getegid getresuid getresgid getgroups getpgrp getpgid
-getsid getrusage times getrlimit sched_getaffinity getcpu sched_getscheduler
-sched_getparam sched_get_priority_max sched_get_priority_min getpriority exit_group futex
-futex_waitv set_tid_address set_robust_list rseq membarrier getrandom uname umask getdents64 fstat
-close_range getcwd capget sendmsg
-"""
-
 _KILLED = """
 execve execveat ptrace process_vm_readv process_vm_writev process_madvise mount umount2 pivot_root
 chroot move_mount open_tree fsopen fsmount fsconfig fspick mount_setattr bpf perf_event_open
@@ -86,6 +73,12 @@ _AT_EMPTY_PATH = 0x1000
 _CLONE_VM, _CLONE_THREAD = 0x100, 0x10000
 # NEWTIME, VFORK, PTRACE, PARENT, NEWNS, UNTRACED, NEWCGROUP .. NEWNET
 _CLONE_FORBIDDEN = 0x80 | 0x4000 | 0x2000 | 0x8000 | 0x20000 | 0x800000 | 0x7E000000
+_MAP_HUGETLB = 0x40000
+_SHARING_ADVICE = (12, 100, 101)  # MERGEABLE, HWPOISON, SOFT_OFFLINE
+_FUTEX_COMMAND = 0x7F  # without PRIVATE_FLAG and CLOCK_REALTIME
+_FUTEX_COMMANDS = (0, 1, 3, 4, 5, 9, 10)  # WAIT, WAKE, (CMP_)REQUEUE, WAKE_OP, their BITSETs: no PI
+_MANY_CLOCKS = 0xFFFFFFF0  # beyond 15: clocks of processes and of devices
+_CLOSE_RANGE_FLAGS = (0, 4)  # CLOEXEC; UNSHARE would give each thread a table, and its own limit
 _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030)  # DUPFD, GETFD, SETFD, GETFL, SETFL, DUPFD_CLOEXEC
 _IOCTL_COMMANDS = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451, 0x541B)
 # Only we and the kernel may end a program with SIGKILL or for its processor time or file size, so
@@ -110,7 +103,23 @@ def _rules(*, has_fstat: bool) -> dict[str, _Action]:
     # clone is allowed for threads only: memory and thread group shared, none of the flags that
     # make namespaces or a traced child.
     threads = (_CLONE_VM | _CLONE_THREAD,), _CLONE_VM | _CLONE_THREAD | _CLONE_FORBIDDEN
+    others = _error(errno.ESRCH)
+    own = (0, SELF_PID)
+    no_clock = _Rule((_Test(0, (0,), _MANY_CLOCKS),), _error(errno.EINVAL))
     return {
+        **{
+            name: _Rule(tuple(_Test(argument, own) for argument in call.processes), others)
+            for name, call in CALLS.items()
+            if call.processes
+        },
+        # ENOSYS for others: glibc asks for its own threads, by number, and does without.
+        "sched_getaffinity": _Rule((_Test(0, own),), unimplemented),
+        "getpriority": _Rule((_Test(0, (0,)), _Test(1, own)), others),
+        **dict.fromkeys(("clock_gettime", "clock_getres", "clock_nanosleep"), no_clock),
+        "close_range": _Rule((_Test(2, _CLOSE_RANGE_FLAGS),), _error(errno.EINVAL)),
+        "mmap": _Rule((_Test(3, (0,), _MAP_HUGETLB),), _error(errno.ENOMEM)),
+        "madvise": _Rule((_Test(2, _SHARING_ADVICE),), _ALLOW, _error(errno.EINVAL)),
+        "futex": _Rule((_Test(1, _FUTEX_COMMANDS, _FUTEX_COMMAND),), unimplemented),
         "open": _Rule((_Test(1, *read_only),), denied, absent),
         "openat": _Rule((_Test(2, *read_only),), denied, absent),
         "newfstatat": absent if has_fstat else open_file_only,
@@ -125,7 +134,7 @@ def _rules(*, has_fstat: bool) -> dict[str, _Action]:
         "prctl": _Rule((_Test(0, _PRCTL_NAME),), denied),
         "ioctl": _Rule((_Test(1, _IOCTL_COMMANDS),), _error(errno.ENOTTY)),
         "fcntl": _Rule((_Test(1, _FCNTL_COMMANDS),), denied),
-        "prlimit64": _Rule((_Test(0, (0, SELF_PID)), _Test(1, _OWN_LIMITS)), denied),
+        "prlimit64": _Rule((_Test(0, own), _Test(1, _OWN_LIMITS)), denied),
         "setrlimit": _Rule((_Test(0, _OWN_LIMITS),), denied),
         "kill": _Rule((_Test(0, (SELF_PID,)), _Test(1, _OWN_SIGNALS)), denied),
         "tgkill": _Rule((_Test(0, (SELF_PID,)), _Test(2, _OWN_SIGNALS)), denied),
@@ -134,7 +143,7 @@ def _rules(*, has_fstat: bool) -> dict[str, _Action]:
 
 def _actions(*, has_fstat: bool) -> dict[int, _Action]:
     by_name: dict[str, _Action] = {
-        **dict.fromkeys(_ALLOWED.split(), _ALLOW),
+        **dict.fromkeys(CALLS, _ALLOW),
         **dict.fromkeys(_KILLED.split(), _KILL),
         **_rules(has_fstat=has_fstat),
     }
@@ -155,7 +164,7 @@ class _Assembler:
 
     def __init__(self) -> None:
         self._reversed: list[_Instruction] = []
-        self._returns: dict[int, int] = {}
+        self._known: dict[_Action, int] = {}
 
     @property
     def code(self) -> list[_Instruction]:
@@ -178,13 +187,12 @@ class _Assembler:
         return position if is_near else self.put(_JUMP, here - position)
 
     def action(self, action: _Action) -> int:
-        """Put what an action needs; returns where it begins."""
-        if not isinstance(action, int):
-            return self._rule(action)
-        known = self._returns.get(action)
+        """Put what an action needs, unless it is near already; returns where it begins."""
+        known = self._known.get(action)
         if known is None or len(self._reversed) - known >= _LONGEST_JUMP // 2:
-            self._returns[action] = self.put(_RETURN, action)
-        return self._returns[action]
+            is_rule = isinstance(action, _Rule)
+            self._known[action] = self._rule(action) if is_rule else self.put(_RETURN, action)
+        return self._known[action]
 
     def _rule(self, rule: _Rule) -> int:
         next_test = self.action(rule.passed)

@@ -111,7 +111,9 @@ def jail_uid(seed: int) -> int | None:
     return _FIRST_JAIL_UID + seed % _NUM_JAIL_UIDS if os.geteuid() == 0 else None
 
 
-def server_config(tier: Tier, flavour: str, slots: int, uid: int | None) -> dict[str, Any]:
+def server_config(
+    tier: Tier, flavour: str, slots: int, uid: int | None, open_files: int
+) -> dict[str, Any]:
     """The first message to a fork server (see `jail.server`)."""
     programs = [build_filter(has_fstat=has_fstat) for has_fstat in (True, False)]
     numbers = syscall_numbers()
@@ -125,4 +127,5 @@ def server_config(tier: Tier, flavour: str, slots: int, uid: int | None) -> dict
         "filters": [(base64.b64encode(code).decode(), pids) for code, pids in programs],
         "numbers": {name: numbers[name] for name in ("pivot_root", "capset", "seccomp", "exit")},
         "slots": slots,
+        "max_open_files": open_files,
     }

@@ -16,6 +16,9 @@ _HIDDEN = "".join(map(chr, (*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0
 """Control characters beyond ASCII, and those that change the direction of text."""
 
 
+MAX_OPEN_FILES = 4096
+
+
 class Status(enum.StrEnum):
     """How a run ended. All but `SANDBOX_ERROR` are the program's doing."""
 
@@ -60,7 +63,8 @@ class Limits:
     max_processes: int = 32
     """Threads besides the first, in [0, 4096]. Further processes cannot be made at all."""
     max_open_files: int = 64
-    """Open descriptors, in [16, 4096]."""
+    """Open descriptors, in [16, 4096]; less where `Sandbox.describe()["max_open_files"]` is, so
+    that the pipes of all workers stay within the user's budget."""
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -69,7 +73,7 @@ class Limits:
             ("memory_bytes", 16 << 20, 1 << 46),
             ("output_bytes", 0, 1 << 30),
             ("max_processes", 0, 4096),
-            ("max_open_files", 16, 4096),
+            ("max_open_files", 16, MAX_OPEN_FILES),
         ):
             value = getattr(self, name)
             is_whole = isinstance(value, int) or name in ("wall_s", "cpu_s")

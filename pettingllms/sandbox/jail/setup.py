@@ -147,13 +147,14 @@ def set_up(
         "landlock": landlock.deny_files() if config["landlock"] else 0,
         "hides_files": hides_files or has_fstat,
         "uid": os.getuid(),
+        "max_open_files": min(config["max_open_files"], _hard_limit(resource.RLIMIT_NOFILE)),
     }
     locks = child.Locks(
         kernel.Filter(numbers["seccomp"], base64.b64decode(code)),
         tuple(pid_offsets),
         numbers["capset"],
         base_memory_bytes,
-        tuple(_hard_limit(kind) for kind in child.LIMITED),
+        (*map(_hard_limit, child.LIMITED[:-1]), facts["max_open_files"]),
         0 if own_pids >= 0 else os.getpid(),
     )
     rehearsal.rehearse(locks)

@@ -17,6 +17,7 @@ from pettingllms.sandbox import Limits, Sandbox, Status, lane
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.jail.server import OUT_OF_TIME
 from pettingllms.sandbox.jail.threads import niceness
+from pettingllms.sandbox.opening import open_files_of
 from pettingllms.sandbox.verdict import ChildReport, judge
 from pettingllms.sandbox.waiting import Waiting
 from pettingllms.sandbox.worker import ExecutionRequest
@@ -150,6 +151,27 @@ class TestThreads:
         weight = 1024 / 1.25 ** niceness(num_threads)
         assert num_threads * weight <= 1024 * 1.01
         assert num_threads == 1 or niceness(num_threads) > 0
+
+
+class TestPipes:
+    @given(st.integers(1, 1024), st.integers(1, 100_000))
+    def test_all_workers_stay_below_the_budget_of_the_user(self, workers, pages):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "read_text", lambda self: str(pages))
+            pipes = (open_files_of(workers) - 3) // 2
+        assert workers * pipes * 16 <= pages
+
+    def test_the_bound_holds_in_the_jail(self, any_jail, tmp_path, monkeypatch, caplog):
+        budget = tmp_path / "budget"
+        budget.write_text(str(16 * 16))
+        monkeypatch.setattr("pettingllms.sandbox.opening._PIPE_BUDGET", budget)
+        code = "import os\ncount = 0\nwhile True: os.pipe(); count += 1; print(count, flush=True)"
+        with Sandbox(any_jail.describe()["isolation"], workers=2) as sandbox:
+            assert sandbox.describe()["max_open_files"] == 16
+            result = sandbox.run(code)
+        assert result.stdout.split()[-1] == "6"
+        assert "Too many open files" in result.stderr
+        assert "fs.pipe-user-pages-soft" in caplog.text
 
 
 def report(**facts):
