@@ -1,4 +1,4 @@
-"""Environments that installed packages announce in the entry-point group `pettingllms.envs`.
+"""What installed packages announce: environments, and whatever else has an entry-point group.
 
 Announcements are data from strangers: any package can write any text there. Each is checked on its
 own, and one that cannot be used is kept with the reason, so that it affects only those who ask
@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, suggestion
 from pettingllms.spec import EnvSpec
 
 if TYPE_CHECKING:
@@ -101,3 +102,32 @@ def checked(points: Iterable[EntryPoint]) -> Announcements:
 
 def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist else ""
+
+
+def load_announced(group: str, name: str, what: str, others: Iterable[str] = ()) -> Any:
+    """Return what an installed package announces under a name in an entry-point group.
+
+    Args:
+        group: The group.
+        name: The name in it.
+        what: What it is a name of, for errors.
+        others: Names that are known without being announced, for errors.
+
+    Raises:
+        InvalidArgument: If nothing is announced under the name.
+        EnvironmentNotLoadable: If the package that announces it cannot be imported.
+    """
+    from importlib.metadata import entry_points  # costs tens of ms
+
+    points = {point.name: point for point in entry_points(group=group)}
+    if name not in points:
+        known = (*others, *sorted(points))
+        allowed = ", ".join(known) or "none is installed"
+        raise InvalidArgument(what, name, allowed + suggestion(name, known))
+    try:
+        return points[name].load()
+    except (ImportError, AttributeError) as error:
+        raise EnvironmentNotLoadable(
+            f"{what} {name!r} is announced as {points[name].value!r}, but loading that failed: "
+            f"{error}"
+        ) from error

@@ -142,7 +142,7 @@ def _heading(console: Console, text: str) -> None:
 def _facts(env_id: str, env: TextEnv[Any]) -> Any:
     table = plain_table("", "")
     table.show_header = False
-    stages = "  then  ".join(" + ".join(stage) for stage in _stages(env))
+    stages = "  then  ".join(" + ".join(stage) for stage in env.stages)
     table.add_row("a turn", f"{stages}  (at most {env.max_turns} turns)")
     table.add_row("scripted policies", ", ".join(env.scripted_policies) or "none")
     table.add_row("presets", "\n".join(map(": ".join, _presets(env).items())) or "none")
@@ -157,16 +157,6 @@ def _presets(env: TextEnv[Any]) -> dict[str, str]:
         name: ", ".join(f"{argument}={value!r}" for argument, value in arguments.items())
         for name, arguments in env.presets.items()
     }
-
-
-def _stages(env: TextEnv[Any]) -> list[list[str]]:
-    """Return the agents grouped by stage: those of one stage act simultaneously."""
-    stages: list[list[str]] = []
-    for agent, opens in zip(env.possible_agents, env._opens_stage, strict=True):
-        if opens:
-            stages.append([])
-        stages[-1].append(agent)
-    return stages
 
 
 def _arguments(env: TextEnv[Any]) -> list[inspect.Parameter]:
@@ -210,7 +200,7 @@ def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
         "id": env_id,
         "package": spec(env_id).package,
         "summary": summary_of(env),
-        "stages": _stages(env),
+        "stages": env.stages,
         "max_turns": env.max_turns,
         "scripted_policies": list(env.scripted_policies),
         "presets": {name: dict(arguments) for name, arguments in env.presets.items()},

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from pettingllms.cli.console import print_json, stdout
-from pettingllms.cli.reports import print_comparison, print_sides
+from pettingllms.cli.console import print_json, print_parts, stdout
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.comparison import Comparison, compare, compare_shares
-from pettingllms.evaluation.markdown import comparison_markdown, sides_markdown
+from pettingllms.evaluation.presentation import as_markdown, comparison_parts, sides_parts
 from pettingllms.evaluation.sides import Side, differences, open_side, unlike
 
 
@@ -44,12 +43,12 @@ def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
             "settings": {key: list(values) for key, values in differing.items()},
         }
         print_json({**found, **comparison.to_json()})
-    elif output == "markdown":
-        sys.stdout.write(sides_markdown(*sides, differing))
-        sys.stdout.write(comparison_markdown(comparison, first, second))
+        return 0
+    parts = [*sides_parts(*sides, differing), *comparison_parts(comparison, first, second)]
+    if output == "markdown":
+        sys.stdout.write(as_markdown(parts))
     else:
-        print_sides(stdout(), *sides, differing)
-        print_comparison(stdout(), comparison, first, second)
+        print_parts(stdout(), parts)
     return 0
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from pettingllms.evaluation.presentation import Part  # slow, and not every command has any
 
 _WIDTH_OF_FILES = 160
 """Columns when the output is not a terminal; a width of 80 would fold tables."""
@@ -51,6 +55,20 @@ def plain_table(*columns: str, title: str = "") -> Table:
     for column in columns:
         table.add_column(column, header_style="bold", overflow="fold")
     return table
+
+
+def print_parts(console: Console, parts: Iterable[Part]) -> None:
+    """Print headings, paragraphs and tables, with an empty line between them."""
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        if isinstance(part, str):
+            console.print(visible(part.lstrip("# "), "bold cyan" if part[0] == "#" else ""))
+        else:
+            table = plain_table(*part.head)
+            for row in part.rows:
+                table.add_row(*map(visible, row))
+            console.print(table)
 
 
 def _escaped(character: str) -> str:

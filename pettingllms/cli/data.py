@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import entry_points
 from typing import Any, Protocol, cast
 
 import click
 
+from pettingllms.announcements import load_announced
 from pettingllms.cli.console import print_json, stdout, visible
-from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, suggestion
 
 GROUP = "pettingllms.data"
 """The entry-point group in which packages announce checks of data. The name is the kind of data,
@@ -70,7 +68,7 @@ def check_command(
 
     SOURCE is a file (.jsonl, .jsonl.gz, .json, .parquet) or the name of a hub data set.
     """
-    checks = _checks(kind)
+    checks = cast(DataChecks, load_announced(GROUP, kind, "kind of data"))
     reports = {"data": checks.check(source, split=split, schema=schema)}
     if against is not None:
         reports["overlap"] = checks.check_overlap(
@@ -82,17 +80,3 @@ def check_command(
     for report in reports.values():
         stdout().print(visible(str(report)))
     return 0
-
-
-def _checks(kind: str) -> DataChecks:
-    points: Mapping[str, Any] = {point.name: point for point in entry_points(group=GROUP)}
-    if kind not in points:
-        known = ", ".join(sorted(points)) or "none is installed"
-        raise InvalidArgument("kind of data", kind, known + suggestion(kind, points))
-    try:
-        return cast(DataChecks, points[kind].load())
-    except (ImportError, AttributeError) as error:
-        raise EnvironmentNotLoadable(
-            f"checks of {kind!r} are announced as {points[kind].value!r}, but loading that failed: "
-            f"{error}"
-        ) from error

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pettingllms.cli.console import print_json, stderr, stdout
+from pettingllms.cli.console import print_json, print_parts, stderr, stdout
 from pettingllms.cli.options import (
     env_option,
     policy_option,
@@ -27,15 +27,8 @@ from pettingllms.cli.options import (
     sampling_option,
 )
 from pettingllms.cli.progress import progress_bar
-from pettingllms.cli.reports import print_comparison, print_report
 from pettingllms.errors import MissingDependency
 from pettingllms.evaluation.comparison import compare
-from pettingllms.evaluation.markdown import (
-    comparison_markdown,
-    pool_note,
-    report_markdown,
-    tokens,
-)
 from pettingllms.evaluation.plan import (
     MAIN,
     SWAPPED,
@@ -43,6 +36,13 @@ from pettingllms.evaluation.plan import (
     held_out_kwargs,
     roles_of,
     swapped,
+)
+from pettingllms.evaluation.presentation import (
+    as_markdown,
+    comparison_parts,
+    pool_note,
+    report_parts,
+    tokens,
 )
 from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import RunFolder
@@ -316,8 +316,7 @@ def _reported(folder: RunFolder, output: str) -> Report:
     """Write and print the report of what is finished."""
     report = summarise(folder.plan, folder.results(), folder.bill())
     data = report.to_json()
-    text = report_markdown(report)
-    both = None
+    parts = report_parts(report)
     if {MAIN, SWAPPED} <= set(report.variants):
         results = list(folder.results())
         first, second = (
@@ -325,17 +324,14 @@ def _reported(folder: RunFolder, output: str) -> Report:
         )
         both = compare(first, second)
         data["comparison"] = both.to_json()
-        text += f"\n## {MAIN} and {SWAPPED}\n\n{comparison_markdown(both, MAIN, SWAPPED)}"
-    folder.write_report(data, text)
+        parts += [f"## {MAIN} and {SWAPPED}", *comparison_parts(both, MAIN, SWAPPED)]
+    folder.write_report(data, as_markdown(parts))
     if output == "json":
         print_json(data)
     elif output == "markdown":
-        sys.stdout.write(text)
+        sys.stdout.write(as_markdown(parts))
     elif report.variants:
-        print_report(stdout(), report)
-        if both is not None:
-            stdout().print()
-            print_comparison(stdout(), both, MAIN, SWAPPED)
+        print_parts(stdout(), parts)
     return report
 
 

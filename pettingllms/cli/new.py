@@ -7,8 +7,8 @@ import keyword
 import random
 import re
 import sys
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ from rich.panel import Panel
 from rich.table import Table
 
 from pettingllms.cli.console import stdout, visible
+from pettingllms.cli.templates import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_SUFFIX = ".tmpl"
-"""Keeps tools from reading the templates as part of this package."""
 _WHAT = {
     "rules.py": "the state, and what actions do to it",
     "env.py": "prompts, how answers are read, rewards, scripted policies",
@@ -136,24 +135,10 @@ def write_package(name: str, parent: Path) -> list[Path]:
         "my-game": "-".join(words),
         "MyGame": "".join(word.capitalize() for word in words),
     }
-    return [*_copy(files("pettingllms.cli") / "template", target, names)]
+    return list(write_tree("template", target, partial(_named, names)))
 
 
-def _copy(source: Traversable, target: Path, names: dict[str, str]) -> list[Path]:
-    written: list[Path] = []
-    for entry in sorted(source.iterdir(), key=lambda entry: entry.name):
-        name = _named(entry.name.removesuffix(_SUFFIX), names)
-        if entry.is_dir():
-            written += _copy(entry, target / name, names)
-        elif entry.name.endswith(_SUFFIX):
-            target.mkdir(parents=True, exist_ok=True)
-            text = _named(entry.read_text(encoding="utf-8"), names)
-            (target / name).write_text(text, encoding="utf-8")
-            written.append(target / name)
-    return written
-
-
-def _named(text: str, names: dict[str, str]) -> str:
+def _named(names: Mapping[str, str], text: str) -> str:
     for placeholder, name in names.items():
         text = text.replace(placeholder, name)
     return text

@@ -8,8 +8,7 @@ import random
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +17,7 @@ import click
 import pettingllms
 from pettingllms.cli.console import stdout, visible
 from pettingllms.cli.options import env_option, read_pairs
+from pettingllms.cli.templates import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.registry import make
@@ -38,7 +38,6 @@ NEXT = {
     "nemo-gym": "copy the folder to resources_servers/{name} of a checkout of NeMo Gym",
 }
 """Hub -> what to do with the package."""
-_SUFFIX = ".tmpl"
 _FIELD = re.compile(r"@(\w+)@")
 
 
@@ -133,9 +132,9 @@ def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:
     if target.exists():
         raise InvalidArgument("in", str(parent), f"a folder without {parcel.name} in it")
     fields = _fields(parcel, env)
-    source = files("pettingllms.cli") / "hubs" / HUBS[parcel.hub]
+    tree = f"hubs/{HUBS[parcel.hub]}"
     if parcel.hub != "harbor":
-        return list(_copy(source, target, fields))
+        return list(write_tree(tree, target, partial(_filled, fields)))
     if len(env.possible_agents) > 1:
         raise InvalidArgument(
             "env",
@@ -146,8 +145,8 @@ def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:
         )
     written: list[Path] = []
     for seed in range(parcel.first_seed, parcel.first_seed + parcel.levels):
-        level = _level_fields(env, seed)
-        written += _copy(source, target / f"{parcel.name}_{seed}", {**fields, **level})
+        level = {**fields, **_level_fields(env, seed)}
+        written += write_tree(tree, target / f"{parcel.name}_{seed}", partial(_filled, level))
     return written
 
 
@@ -209,19 +208,6 @@ def _examples(parcel: Parcel, env: TextEnv[Any]) -> Iterator[str]:
         yield json.dumps({"responses_create_params": params, "seed": seed})
 
 
-def _copy(source: Traversable, target: Path, fields: Mapping[str, str]) -> Iterator[Path]:
-    for entry in sorted(source.iterdir(), key=lambda entry: entry.name):
-        path = target / _filled(entry.name.removesuffix(_SUFFIX), fields)
-        if entry.is_dir():
-            yield from _copy(entry, path, fields)
-        elif entry.name.endswith(_SUFFIX):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_filled(entry.read_text(encoding="utf-8"), fields), encoding="utf-8")
-            if path.suffix == ".sh":
-                path.chmod(0o755)
-            yield path
-
-
-def _filled(text: str, fields: Mapping[str, str]) -> str:
+def _filled(fields: Mapping[str, str], text: str) -> str:
     # One pass, so that what is filled in is not searched for fields again.
     return _FIELD.sub(lambda match: fields[match[1]], text)

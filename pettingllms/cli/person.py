@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
+from typing import Literal
 
 import click
 from rich.console import Console
@@ -34,23 +35,8 @@ class Say:
     text: str
 
 
-class Hint:
-    """Show what a scripted policy would say."""
-
-
-class Show:
-    """Show the whole prompt."""
-
-
-class Undo:
-    """Take back the last answer."""
-
-
-class Quit:
-    """Leave the game."""
-
-
-Wish = Say | Hint | Show | Undo | Quit
+Wish = Say | Literal["hint", "prompt", "undo", "quit"]
+"""An answer, or what else is wanted."""
 
 
 def ask(console: Console, agent: str) -> Wish:
@@ -63,7 +49,7 @@ def ask(console: Console, agent: str) -> Wish:
     while True:
         line = _read_line(console, f"{agent}> ")
         if line is None or line.strip() in ("/quit", ":quit"):
-            return Quit()
+            return "quit"
         if line.strip() == _FENCE:
             return Say(_several_lines(console))
         if not line.startswith(_MARKS):
@@ -77,12 +63,8 @@ def ask(console: Console, agent: str) -> Wish:
 
 def _command(console: Console, name: str) -> Wish | None:
     match name[1:]:
-        case "hint":
-            return Hint()
-        case "prompt":
-            return Show()
-        case "undo":
-            return Undo()
+        case "hint" | "prompt" | "undo" as wish:
+            return wish
         case "edit":
             text = click.edit()
             return None if text is None else Say(text)

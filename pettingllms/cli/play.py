@@ -23,7 +23,7 @@ from pettingllms.cli.options import (
     reset_option,
     sampling_option,
 )
-from pettingllms.cli.person import HELP, Hint, Quit, Say, Show, Undo, ask
+from pettingllms.cli.person import HELP, Say, ask
 from pettingllms.env import TextEnv, role_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.plan import roles_of
@@ -155,7 +155,7 @@ class _Game:
         while True:
             wish = ask(self._console, agent)
             match wish:
-                case Quit():
+                case "quit":
                     return False
                 case Say(text):
                     assert self._recorder.transcript is not None
@@ -163,12 +163,12 @@ class _Game:
                     self._earlier.append((env.snapshot(), steps))
                     self._step(text, "you", show_text=False)
                     return True
-                case Undo():
+                case "undo":
                     if self._undo():
                         return True
-                case Show():
+                case "prompt":
                     self._show_prompt(agent, whole=True)
-                case Hint():
+                case "hint":
                     self._hint(agent)
 
     def _undo(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pettingllms.constraints import UNBOUND
 from pettingllms.env import role_of
@@ -68,18 +68,45 @@ class AnswerRecord:
 _PLAIN = ("variant", "level", "sample", "action", "agent", "prompt")
 
 
-class AnswerLog(Protocol):
-    """Where an episode finds answers of an earlier attempt, and puts new ones."""
+class AnswerLog:
+    """Where an episode finds answers of an earlier attempt, and puts new ones.
+
+    Args:
+        earlier: Answers of earlier attempts to episodes that are not finished.
+        write: Keeps a new one.
+    """
+
+    def __init__(
+        self, earlier: Iterable[AnswerRecord], write: Callable[[AnswerRecord], None]
+    ) -> None:
+        self._kept = {(record.key, record.action): record for record in earlier}
+        self._write = write
 
     def kept(self, key: Key, action: int, prompt: Prompt) -> tuple[Completion, Usage] | None:
         """Return the answer that an earlier attempt got to the same prompt, if there is one."""
-        ...
+        record = self._kept.get((key, action))
+        # A different prompt means that environment or templates changed since: ask again.
+        if record is None or record.prompt != prompt_hash(prompt) or record.completion is None:
+            return None
+        return record.completion, record.usage
 
     def add(
         self, key: Key, action: int, prompt: Prompt, completion: Completion | None, usage: Usage
     ) -> None:
         """Keep an answer, or (None) what was spent on a prompt that could not be answered."""
-        ...
+        variant, level, sample = key
+        self._write(
+            AnswerRecord(
+                variant=variant,
+                level=level,
+                sample=sample,
+                action=action,
+                agent=prompt.agent,
+                prompt=prompt_hash(prompt),
+                completion=completion,
+                usage=usage,
+            )
+        )
 
 
 def prompt_hash(prompt: Prompt) -> str:

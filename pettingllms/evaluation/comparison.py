@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.episode import EpisodeResult
-from pettingllms.evaluation.report import figures_json, role_reward
+from pettingllms.evaluation.report import by_content, figures_json, role_reward, solved_of
 from pettingllms.evaluation.statistics import (
     Interval,
     clustered_share,
@@ -71,7 +70,7 @@ def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> 
     Raises:
         InvalidArgument: If they have no level in common.
     """
-    sides = _by_content(first), _by_content(second)
+    sides = by_content(first), by_content(second)
     common = [content for content in sides[0] if content in sides[1]]
     if not common:
         raise InvalidArgument(
@@ -80,11 +79,12 @@ def compare(first: Iterable[EpisodeResult], second: Iterable[EpisodeResult]) -> 
             "runs on the same levels: same environment, arguments, options and seed",
             "Other levels of one kind can be compared without pairs (compare --anyway).",
         )
-    pairs = [(sides[0][content], sides[1][content]) for content in common]
+    one, other = ({content: side[content] for content in common} for side in sides)
+    pairs = list(zip(one.values(), other.values(), strict=True))
     solved = [[fmean(play.success for play in plays) for plays in pair] for pair in pairs]
     num_better = sum(a < b for a, b in solved)
     num_worse = sum(a > b for a, b in solved)
-    a, b = (_success([pair[side] for pair in pairs]) for side in (0, 1))
+    a, b = (clustered_share(*solved_of(side)) for side in (one, other))
     correlation = correlation_of([a for a, _ in solved], [b for _, b in solved])
     difference = paired_share_difference(a, b, correlation)
     return Comparison(
@@ -129,24 +129,12 @@ def compare_shares(first: Interval, second: Interval, *, num_levels: tuple[int, 
 Pair = tuple[Sequence[EpisodeResult], Sequence[EpisodeResult]]
 
 
-def _by_content(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
-    contents: defaultdict[str, list[EpisodeResult]] = defaultdict(list)
-    for result in sorted(results, key=lambda result: (result.level, result.sample)):
-        contents[result.content].append(result)
-    return dict(contents)
-
-
-def _success(levels: Sequence[Sequence[EpisodeResult]]) -> Interval:
-    solved = [sum(play.success for play in plays) for plays in levels]
-    return clustered_share(solved, [len(plays) for plays in levels])
-
-
 def _figures(pairs: Sequence[Pair]) -> dict[str, Difference]:
     one, other = pairs[0][0][0], pairs[0][1][0]
     figures = {
         "turns": _difference(pairs, lambda play: play.num_turns),
         "completion tokens": _difference(
-            pairs, lambda play: sum(part.completion_tokens for part in play.roles.values())
+            pairs, lambda play: sum(part.usage.completion_tokens for part in play.roles.values())
         ),
     }
     for role in one.roles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.evaluation.answer_log import AnswerLog
@@ -37,25 +37,10 @@ class RoleResult:
     """Actions that could not be read."""
     cut: int = 0
     """Completions that ended at the limit of tokens (finish reason `length`)."""
-    num_requests: int = 0
-    num_retries: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    num_unknown: int = 0
-    """Answered requests whose tokens the server did not report."""
+    usage: Usage = field(default_factory=Usage)
+    """What its answers cost."""
     models: list[str] = field(default_factory=list[str])
     """Models that servers say have answered, each once."""
-
-    @property
-    def usage(self) -> Usage:
-        """What its answers cost."""
-        return Usage(
-            self.num_requests,
-            self.num_retries,
-            self.prompt_tokens,
-            self.completion_tokens,
-            self.num_unknown,
-        )
 
     def add(self, reward: float, is_error: bool, finish_reason: str, usage: Usage) -> None:
         """Count one action."""
@@ -63,11 +48,7 @@ class RoleResult:
         self.reward += reward
         self.parse_errors += is_error
         self.cut += finish_reason == "length"
-        self.num_requests += usage.num_requests
-        self.num_retries += usage.num_retries
-        self.prompt_tokens += usage.prompt_tokens
-        self.completion_tokens += usage.completion_tokens
-        self.num_unknown += usage.num_unknown
+        self.usage += usage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +122,10 @@ class EpisodeResult:
             TypeError: A field of a role is unknown.
         """
         values = {entry.name: data[entry.name] for entry in fields(cls)}
-        values["roles"] = {role: RoleResult(**values) for role, values in data["roles"].items()}
+        values["roles"] = {
+            role: RoleResult(**cast(Any, {**part, "usage": Usage(**part["usage"])}))
+            for role, part in data["roles"].items()
+        }
         if not with_steps:
             values["steps"] = []
         return cls(**values)

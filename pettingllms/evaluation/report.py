@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -35,13 +35,8 @@ class RoleReport:
     """Share of its actions that could not be read."""
     cut: float
     """Share of its completions that ended at the limit of tokens."""
-    num_requests: int
-    """Requests of finished episodes, as are the tokens below."""
-    num_retries: int
-    prompt_tokens: int
-    completion_tokens: int
-    num_unknown: int
-    """Answered requests whose tokens the server did not report."""
+    usage: Usage
+    """What its answers in finished episodes cost."""
     cost_usd: float | None
     """The same in US dollars; None without a price, or when a server did not report its tokens."""
     spent: Usage
@@ -52,17 +47,6 @@ class RoleReport:
     """Whether the price of its policy is known."""
     models: Sequence[str]
     """Models that servers say have answered."""
-
-    @property
-    def usage(self) -> Usage:
-        """What its answers in finished episodes cost."""
-        return Usage(
-            self.num_requests,
-            self.num_retries,
-            self.prompt_tokens,
-            self.completion_tokens,
-            self.num_unknown,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,8 +167,7 @@ def summarise_variant(
     ordered = sorted(results, key=lambda result: (result.level, result.sample))
     levels = by_content(ordered)
     hashes = {result.level: result.initial_state_hash for result in ordered}
-    solved = [sum(play.success for play in plays) for plays in levels.values()]
-    played = [len(plays) for plays in levels.values()]
+    solved, played = solved_of(levels)
     return VariantReport(
         num_episodes=len(ordered),
         num_expected=len(ordered) if num_expected is None else num_expected,
@@ -218,11 +201,17 @@ def _return(agent: str, play: EpisodeResult) -> float:
 
 
 def by_content(results: Iterable[EpisodeResult]) -> dict[str, list[EpisodeResult]]:
-    """Return content of a level -> its plays."""
+    """Return content of a level -> its plays, both in the order of their numbers."""
     levels: defaultdict[str, list[EpisodeResult]] = defaultdict(list)
-    for result in results:
+    for result in sorted(results, key=lambda result: (result.level, result.sample)):
         levels[result.content].append(result)
     return dict(levels)
+
+
+def solved_of(levels: Levels) -> tuple[list[int], list[int]]:
+    """Return how many plays of each level were solved, and how many there were."""
+    plays = levels.values()
+    return [sum(play.success for play in own) for own in plays], list(map(len, plays))
 
 
 def level_mean(levels: Levels, value: Callable[[EpisodeResult], float]) -> Interval:
@@ -267,7 +256,7 @@ def _role(
         if num_actions
         else Interval(0.0, 0.0, 1.0),
         cut=sum(part.cut for part in flat) / max(1, num_actions),
-        **asdict(usage),
+        usage=usage,
         cost_usd=_dollars(usage, price),
         spent=spent,
         spent_usd=_dollars(spent, price),

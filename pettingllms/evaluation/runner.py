@@ -5,27 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, PettingLLMsError
-from pettingllms.evaluation.answer_log import AnswerRecord, Key, prompt_hash
+from pettingllms.evaluation.answer_log import AnswerLog, AnswerRecord, Key
 from pettingllms.evaluation.episode import EpisodeResult, play_episode
 from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.run_folder import LineWriter, RunFolder
-from pettingllms.policies import (
-    Completion,
-    Policy,
-    PolicySettings,
-    PolicyUnavailable,
-    Prompt,
-    Usage,
-    load_policy,
-)
+from pettingllms.policies import Policy, PolicySettings, PolicyUnavailable, Usage, load_policy
 
 _logger = logging.getLogger(__name__)
 
@@ -123,51 +115,20 @@ async def evaluate(
             raise
         folder.save_plan()
         with folder.appending() as (episodes, answers):
-            log = _Log(folder, finished, answers, progress)
+
+            def write(record: AnswerRecord) -> None:
+                answers.add(record)
+                progress.charge(record.usage)
+
+            unfinished = (
+                record
+                for record in folder.answers()
+                if record.key not in finished and record.completion is not None
+            )
+            log = AnswerLog(unfinished, write)
             play = _Play(env, plan, policies, episodes, log, progress, max_failures, on_progress)
             await play.all(pending, max_concurrency)
     return progress
-
-
-class _Log:
-    """The answers of unfinished episodes, of earlier attempts and of this one."""
-
-    def __init__(
-        self, folder: RunFolder, finished: Set[Key], writer: LineWriter, progress: Progress
-    ) -> None:
-        self._kept = {
-            (record.key, record.action): record
-            for record in folder.answers()
-            if record.key not in finished and record.completion is not None
-        }
-        self._writer = writer
-        self._progress = progress
-
-    def kept(self, key: Key, action: int, prompt: Prompt) -> tuple[Completion, Usage] | None:
-        """See `AnswerLog.kept`."""
-        record = self._kept.get((key, action))
-        # A different prompt means that environment or templates changed since: ask again.
-        if record is None or record.prompt != prompt_hash(prompt) or record.completion is None:
-            return None
-        return record.completion, record.usage
-
-    def add(
-        self, key: Key, action: int, prompt: Prompt, completion: Completion | None, usage: Usage
-    ) -> None:
-        """See `AnswerLog.add`."""
-        variant, level, sample = key
-        record = AnswerRecord(
-            variant=variant,
-            level=level,
-            sample=sample,
-            action=action,
-            agent=prompt.agent,
-            prompt=prompt_hash(prompt),
-            completion=completion,
-            usage=usage,
-        )
-        self._writer.add(record)
-        self._progress.charge(usage)
 
 
 class _Play:
@@ -179,7 +140,7 @@ class _Play:
         plan: EvaluationPlan,
         policies: Mapping[str, Policy],
         writer: LineWriter,
-        log: _Log,
+        log: AnswerLog,
         progress: Progress,
         max_failures: int,
         on_progress: Callable[[Progress], None],

@@ -12,7 +12,7 @@ from typing import Any, cast
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.plan import MAIN, SWAPPED, swapped
-from pettingllms.evaluation.report import by_content
+from pettingllms.evaluation.report import by_content, solved_of
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, read_lines
@@ -109,7 +109,7 @@ def _of_evaluation(name: str, folder: RunFolder, variant: str) -> Side:
     results = [result for result in folder.results() if result.variant == variant]
     if not results:
         raise InvalidArgument("run", name, "a run with finished episodes")
-    levels = by_content(results).values()
+    levels = by_content(results)
     settings = {
         **_flat({role: asdict(value) for role, value in plan.sampling.items()}, "sampling."),
         "seed": plan.seed,
@@ -123,10 +123,7 @@ def _of_evaluation(name: str, folder: RunFolder, variant: str) -> Side:
         task=_task(plan.env_id, plan.env_kwargs, plan.options),
         settings=settings,
         results=results,
-        success=clustered_share(
-            [sum(play.success for play in plays) for plays in levels],
-            [len(plays) for plays in levels],
-        ),
+        success=clustered_share(*solved_of(levels)),
         num_levels=len(levels),
     )
 

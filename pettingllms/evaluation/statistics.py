@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean
+from statistics import NormalDist, StatisticsError, correlation, fmean
 from typing import Any, NamedTuple
 
 from pettingllms.errors import InvalidArgument, MissingDependency
@@ -175,12 +175,10 @@ def sign_test(num_better: int, num_worse: int) -> float:
 
 def correlation_of(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Pearson's correlation of paired values; 0 where one side does not vary."""
-    a, b = fmean(first), fmean(second)
-    covariance = math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=True))
-    scale = math.sqrt(
-        math.fsum((x - a) ** 2 for x in first) * math.fsum((y - b) ** 2 for y in second)
-    )
-    return max(-1.0, min(1.0, covariance / scale)) if scale > 0 else 0.0
+    try:
+        return max(-1.0, min(1.0, correlation(first, second)))
+    except StatisticsError:
+        return 0.0
 
 
 def _special() -> Any:

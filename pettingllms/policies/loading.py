@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
-from pettingllms.errors import (
-    EnvironmentNotLoadable,
-    InvalidArgument,
-    MissingDependency,
-    suggestion,
-)
+from pettingllms.announcements import load_announced
+from pettingllms.errors import InvalidArgument, MissingDependency
 from pettingllms.policies.protocol import Policy, PolicySettings
 from pettingllms.policies.scripted import NoisePolicy, ScriptedPolicy
 
@@ -50,11 +46,15 @@ def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
         return NoisePolicy()
     if kind == "scripted":
         return ScriptedPolicy(argument)
-    if kind == "reference":
-        raise InvalidArgument("kind of policy", kind, f"its new name: scripted:{argument}")
     if kind == "openai":
         return _endpoint(argument, settings)
-    return _announced(name, kind)(argument, settings)
+    try:
+        factory = cast(PolicyFactory, load_announced(GROUP, kind, "kind of policy", _BUILT_IN))
+    except InvalidArgument as error:
+        if kind not in ("hf", "run"):
+            raise
+        raise MissingDependency(f"the policy {name!r}", "pettingllms-trainers", "train") from error
+    return factory(argument, settings)
 
 
 def _endpoint(argument: str, settings: PolicySettings) -> Policy:
@@ -65,21 +65,3 @@ def _endpoint(argument: str, settings: PolicySettings) -> Policy:
             raise
         raise MissingDependency("a policy of the kind 'openai'", error.name, "cli") from error
     return EndpointPolicy.of(argument, settings)
-
-
-def _announced(name: str, kind: str) -> PolicyFactory:
-    from importlib.metadata import entry_points  # costs tens of ms
-
-    points = {point.name: point for point in entry_points(group=GROUP)}
-    if kind in points:
-        try:
-            return cast(PolicyFactory, points[kind].load())
-        except (ImportError, AttributeError) as error:
-            raise EnvironmentNotLoadable(
-                f"policies {kind!r} are announced as {points[kind].value!r}, but loading that "
-                f"failed: {error}"
-            ) from error
-    if kind in ("hf", "run"):
-        raise MissingDependency(f"the policy {name!r}", "pettingllms-trainers", "train")
-    known: tuple[Any, ...] = (*_BUILT_IN, *points)
-    raise InvalidArgument("kind of policy", kind, ", ".join(known) + suggestion(kind, known))

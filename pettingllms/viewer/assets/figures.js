@@ -119,7 +119,7 @@ function variantFigures(variant, figures) {
   const head = ["role", "policy", "actions", "reward per episode", "unreadable", "truncated", "tokens in / out", "cost"];
   const rows = Object.entries(figures.roles || {}).map(([role, r]) => [
     role, r.policy, r.num_actions, interval(r.reward, short), interval(r.parse_errors, percent), percent(r.cut),
-    `${r.prompt_tokens} / ${r.completion_tokens}`, r.cost_usd === null ? "\u2013" : `$${short(r.cost_usd)}`]);
+    `${r.usage.prompt_tokens} / ${r.usage.completion_tokens}`, r.cost_usd === null ? "\u2013" : `$${short(r.cost_usd)}`]);
   return el("section", { class: "variant" }, el("h3", {}, "Variant ", visible(variant)),
     el("p", { class: "big" }, el("b", {}, percent(success.value)), " solved ", el("small", {}, `95 % interval ${percent(success.low)} to ${percent(success.high)}`)),
     bar(success), el("dl", { class: "facts" }, facts.map(([name, value]) => fact(name, value))),

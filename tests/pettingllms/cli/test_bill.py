@@ -57,7 +57,11 @@ def test_failed_episodes_are_on_the_bill_and_resumed_where_they_failed(call, cha
     assert planner["spent"]["prompt_tokens"] == 100 * num_answered, "what the server billed"
     assert planner["spent"]["completion_tokens"] == 7 * num_answered
     assert planner["spent_usd"] == pytest.approx(170e-6 * num_answered)
-    assert planner["prompt_tokens"] == 400 * (8 - num_failed) < planner["spent"]["prompt_tokens"]
+    assert (
+        planner["usage"]["prompt_tokens"]
+        == 400 * (8 - num_failed)
+        < planner["spent"]["prompt_tokens"]
+    )
     assert f"tokens spent so far: {100 * num_answered:,} in" in begun.stderr
     assert "of finished episodes" in begun.stdout
 
@@ -82,7 +86,7 @@ def test_an_answer_that_cannot_be_used_again_is_asked_anew_and_counted_twice(
     path.write_text(json.dumps(first) + "\n" + json.dumps({**second, "prompt": "other"}) + "\n")
     assert call("eval", "--resume", run, *QUICK).returncode == 0
     assert planner_of(run)["spent"]["num_requests"] == 5
-    assert planner_of(run)["num_requests"] == 4
+    assert planner_of(run)["usage"]["num_requests"] == 4
     path.write_text("{}\n" + path.read_text())
     damaged = call("eval", "--resume", run, *QUICK)
     assert damaged.returncode == 1
@@ -96,7 +100,11 @@ def test_a_server_that_reports_no_usage_costs_unknown(call, chat_server, tmp_pat
     assert "cost                  unknown" in done.stdout
     assert "unknown: no usage reported for 8 answers" in done.stdout
     planner = planner_of(tmp_path / "run")
-    assert (planner["cost_usd"], planner["spent_usd"], planner["num_unknown"]) == (None, None, 8)
+    assert (planner["cost_usd"], planner["spent_usd"], planner["usage"]["num_unknown"]) == (
+        None,
+        None,
+        8,
+    )
 
 
 def test_a_dropped_connection_counts_against_its_episode(call, chat_server, tmp_path):

@@ -86,8 +86,8 @@ def test_a_served_model_with_tokens_costs_and_sampling(call, chat_server, tmp_pa
     planner = json.loads((tmp_path / "run/report.json").read_text())["variants"]["main"]["roles"][
         "planner"
     ]
-    assert planner["num_requests"] == len(chat_server.requests)
-    assert planner["prompt_tokens"] == 100 * len(chat_server.requests)
+    assert planner["usage"]["num_requests"] == len(chat_server.requests)
+    assert planner["usage"]["prompt_tokens"] == 100 * len(chat_server.requests)
     assert planner["cost_usd"] == pytest.approx(170e-6 * len(chat_server.requests))
     assert {(r["temperature"], r["max_tokens"]) for r in chat_server.requests} == {(0.3, 50)}
     seeds = [request["seed"] for request in chat_server.requests]

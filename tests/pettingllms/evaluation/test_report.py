@@ -19,7 +19,13 @@ from pettingllms.evaluation import (
     summarise_variant,
     wilson_interval,
 )
-from pettingllms.evaluation.markdown import comparison_markdown, report_markdown, variant_rows
+from pettingllms.evaluation.presentation import (
+    as_markdown,
+    comparison_parts,
+    report_parts,
+    variant_rows,
+)
+from pettingllms.policies import Usage
 
 
 def test_the_example_of_the_package_runs(monkeypatch, tmp_path, capsys):
@@ -94,7 +100,8 @@ def test_intervals_count_levels_that_differ(result):
 
 
 def test_roles_with_tokens_and_cost(result):
-    role = {"parse_errors": 1, "cut": 1, "prompt_tokens": 1000, "completion_tokens": 200}
+    usage = Usage(prompt_tokens=1000, completion_tokens=200)
+    role = {"parse_errors": 1, "cut": 1, "usage": usage}
     variant = summarise_variant(
         [result(level, True, **role) for level in range(5)],
         policies={"planner": "openai:x"},
@@ -114,8 +121,8 @@ def test_reports_are_json_without_infinities(result):
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert data["is_complete"] is False
     assert data["variants"]["main"]["num_turns"] == {"value": 1.0, "low": None, "high": None}
-    text = report_markdown(report)
-    assert "**Incomplete:**" in text
+    text = as_markdown(report_parts(report))
+    assert "Incomplete:" in text
     assert "1 of 2" in text
 
 
@@ -126,9 +133,13 @@ def test_variants_without_an_episode_are_left_out(result):
         summarise_variant([])
 
 
+def markdown_of(plan, results):
+    return as_markdown(report_parts(summarise(plan, results)))
+
+
 def test_markdown_tables_are_whole(result):
     plan = EvaluationPlan(env_id="x_v0", variants={"main": {"planner": "a|b"}}, num_levels=3)
-    lines = report_markdown(summarise(plan, [result(i, True) for i in range(3)])).splitlines()
+    lines = markdown_of(plan, [result(i, True) for i in range(3)]).splitlines()
     tables = [line for line in lines if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in tables}) == 2, "two kinds of tables"
     assert any("a\\|b" in line for line in tables)
@@ -138,7 +149,7 @@ def test_a_pool_that_is_smaller_than_asked_for_is_reported(result):
     given = EvaluationPlan(
         env_id="x_v0", variants={"main": {"planner": "p"}}, num_levels=2, num_wanted=9
     )
-    text = report_markdown(summarise(given, [result(0, True), result(1, False)]))
+    text = markdown_of(given, [result(0, True), result(1, False)])
     assert "No more than these 2 of the 9 levels asked for differ up to symmetry" in text
 
 
@@ -154,7 +165,7 @@ def test_comparison_is_paired_by_level(result):
     assert found.figures["planner reward"].difference.value == pytest.approx(0.4)
     assert found.figures["turns"].difference == (0, 0, 0)
     json.dumps(found.to_json(), allow_nan=False)
-    assert "+40.0" in comparison_markdown(found, "a", "b")
+    assert "+40.0" in as_markdown(comparison_parts(found, "a", "b"))
 
 
 def test_only_common_levels_count_and_the_others_are_told(result):
@@ -162,7 +173,7 @@ def test_only_common_levels_count_and_the_others_are_told(result):
     second = [result(level, level != 2) for level in range(2, 9)]
     found = compare(first, second)
     assert (found.num_levels, found.num_only_first, found.num_only_second) == (3, 2, 4)
-    assert "2 levels that only the first played" in comparison_markdown(found, "a", "b")
+    assert "2 levels that only the first played" in as_markdown(comparison_parts(found, "a", "b"))
 
 
 def test_comparing_a_run_with_itself_gives_nothing(result):

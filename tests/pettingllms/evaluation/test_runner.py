@@ -120,7 +120,7 @@ def test_usage_unreadable_texts_and_returns_are_kept_per_role(begin, scripted):
         teller, guesser = result.roles["teller"], result.roles["guesser"]
         assert (teller.num_actions, teller.parse_errors, teller.reward) == (3, 3, -0.75)
         assert (guesser.num_actions, guesser.parse_errors, guesser.reward) == (3, 0, 0)
-        assert (teller.num_requests, teller.prompt_tokens, teller.completion_tokens) == (3, 30, 9)
+        assert teller.usage == Usage(3, 0, 30, 9)
         assert (result.truncated, result.success, result.num_turns) == (True, False, 3)
 
 

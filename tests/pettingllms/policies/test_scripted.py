@@ -13,7 +13,6 @@ from pettingllms.policies import (
     Prompt,
     Sampling,
     ScriptedPolicy,
-    load_policy,
 )
 
 
@@ -70,8 +69,3 @@ def test_noise_is_printable_and_follows_the_seed(prompt):
     assert texts == [answer.completions[0].text for answer in sample(NoisePolicy(), prompts)]
     assert len(set(texts)) > 40
     assert all(len(text) <= 64 and text.replace("\n", "").isprintable() for text in texts)
-
-
-def test_the_old_name_of_the_kind_is_refused_with_the_new_one():
-    with pytest.raises(InvalidArgument, match="scripted:oracle"):
-        load_policy("reference:oracle")

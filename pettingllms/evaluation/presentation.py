@@ -1,11 +1,11 @@
-"""Reports as Markdown, for reading and for pull requests."""
+"""Reports as headings, paragraphs and tables: for the terminal, and as Markdown."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pettingllms.evaluation.comparison import Comparison
 from pettingllms.evaluation.plan import EvaluationPlan
@@ -15,58 +15,78 @@ from pettingllms.evaluation.statistics import Interval
 from pettingllms.policies import Usage
 
 
-def report_markdown(report: Report) -> str:
-    """Return a report as Markdown."""
+class Table(NamedTuple):
+    """A table of texts."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Part = str | Table
+"""A table, a paragraph, or a heading that begins with `#`."""
+
+
+def as_markdown(parts: Iterable[Part]) -> str:
+    """Return parts as Markdown."""
+    return "\n".join(
+        part + "\n" if isinstance(part, str) else "".join(f"{line}\n" for line in _lines(part))
+        for part in parts
+    )
+
+
+def _lines(table: Table) -> list[str]:
+    lines = [table.head, ["---"] * len(table.head), *table.rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+def report_parts(report: Report) -> list[Part]:
+    """Return the figures of an evaluation."""
     plan = report.plan
     arguments = ", ".join(f"{key}={value!r}" for key, value in plan.env_kwargs.items())
-    lines = [f"# Evaluation of {plan.env_id}", "", f"Arguments: {arguments or 'none'}. "]
-    lines[-1] += f"Seed {plan.seed}, {plan.num_levels} levels, {plan.num_samples} plays each."
+    setting = f"Arguments: {arguments or 'none'}. "
+    setting += f"Seed {plan.seed}, {plan.num_levels} levels, {plan.num_samples} plays each."
     if plan.num_wanted is not None:
-        lines[-1] += f" {pool_note(plan)}"
+        setting += f" {pool_note(plan)}"
+    parts: list[Part] = [f"# Evaluation of {plan.env_id}", setting]
     if not report.is_complete:
-        lines += ["", "**Incomplete:** figures are of the finished episodes only."]
+        parts.append("Incomplete: figures are of the finished episodes only.")
     for name, variant in report.variants.items():
-        lines += ["", f"## {name}", "", *_variant_lines(variant)]
-    return "\n".join(lines) + "\n"
+        figures = Table(["", "figure [95 % interval]"], variant_rows(variant))
+        parts += [f"## {name}", figures, Table(ROLE_HEAD, role_rows(variant))]
+    return parts
 
 
-def comparison_markdown(comparison: Comparison, first: str, second: str) -> str:
-    """Return a comparison as Markdown.
+def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Part]:
+    """Return a comparison of two variants.
 
     Args:
         comparison: Two variants.
         first: Name of the first.
         second: Name of the second.
     """
-    success = comparison.success
-    rows = [
-        [
-            "success",
-            share(comparison.first_success),
-            share(comparison.second_success),
-            share_difference(success.difference),
-        ]
-    ]
+    shares = map(share, (comparison.first_success, comparison.second_success))
+    rows = [["success", *shares, share_difference(comparison.success.difference)]]
     rows += [
         [name, number(found.first), number(found.second), mean(found.difference, sign="+")]
         for name, found in comparison.figures.items()
     ]
-    head = ["", first, second, "difference"]
-    return "\n".join([*table(head, rows), "", comparison_note(comparison)]) + "\n"
+    head = ["", first, second, "difference [95 % interval]"]
+    return [Table(head, rows), comparison_note(comparison)]
 
 
-def sides_markdown(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return who played, and which settings differ, as Markdown.
+def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> list[Part]:
+    """Return who played on two sides, and which settings differ.
 
     Args:
         first: One side.
         second: The other.
         differing: Key -> values of both.
     """
-    lines = table(["role", first.name, second.name], policy_rows(first, second))
+    parts: list[Part] = [Table(["who played", first.name, second.name], policy_rows(first, second))]
     if differing:
-        lines += ["", *table(["setting", first.name, second.name], setting_rows(differing))]
-    return "\n".join(lines) + "\n\n"
+        rows = [(key, *map(_value, values)) for key, values in differing.items()]
+        parts.append(Table(["differs", first.name, second.name], rows))
+    return parts
 
 
 def policy_rows(first: Side, second: Side) -> list[tuple[str, ...]]:
@@ -74,11 +94,6 @@ def policy_rows(first: Side, second: Side) -> list[tuple[str, ...]]:
     sides = first.policies, second.policies
     roles = dict.fromkeys([*sides[0], *sides[1]])
     return [(role, *(side.get(role, "-") for side in sides)) for role in roles]
-
-
-def setting_rows(differing: Mapping[str, tuple[Any, Any]]) -> list[tuple[str, ...]]:
-    """Return key, and the values of both sides."""
-    return [(key, *map(_value, values)) for key, values in differing.items()]
 
 
 def _value(value: Any) -> str:
@@ -196,12 +211,6 @@ def _counts(usage: Usage) -> tuple[str, str]:
     return f"{usage.prompt_tokens:,}", f"{usage.completion_tokens:,}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-
-
 def share(value: Interval) -> str:
     """Return a share with its interval, in percent."""
     return f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}]"
@@ -224,11 +233,3 @@ def number(value: float, sign: str = "") -> str:
     """Return a number with three decimals at most."""
     text = f"{value:{sign},.3f}"
     return text.rstrip("0").rstrip(".")
-
-
-def _variant_lines(variant: VariantReport) -> list[str]:
-    return [
-        *table(["", "figure [95 % interval]"], variant_rows(variant)),
-        "",
-        *table(ROLE_HEAD, role_rows(variant)),
-    ]
