@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from enum import Enum
@@ -93,3 +93,14 @@ def digest(value: Any) -> str:
     # One canonical text: sorted keys and no spaces, so that equal data has equal bytes.
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def flat_table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by their dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            flat |= flat_table(cast(dict[str, Any], value), f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

@@ -16,6 +16,7 @@ from pettingllms.evaluation.report import by_content, solved_of
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.statistics import Interval, clustered_share
 from pettingllms.evaluation.training_run import TrainingRun, is_training_run, read_lines
+from pettingllms.state import flat_table
 
 _GREEDY = "greedy"
 _SCRIPTED = "scripted:"
@@ -111,11 +112,11 @@ def _of_evaluation(name: str, folder: RunFolder, variant: str) -> Side:
         raise InvalidArgument("run", name, "a run with finished episodes")
     levels = by_content(results)
     settings = {
-        **_flat({role: asdict(value) for role, value in plan.sampling.items()}, "sampling."),
+        **flat_table({role: asdict(value) for role, value in plan.sampling.items()}, "sampling."),
         "seed": plan.seed,
         "levels": plan.num_levels,
         "samples": plan.num_samples,
-        **_flat(folder.versions, "version."),
+        **flat_table(folder.versions, "version."),
     }
     return Side(
         name=name,
@@ -148,9 +149,9 @@ def _of_training(name: str, run: TrainingRun, variant: str, step: int | None) ->
         policies=_policies(run, variant, line["step"]),
         task=_task(run.env_id, line["env"], {}),
         settings={
-            **_flat({role: asdict(value) for role, value in sampling.items()}, "sampling."),
+            **flat_table({role: asdict(value) for role, value in sampling.items()}, "sampling."),
             **{"seed": seed, "levels": found["num_episodes"], "samples": 1},
-            **_flat(config, "config."),
+            **flat_table(config, "config."),
         },
         success=Interval(found["success"], found["success_low"], found["success_high"]),
         num_levels=found["num_episodes"],
@@ -197,14 +198,4 @@ def _check_variant(variant: str, variants: Mapping[str, Any], path: Path) -> Non
 
 
 def _task(env_id: str, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"environment": env_id, **_flat(kwargs, "env."), **_flat(options, "option.")}
-
-
-def _flat(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= _flat(cast(dict[str, Any], value), f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = list(cast(Any, value)) if isinstance(value, tuple) else value
-    return flat
+    return {"environment": env_id, **flat_table(kwargs, "env."), **flat_table(options, "option.")}

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pettingllms.errors import TranscriptError
+from pettingllms.state import flat_table
 from pettingllms.transcript import FORMAT as TRANSCRIPT_FORMAT
 from pettingllms.transcript import Transcript
 from pettingllms.viewer.curves import metric_columns, variant_columns
@@ -123,7 +124,7 @@ def _training(path: Path) -> OpenedRun:
         labels=("set", "step", "episode"),
         facts=facts,
         config=text,
-        settings=flat(config),
+        settings=flat_table(config),
         curves=curves,
         episodes=partial(_read, rollouts, partial(tree_episode, setting.env_id), notices),
         notices=notices,
@@ -161,7 +162,7 @@ def _evaluation(path: Path) -> OpenedRun:
         labels=("variant", "level", "sample"),
         facts=facts,
         config=text,
-        settings=flat(plan),
+        settings=flat_table(plan),
         figures=_report(path / "report.json", notices),
         episodes=partial(
             _read,
@@ -282,17 +283,6 @@ def _evaluation_facts(data: Mapping[str, Any], plan: Mapping[str, Any]) -> list[
         ("Versions", ", ".join(f"{n} {v}" for n, v in data.get("versions", {}).items())),
     ]
     return facts
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested tables by their dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            found |= flat(cast(dict[str, Any], value), f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found
 
 
 def _damaged(path: Path, what: str, error: Exception) -> ViewerError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from pettingllms_trainers.ranks import Ranks
@@ -55,12 +55,7 @@ class StopRequest:
             self._previous[kind] = signal.signal(kind, self._remember)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         """Restore what listened before."""
         self._restore()
 

@@ -32,7 +32,7 @@ def finished(run):
 def test_eval_compare_and_replay_of_scripted_policies(cli, call, tmp_path):
     good = cli("eval", ENV, "-p", "oracle", "-n", 30, "--out", "good")
     assert good.returncode == 0, good.stderr
-    assert "split=test" in good.stdout
+    assert "split='test'" in good.stdout
     assert re.search(r"success +100\.0% \[88\.6%, 100\.0%\], 30 solved", good.stdout)
     bad = call("eval", ENV, "-p", "random", "-n", 30, "--out", "bad", "--format", "json")
     report = json.loads(bad.stdout)

@@ -14,7 +14,7 @@ from pettingllms_trainers.config.algorithm import (
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
 from pettingllms_trainers.config.env import EnvConfig, EnvEvaluationConfig, StageConfig
-from pettingllms_trainers.config.identity import config_hash, decides_results, flat_table
+from pettingllms_trainers.config.identity import config_hash, decides_results
 from pettingllms_trainers.config.policies import PolicyConfig
 from pettingllms_trainers.config.root import Config
 from pettingllms_trainers.config.run import (
@@ -50,5 +50,4 @@ __all__ = [
     "WarmStartConfig",
     "config_hash",
     "decides_results",
-    "flat_table",
 ]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
 
+from pettingllms.state import flat_table
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
 
-__all__ = ["config_hash", "decides_results", "flat_table"]
+__all__ = ["config_hash", "decides_results"]
 
 _PROLONGING = ("num_steps", "evaluation.every", "checkpoint.")
 _RESULTLESS = (
@@ -62,14 +61,3 @@ def config_hash(config: ConfigData) -> str:
     data = {key: value for key, value in given.items() if decides_results(key)}
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
-
-
-def flat_table(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested tables by their dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            flat.update(flat_table(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat

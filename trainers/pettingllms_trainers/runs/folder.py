@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pettingllms_trainers.config import Config, config_hash, decides_results, flat_table
+from pettingllms.state import flat_table
+from pettingllms_trainers.config import Config, config_hash, decides_results
 from pettingllms_trainers.config.defaults import learning_rates
 from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError

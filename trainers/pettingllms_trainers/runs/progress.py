@@ -7,8 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -40,12 +39,7 @@ class ProgressView:
         """Start to show."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         """Stop to show."""
 
     def note(self, text: str) -> None:
@@ -124,14 +118,9 @@ class LiveProgress(ProgressView):
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         """Leave the last table standing."""
-        self._live.__exit__(kind, error, traceback)
+        self._live.__exit__(*raised)
 
     def note(self, text: str) -> None:
         """Report what happens outside train steps."""

@@ -125,33 +125,18 @@ class Recorder:
 class SilentRecorder(Recorder):
     """That of a rank which is not the main one: writes nothing, and helps where all are needed."""
 
-    def start_at(self, step: int) -> None:
+    def _nothing(self, *arguments: Any, **named: Any) -> None:
         """Do nothing."""
 
-    def note(self, text: str) -> None:
-        """Do nothing."""
+    start_at = note = imitation = rollouts = held_out = evaluation = _nothing
 
     def busy(self, activity: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
         """Return a context that does nothing."""
         return contextlib.nullcontext()
 
-    def imitation(self, policy: str, step: ImitationStep) -> None:
-        """Do nothing."""
-
     def metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Check the metrics; see `Recorder.metrics`."""
         checked(metrics)
-
-    def rollouts(
-        self, step: int, trees: Sequence[RolloutTree], scored: ScoredDecisions, pool: PolicyPool
-    ) -> None:
-        """Do nothing."""
-
-    def held_out(self, step: int, trees: Sequence[RolloutTree], pool: PolicyPool) -> None:
-        """Do nothing."""
-
-    def evaluation(self, step: int, line: Mapping[str, Any]) -> None:
-        """Do nothing."""
 
     def policies(self, pool: PolicyPool) -> None:
         """Have a part in writing the policies: the main rank has the files."""

@@ -7,7 +7,6 @@ import importlib.util
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from pettingllms_trainers.config import Config, LoggingConfig
@@ -55,17 +54,12 @@ class Trackers:
             self._wandb = _wandb_run(self._directory, self._config)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         """Write what is buffered and report whether the run succeeded."""
         if self._tensorboard is not None:
             self._tensorboard.close()
         if self._wandb is not None:
-            self._wandb.finish(exit_code=0 if error is None else 1)
+            self._wandb.finish(exit_code=1 if any(raised) else 0)
 
     def start_at(self, step: int) -> None:
         """Forget what TensorBoard was given after a step, -1 for everything."""

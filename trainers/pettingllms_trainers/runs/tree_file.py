@@ -90,7 +90,6 @@ class TreeFile:
         path = self._files.rollouts
         while (path.stat().st_size if path.exists() else 0) + num_bytes > self._max_bytes:
             lines = read_lines(path)
-            # Lines of older versions have no set: they are of train steps.
             held_out = [line for line in lines if line["set"] == "held_out"]
             training = [line for line in lines if line["set"] != "held_out"]
             if {line["step"] for line in training} <= {1, self._config.num_steps}:
