@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import torch
 from gpu_kernels import matmul_tflops, packed_attention
-from gpu_models import SIZES, Workload, chunked_logits, generation, self_checks, update
+from gpu_models import SIZES, GpuWorkload, chunked_logits, generation, self_checks, update
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _LEFT = 3
@@ -50,7 +50,7 @@ _TO_SAVE_S = 60.0
 """Kept of a part for a run that must save its checkpoint."""
 
 
-class Job(NamedTuple):
+class Measurement(NamedTuple):
     """One measurement."""
 
     name: str
@@ -106,24 +106,24 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def jobs_of(size: str, output: Path, deadline: float) -> list[Job]:
+def jobs_of(size: str, output: Path, deadline: float) -> list[Measurement]:
     """Return all measurements, those that find mistakes first."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    load = Workload.of(size)
+    load = GpuWorkload.of(size)
     jobs = [
-        Job("matmul", partial(matmul_tflops, device, load.matmul), 30),
-        Job("self_checks", partial(self_checks, device, load), 120),
-        Job("packed_attention", partial(packed_attention, device, load.kernel_groups), 120),
-        Job("chunked_logits", partial(chunked_logits, device, load), 60),
+        Measurement("matmul", partial(matmul_tflops, device, load.matmul), 30),
+        Measurement("self_checks", partial(self_checks, device, load), 120),
+        Measurement("packed_attention", partial(packed_attention, device, load.kernel_groups), 120),
+        Measurement("chunked_logits", partial(chunked_logits, device, load), 60),
     ]
     for model in SIZES[size]:
-        jobs.append(Job(f"generate {model}", partial(generation, device, load, model), 120))
+        jobs.append(Measurement(f"generate {model}", partial(generation, device, load, model), 120))
         jobs += [
-            Job(f"update {model} {kind}", partial(update, device, load, model, kind), 150)
+            Measurement(f"update {model} {kind}", partial(update, device, load, model, kind), 150)
             for kind in ("lora", "full")
         ]
     learn = partial(learning, size, output / f"plan_path_{size}", deadline)
-    return [*jobs, Job("learn_plan_path", learn, 2 * _TO_SAVE_S if size == "full" else 0)]
+    return [*jobs, Measurement("learn_plan_path", learn, 2 * _TO_SAVE_S if size == "full" else 0)]
 
 
 def learning(size: str, directory: Path, deadline: float) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _evaluations(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
-def do_part(results: Results, jobs: list[Job], deadline: float) -> int:
+def do_part(results: Results, jobs: list[Measurement], deadline: float) -> int:
     """Do what is left until the time is over; return the exit code."""
     for job in jobs:
         if results.is_done(job.name):

@@ -35,7 +35,7 @@ SIZES = {
 LORA = LoraConfig(rank=32, alpha=64)
 
 
-class Workload(NamedTuple):
+class GpuWorkload(NamedTuple):
     """What is generated and learned."""
 
     num_prompts: int
@@ -48,7 +48,7 @@ class Workload(NamedTuple):
     kernel_groups: dict[str, Groups]
 
     @classmethod
-    def of(cls, size: str) -> Workload:
+    def of(cls, size: str) -> GpuWorkload:
         """Return the workload of a size of the campaign."""
         if size == "toy":
             return cls(2, 2, 12, 6, 64, "float32", 64, {"toy": [(20, [5, 9]), (30, [7])]})
@@ -80,7 +80,7 @@ def random_model(name: str, dtype: torch.dtype, device: torch.device) -> Any:
     return model.to(device).eval()
 
 
-def loaded_model(name: str, kind: str, load: Workload, device: torch.device) -> LoadedModel:
+def loaded_model(name: str, kind: str, load: GpuWorkload, device: torch.device) -> LoadedModel:
     """Return a model to be trained: all of it, or an adapter on it; or neither (``frozen``)."""
     tokenizer = build_tokenizer(CHARACTERS)
     tokenizer.eos_token = None
@@ -91,7 +91,7 @@ def loaded_model(name: str, kind: str, load: Workload, device: torch.device) -> 
     return LoadedModel.of_adapter(AdapterBase(model, tokenizer, None).add("policy", LORA, 0))
 
 
-def optimizer_of(load: Workload, model: str) -> OptimizerConfig:
+def optimizer_of(load: GpuWorkload, model: str) -> OptimizerConfig:
     """Return how a model learns; the largest recomputes its activations."""
     return OptimizerConfig(
         tokens_per_microbatch=load.tokens_per_microbatch,
@@ -99,7 +99,7 @@ def optimizer_of(load: Workload, model: str) -> OptimizerConfig:
     )
 
 
-def policy_of(name: str, kind: str, load: Workload, device: torch.device) -> TransformersPolicy:
+def policy_of(name: str, kind: str, load: GpuWorkload, device: torch.device) -> TransformersPolicy:
     """Return a policy in the shape of a model."""
     training = TrainingSettings(
         loss=LossConfig(old_logprobs="engine"),
@@ -115,7 +115,7 @@ def policy_of(name: str, kind: str, load: Workload, device: torch.device) -> Tra
     )
 
 
-def self_checks(device: torch.device, load: Workload) -> dict[str, Any]:
+def self_checks(device: torch.device, load: GpuWorkload) -> dict[str, Any]:
     """Return what the trainer's own check of a model finds, in both precisions."""
     found: dict[str, Any] = {}
     for precision in ("float32", "bfloat16"):
@@ -128,7 +128,7 @@ def self_checks(device: torch.device, load: Workload) -> dict[str, Any]:
     return found
 
 
-def generation(device: torch.device, load: Workload, name: str) -> dict[str, Any]:
+def generation(device: torch.device, load: GpuWorkload, name: str) -> dict[str, Any]:
     """Return completion tokens per second."""
     policy = policy_of(name, "frozen", load, device)
     requests = [
@@ -152,7 +152,7 @@ def generation(device: torch.device, load: Workload, name: str) -> dict[str, Any
     } | _peak(device)
 
 
-def random_groups(policy: TransformersPolicy, load: Workload) -> list[TrainingGroup]:
+def random_groups(policy: TransformersPolicy, load: GpuWorkload) -> list[TrainingGroup]:
     """Return groups of random tokens."""
     rng = random.Random(0)
     size = policy.loaded.limits(0).vocab_size
@@ -174,7 +174,7 @@ def random_groups(policy: TransformersPolicy, load: Workload) -> list[TrainingGr
     ]
 
 
-def update(device: torch.device, load: Workload, name: str, kind: str) -> dict[str, Any]:
+def update(device: torch.device, load: GpuWorkload, name: str, kind: str) -> dict[str, Any]:
     """Return tokens per second of an update, and its memory beside the plan's."""
     planned = planned_bytes(load, name, kind)
     if device.type == "cuda":
@@ -203,7 +203,7 @@ def update(device: torch.device, load: Workload, name: str, kind: str) -> dict[s
     } | _peak(device)
 
 
-def planned_bytes(load: Workload, name: str, kind: str) -> int:
+def planned_bytes(load: GpuWorkload, name: str, kind: str) -> int:
     """Return the memory of an update as ``--dry-run`` estimates it."""
     policy: dict[str, Any] = {"model": name}
     if kind == "lora":
@@ -232,7 +232,7 @@ def _peak(device: torch.device) -> dict[str, int]:
     return {"peak_bytes": torch.cuda.max_memory_allocated()}
 
 
-def chunked_logits(device: torch.device, load: Workload) -> dict[str, Any]:
+def chunked_logits(device: torch.device, load: GpuWorkload) -> dict[str, Any]:
     """Compare an update with logits in chunks with one that has all of them at once."""
     name = "toy" if load.precision == "float32" else "Qwen/Qwen3-0.6B"
     policy = policy_of(name, "lora", load, device)

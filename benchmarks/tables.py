@@ -12,6 +12,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
+from inspect import getmembers, isfunction
 from pathlib import Path
 
 from document_tables import games, learning, speed, trainer
@@ -21,10 +22,12 @@ DOCUMENTS = ("README.md", "envs/README.md", "benchmarks/README.md")
 _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[[], str]] = {
-    function.__name__: function
+    name: function
     for module in (games, learning, speed, trainer)
-    for function in (getattr(module, name) for name in module.__all__)
+    for name, function in getmembers(module, isfunction)
+    if function.__module__ == module.__name__ and not name.startswith("_")
 }
+"""Name -> what makes the table: the public functions of these modules."""
 
 
 def render(text: str) -> str:

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from credit_study.selection import Cells, Table, best_rate, chosen_rate, rates_of
 
-__all__ = ["TABLE", "Cell", "cells_of", "compute", "read_table", "stages_of"]
-
 TABLE = Path(__file__).with_name("table.toml")
 LAYERS = ("exact", "tiny", "gpu")
 _SECTIONS = ("rollout", "advantage", "value", "loss", "optimizer")

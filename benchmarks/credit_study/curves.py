@@ -12,8 +12,6 @@ import numpy as np
 from credit_study.overview import draw_overview
 from credit_study.selection import Cells, Table, best_rate, ends_of
 
-__all__ = ["draw"]
-
 FIGURES = Path(__file__).resolve().parents[2] / "docs" / "assets"
 _NO_RULES = ("oracle", "random")
 """Scripted policies that no line is drawn for."""

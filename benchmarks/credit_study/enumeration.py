@@ -14,8 +14,6 @@ import numpy as np
 import pettingllms
 from pettingllms import TextEnv
 
-__all__ = ["Level", "Node", "Prompts", "enumerate_level", "text_of"]
-
 Answers = Callable[[TextEnv[Any]], Sequence[str]]
 """The environment before a decision -> the A texts that the acting agent chooses from."""
 

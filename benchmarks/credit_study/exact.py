@@ -16,18 +16,6 @@ import numpy as np
 
 from credit_study.enumeration import Level
 
-__all__ = [
-    "action_values",
-    "cosine",
-    "expected_tree_update",
-    "lemma_1",
-    "proposition_1",
-    "softmax",
-    "state_values",
-    "success_of",
-    "true_gradient",
-]
-
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return probabilities of rows of logits."""

@@ -10,8 +10,6 @@ from document_tables.markdown import markdown
 from credit_study.intervals import paired
 from credit_study.selection import BASELINES, Cells, Table, best_rate
 
-__all__ = ["EXACT_TABLES"]
-
 
 def _bias(table: Table, cells: Cells) -> str:
     sizes = table["exact"]["num_candidates"]

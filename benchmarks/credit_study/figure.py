@@ -22,8 +22,6 @@ from credit_study.warm_start import begin_with, warm_start, weights_of
 from pettingllms.evaluation.plan import swapped
 from pettingllms.evaluation.training_run import TrainingRun
 
-__all__ = ["figure_cell"]
-
 ALONE = {"planner": "single", "tool": "single-tool"}
 """Role -> the team in which it plays alone."""
 

@@ -10,8 +10,6 @@ from document_tables.markdown import markdown
 
 from credit_study.intervals import pooled
 
-__all__ = ["figure_table"]
-
 
 def figure_table(table: Mapping[str, Any], cells: Mapping[str, Mapping[str, Any]]) -> str:
     """Return who was trained, with how many tokens, and what is solved before and after."""

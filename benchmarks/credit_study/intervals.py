@@ -9,8 +9,6 @@ import numpy as np
 
 from pettingllms.evaluation.statistics import wilson_interval
 
-__all__ = ["interval_of_mean", "paired", "pooled"]
-
 _RESAMPLES = 2000
 
 

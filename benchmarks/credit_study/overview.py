@@ -13,8 +13,6 @@ from document_tables.markdown import markdown
 from credit_study.intervals import interval_of_mean, paired
 from credit_study.selection import Cells, Table, all_seeds, along, differences, ends_of
 
-__all__ = ["draw_overview", "overview_table"]
-
 _MARKERS = "osD^v"
 _HEIGHT = 0.8
 """Of the rows of a task in the figure, in tasks."""

@@ -17,8 +17,6 @@ from credit_study.exact_tables import EXACT_TABLES
 from credit_study.selection import Cells, Table
 from credit_study.tiny_tables import TINY_TABLES
 
-__all__ = ["PAGE", "rendered", "write_page"]
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "which-credit.md"
 _BLOCK = re.compile(r"(<!-- study:(\w+) -->\n).*?(<!-- /study:\2 -->)", re.DOTALL)

@@ -19,8 +19,6 @@ from typing import Any
 from pettingllms.evaluation import EvaluationPlan, RunFolder, evaluate, summarise
 from pettingllms.evaluation.training_run import TrainingRun
 
-__all__ = ["command_of", "flag_lines", "played", "train"]
-
 _POLL_S = 0.5
 _PATIENCE_S = 120
 _GRACE_S = 10

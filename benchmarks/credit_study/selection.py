@@ -8,19 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BASELINES",
-    "Cells",
-    "Table",
-    "all_seeds",
-    "along",
-    "best_rate",
-    "chosen_rate",
-    "differences",
-    "ends_of",
-    "rates_of",
-]
-
 Cells = Mapping[str, Mapping[str, Any]]
 """Key to result."""
 Table = Mapping[str, Any]

@@ -36,8 +36,6 @@ from pettingllms_trainers.types import (
     ValueExample,
 )
 
-__all__ = ["EnumeratedEpisodes", "Table", "Variant", "num_sampled"]
-
 
 class EnumeratedEpisodes:
     """Episodes on enumerated levels; see `Episodes`. The seed of an episode is its level's index.

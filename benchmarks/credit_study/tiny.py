@@ -11,8 +11,6 @@ from credit_study.runs import played, train
 from credit_study.warm_start import begin_with
 from pettingllms.evaluation.training_run import TrainingRun
 
-__all__ = ["ROOT", "flags_of", "training_cell"]
-
 ROOT = Path(__file__).resolve().parents[2]
 _MANY_STEPS = 100_000
 

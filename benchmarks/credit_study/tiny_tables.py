@@ -25,8 +25,6 @@ from credit_study.selection import (
     rates_of,
 )
 
-__all__ = ["TINY_TABLES"]
-
 
 def _tiny(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []

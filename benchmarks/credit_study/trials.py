@@ -21,8 +21,6 @@ from credit_study.exact import (
 )
 from credit_study.tabular import Table, Variant, num_sampled
 
-__all__ = ["bias_cell", "lemma_cell", "noise_cell", "trial_cell"]
-
 Cell = dict[str, Any]
 _MOVES = {1: [*"UDLR"], 2: [*"UDLR", *(a + b for a in "UDLR" for b in "UDLR")]}
 

@@ -13,8 +13,6 @@ from typing import Any
 from credit_study.runs import command_of, flag_lines
 from pettingllms_trainers.config.loading import load_config
 
-__all__ = ["begin_with", "warm_start", "weights_of"]
-
 _LATER = ("rollout", "advantage", "value", "loss")
 """Sections that decide nothing before the first train step."""
 

@@ -7,17 +7,6 @@ from typing import Any
 import pettingllms
 from document_tables.markdown import caption, markdown, result
 
-__all__ = [
-    "boards",
-    "code_rewards",
-    "environments",
-    "ladder",
-    "math_verdicts",
-    "presets",
-    "tokens",
-    "viewer",
-]
-
 
 def environments() -> str:
     """Return the table of the built-in environments, from their classes."""

@@ -7,15 +7,6 @@ from typing import Any
 from document_tables.markdown import RESULTS, caption, markdown, result, share
 from pettingllms.evaluation.statistics import wilson_interval
 
-__all__ = [
-    "learning",
-    "learning_ahead",
-    "learning_llm",
-    "learning_tiny",
-    "learning_two_games",
-    "learning_workflows",
-]
-
 
 def learning() -> str:
     """Return held-out success before and after the embedded default, for every seed."""
@@ -117,7 +108,7 @@ def learning_ahead() -> str:
     rows = [
         [
             str(runs[0]["seed"]),
-            *(curve_share(run, step) for step in _CURVE_STEPS for run in runs),
+            *(_curve_share(run, step) for step in _CURVE_STEPS for run in runs),
         ]
         for runs in zip(*(data["runs"] for data in results), strict=True)
     ]
@@ -126,7 +117,7 @@ def learning_ahead() -> str:
     return markdown(header, rows) + "".join(map(caption, results))
 
 
-def curve_share(run: dict[str, Any], step: int) -> str:
+def _curve_share(run: dict[str, Any], step: int) -> str:
     """Return held-out success after some train steps, greedy, with its 95 % interval."""
     success, num_episodes = dict(run["greedy_curve"])[step], run["after"]["greedy"]["num_episodes"]
     low, high = wilson_interval(success, num_episodes)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "caption", "markdown", "percent", "ratio", "result", "share"]
-
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from document_tables.markdown import caption, markdown, ratio, result
 
-__all__ = ["pretrained", "speed"]
-
 _SANDBOX, _FRESH, _TRL = "`Sandbox.run`", "fresh interpreter", "TRL `GRPOTrainer`"
 _TWO_STREAMS = "figures/trivial_two_streams_over"
 _STEPS = {
@@ -73,18 +71,18 @@ SPEED: tuple[tuple[str, str, str, float | None, str], ...] = (
 def speed() -> str:
     """Return what a user calls here against what a user calls there, missed goals included."""
     data, teams = result("env_speed"), result("env_speed_teams")
-    rows = [games_row(row) for row in (*data["rows"], *teams["rows"]) if "here_us" in row]
+    rows = [_games_row(row) for row in (*data["rows"], *teams["rows"]) if "here_us" in row]
     for workload, here, there, goal, source in SPEED:
         name, *keys = source.split("/")
         entry: Any = result(name)
         for key in keys:
             entry = entry[key]
-        rows.append([workload, here, there, ratio(entry), verdict(goal, entry)])
+        rows.append([workload, here, there, ratio(entry), _verdict(goal, entry)])
     header = ["workload", "here", "there", "ratio (range)", "goal"]
     return markdown(header, rows) + _peers(data) + _peers(teams)
 
 
-def games_row(row: dict[str, Any]) -> list[str]:
+def _games_row(row: dict[str, Any]) -> list[str]:
     """Return a row of the suite env_speed; without a peer it has the time of ours."""
     if not row["peer"]:
         time = f"{row['here_us']['median']:.3g} \u00b5s, ours alone"
@@ -95,11 +93,11 @@ def games_row(row: dict[str, Any]) -> list[str]:
         row["here"],
         there,
         ratio(row["ratio"]),
-        verdict(row["goal"], row["ratio"]),
+        _verdict(row["goal"], row["ratio"]),
     ]
 
 
-def verdict(goal: float | None, entry: dict[str, Any]) -> str:
+def _verdict(goal: float | None, entry: dict[str, Any]) -> str:
     """Return a goal, and whether it was missed."""
     if goal is None:
         return ""

@@ -8,9 +8,6 @@ from typing import Any
 
 from document_tables.markdown import caption, markdown, percent, ratio, result
 
-__all__ = ["growth", "overlap", "phases", "planned_memory"]
-
-
 SWEPT = {
     "levels": "levels of a step",
     "candidates": "candidates of a decision",
@@ -62,7 +59,7 @@ def growth() -> str:
             f"{sweep['points'][0]['value']} to {sweep['points'][-1]['value']}",
             f"{1000 * sweep['slope_s_per_unit']['step']['median']:.0f} ms",
             "{median:.2f} ({min:.2f} to {max:.2f})".format(**sweep["growth_exponent"]),
-            f"{exponent(sweep['points']):.2f}",
+            f"{_exponent(sweep['points']):.2f}",
         ]
         for name, sweep in result("trainer_scaling")["sweeps"].items()
         if "growth_exponent" in sweep
@@ -71,7 +68,7 @@ def growth() -> str:
     return markdown(header, rows)
 
 
-def exponent(points: list[dict[str, Any]]) -> float:
+def _exponent(points: list[dict[str, Any]]) -> float:
     """Return the exponent with which step time grows with the tokens that are read and written."""
     tokens = [p["num_prompt_tokens"]["median"] + p["num_sampled_tokens"]["median"] for p in points]
     times = [point["step_s"]["median"] for point in points]

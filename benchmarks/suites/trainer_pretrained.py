@@ -54,7 +54,11 @@ def save_endless(source: Path, size: Size, directory: Path) -> None:
 
 
 def measure(
-    source: Path, shape: Shape, python: str, micro_batch: trainer_trl.MicroBatch, num_rounds: int
+    source: Path,
+    shape: Shape,
+    python: str,
+    micro_batch: trainer_trl.MicroBatchSizes,
+    num_rounds: int,
 ) -> dict[str, Any]:
     """Return the figures of a shape: against TRL, and against transformers alone."""
     model = endless(source)
@@ -96,7 +100,7 @@ def main() -> None:
         "--output", type=Path, default=measuring.RESULTS / "trainer_pretrained.json"
     )
     options = parser.parse_args()
-    micro_batch = trainer_trl.MicroBatch(options.our_tokens, options.trl_rows)
+    micro_batch = trainer_trl.MicroBatchSizes(options.our_tokens, options.trl_rows)
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     transformers_logging.disable_progress_bar()

@@ -48,14 +48,14 @@ WORKLOADS = {
 }
 
 
-class MicroBatch(NamedTuple):
+class MicroBatchSizes(NamedTuple):
     """What each side has in memory at once."""
 
     our_tokens: int
     """0: as many as the rows of TRL hold."""
     trl_rows: int
 
-    def for_shape(self, shape: Shape) -> MicroBatch:
+    def for_shape(self, shape: Shape) -> MicroBatchSizes:
         """Return the same with both numbers known."""
         length = shape.prompt_length + shape.completion_length
         return self._replace(our_tokens=self.our_tokens or self.trl_rows * length)
@@ -122,7 +122,7 @@ def measure(
     size: Size,
     shape: Shape,
     python: str,
-    micro_batch: MicroBatch,
+    micro_batch: MicroBatchSizes,
     num_rounds: int,
     save: Callable[[Size, Path], None] = save_model,
 ) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--output", type=Path, default=measuring.RESULTS / "trainer_trl.json")
     options = parser.parse_args()
-    micro_batch = MicroBatch(options.our_tokens, options.trl_rows)
+    micro_batch = MicroBatchSizes(options.our_tokens, options.trl_rows)
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     transformers_logging.disable_progress_bar()

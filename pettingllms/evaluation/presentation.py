@@ -15,14 +15,14 @@ from pettingllms.evaluation.statistics import Interval
 from pettingllms.policies import Usage
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A table of texts."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-Part = str | Table
+Part = str | TextTable
 """A table, a paragraph, or a heading that begins with `#`."""
 
 
@@ -34,7 +34,7 @@ def as_markdown(parts: Iterable[Part]) -> str:
     )
 
 
-def _lines(table: Table) -> list[str]:
+def _lines(table: TextTable) -> list[str]:
     lines = [table.head, ["---"] * len(table.head), *table.rows]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
@@ -51,8 +51,8 @@ def report_parts(report: Report) -> list[Part]:
     if not report.is_complete:
         parts.append("Incomplete: figures are of the finished episodes only.")
     for name, variant in report.variants.items():
-        figures = Table(["", "figure [95 % interval]"], variant_rows(variant))
-        parts += [f"## {name}", figures, Table(ROLE_HEAD, role_rows(variant))]
+        figures = TextTable(["", "figure [95 % interval]"], variant_rows(variant))
+        parts += [f"## {name}", figures, TextTable(ROLE_HEAD, role_rows(variant))]
     return parts
 
 
@@ -71,7 +71,7 @@ def comparison_parts(comparison: Comparison, first: str, second: str) -> list[Pa
         for name, found in comparison.figures.items()
     ]
     head = ["", first, second, "difference [95 % interval]"]
-    return [Table(head, rows), comparison_note(comparison)]
+    return [TextTable(head, rows), comparison_note(comparison)]
 
 
 def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, Any]]) -> list[Part]:
@@ -82,10 +82,12 @@ def sides_parts(first: Side, second: Side, differing: Mapping[str, tuple[Any, An
         second: The other.
         differing: Key -> values of both.
     """
-    parts: list[Part] = [Table(["who played", first.name, second.name], policy_rows(first, second))]
+    parts: list[Part] = [
+        TextTable(["who played", first.name, second.name], policy_rows(first, second))
+    ]
     if differing:
         rows = [(key, *map(_value, values)) for key, values in differing.items()]
-        parts.append(Table(["differs", first.name, second.name], rows))
+        parts.append(TextTable(["differs", first.name, second.name], rows))
     return parts
 
 

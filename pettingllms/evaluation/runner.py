@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,20 +115,27 @@ async def evaluate(
             raise
         folder.save_plan()
         with folder.appending() as (episodes, answers):
-
-            def write(record: AnswerRecord) -> None:
-                answers.add(record)
-                progress.charge(record.usage)
-
-            unfinished = (
-                record
-                for record in folder.answers()
-                if record.key not in finished and record.completion is not None
-            )
-            log = AnswerLog(unfinished, write)
+            log = _log(folder, finished, answers, progress)
             play = _Play(env, plan, policies, episodes, log, progress, max_failures, on_progress)
             await play.all(pending, max_concurrency)
     return progress
+
+
+def _log(
+    folder: RunFolder, finished: Set[Key], writer: LineWriter, progress: Progress
+) -> AnswerLog:
+    """Return the answers of unfinished episodes, of earlier attempts and of this one."""
+
+    def write(record: AnswerRecord) -> None:
+        writer.add(record)
+        progress.charge(record.usage)
+
+    unfinished = (
+        record
+        for record in folder.answers()
+        if record.key not in finished and record.completion is not None
+    )
+    return AnswerLog(unfinished, write)
 
 
 class _Play:

@@ -84,7 +84,7 @@ class Boards:
         if env is None:
             return
         self._has_boards = True
-        played = _Played(env) if env.state_hash() == episode.state_hash else None
+        played = _Replay(env) if env.state_hash() == episode.state_hash else None
         if played is None or not all(map(played.play, episode.decisions)):
             self._stop(f"the episode of seed {episode.seed} went another way")
             return
@@ -103,7 +103,7 @@ class Boards:
         return self._env
 
 
-class _Played:
+class _Replay:
     """Plays an episode again, decision by decision, with all candidates.
 
     Args:

@@ -48,7 +48,7 @@ class LiveServer:
         for page in pages.values():
             page.latest()  # what is no run is refused before anything is served
         try:
-            self._server = ThreadingHTTPServer((HOST, port), partial(_Handler, pages))
+            self._server = ThreadingHTTPServer((HOST, port), partial(_PageHandler, pages))
         except OSError as error:
             raise ViewerError(
                 f"port {port} of {HOST} cannot be served ({error}). Name another one (--port)."
@@ -130,7 +130,7 @@ def _pages(runs: Sequence[Path], max_replays: int) -> dict[str, _LivePage]:
     return {"/": _LivePage(fill_all, runs), **single}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PageHandler(BaseHTTPRequestHandler):
     """Answers a browser of this machine.
 
     Args:

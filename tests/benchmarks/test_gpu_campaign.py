@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 gpu_campaign = importlib.import_module("gpu_campaign")
-Job, Results = gpu_campaign.Job, gpu_campaign.Results
+Measurement, Results = gpu_campaign.Measurement, gpu_campaign.Results
 
 
 @pytest.mark.slow
@@ -54,14 +54,14 @@ def test_parts_do_what_is_left(tmp_path):
 
     path = tmp_path / "results.json"
     jobs = [
-        Job("first", work("first", speed=1), 0),
-        Job("broken", fail, 0),
-        Job("run", work("run", status="left"), 0),
-        Job("long", work("long"), 100),
+        Measurement("first", work("first", speed=1), 0),
+        Measurement("broken", fail, 0),
+        Measurement("run", work("run", status="left"), 0),
+        Measurement("long", work("long"), 100),
     ]
     assert gpu_campaign.do_part(Results(path, "toy"), jobs, time.monotonic() + 10) == 3
     assert calls == ["first", "run"], "a run that is not complete ends a part"
-    jobs[2] = Job("run", work("run"), 0)
+    jobs[2] = Measurement("run", work("run"), 0)
     assert gpu_campaign.do_part(Results(path, "toy"), jobs, time.monotonic() + 10) == 3
     assert calls == ["first", "run", "run"], "the last needs more time than is left"
     results = Results(path, "toy")

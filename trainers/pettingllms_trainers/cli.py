@@ -31,8 +31,6 @@ from pettingllms_trainers.errors import (
 from pettingllms_trainers.ranks import num_launched
 from pettingllms_trainers.runs.export import export_policy
 
-__all__ = ["main"]
-
 _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]

@@ -23,8 +23,6 @@ from pettingllms_trainers.runs.report import report_table
 from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 from pettingllms_trainers.stopping import StopRequest, StopRequested
 
-__all__ = ["train", "warm_start"]
-
 
 def train(config: Config, *, is_resumed: bool) -> int:
     """Train from the start, or from the newest checkpoint; show the report.

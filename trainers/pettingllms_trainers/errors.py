@@ -21,21 +21,6 @@ from __future__ import annotations
 
 from pettingllms.errors import PettingLLMsError
 
-__all__ = [
-    "CheckpointError",
-    "ConfigError",
-    "EnvironmentFailure",
-    "GenerationError",
-    "GroupError",
-    "OutputDirError",
-    "RankError",
-    "RolloutError",
-    "StuckError",
-    "TrainerError",
-    "UpdateError",
-    "WorkerLost",
-]
-
 
 class TrainerError(PettingLLMsError):
     """Base of all errors of the trainer."""

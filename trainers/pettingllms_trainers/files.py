@@ -12,15 +12,6 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "PARTIAL",
-    "fsync_path",
-    "partial_of",
-    "read_lines",
-    "whole_directory",
-    "write_atomically",
-]
-
 _WRITING = re.compile(
     r"inline_container|PytorchStreamWriter|SafetensorError: .*I/O error", re.DOTALL
 )

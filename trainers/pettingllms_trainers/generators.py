@@ -9,8 +9,6 @@ from collections.abc import Generator
 
 import numpy as np
 
-__all__ = ["kept_generators"]
-
 
 @contextlib.contextmanager
 def kept_generators() -> Generator[None]:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
-__all__ = ["Ranks", "TorchRanks", "joined_ranks", "leave_group", "num_launched"]
-
 _DRIVER = Path("/proc/driver/nvidia/version")
 """There on machines with GPUs that the present user may use."""
 

@@ -8,8 +8,6 @@ from typing import Any, Self
 
 from pettingllms_trainers.ranks import Ranks
 
-__all__ = ["StopRequest", "StopRequested"]
-
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

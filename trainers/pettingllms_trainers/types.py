@@ -18,32 +18,6 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.fields import FieldInfo
 
-__all__ = [
-    "STATS_FIELDS",
-    "Candidate",
-    "Decision",
-    "DecisionKey",
-    "Demonstration",
-    "FinishReason",
-    "GenerateRequest",
-    "Imitation",
-    "ImitationStep",
-    "Measured",
-    "RequestLimits",
-    "RoleGradient",
-    "RolloutStatus",
-    "RolloutTree",
-    "SamplingSettings",
-    "Shown",
-    "TokenCompletion",
-    "TrainingCompletion",
-    "TrainingGroup",
-    "TreeOutcome",
-    "UpdateStats",
-    "ValueExample",
-    "ValueFit",
-]
-
 FinishReason = Literal["stop", "length"]
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Generic, Literal, TypeVar, cast
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_envs.datasets.fields import RowError
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
-from pettingllms_envs.datasets.schemas import SCHEMAS, RowError, Schema, detect_schema, find_schema
+from pettingllms_envs.datasets.schemas import SCHEMAS, Schema, detect_schema, find_schema
 from pettingllms_envs.datasets.several_answers import accepts_several
 from pettingllms_envs.datasets.sources import BadRow, Row, read_rows
 

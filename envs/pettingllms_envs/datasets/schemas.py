@@ -8,10 +8,7 @@ from typing import Any, Literal
 
 from pettingllms.arguments import check_choice
 from pettingllms_envs.datasets import code_rows, math_rows
-from pettingllms_envs.datasets.fields import RowError
 from pettingllms_envs.datasets.records import CodeProblem, MathProblem
-
-__all__ = ["SCHEMAS", "RowError", "Schema", "detect_schema", "find_schema"]
 
 
 @dataclass(frozen=True, slots=True)

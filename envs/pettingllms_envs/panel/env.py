@@ -279,9 +279,12 @@ class PanelEnv(TextEnv[PanelState]):
             render_mode=render_mode,
         )
         self._costs = costs(self._num_actions, 1)
-        told = f"Costs: an answer that cannot be read {-self._costs.malformed:.3g}; a false "
-        told += f"statement, or asking an expert who cannot know {-self._costs.empty:.3g}."
-        self._told = "Only a right answer is rewarded." if reward == "outcome" else told
+        shaped_costs = (
+            f"Costs: an answer that cannot be read {-self._costs.malformed:.3g}; a false "
+        )
+        shaped_costs += f"statement, or asking an expert who cannot know {-self._costs.empty:.3g}."
+        is_outcome = reward == "outcome"
+        self._costs_text = "Only a right answer is rewarded." if is_outcome else shaped_costs
         self.board = f"{experts} experts"
         self._marks = {
             role: "#### " * ("####" in template.system + template.user)
@@ -295,7 +298,7 @@ class PanelEnv(TextEnv[PanelState]):
         return "moderator_0" if state.speaker < 0 else f"expert_{state.speaker}"
 
     def _fields(self, state: PanelState, agent: str, turn: int) -> Mapping[str, object]:
-        return {**PromptFields(_FIELDS, state, agent, turn), _COSTS: self._told}
+        return {**PromptFields(_FIELDS, state, agent, turn), _COSTS: self._costs_text}
 
     def _parse(
         self, state: PanelState, agent: str, text: str

@@ -32,8 +32,6 @@ from pettingllms_trainers.config.run import (
 from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.config.updates import PhaseConfig, UpdatesConfig
 
-__all__ = ["ConfigData"]
-
 
 def _table_or_list(value: Any, dump: Callable[[Any], list[Any]]) -> Any:
     """Return one environment as the table that it was, several as a list."""

@@ -8,8 +8,6 @@ from typing import Any, Literal
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.policies import TINY, PolicyConfig
 
-__all__ = ["learning_rates", "settled", "warm_start_rates"]
-
 Kind = Literal["full", "adapter", "tiny"]
 
 _LEARNING_RATES: Mapping[Kind, float] = {"full": 1e-6, "adapter": 1e-5, "tiny": 1e-3}

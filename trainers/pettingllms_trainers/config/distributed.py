@@ -8,8 +8,6 @@ from pydantic import Field, model_validator
 
 from pettingllms_trainers.config.section import Section
 
-__all__ = ["DeepSpeedConfig", "RayConfig"]
-
 
 class DeepSpeedConfig(Section):
     """A policy's update spread over the GPUs of several processes, by DeepSpeed.

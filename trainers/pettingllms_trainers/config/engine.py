@@ -8,8 +8,6 @@ from pydantic import AfterValidator, Field
 
 from pettingllms_trainers.config.section import Section
 
-__all__ = ["Endpoints", "EngineConfig", "VLLMConfig", "VLLMServerConfig"]
-
 
 def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
     for url in urls:

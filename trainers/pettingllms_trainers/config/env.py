@@ -14,15 +14,6 @@ from pydantic import Field, model_validator
 from pettingllms.registry import WORKFLOW_PREFIX
 from pettingllms_trainers.config.section import Section
 
-__all__ = [
-    "EnvConfig",
-    "EnvEvaluationConfig",
-    "StageConfig",
-    "check_names",
-    "env_list",
-    "env_places",
-]
-
 _NAME = re.compile(r"\w+")
 _VERSION = re.compile(r"_v\d+$")
 

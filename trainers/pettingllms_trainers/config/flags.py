@@ -14,8 +14,6 @@ from pettingllms_trainers.config.root import Config
 from pettingllms_trainers.config.section import Section
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["annotation_of", "flag_table", "help_text"]
-
 
 def flag_table(flags: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
     """Return what flags set, as the table of a run file; whether it is allowed is checked later.

@@ -9,8 +9,6 @@ from pettingllms.state import flat_table
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
 
-__all__ = ["config_hash", "decides_results"]
-
 _PROLONGING = ("num_steps", "evaluation.every", "checkpoint.")
 _RESULTLESS = (
     *_PROLONGING,

@@ -25,8 +25,6 @@ from pettingllms_trainers.config.merge import (
 )
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["dump_config", "load_config", "validate"]
-
 _COMMAND_LINE = "the command line"
 
 

@@ -16,16 +16,6 @@ from pettingllms_trainers.config.env import env_places
 from pettingllms_trainers.config.roles import flat_roles
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = [
-    "EVERY_POLICY",
-    "EVERY_ROLE",
-    "Layer",
-    "layer_of",
-    "merge_layers",
-    "origin_of",
-    "read_layer",
-]
-
 EVERY_POLICY = "every_policy"
 EVERY_ROLE = "every_role"
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["PACKAGED", "PREFIX", "PackagedModel", "model_directory", "resolved_model"]
-
 PREFIX = "fetched:"
 """What the model of a policy begins with when it is one of these."""
 

@@ -14,17 +14,6 @@ from pettingllms_trainers.config.engine import Endpoints
 from pettingllms_trainers.config.packaged import resolved_model
 from pettingllms_trainers.config.section import Section
 
-__all__ = [
-    "TINY",
-    "LoraConfig",
-    "PolicyConfig",
-    "RequestsConfig",
-    "base_groups",
-    "base_of_adapter",
-    "check_kind",
-    "check_name",
-]
-
 TINY = "tiny"
 """The model name that asks for a small model of random weights."""
 

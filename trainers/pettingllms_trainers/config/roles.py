@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
-__all__ = ["entry_of", "flat_roles", "is_named", "qualified"]
-
 _ValueT = TypeVar("_ValueT")
 
 

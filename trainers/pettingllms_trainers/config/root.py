@@ -8,8 +8,6 @@ from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.defaults import settled
 from pettingllms_trainers.config.rules import AFTER_DEFAULTS, BEFORE_DEFAULTS
 
-__all__ = ["Config"]
-
 
 class Config(ConfigData):
     """Training of teams of agents on one environment or several."""

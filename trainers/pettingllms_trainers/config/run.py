@@ -8,13 +8,6 @@ from pydantic import Field
 
 from pettingllms_trainers.config.section import Section
 
-__all__ = [
-    "CheckpointConfig",
-    "EvaluationConfig",
-    "LoggingConfig",
-    "WarmStartConfig",
-]
-
 
 class WarmStartConfig(Section):
     """Supervised steps on demonstrations of scripted policies, before reinforcement learning."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Section"]
-
 
 class Section(BaseModel):
     """Frozen, without unknown keys and without infinite numbers; docstrings are help texts."""

@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 
 from pettingllms_trainers.config.section import Section
 
-__all__ = ["PhaseConfig", "UpdatesConfig"]
-
 
 class PhaseConfig(Section):
     """Train steps in which some policies are updated; without policies and roles all are."""

@@ -20,8 +20,6 @@ from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.runs.train import Trainer
 from pettingllms_trainers.stopping import StopRequest
 
-__all__ = ["build_trainer"]
-
 
 def build_trainer(
     config: Config,

@@ -20,8 +20,6 @@ from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import Sample
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
-
 _FORMAT = 4
 _MANIFEST = "checkpoint.json"
 _PENDING = "rollouts.json"

@@ -14,15 +14,6 @@ from pettingllms_trainers.rollout.environments import scripted_of
 from pettingllms_trainers.runs.held_out import HeldOutSet, Played
 from pettingllms_trainers.types import RolloutTree
 
-__all__ = [
-    "Figures",
-    "HeldOut",
-    "evaluation_metrics",
-    "is_scripted",
-    "is_untouched",
-    "untouched",
-]
-
 Figures = dict[str, Any]
 """Figures of one way to play the held-out levels, as JSON data; see `_figures`."""
 

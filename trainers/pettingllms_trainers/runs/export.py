@@ -13,8 +13,6 @@ from pettingllms_trainers.files import whole_directory
 from pettingllms_trainers.runs.checkpoint import load_checkpoint
 from pettingllms_trainers.runs.folder import RunDirectory
 
-__all__ = ["export_policy"]
-
 
 def export_policy(
     run: Path,

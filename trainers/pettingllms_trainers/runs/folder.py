@@ -28,8 +28,6 @@ from pettingllms_trainers.config.loading import dump_config, load_config
 from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
 
-__all__ = ["RunDirectory"]
-
 _LINE_FILES = ("metrics.jsonl", "warm_start.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _OWN_NAMES = {"config.toml", *_LINE_FILES, "tensorboard", "wandb", "checkpoints"}
 """What a run writes before its first checkpoint."""

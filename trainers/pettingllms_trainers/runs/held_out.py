@@ -21,8 +21,6 @@ from pettingllms_trainers.rollout.scripted import ScriptedEpisode, play_scripted
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
-__all__ = ["HeldOutSet", "Played"]
-
 
 class Played(NamedTuple):
     """Held-out episodes of one environment that were played."""

@@ -15,8 +15,6 @@ from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import EpisodesOfEnv, local_episodes
 
-__all__ = ["Machines", "open_machines"]
-
 
 class Machines(Protocol):
     """Builds what computes."""

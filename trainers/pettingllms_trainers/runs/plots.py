@@ -8,8 +8,6 @@ from typing import Any
 
 from pettingllms_trainers.runs.evaluate import is_scripted
 
-__all__ = ["plot_learning_curve"]
-
 _CURVES = {"greedy": "#1b6ca8", "sampled": "#d1495b"}
 _LINES = ("--", ":", "-.")
 

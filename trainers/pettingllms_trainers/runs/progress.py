@@ -19,8 +19,6 @@ from rich.text import Text
 from pettingllms_trainers.runs.evaluate import is_untouched
 from pettingllms_trainers.runs.metrics import METRICS, template_of
 
-__all__ = ["LiveProgress", "PlainProgress", "ProgressView", "progress_view"]
-
 _NUM_STEPS = 12
 _STEP_WIDTH = 8
 """Characters of a train step in the live table."""

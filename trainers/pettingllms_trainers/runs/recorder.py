@@ -21,8 +21,6 @@ from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.runs.tree_file import TreeFile
 from pettingllms_trainers.types import ImitationStep, RolloutTree
 
-__all__ = ["Recorder", "SilentRecorder"]
-
 
 class Recorder:
     """Writes the lines of train steps and evaluations, and the results at the end.

@@ -9,8 +9,6 @@ from rich.table import Table
 
 from pettingllms_trainers.runs.evaluate import is_scripted, is_untouched
 
-__all__ = ["build_report", "report_table"]
-
 
 def build_report(
     evaluations: Sequence[Mapping[str, Any]], final_variants: Mapping[str, Mapping[str, Any]]

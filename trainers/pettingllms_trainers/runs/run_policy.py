@@ -14,8 +14,6 @@ from pettingllms_trainers.backends.hf import local_policy
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.runs.export import export_policy
 
-__all__ = ["load"]
-
 
 def load(argument: str, settings: core.PolicySettings) -> local_policy.LocalPolicy:
     """Return a policy of a run's checkpoint, in this process.

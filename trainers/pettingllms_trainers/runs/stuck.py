@@ -9,8 +9,6 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.defaults import learning_rates
 from pettingllms_trainers.rollout.sampler import sampling_of
 
-__all__ = ["StuckWatch"]
-
 _SOLVED = 0.95
 """Training success from which equal rewards and equal answers are no problem."""
 _MOST = 0.5

@@ -13,8 +13,6 @@ from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.files import write_atomically
 
-__all__ = ["Trackers", "check_trackers"]
-
 _RUN_ID = "wandb_run_id.txt"
 
 

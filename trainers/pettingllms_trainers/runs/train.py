@@ -41,8 +41,6 @@ from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.stopping import StopRequest, StopRequested
 from pettingllms_trainers.types import RolloutTree
 
-__all__ = ["Trainer"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainer:

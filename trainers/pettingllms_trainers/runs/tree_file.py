@@ -15,8 +15,6 @@ from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.tree_json import tree_to_json
 from pettingllms_trainers.types import Decision, RolloutTree
 
-__all__ = ["TreeFile", "num_mixed"]
-
 TreeSet = Literal["training", "held_out"]
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from pettingllms_trainers.policies.protocols import TokenTexts
 from pettingllms_trainers.types import Candidate, Decision, RolloutTree, TokenCompletion
 
-__all__ = ["tree_to_json"]
-
 _DIGITS = 4
 """Of log-probabilities and entropies: for people, and they are most of a tree's size."""
 

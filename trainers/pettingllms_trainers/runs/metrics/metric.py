@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from pettingllms_trainers.types import Shown
 
-__all__ = ["AnyMetric", "Metric"]
-
 SubjectT = TypeVar("SubjectT")
 
 

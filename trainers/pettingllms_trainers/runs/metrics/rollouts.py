@@ -11,8 +11,6 @@ from pettingllms_trainers.algorithm.groups import ScoredDecisions
 from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric, SubjectT
 from pettingllms_trainers.types import Candidate, RolloutStatus, RolloutTree, Shown, TreeOutcome
 
-__all__ = ["ROLLOUTS", "age_metrics", "num_sampled_tokens", "rollout_metrics"]
-
 
 class _Rollouts(NamedTuple):
     """Subject of `_ROLLOUT`: the usable rollouts of a train step."""

@@ -9,8 +9,6 @@ from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric
 from pettingllms_trainers.runs.metrics.rollouts import num_sampled_tokens
 from pettingllms_trainers.types import STATS_FIELDS, RolloutTree, Shown, UpdateStats, ValueFit
 
-__all__ = ["STATS", "stage_metrics", "timing_metrics", "update_metrics", "value_metrics"]
-
 _UPDATE = ("num_groups", "num_completions", "num_tokens", "num_optimizer_steps", "skipped")
 
 

@@ -12,8 +12,6 @@ from pettingllms_trainers.runs.metrics.rollouts import ROLLOUTS
 from pettingllms_trainers.runs.metrics.steps import STATS
 from pettingllms_trainers.types import Shown
 
-__all__ = ["METRICS", "checked", "is_timing", "metrics_table", "template_of"]
-
 _ELSEWHERE = {
     "gradient/<policy>/<role>/norm": Metric(
         "With `optimizer.role_gradients`: mean norm of the role's part of the gradient of a shared "
