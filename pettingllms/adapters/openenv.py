@@ -24,7 +24,7 @@ from pettingllms.state import to_jsonable
 
 
 def _library(module: str) -> Any:
-    return require(module, feature="The OpenEnv adapter", package="openenv", extra="openenv")
+    return require(module, "The OpenEnv adapter", "openenv")
 
 
 _server: Any = _library("openenv.core.env_server")

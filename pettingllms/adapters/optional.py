@@ -8,14 +8,14 @@ from typing import Any
 from pettingllms.errors import MissingDependency
 
 
-def require(module: str, *, feature: str, package: str, extra: str) -> Any:
+def require(module: str, feature: str, package: str) -> Any:
     """Import and return a module of an optional library.
 
     Args:
         module: Dotted name of the module.
         feature: What needs it, as the subject of the message.
-        package: The distribution to install.
-        extra: The extra of pettingllms that brings it.
+        package: The distribution to install, such as `ray[rllib]`. The extra of pettingllms that
+            brings it is called after it, or after its own extra.
 
     Raises:
         MissingDependency: If the library is not installed. A library that is installed but cannot
@@ -26,4 +26,5 @@ def require(module: str, *, feature: str, package: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
+        extra = package.partition("[")[2].rstrip("]") or package
         raise MissingDependency(feature, package, extra) from error

@@ -31,12 +31,7 @@ def make_rllib_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -
     Raises:
         MissingDependency: If RLlib is not installed.
     """
-    wrappers = require(
-        "ray.rllib.env.wrappers.pettingzoo_env",
-        feature="The RLlib adapter",
-        package="ray[rllib]",
-        extra="rllib",
-    )
+    wrappers = require("ray.rllib.env.wrappers.pettingzoo_env", "The RLlib adapter", "ray[rllib]")
     env = make(env_id, checks=codec is None, **kwargs)
     return wrappers.PettingZooEnv(env if codec is None else TokenisedEnv(env, codec))
 
@@ -55,9 +50,7 @@ def register_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -> 
         MissingDependency: If RLlib is not installed.
         UnknownEnvironment: If there is no such environment.
     """
-    registry = require(
-        "ray.tune.registry", feature="The RLlib adapter", package="ray[rllib]", extra="rllib"
-    )
+    registry = require("ray.tune.registry", "The RLlib adapter", "ray[rllib]")
     spec(env_id)
 
     def creator(config: Mapping[str, Any]) -> Any:

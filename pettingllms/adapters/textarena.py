@@ -132,9 +132,7 @@ class TextArenaEnv(TextEnv[TextArenaState]):
         render_mode: str | None = None,
     ) -> None:
         with lent_chance(0):  # importing TextArena draws, and so do some games when they are made
-            library = require(
-                "textarena", feature="TextArenaEnv", package="textarena", extra="textarena"
-            )
+            library = require("textarena", "TextArenaEnv", "textarena")
             self._template = _load(library, game, game_kwargs)
         self.game = game
         self._rule_kind = library.ObservationType.PROMPT

@@ -45,11 +45,6 @@ def make_tianshou_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any
     Raises:
         MissingDependency: If Tianshou is not installed.
     """
-    library = require(
-        "tianshou.env.pettingzoo_env",
-        feature="The Tianshou adapter",
-        package="tianshou",
-        extra="tianshou",
-    )
+    library = require("tianshou.env.pettingzoo_env", "The Tianshou adapter", "tianshou")
     env = make(env_id, checks=codec is None, **kwargs)
     return library.PettingZooEnv(ScalarInfos(env if codec is None else TokenisedEnv(env, codec)))

@@ -28,7 +28,7 @@ from pettingllms.registry import make
 
 
 def _library(module: str) -> Any:
-    return require(module, feature="The verifiers adapter", package="verifiers", extra="verifiers")
+    return require(module, "The verifiers adapter", "verifiers")
 
 
 vf: Any = _library("verifiers.v1")

@@ -16,7 +16,7 @@ from pettingllms.policies import Usage
 
 
 class TextTable(NamedTuple):
-    """A table of texts."""
+    """What a report shows in columns."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]

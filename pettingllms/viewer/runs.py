@@ -264,7 +264,7 @@ def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Policies", ", ".join(f"{name}: {p.get('model')}" for name, p in policies.items())),
         ("Train steps", config.get("num_steps")),
         ("Candidates", rollout.get("num_candidates")),
-        ("Branch choice", rollout.get("branch_choice", rollout.get("advance"))),
+        ("Branch choice", rollout.get("branch_choice")),
         ("Seed", config.get("seed")),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]

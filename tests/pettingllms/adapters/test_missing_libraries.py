@@ -66,7 +66,7 @@ def test_a_broken_library_is_not_called_missing(tmp_path, monkeypatch):
     (tmp_path / "broken_library.py").write_text("import a_module_that_is_not_there")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there") as caught:
-        require("broken_library", feature="x", package="broken-library", extra="x")
+        require("broken_library", "x", "broken-library")
     assert not isinstance(caught.value, MissingDependency)
 
 

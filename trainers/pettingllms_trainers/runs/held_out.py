@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pettingllms.evaluation import EpisodeResult, RoleResult, distinct_levels, level_seed
@@ -28,16 +28,6 @@ class Played(NamedTuple):
     results: Sequence[EpisodeResult]
     num_failed: int
     """Rollouts among them that failed."""
-
-
-class _Action(NamedTuple):
-    """What an evaluation keeps of an action."""
-
-    role: str
-    reward: float
-    is_error: bool
-    finish_reason: str = "stop"
-    num_tokens: int = 0
 
 
 class HeldOutSet:
@@ -104,64 +94,48 @@ class HeldOutSet:
         return Played([self._of_scripted(spec, name) for spec in self.specs], 0)
 
     def _of_tree(self, spec: RolloutSpec, tree: RolloutTree) -> EpisodeResult:
-        actions: list[_Action] = []
+        roles = {role: RoleResult() for role in self._roles}
         for decision in tree.decisions:
             (answer,) = decision.candidates
-            written = answer.completion
-            actions.append(
-                _Action(
-                    role=decision.role,
-                    reward=answer.reward,
-                    is_error=answer.parse_error is not None,
-                    finish_reason=written.finish_reason,
-                    num_tokens=len(written.token_ids),
-                )
-            )
+            written, is_error = answer.completion, answer.parse_error is not None
+            usage = Usage(completion_tokens=len(written.token_ids))
+            roles[decision.role].add(answer.reward, is_error, written.finish_reason, usage)
         is_solved = tree.outcome is not None and tree.outcome.success
         num_turns = 1 + max((decision.key.turn for decision in tree.decisions), default=-1)
-        return self._result(spec, tree.initial_state_hash, is_solved, num_turns, actions)
+        return _result(spec, tree.initial_state_hash, is_solved, num_turns, roles)
 
     def _of_scripted(self, spec: RolloutSpec, name: str) -> EpisodeResult:
         env = self.env
         line_up = {role: {name: 1.0} for role in env.roles}
         played: ScriptedEpisode = play_scripted_episode(env.held_out, spec, line_up)
-        actions = [
-            _Action(
-                qualified(env.name, decision.role),
-                decision.reward,
-                decision.parse_error is not None,
-            )
-            for decision in played.decisions
-        ]
-        return self._result(
-            spec, played.initial_state_hash, played.success, played.num_turns, actions
-        )
-
-    def _result(
-        self,
-        spec: RolloutSpec,
-        state_hash: str,
-        is_solved: bool,
-        num_turns: int,
-        actions: Iterable[_Action],
-    ) -> EpisodeResult:
-        """Return an episode as the core's evaluation knows it; a failed one is not solved."""
         roles = {role: RoleResult() for role in self._roles}
-        for action in actions:
-            usage = Usage(completion_tokens=action.num_tokens)
-            roles[action.role].add(action.reward, action.is_error, action.finish_reason, usage)
-        return EpisodeResult(
-            variant="",
-            level=spec.episode,
-            sample=0,
-            level_seed=spec.env_seed,
-            seed=spec.seed,
-            initial_state_hash=state_hash,
-            success=is_solved,
-            terminated=is_solved,
-            truncated=not is_solved,
-            num_turns=num_turns,
-            returns={},
-            roles=roles,
-            wall_s=0.0,
-        )
+        for decision in played.decisions:
+            role, is_error = qualified(env.name, decision.role), decision.parse_error is not None
+            roles[role].add(decision.reward, is_error, "stop", Usage())
+        state_hash, num_turns = played.initial_state_hash, played.num_turns
+        return _result(spec, state_hash, played.success, num_turns, roles)
+
+
+def _result(
+    spec: RolloutSpec,
+    state_hash: str,
+    is_solved: bool,
+    num_turns: int,
+    roles: Mapping[str, RoleResult],
+) -> EpisodeResult:
+    """Return an episode as the core's evaluation knows it; a failed one is not solved."""
+    return EpisodeResult(
+        variant="",
+        level=spec.episode,
+        sample=0,
+        level_seed=spec.env_seed,
+        seed=spec.seed,
+        initial_state_hash=state_hash,
+        success=is_solved,
+        terminated=is_solved,
+        truncated=not is_solved,
+        num_turns=num_turns,
+        returns={},
+        roles=roles,
+        wall_s=0.0,
+    )
