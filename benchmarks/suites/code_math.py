@@ -15,7 +15,6 @@ things may run on the machine. Written are the median over the rounds, the minim
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import random
@@ -24,10 +23,9 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, frame, spread, write
+from measuring import frame, parser_of, spread, write
 
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status
 from pettingllms_envs.code import EXERCISES, CodeEnv
@@ -113,10 +111,9 @@ def one_round(problem_ids: Sequence[str]) -> dict[str, float]:
 
 def main() -> None:
     """Measure, print and write the result file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of("code_math", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--problems", type=int, default=8)
-    parser.add_argument("--output", type=Path, default=RESULTS / "code_math.json")
     options = parser.parse_args()
     result = frame("code_math", range(options.rounds))
     result["hardware"] = f"{platform.system()} {platform.machine()}, {NUM_WORKERS} programs at once"

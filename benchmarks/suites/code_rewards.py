@@ -10,20 +10,17 @@ team's part, which no tester can change in one turn, is left out.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from measuring import RESULTS, frame, write
+from measuring import frame, parser_of, write
 
 from pettingllms_envs.code import EXERCISES, CodeEnv
 from pettingllms_envs.code.judge import default_judge
 from pettingllms_envs.code.problems import builtin_problem
 from pettingllms_envs.datasets import CodeProblem, CodeTest, load_code_problems
-
-RESULT = RESULTS / "code_rewards.json"
 
 Writer = Callable[[CodeProblem], str]
 """What an agent writes for a problem."""
@@ -121,10 +118,9 @@ def ladder(problems: Sequence[CodeProblem]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure, print and write the result file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of("code_rewards", __doc__)
     parser.add_argument("--problems", type=int, default=40)
     parser.add_argument("--contests", type=Path)
-    parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
     result = frame("code_rewards", [0])
     sources = {"built-in": [builtin_problem(exercise.id) for exercise in EXERCISES]}

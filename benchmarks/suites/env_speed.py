@@ -16,7 +16,6 @@ the paper's agents read of Plan-Path is the first board, not the present one.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measuring import RESULTS, frame, spread, write
+from measuring import frame, parser_of, spread, write
 
 HERE = Path(__file__).with_name("env_speed_here.py")
 THERE = Path(__file__).with_name("env_speed_there.py")
@@ -213,12 +212,11 @@ def revision(checkout: str) -> str:
 
 def main(suite: str = "env_speed", rows: Sequence[Row] = ROWS) -> None:
     """Measure rows and write the JSON result of their suite."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of(suite, __doc__)
     parser.add_argument("--peers-python", required=True, help="interpreter with the peers")
     parser.add_argument("--paper-code", default="", help="checkout of the paper's public code")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="CPU time of a measurement")
-    parser.add_argument("--output", type=Path, default=RESULTS / f"{suite}.json")
     options = parser.parse_args()
     result = frame(suite, range(options.rounds))
     result["versions"] |= versions(options.peers_python)

@@ -7,11 +7,9 @@ All policies of a game play the same levels, alone (`team="single"`).
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, frame, write
+from measuring import frame, parser_of, write
 
 import pettingllms
 from pettingllms.testing.ladder import measure_ladder, misordered
@@ -29,9 +27,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def main() -> None:
     """Measure all ladders and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of("games_ladder", __doc__)
     parser.add_argument("--levels", type=int, default=250)
-    parser.add_argument("--output", type=Path, default=RESULTS / "games_ladder.json")
     options = parser.parse_args()
     result = frame("games_ladder", range(options.levels))
     result |= {"gap": GAP, "ladders": {}, "misordered": {}}

@@ -9,13 +9,11 @@ agent of the team plays the same one.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
-from pathlib import Path
 from typing import Any
 
-from measuring import RESULTS, frame, timed, write
+from measuring import frame, parser_of, timed, write
 
 import pettingllms
 from pettingllms.testing import play
@@ -47,11 +45,10 @@ LENGTHS = {
 
 def main() -> None:
     """Measure all presets and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of("games_presets", __doc__)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--levels", type=int, default=200)
     parser.add_argument("--games", nargs="+", choices=list(RULES), default=list(RULES))
-    parser.add_argument("--output", type=Path, default=RESULTS / "games_presets.json")
     options = parser.parse_args()
     result = frame("games_presets", [])
     result |= {"num_draws": options.draws, "num_levels": options.levels, "presets": []}

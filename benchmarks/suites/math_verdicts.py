@@ -12,7 +12,6 @@ count as refusals.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 from collections import Counter
@@ -21,12 +20,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from measuring import RESULTS, frame, write
+from measuring import frame, parser_of, write
 
 from pettingllms_envs.datasets import load_math_problems
 from pettingllms_envs.math import FAMILIES, Verifier
 
-RESULT = RESULTS / "math_verdicts.json"
 SAMPLES = ("olympiadbench_sample", "aime_2024", "gsm8k_sample")
 SEED = 20_261
 MAX_CASES = 40
@@ -317,10 +315,9 @@ def math_verify_alone(pair: Pair) -> bool:
 
 def main() -> None:
     """Compare, print and write the result file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of("math_verdicts", __doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
     result = frame("math_verdicts", [SEED])
     pairs = all_pairs(options.data, options.limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -49,6 +50,13 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def ratios(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
     """Return the spread of the ratios of two series, formed round by round."""
     return spread([one / other for one, other in zip(slow, fast, strict=True)])
+
+
+def parser_of(suite: str, doc: str | None) -> argparse.ArgumentParser:
+    """Return what reads the options of a suite, of which `--output` names the result file."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=RESULTS / f"{suite}.json")
+    return parser
 
 
 def frame(suite: str, seeds: Sequence[int]) -> dict[str, Any]:

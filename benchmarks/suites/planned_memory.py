@@ -11,7 +11,6 @@ for the same run file and flags. Rows that are not measured again stay in the fi
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from measuring import REPOSITORY, RESULTS, frame, write
+from measuring import REPOSITORY, frame, parser_of, write
 
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.files import read_lines
@@ -46,8 +45,7 @@ ROWS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Plan and measure all rows, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=RESULTS / "planned_memory.json")
+    parser = parser_of("planned_memory", __doc__)
     parser.add_argument("--only", default="", help="part of the titles to measure again")
     options, flags = parser.parse_known_args(arguments)
     known = json.loads(options.output.read_text())["rows"] if options.output.exists() else []

@@ -8,14 +8,13 @@ is a token of its own (or several), and the columns of a board are aligned. Noth
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measuring import RESULTS, frame, write
+from measuring import frame, parser_of, write
 from transformers import AutoTokenizer
 
 import pettingllms
@@ -149,9 +148,8 @@ def boards(measure: Measure) -> dict[str, dict[str, dict[str, int]]]:
 
 def main() -> None:
     """Measure, write the JSON result, print it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of("prompt_tokens", __doc__)
     parser.add_argument("--tokenizer", type=Path, required=True, help="directory of a tokenizer")
-    parser.add_argument("--output", type=Path, default=RESULTS / "prompt_tokens.json")
     options = parser.parse_args()
     measure = measure_of(options.tokenizer)
     result = frame("prompt_tokens", []) | {"tokenizer": options.tokenizer.resolve().name}

@@ -10,7 +10,6 @@ memory, descriptors and files were there before and after.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import itertools
@@ -25,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measuring import RESULTS, frame, write
+from measuring import frame, parser_of, write
 
 from pettingllms.sandbox import Limits, Sandbox, Status
 
@@ -187,11 +186,10 @@ def soak(sandbox: Sandbox, num_runs: int, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run the soak and write its result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser = parser_of("sandbox_soak", __doc__)
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--isolation", default="auto")
-    parser.add_argument("--output", type=Path, default=RESULTS / "sandbox_soak.json")
     options = parser.parse_args()
     result = frame("sandbox_soak", [options.seed])
     with Sandbox(isolation=options.isolation, workers=2 + NUM_NEIGHBOURS) as sandbox:

@@ -11,7 +11,6 @@ run are left out: with `rollout.ahead` the first one finds no rollouts.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -81,10 +80,9 @@ _START_S = 180.0
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all variants and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = measuring.parser_of("trainer_overlap", __doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=7, help="train steps of a run")
-    parser.add_argument("--output", type=Path, default=measuring.RESULTS / "trainer_overlap.json")
     options = parser.parse_args(arguments)
     result = measuring.frame("trainer_overlap", range(options.rounds))
     result["hardware"] = "Linux x86_64, 2 cores, no GPU: one for the server, one for the trainer"

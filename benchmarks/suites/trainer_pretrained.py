@@ -13,7 +13,6 @@ Times are CPU seconds of one thread; ratios are formed within a round.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -87,7 +86,7 @@ def measure(
 
 def main() -> None:
     """Measure all shapes and write the result."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = measuring.parser_of("trainer_pretrained", __doc__)
     parser.add_argument("--trl-python", required=True, help="interpreter with TRL 1.16 installed")
     parser.add_argument("--model", type=Path, default=model_directory("smollm2"))
     parser.add_argument("--rounds", type=int, default=2)
@@ -96,9 +95,6 @@ def main() -> None:
     )
     parser.add_argument("--trl-rows", type=int, default=16, help="of a micro-batch")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument(
-        "--output", type=Path, default=measuring.RESULTS / "trainer_pretrained.json"
-    )
     options = parser.parse_args()
     micro_batch = trainer_trl.MicroBatchSizes(options.our_tokens, options.trl_rows)
     torch.set_num_threads(1)

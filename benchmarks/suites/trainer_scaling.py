@@ -16,7 +16,6 @@ the minimum and maximum value.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -255,12 +254,11 @@ def described(point: Point, runs: Sequence[Sequence[Step]]) -> dict[str, Any]:
 
 def main() -> None:
     """Measure all sweeps and write the result."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = measuring.parser_of("trainer_scaling", __doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=2, help="measured steps of a run")
     parser.add_argument("--warm-steps", type=int, default=80, help="supervised steps before")
     parser.add_argument("--sweeps", nargs="+", choices=SWEEPS, default=list(SWEEPS))
-    parser.add_argument("--output", type=Path, default=measuring.RESULTS / "trainer_scaling.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     transformers_logging.disable_progress_bar()

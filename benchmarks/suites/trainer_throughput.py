@@ -15,12 +15,10 @@ median over the rounds with the minimum and maximum value.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import random
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import measuring
@@ -279,11 +277,8 @@ def summary(
 
 def main() -> None:
     """Run the suite and write its result file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = measuring.parser_of("trainer_throughput", __doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--output", type=Path, default=measuring.RESULTS / "trainer_throughput.json"
-    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     result = measuring.frame("trainer_throughput", range(1, arguments.rounds + 1))

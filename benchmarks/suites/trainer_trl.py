@@ -19,7 +19,6 @@ sides: on a CPU these are the fastest. The first round is thrown away.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -199,7 +198,7 @@ def summary(shape: Shape, series: Mapping[str, Sequence[Mapping[str, float]]]) -
 
 def main() -> None:
     """Measure the workloads and write the result."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = measuring.parser_of("trainer_trl", __doc__)
     parser.add_argument("--trl-python", required=True, help="interpreter with TRL 1.16 installed")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
@@ -207,7 +206,6 @@ def main() -> None:
     )
     parser.add_argument("--trl-rows", type=int, default=16, help="of a micro-batch")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--output", type=Path, default=measuring.RESULTS / "trainer_trl.json")
     options = parser.parse_args()
     micro_batch = MicroBatchSizes(options.our_tokens, options.trl_rows)
     torch.set_num_threads(1)
