@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from document_tables.markdown import markdown
 
@@ -42,8 +40,6 @@ def rendered(text: str, table: Table, cells: Cells) -> str:
 def _state(table: Table, cells: Cells) -> str:
     rows: list[list[str]] = []
     parts: dict[str, list[str]] = defaultdict(list)
-    times = {key: cell.get("processor_seconds") for key, cell in cells.items()}
-    seconds = {key: time for key, time in times.items() if time is not None}
     for layer in LAYERS:
         for cell in cells_of(table, layer, cells):
             parts[_part(layer, cell)].append(cell.key)
@@ -51,11 +47,11 @@ def _state(table: Table, cells: Cells) -> str:
         there = [cells[key] for key in keys if key in cells]
         failed = sum("error" in cell for cell in there)
         late = sum(cell.get("complete") is False for cell in there)
-        counts = [str(number) for number in (len(keys), len(there), failed, late)]
-        rows.append([part, *counts, *_times(seconds, keys)])
+        seconds = [cell["processor_seconds"] for cell in there if "processor_seconds" in cell]
+        counts = (len(keys), len(there), failed, late, len(seconds))
+        rows.append([part, *map(str, counts), f"{sum(seconds) / 3600:.1f}"])
     head = ["layer, part", "cells", "computed", "failed"]
-    head += ["out of time before their tokens were used"]
-    head += ["timed", "longest cell, s", "all cells, h"]
+    head += ["out of time before their tokens were used", "timed", "processor time of these, h"]
     return markdown(head, rows)
 
 
@@ -69,29 +65,3 @@ def _part(layer: str, cell: Cell) -> str:
     if cell.is_further:
         return "tiny, further rows"
     return "tiny, one setting changed" if key.count("|") > 5 else "tiny, tasks"
-
-
-def _times(seconds: Mapping[str, float], keys: Sequence[str]) -> list[str]:
-    """Return of how many cells processor time is known, that of the longest, and of all cells."""
-    known = [seconds[key] for key in keys if key in seconds]
-    if not known:
-        return ["0", "-", "-"]
-    hours = sum(_expected(key, seconds) for key in keys) / 3600
-    return [f"{len(known)}", f"{max(known):.0f}", f"{hours:.1f}"]
-
-
-def _expected(key: str, seconds: Mapping[str, float]) -> float:
-    """Return the time of a cell: its own, or the mean of those that are most like it."""
-    parts = key.split("|")
-    # Of the same row; of the same task, reward and variant; of the same task; of the layer.
-    row = [other for other in seconds if _row(other) == _row(key)]
-    starts = ("|".join(parts[:num]) + "|" for num in (4, 2, 1))
-    alike = ([other for other in seconds if other.startswith(start)] for start in starts)
-    found = [key] if key in seconds else next(filter(None, [row, *alike]))
-    return fmean(seconds[other] for other in found)
-
-
-def _row(key: str) -> list[str]:
-    """Return a key without learning rate and seed."""
-    parts = key.split("|")
-    return [*parts[:4], *parts[6:]]

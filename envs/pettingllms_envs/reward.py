@@ -118,6 +118,22 @@ def costs_text(costs: Costs, illegal: str, reward: str) -> str:
     )
 
 
+def fault_text(costs: Costs, fault: str, rewarded: str, reward: str) -> str:
+    """Return the sentence on costs of a game in which one answer is one choice.
+
+    Args:
+        costs: The costs of one answer.
+        fault: What `costs.empty` is the cost of: `"a search that finds nothing new"`.
+        rewarded: What alone is rewarded if only the outcome is.
+        reward: `"shaped"` or `"outcome"`.
+    """
+    if reward == "outcome":
+        return f"Only {rewarded} is rewarded."
+    return (
+        f"Costs: an answer that cannot be read {-costs.malformed:.3g}; {fault} {-costs.empty:.3g}."
+    )
+
+
 def history_text(unchanged: str) -> str:
     """Return the line, with its line break, on a turn that changed nothing; empty without one."""
     return f"\nThe last turn changed nothing: {unchanged}." if unchanged else ""

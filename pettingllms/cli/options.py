@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import reduce
 from typing import Any, TypeVar, cast
 
 import click
@@ -54,45 +55,44 @@ sampling_option = click.option(
 )
 
 
+_DEFAULT = PolicySettings()
+_SETTINGS = (
+    click.option(
+        "--concurrency",
+        type=click.IntRange(min=1),
+        default=_DEFAULT.max_concurrency,
+        show_default=True,
+        help="Concurrent episodes, and concurrent requests to one policy.",
+    ),
+    click.option(
+        "--retries",
+        type=click.IntRange(min=0),
+        default=_DEFAULT.max_retries,
+        show_default=True,
+        help="Retries of a request, with growing waits.",
+    ),
+    click.option(
+        "--timeout-s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=_DEFAULT.timeout_s,
+        show_default=True,
+        help="Longest wait for one answer.",
+    ),
+    click.option("--requests-per-minute", type=float, help="Maximum rate per policy."),
+    click.option("--tokens-per-minute", type=float, help="Maximum rate per policy."),
+    click.option(
+        "--api-key-env",
+        default=_DEFAULT.api_key_env,
+        show_default=True,
+        metavar="NAME",
+        help="Environment variable that holds the key of endpoints.",
+    ),
+)
+
+
 def policy_settings_options(command: Command) -> Command:
     """Add the options that say how models are reached; read by `policy_settings`."""
-    default = PolicySettings()
-    for option in reversed(
-        (
-            click.option(
-                "--concurrency",
-                type=click.IntRange(min=1),
-                default=default.max_concurrency,
-                show_default=True,
-                help="Concurrent episodes, and concurrent requests to one policy.",
-            ),
-            click.option(
-                "--retries",
-                type=click.IntRange(min=0),
-                default=default.max_retries,
-                show_default=True,
-                help="Retries of a request, with growing waits.",
-            ),
-            click.option(
-                "--timeout-s",
-                type=click.FloatRange(min=0, min_open=True),
-                default=default.timeout_s,
-                show_default=True,
-                help="Longest wait for one answer.",
-            ),
-            click.option("--requests-per-minute", type=float, help="Maximum rate per policy."),
-            click.option("--tokens-per-minute", type=float, help="Maximum rate per policy."),
-            click.option(
-                "--api-key-env",
-                default=default.api_key_env,
-                show_default=True,
-                metavar="NAME",
-                help="Environment variable that holds the key of endpoints.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    return reduce(lambda decorated, option: option(decorated), reversed(_SETTINGS), command)
 
 
 def policy_settings(values: Mapping[str, Any]) -> PolicySettings:

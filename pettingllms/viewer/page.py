@@ -13,20 +13,18 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any
 
 from pettingllms.viewer.boards import Boards
 from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.index import EpisodeIndex
 from pettingllms.viewer.overview import Overview
 from pettingllms.viewer.runs import OpenedRun, open_run
-
-ValueT = TypeVar("ValueT", covariant=True)
 
 BLOCK_CHARS = 1 << 18
 """A block is closed when its JSON lines are longer than this."""
@@ -90,8 +88,8 @@ def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
     path = Path(target)
     links = [os.path.relpath(run / "view.html", path.parent) for run in runs]
     overview = Overview([open_run(run) for run in runs], links)
-    _written(path, partial(fill_overview, overview=overview))
-    return _summary(path, 0, overview.notices())
+    num_episodes = _written(path, partial(fill_overview, overview=overview))
+    return _summary(path, num_episodes, overview.notices())
 
 
 def fill_view(
@@ -119,18 +117,15 @@ def fill_view(
     return len(index)
 
 
-def fill_overview(file: IO[str], *, overview: Overview, version: str | None = None) -> None:
-    """Write the page of several runs into a file; see `fill_view`."""
+def fill_overview(file: IO[str], *, overview: Overview, version: str | None = None) -> int:
+    """Write the page of several runs into a file; see `fill_view`. It has no episodes."""
     page = _Page(file, is_live=version is not None)
     page.add("runs", json.dumps(overview.to_json()))
     page.close({**overview.head(), "version": version})
+    return 0
 
 
-class _Fill(Protocol[ValueT]):
-    def __call__(self, file: IO[str]) -> ValueT: ...
-
-
-def _written(path: Path, fill: _Fill[ValueT]) -> ValueT:
+def _written(path: Path, fill: Callable[[IO[str]], int]) -> int:
     """Let a page be filled next to its place and move it there: the old page or the new one."""
     unfinished = path.with_name(f".{path.name}.partial")
     try:

@@ -445,18 +445,6 @@ def test_the_result_has_no_cells_that_the_table_does_not_ask_for():
     assert set(known) <= asked
 
 
-def test_the_time_of_a_layer_is_estimated_from_the_cells_that_are_most_alike():
-    keys = [f"tiny|{task}|outcome|{name}" for task, name in (("a", "x"), ("a", "y"), ("b", "x"))]
-    keys = [f"{key}|0.001|{seed}" for key in keys for seed in (0, 1)]
-    seconds = {keys[0]: 10.0, keys[2]: 30.0, keys[3]: 50.0}
-    found = [page._expected(key, seconds) for key in keys]
-    assert found == [10, 10, 30, 50, 30, 30]
-    changed = f"{keys[0]}|K = 3"
-    assert page._expected(changed, seconds) == 10, "the same variant"
-    assert page._expected(changed, {f"{keys[1]}|K = 3": 7.0, **seconds}) == 7, "the same row"
-    assert page._times(seconds, keys) == ["3", "50", "0.0"]
-
-
 def test_every_variant_of_the_table_is_a_run_file():
     from credit_study.tabular import Variant
 

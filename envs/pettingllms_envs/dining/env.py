@@ -41,7 +41,10 @@ from pettingllms_envs.dining.text import (
     terse,
 )
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, shaped
+from pettingllms_envs.reward import LOST, SUCCESS, costs, fault_text, shaped
+from pettingllms_envs.team_table import asks_for_mark
+
+_FAULT = "a choice that is not possible"
 
 STARVED = 2 * LOST
 """The potential when time is too short. It is below that of a deadlock: a team that is paid for
@@ -118,15 +121,6 @@ _LIMITS = {
 
 def _constant(shown: str) -> Callable[[DiningState, str, int], str]:
     return lambda state, agent, turn: shown
-
-
-def _costs_text(terms: Costs, reward: str) -> str:
-    if reward == "outcome":
-        return "Only a solved task is rewarded."
-    return (
-        f"Costs: an answer that cannot be read {-terms.malformed:.3g}; a choice that is not "
-        f"possible {-terms.empty:.3g}."
-    )
 
 
 def potential(table: Table, turns_left: int, shortest: int) -> float:
@@ -290,15 +284,15 @@ class DiningEnv(TextEnv[DiningState]):
             render_mode=render_mode,
         )
         self._costs = costs(max_turns, 1)
-        limits = (str(philosophers), str(max_turns), _costs_text(self._costs, reward))
+        costs_text = fault_text(self._costs, _FAULT, "a solved task", reward)
+        limits = (str(philosophers), str(max_turns), costs_text)
         self._placeholders = dict(_FIELDS)
         for (name, meaning), shown in zip(_LIMITS.items(), limits, strict=True):
             self._placeholders[name] = PromptField(meaning, _constant(shown))
         self.board = f"{philosophers} philosophers"
         given = () if levels is None else read_levels(levels, parse_levels, parse_level)
         self._levels = tuple(map(self._fitting, given))
-        template = self.prompts["philosopher"]
-        self._is_terse = "####" not in template.system + template.user
+        self._is_terse = not asks_for_mark(self.prompts["philosopher"])
 
     def _fitting(self, level: Level) -> Level:
         seats, needed = len(level.start.forks), level.shortest

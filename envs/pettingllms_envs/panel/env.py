@@ -39,7 +39,8 @@ from pettingllms_envs.panel.text import (
     read_expert,
     read_moderator,
 )
-from pettingllms_envs.reward import LOST, SUCCESS, costs, shaped
+from pettingllms_envs.reward import LOST, SUCCESS, costs, fault_text, shaped
+from pettingllms_envs.team_table import asks_for_mark
 
 _MODERATOR = PromptTemplate(
     """\
@@ -279,17 +280,10 @@ class PanelEnv(TextEnv[PanelState]):
             render_mode=render_mode,
         )
         self._costs = costs(self._num_actions, 1)
-        shaped_costs = (
-            f"Costs: an answer that cannot be read {-self._costs.malformed:.3g}; a false "
-        )
-        shaped_costs += f"statement, or asking an expert who cannot know {-self._costs.empty:.3g}."
-        is_outcome = reward == "outcome"
-        self._costs_text = "Only a right answer is rewarded." if is_outcome else shaped_costs
+        fault = "a false statement, or asking an expert who cannot know"
+        self._costs_text = fault_text(self._costs, fault, "a right answer", reward)
         self.board = f"{experts} experts"
-        self._marks = {
-            role: "#### " * ("####" in template.system + template.user)
-            for role, template in self.prompts.items()
-        }
+        self._marks = {r: "#### " * asks_for_mark(prompt) for r, prompt in self.prompts.items()}
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PanelState:
         return PanelState(generate(rng, self._request), self._num_actions)

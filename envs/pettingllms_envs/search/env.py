@@ -22,7 +22,7 @@ from pettingllms.prompts import (
 from pettingllms.splits import split_of
 from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.reward import LOST, SUCCESS, Costs, costs, shaped
+from pettingllms_envs.reward import LOST, SUCCESS, costs, fault_text, shaped
 from pettingllms_envs.search.bm25 import best, words
 from pettingllms_envs.search.generator import Request, generate
 from pettingllms_envs.search.policies import answer_of, query_of
@@ -34,6 +34,7 @@ from pettingllms_envs.search.tasks import (
     parse_task,
     parse_tasks,
 )
+from pettingllms_envs.team_table import asks_for_mark
 
 MORE = "more"
 """What the answerer says to get another search."""
@@ -135,15 +136,6 @@ _LIMITS = {
     "max_turns": "turns of the episode",
     "costs": "a sentence on what bad answers cost",
 }
-
-
-def _costs_text(terms: Costs, reward: str) -> str:
-    if reward == "outcome":
-        return "Only a right answer is rewarded."
-    return (
-        f"Costs: an answer that cannot be read {-terms.malformed:.3g}; a search that finds nothing "
-        f"new {-terms.empty:.3g}."
-    )
 
 
 class SearchEnv(TextEnv[SearchState]):
@@ -298,7 +290,9 @@ class SearchEnv(TextEnv[SearchState]):
             render_mode=render_mode,
         )
         self._costs = costs(max_turns, 1)
-        limits = (str(results), str(max_turns), _costs_text(self._costs, reward))
+        fault = "a search that finds nothing new"
+        costs_text = fault_text(self._costs, fault, "a right answer", reward)
+        limits = (str(results), str(max_turns), costs_text)
         self._limits = dict(zip(_LIMITS, limits, strict=True))
         self.board = "tasks"
         self._levels = self._given(levels)
@@ -306,10 +300,7 @@ class SearchEnv(TextEnv[SearchState]):
             raise UnreachableRequest(
                 f"hops={hops} asks for as many searches, and there are max_turns={max_turns} turns"
             )
-        self._marks = {
-            role: "#### " * ("####" in template.system + template.user)
-            for role, template in self.prompts.items()
-        }
+        self._marks = {r: "#### " * asks_for_mark(prompt) for r, prompt in self.prompts.items()}
 
     def _given(self, levels: str | Path | Sequence[str] | None) -> tuple[SearchTask, ...]:
         if levels is None:
