@@ -56,6 +56,9 @@ class Workflow:
     Tasks are JSON data; every call of `run` and `reward` gets a copy of its own."""
     step_rewards: bool = False
     """Whether `run` reports what single answers earn, by `Client.reward`."""
+    misfit_reward: float = 0.0
+    """What the team earns when an answer does not have the form that the request wants: JSON of a
+    schema, or a call. The episode ends there, without success; finite."""
     max_turns: int = 16
     """Turns after which an episode is truncated, 1 or more; a turn is as many requests as there
     are agents. A truncated episode has no outcome, and no reward for it."""
@@ -73,6 +76,7 @@ class Workflow:
         check_texts("roles of the workflow", self.roles, allowed)
         order_of([[agent] for agent in self.agents])
         check_flag("step_rewards of the workflow", self.step_rewards)
+        check_number("misfit_reward of the workflow", self.misfit_reward, -sys.float_info.max)
         check_whole("max_turns of the workflow", self.max_turns, 1)
         check_number("timeout_s of the workflow", self.timeout_s, 0.001)
         check_kind("demonstrators of the workflow", self.demonstrators, Mapping, "name -> function")

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pettingllms.workflows.completions import WireAnswer, chunks, completion, models
-from pettingllms.workflows.tools import read_reply
 from pettingllms.workflows.wire import (
     IGNORED,
     Answered,
@@ -140,12 +139,11 @@ def _models(run: Asked, name: str) -> bytes:
 
 
 def _answer(answered: Answered, request: ChatRequest, model: str) -> WireAnswer:
-    action = answered.action
+    action, text = answered.action, request.text_of(answered.action)
+    is_cut = action.finish_reason == "length" and len(text) == len(action)
     # Lone surrogates, which no client could send on, become U+FFFD.
-    text = action.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    cuts = [text.find(stop) for stop in request.constraints.stop if stop in text]
-    is_cut = action.finish_reason == "length" and not cuts
-    reply = read_reply(text[: min(cuts)] if cuts else text, request.tools)
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    reply = request.form.reply(text, request.tools)
     return WireAnswer(reply, is_cut, action.tokens, model, answered.number)
 
 

@@ -51,6 +51,9 @@ class WorkflowEnv(TextEnv[WorkflowState]):
     recorded answers. The recorded requests must come again, or the branch fails with
     `WorkflowDiverged`; whatever the workflow raises fails its branch with `WorkflowFailure`.
 
+    An answer that lacks the form that its request wants ends the episode: no server that promises
+    the form would have given it, so the workflow never sees it.
+
     An answer earns what the workflow reports for it by `Client.reward`; the last one also earns the
     team the reward of the outcome.
 
@@ -111,7 +114,8 @@ class WorkflowEnv(TextEnv[WorkflowState]):
     def expect(self, texts: Sequence[str]) -> None:
         """Begin what forks of this state will do with texts, so that their runs overlap."""
         for action in map(_action, texts):
-            self._runs.put(self._state, action, self._begun(self._state, action))
+            if _misfit(self._state, action) is None:
+                self._runs.put(self._state, action, self._begun(self._state, action))
 
     def step(self, action: str | None) -> None:
         """See `TextEnv.step`.
@@ -161,9 +165,12 @@ class WorkflowEnv(TextEnv[WorkflowState]):
 
     def _act(self, state: WorkflowState, agent: str, action: Action) -> Transition:
         assert state.request is not None
+        calls = (*state.calls, RecordedCall(state.request, action))
+        if reason := _misfit(state, action):
+            after = WorkflowState(state.task, state.seed, calls, None, reason)
+            return Transition(after, self.workflow.misfit_reward, terminated=True)
         run = self._runs.take(state, action) or self._begun(state, action)
         reached = run.reached()
-        calls = (*state.calls, RecordedCall(state.request, action))
         after = WorkflowState(state.task, state.seed, calls, reached.request, reached.parse_error)
         if reached.request is not None:
             self._runs.put(after, None, run)
@@ -202,6 +209,12 @@ def _transition(after: WorkflowState, reached: Reached) -> Transition:
         return Transition(after, reached.team, reached.local)
     team = reached.team + reached.score.reward
     return Transition(after, team, reached.local, True, reached.score.success)
+
+
+def _misfit(state: WorkflowState, action: Action) -> str | None:
+    """Return why an answer lacks the form that the request wants; None when it has it."""
+    request = state.request
+    return None if request is None else request.form.misfit(request.text_of(action), request.tools)
 
 
 def _action(text: str) -> Action:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.spaces import Action
+from pettingllms.workflows.forms import FREE, Form, check_schema
 from pettingllms.workflows.tools import assistant_text, described, tool_text
 
 IGNORED = (
@@ -74,6 +75,13 @@ class ChatRequest(NamedTuple):
     """Names of the tools that the agent may call."""
     constraints: Constraints = UNBOUND
     """What the answer is bound to besides the prompt."""
+    form: Form = FREE
+    """What it must look like."""
+
+    def text_of(self, action: Action) -> str:
+        """Return what of an answer counts: what comes before a text that ends it."""
+        cuts = [action.find(stop) for stop in self.constraints.stop if stop in action]
+        return action[: min(cuts)] if cuts else str(action)
 
     def chat(self) -> list[dict[str, str]]:
         """Return the messages as mappings."""
@@ -100,10 +108,11 @@ def read_request(body: Any, agents: Mapping[str, str]) -> ChatRequest:
         raise RequestError("messages must be a list of at least one message", param="messages")
     chat = [_message(item, agent, agents) for item in cast("Sequence[Any]", messages)]
     offered = _offered(data)
-    if offered:
-        chat = _with_tools(chat, described(offered))
+    form = _form(data, offered)
+    told = [described(offered) if offered else "", form.instruction(may_call=bool(offered))]
+    chat = _with_told(chat, "\n\n".join(filter(None, told)))
     names = tuple(tool["name"] for tool in offered)
-    return ChatRequest(agent, tuple(chat), names, _constraints(data))
+    return ChatRequest(agent, tuple(chat), names, _constraints(data), form)
 
 
 def model_of(name: Any, agents: Mapping[str, str]) -> str:
@@ -122,14 +131,9 @@ def model_of(name: Any, agents: Mapping[str, str]) -> str:
 
 
 def _check_supported(data: Mapping[str, Any]) -> None:
-    wanted = data.get("response_format")
-    kind = cast("Mapping[str, Any]", wanted).get("type") if isinstance(wanted, Mapping) else wanted
-    choice = data.get("tool_choice")
     rules = (
         ("n", data.get("n") in (None, 1), "1: the run samples the candidates and follows one"),
-        ("response_format", kind in (None, "text"), "text: answers are not constrained"),
         ("logprobs", not data.get("logprobs"), "false"),
-        ("tool_choice", choice in (None, "auto", "none"), "auto or none: calls are not forced"),
         ("functions", not data.get("functions"), "none: offer tools instead"),
         ("modalities", data.get("modalities") in (None, ["text"]), "text"),
     )
@@ -199,7 +203,7 @@ def _text(content: Any) -> str:
 def _offered(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the functions that the agent may call."""
     tools = data.get("tools") or []
-    if data.get("tool_choice") == "none":
+    if _choice(data)[0] == "none":
         return []
     try:
         found = [dict(tool["function"]) for tool in tools if tool["type"] == "function"]
@@ -208,10 +212,67 @@ def _offered(data: Mapping[str, Any]) -> list[dict[str, Any]]:
         raise RequestError(f"tools are ill-formed: {error!r}", param="tools") from error
     if not well_formed:
         raise RequestError("every tool must be of type function and have a name", param="tools")
-    return found
+    mode, names = _choice(data)
+    return [one for one in found if one["name"] in names] if mode == "auto" and names else found
 
 
-def _with_tools(chat: Sequence[ChatMessage], text: str) -> list[ChatMessage]:
+def _choice(data: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return whether a call is none, auto or required, and of which functions; none named: all."""
+    wanted = data.get("tool_choice") or "auto"
+    if wanted in ("none", "auto", "required"):
+        return str(wanted), []
+    try:
+        if wanted["type"] == "function":
+            return "required", [wanted["function"]["name"]]
+        allowed = wanted["allowed_tools"]
+        mode, names = allowed["mode"], [tool["function"]["name"] for tool in allowed["tools"]]
+        if wanted["type"] != "allowed_tools" or mode not in ("auto", "required"):
+            raise ValueError(wanted)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(
+            f"tool_choice = {wanted!r} cannot be used; allowed: none, auto, required, a function, "
+            "allowed_tools",
+            param="tool_choice",
+        ) from error
+    return mode, names
+
+
+def _form(data: Mapping[str, Any], offered: Sequence[Mapping[str, Any]]) -> Form:
+    """Return what the answer must look like."""
+    mode, names = _choice(data)
+    if unknown := sorted({*names} - {tool["name"] for tool in offered}):
+        raise RequestError(
+            f"tool_choice names {', '.join(unknown)}, which is not offered", param="tool_choice"
+        )
+    if mode == "required" and not offered:
+        raise RequestError("tool_choice wants a call and no tool is offered", param="tool_choice")
+    wanted: Any = data.get("response_format") or {"type": "text"}
+    key = "tools"
+    try:
+        if mode == "required":
+            chosen = [tool for tool in offered if not names or tool["name"] in names]
+            return Form(calls=tuple((t["name"], check_schema(_parameters(t))) for t in chosen))
+        key = "response_format"
+        match wanted["type"]:
+            case "text":
+                return FREE
+            case "json_object":
+                return Form('{"type": "object"}')
+            case "json_schema":
+                return Form(check_schema(wanted["json_schema"]["schema"]))
+            case other:
+                raise ValueError(f"unknown type {other!r}; allowed: text, json_object, json_schema")
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestError(f"{key} cannot be used: {error!r}", param=key) from error
+
+
+def _parameters(tool: Mapping[str, Any]) -> Any:
+    return tool.get("parameters") or {"type": "object"}
+
+
+def _with_told(chat: Sequence[ChatMessage], text: str) -> list[ChatMessage]:
+    if not text:
+        return [*chat]
     if chat[0].role == "system":
         return [ChatMessage("system", f"{chat[0].content}\n\n{text}"), *chat[1:]]
     return [ChatMessage("system", text), *chat]

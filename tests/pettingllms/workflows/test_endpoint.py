@@ -312,9 +312,21 @@ def test_roles_with_several_agents(opened):
     [
         ({"model": "boss"}, "NotFoundError", "names the role: planner, worker"),
         ({"n": 2}, "BadRequestError", "n = 2 cannot be used"),
-        ({"response_format": {"type": "json_object"}}, "BadRequestError", "response_format"),
+        ({"response_format": {"type": "xml"}}, "BadRequestError", "allowed: text, json_object"),
+        ({"response_format": {"type": "json_schema"}}, "BadRequestError", "response_format"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": 3}}}},
+            "BadRequestError",
+            "ill-formed JSON schema",
+        ),
         ({"logprobs": True}, "BadRequestError", "logprobs"),
-        ({"tool_choice": "required"}, "BadRequestError", "tool_choice"),
+        ({"tool_choice": "required"}, "BadRequestError", "no tool is offered"),
+        ({"tool_choice": {"type": "custom"}}, "BadRequestError", "tool_choice"),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "add"}}},
+            "BadRequestError",
+            "names add, which is not offered",
+        ),
         ({"messages": []}, "BadRequestError", "messages must be"),
         ({"messages": [{"role": "bard", "content": "x"}]}, "BadRequestError", "'bard'"),
         ({"messages": user([{"type": "image_url"}])}, "BadRequestError", "image_url"),

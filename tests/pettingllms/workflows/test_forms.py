@@ -1,0 +1,174 @@
+"""Structured answers and forced calls: told in the prompt, and an answer that lacks the form."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms.workflows.forms import Form, check_schema
+
+SUM = {
+    "type": "object",
+    "properties": {"sum": {"type": "integer"}},
+    "required": ["sum"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": SUM, "strict": True}}
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": SUM}} for name in ("add", "tell")
+]
+FITS, MISFITS = '{"sum": 3}', ("3", "{}", '{"sum": 3', '{"sum": "3"}', "The sum is 3.", "")
+
+
+def call(name="add", arguments=FITS):
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def asking(**wanted):
+    def run(task, client):
+        messages = [{"role": "user", "content": "add"}]
+        create = client.openai().chat.completions.create
+        message = create(model="planner", messages=messages, **wanted).choices[0].message
+        return message.model_dump()
+
+    return run
+
+
+def ended(env, text):
+    """Return whether an answer ends the episode as one that lacks its form."""
+    fork = env.fork()
+    env.expect([text])
+    fork.step(text)
+    assert fork.terminations["planner_0"]
+    info = fork.infos["planner_0"]
+    if info["parse_error"] is None:
+        assert info["success"], text
+        return False
+    assert fork.rewards == {"planner_0": -2.0, "worker_0": -2.0}
+    assert not info["success"]
+    return True
+
+
+def test_an_answer_that_does_not_fit_ends_the_episode(opened):
+    seen = []
+    env = opened(
+        asking(response_format=FORMAT),
+        reward=lambda task, outcome: seen.append(outcome["content"]) or 1.0,
+        misfit_reward=-2.0,
+    )
+    (told, asked) = env.messages("planner_0")
+    assert told["content"].startswith("# Answer\n\nAnswer with JSON")
+    assert json.dumps(SUM) in told["content"]
+    assert asked["content"] == "add"
+    assert all(ended(env, text) for text in MISFITS)
+    assert not ended(env, FITS)
+    assert not ended(env, f"<think>{{1 + 2}}</think>\n{FITS}")
+    assert set(seen) == {FITS}, "the workflow sees answers of the form only"
+
+
+def test_any_object_is_wanted(opened):
+    env = opened(
+        asking(response_format={"type": "json_object"}),
+        reward=lambda *_: 1.0,
+        misfit_reward=-2.0,
+    )
+    assert ended(env, "[]")
+    assert not ended(env, '{"a": []}')
+
+
+@pytest.mark.parametrize(
+    ("choice", "allowed"),
+    [
+        ("required", ("add", "tell")),
+        ({"type": "function", "function": {"name": "tell"}}, ("tell",)),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [{"type": "function", "function": {"name": "add"}}],
+                },
+            },
+            ("add",),
+        ),
+    ],
+)
+def test_calls_are_forced(opened, choice, allowed):
+    env = opened(asking(tools=TOOLS, tool_choice=choice), reward=lambda *_: 1.0, misfit_reward=-2.0)
+    told = env.messages("planner_0")[0]["content"]
+    assert told.endswith(f"You must call {' or '.join(allowed)}.")
+    for text in (FITS, "no", call(arguments='{"sum": "3"}'), call("other")):
+        assert ended(env, text)
+    for name in ("add", "tell"):
+        assert ended(env, call(name)) == (name not in allowed)
+
+
+def test_only_allowed_tools_are_offered(opened):
+    allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "tell"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    env = opened(asking(tools=TOOLS, tool_choice=choice), reward=lambda *_: 1.0)
+    assert env.state().request.tools == ("tell",)
+    assert not ended(env, "I call nothing.")
+
+
+def test_a_call_or_json(opened):
+    env = opened(
+        asking(tools=TOOLS, response_format=FORMAT),
+        reward=lambda task, outcome: float(bool(outcome["tool_calls"] or outcome["content"])),
+        misfit_reward=-2.0,
+    )
+    assert "Call functions, or answer with JSON" in env.messages("planner_0")[0]["content"]
+    assert not ended(env, FITS)
+    assert not ended(env, call())
+    assert ended(env, "3")
+
+
+def test_what_follows_a_stop_text_is_no_part_of_the_form(opened):
+    env = opened(asking(response_format=FORMAT, stop=["END"]), reward=lambda *_: 1.0)
+    assert not ended(env, f"{FITS} END of it")
+
+
+def test_structured_output_of_langchain(opened):
+    pytest.importorskip("langchain_openai")
+    from langchain_openai import ChatOpenAI
+    from pydantic import BaseModel
+
+    class Sum(BaseModel):
+        sum: int
+
+    def run(task, client):
+        model = ChatOpenAI(
+            model="planner", base_url=client.base_url, api_key=client.api_key, max_retries=0
+        )
+        schema = model.with_structured_output(Sum, method="json_schema").invoke("add")
+        tool = model.with_structured_output(Sum, method="function_calling").invoke("add")
+        return schema.sum + tool.sum
+
+    env = opened(run, reward=lambda task, outcome: float(outcome == 7))
+    env.step('{"sum": 3}')
+    env.fork().step('{"sum": 4}')
+    env.step(call("Sum", '{"sum": 4}'))
+    assert env.infos["planner_0"]["success"]
+
+
+@given(st.text())
+def test_any_text_fits_or_not(text):
+    reason = Form(json.dumps(SUM)).misfit(text, ())
+    assert reason is None or isinstance(reason, str)
+    Form(calls=(("add", json.dumps(SUM)),)).misfit(f"<tool_call>{text}</tool_call>", ("add",))
+
+
+@pytest.mark.parametrize(
+    "part", [{"$ref": "https://schemas.invalid/a.json"}, {"$ref": "#/$defs/none"}, {"pattern": "["}]
+)
+def test_schemas_that_cannot_be_used_are_refused_at_once_and_load_nothing(part):
+    with pytest.raises(ValueError, match="ill-formed JSON schema"):
+        check_schema({"properties": {"a": {"anyOf": [part]}}})
+
+
+def test_parts_of_a_schema_may_refer_to_others():
+    part = {"type": "object", "properties": {"next": {"$ref": "#/$defs/part"}}}
+    form = Form(check_schema({"$ref": "#/$defs/part", "$defs": {"part": part}}))
+    assert form.misfit('{"next": {"next": {}}}', ()) is None
+    assert form.misfit('{"next": {"next": 1}}', ()) is not None
