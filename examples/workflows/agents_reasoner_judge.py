@@ -3,7 +3,7 @@
 Needs openai-agents. Train it from this folder: pettingllms-train agents_reasoner_judge.toml
 """
 
-from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
+from agents import Agent, OpenAIResponsesModel, RunConfig, Runner
 
 from pettingllms.workflows import Workflow
 
@@ -13,7 +13,7 @@ async def run(task, client):
     async with client.async_openai() as chat:
 
         async def asked(name, text):
-            model = OpenAIChatCompletionsModel(model=name, openai_client=chat)
+            model = OpenAIResponsesModel(model=name, openai_client=chat)
             agent = Agent(name=name, model=model)
             config = RunConfig(tracing_disabled=True)
             return (await Runner.run(agent, text, run_config=config)).final_output

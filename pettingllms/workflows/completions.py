@@ -82,6 +82,11 @@ def models(names: Sequence[str]) -> list[Model]:
     return [Model(id=name, object="model", created=0, owned_by="run") for name in names]
 
 
+def call_id(answer: WireAnswer, at: int) -> str:
+    """Return the id of one of the calls of an answer, which its result will name."""
+    return f"call_{answer.number}_{at}"
+
+
 def _usage(answer: WireAnswer) -> CompletionUsage:
     counts = answer.tokens
     return CompletionUsage(
@@ -105,7 +110,7 @@ def _head(answer: WireAnswer, kind: str) -> dict[str, Any]:
 def _calls(answer: WireAnswer) -> list[dict[str, Any]]:
     return [
         {
-            "id": f"call_{answer.number}_{at}",
+            "id": call_id(answer, at),
             "type": "function",
             "function": {"name": call.name, "arguments": call.arguments},
         }

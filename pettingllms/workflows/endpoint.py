@@ -8,10 +8,12 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import unquote, urlsplit
+
+from openai import BaseModel
 
 from pettingllms.workflows.completions import WireAnswer, chunks, completion, models
 from pettingllms.workflows.wire import (
@@ -32,6 +34,9 @@ _MAX_LINE = 1 << 16
 class Asked(Protocol):
     """Somebody who answers the requests of one run of a workflow, in threads of the endpoint."""
 
+    kept: dict[str, Sequence[Any]]
+    """Ids of responses to the chats up to them."""
+
     @property
     def models(self) -> Mapping[str, str]:
         """Names of models to agents."""
@@ -48,6 +53,11 @@ class Asked(Protocol):
     def fail(self, error: Exception) -> None:
         """Take note that the endpoint itself failed on a request."""
         ...
+
+
+_Written = tuple[BaseModel, Callable[[], Iterator[str]]]
+"""An answer whole, and as the lines of a stream."""
+_Write = Callable[[Asked, Mapping[str, Any]], _Written]
 
 
 class Endpoint:
@@ -92,25 +102,27 @@ class Endpoint:
             raise RequestError("this run of the workflow has ended: nothing answers any more", 410)
         if body is None and (route == "v1/models" or route.startswith("v1/models/")):
             return "application/json", _models(run, route.partition("v1/models/")[2])
-        if body is None or route != "v1/chat/completions":
-            raise RequestError(f"there is no {route!r} here; use chat completions", 404)
-        return self._complete(run, body)
+        write = {"v1/chat/completions": _completion, "v1/responses": _response}.get(route)
+        if body is None or write is None:
+            raise RequestError(
+                f"there is no {route!r} here; use chat completions, or responses", 404
+            )
+        return self._complete(run, write, body)
 
-    def _complete(self, run: Asked, body: bytes) -> tuple[str, bytes]:
+    def _complete(self, run: Asked, write: _Write, body: bytes) -> tuple[str, bytes]:
         try:
             data: Any = json.loads(body)
         except ValueError as error:
             raise RequestError(f"the body is no JSON: {error}") from error
-        request = read_request(data, run.models)
+        if not isinstance(data, Mapping):
+            raise RequestError("the body is no JSON object")
+        data = cast("Mapping[str, Any]", data)
         self._warn(key for key in IGNORED if data.get(key) is not None)
         try:
-            answer = _answer(run.ask(request), request, data["model"])
-            if not data.get("stream"):
-                return "application/json", completion(answer).to_json(indent=None).encode()
-            with_usage = bool((data.get("stream_options") or {}).get("include_usage"))
-            events = [one.to_json(indent=None) for one in chunks(answer, with_usage=with_usage)]
-            lines = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
-            return "text/event-stream", lines.encode()
+            whole, lines = write(run, data)
+            if data.get("stream"):
+                return "text/event-stream", "".join(lines()).encode()
+            return "application/json", whole.to_json(indent=None).encode()
         except RequestError:
             raise
         except Exception as error:
@@ -126,6 +138,38 @@ class Endpoint:
                 "role is sampled",
                 ", ".join(new),
             )
+
+
+def _completion(run: Asked, data: Mapping[str, Any]) -> _Written:
+    """Answer a request for a chat completion."""
+    request = read_request(data, run.models)
+    answer = _answer(run.ask(request), request, data["model"])
+    with_usage = bool((data.get("stream_options") or {}).get("include_usage"))
+
+    def lines() -> Iterator[str]:
+        for chunk in chunks(answer, with_usage=with_usage):
+            yield f"data: {chunk.to_json(indent=None)}\n\n"
+        yield "data: [DONE]\n\n"
+
+    return completion(answer), lines
+
+
+def _response(run: Asked, data: Mapping[str, Any]) -> _Written:
+    """Answer a request for a response."""
+    from pettingllms.workflows import responses  # its types take half a second
+
+    body = responses.chat_request(data, run.kept)
+    request = read_request(body, run.models)
+    answer = _answer(run.ask(request), request, data["model"])
+    whole = responses.response(answer, data)
+    has_told = bool(data.get("instructions"))
+    run.kept[whole.id] = responses.chat_after(body, answer, has_told=has_told)
+
+    def lines() -> Iterator[str]:
+        for event in responses.events(answer, data):
+            yield f"event: {event.type}\ndata: {event.to_json(indent=None)}\n\n"
+
+    return whole, lines
 
 
 def _models(run: Asked, name: str) -> bytes:

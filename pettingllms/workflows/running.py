@@ -74,6 +74,7 @@ class WorkflowRun:
     ) -> None:
         self._workflow, self._task, self._seed = workflow, task, seed
         self.models: Mapping[str, str] = workflow.models
+        self.kept: dict[str, Sequence[Any]] = {}
         self._calls = list(calls)
         self._open = dict(enumerate(self._calls))
         """Calls that have not come yet, by number."""

@@ -88,19 +88,16 @@ class ChatRequest(NamedTuple):
         return [{"role": role, "content": content} for role, content in self.messages]
 
 
-def read_request(body: Any, agents: Mapping[str, str]) -> ChatRequest:
+def read_request(data: Mapping[str, Any], agents: Mapping[str, str]) -> ChatRequest:
     """Return what the body of a request asks.
 
     Args:
-        body: Decoded JSON.
+        data: Decoded JSON.
         agents: Names of models to agents.
 
     Raises:
         RequestError: It is ill-formed, names an unknown model, or wants what the endpoint lacks.
     """
-    if not isinstance(body, Mapping):
-        raise RequestError("the body is no JSON object")
-    data = cast("Mapping[str, Any]", body)
     agent = agents[model_of(data.get("model"), agents)]
     _check_supported(data)
     messages = data.get("messages")

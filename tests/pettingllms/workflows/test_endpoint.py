@@ -374,11 +374,11 @@ def test_proxies_of_the_environment_are_not_asked(opened, monkeypatch):
     assert env.agent_selection == "worker_0"
 
 
-def test_only_chat_completions_are_there(opened):
+def test_embeddings_are_not_there(opened):
     def run(task, client):
-        client.openai().responses.create(model="planner", input="x")
+        client.openai().embeddings.create(model="planner", input="x")
 
-    with pytest.raises(WorkflowFailure, match="use chat completions"):
+    with pytest.raises(WorkflowFailure, match="use chat completions, or responses"):
         opened(run)
 
 
@@ -403,7 +403,7 @@ def test_an_error_of_the_endpoint_is_one_for_both_sides(opened, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("broken")
 
-    monkeypatch.setattr("pettingllms.workflows.endpoint.read_reply", broken)
+    monkeypatch.setattr("pettingllms.workflows.endpoint.completion", broken)
 
     def run(task, client):
         try:
