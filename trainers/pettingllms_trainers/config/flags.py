@@ -62,6 +62,9 @@ def annotation_of(path: Sequence[str]) -> Any:
         if get_origin(kind) is dict:
             kind = get_args(kind)[1]
             continue
+        if get_origin(kind) is tuple and part.isdecimal():
+            kind = get_args(kind)[0]
+            continue
         if kind == Config.model_fields["env"].annotation:
             (kind, _) = get_args(kind)
             if part not in kind.model_fields:

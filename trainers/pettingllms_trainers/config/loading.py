@@ -6,14 +6,14 @@ import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.flags import flag_table, help_text
+from pettingllms_trainers.config.flags import annotation_of, flag_table, help_text
 from pettingllms_trainers.config.merge import (
     EVERY_POLICY,
     EVERY_ROLE,
@@ -99,15 +99,7 @@ def _known_keys(location: Sequence[str]) -> list[str]:
     """Return the keys of the section at a location; keys of a table of sections count as one."""
     if not location:
         return [*Config.model_fields, EVERY_POLICY, EVERY_ROLE]
-    model: type[BaseModel] = Config
-    parts = ["policies", "NAME", *location[1:]] if location[0] == EVERY_POLICY else [*location]
-    while parts:
-        annotation: Any = model.model_fields[parts.pop(0)].annotation
-        if get_origin(annotation) is dict:
-            del parts[0]
-            annotation = get_args(annotation)[1]
-        elif get_origin(annotation) is tuple:
-            del parts[: 1 if parts and parts[0].isdecimal() else 0]
-            annotation = get_args(annotation)[0]
-        model = annotation
-    return list(model.model_fields)
+    kind = annotation_of(location)
+    if get_origin(kind) is tuple:
+        (kind, *_) = get_args(kind)
+    return list(kind.model_fields)
