@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class Call(NamedTuple):
+class Reach(NamedTuple):
     """An allowed system call; empty where it names nothing but the program's own."""
 
     processes: tuple[int, ...] = ()
@@ -35,40 +35,42 @@ getdents64 fstat newfstatat close_range getcwd prctl ioctl fcntl
 
 _MEMORY = "memory: RLIMIT_AS per run"
 
-CALLS: Final[dict[str, Call]] = {
-    **dict.fromkeys(_OWN.split(), Call()),
+CALLS: Final[dict[str, Reach]] = {
+    **dict.fromkeys(_OWN.split(), Reach()),
     # `sendmsg` is there for our own child, which hands the listener of this filter to the server.
     # It closes that socket before the program is compiled, and the program cannot make one.
-    "sendmsg": Call(),
-    **dict.fromkeys(("brk", "mremap"), Call(machine=_MEMORY)),
-    "mmap": Call(machine=f"{_MEMORY}; huge pages that are set aside: MAP_HUGETLB is refused"),
-    "madvise": Call(machine="pages merged with other processes', broken pages: advice refused"),
-    "mincore": Call(machine="page cache: the kernel answers for files of the same user only"),
-    "futex": Call(machine="threads, by number in a word of memory: operations of PI are refused"),
+    "sendmsg": Reach(),
+    **dict.fromkeys(("brk", "mremap"), Reach(machine=_MEMORY)),
+    "mmap": Reach(machine=f"{_MEMORY}; huge pages that are set aside: MAP_HUGETLB is refused"),
+    "madvise": Reach(machine="pages merged with other processes', broken pages: advice refused"),
+    "mincore": Reach(machine="page cache: the kernel answers for files of the same user only"),
+    "futex": Reach(machine="threads, by number in a word of memory: operations of PI are refused"),
     **dict.fromkeys(
         ("pipe", "pipe2"),
-        Call(pool="pages of pipes: RLIMIT_NOFILE, such that all workers stay below the budget"),
+        Reach(pool="pages of pipes: RLIMIT_NOFILE, such that all workers stay below the budget"),
     ),
     **dict.fromkeys(
         ("epoll_create", "epoll_create1", "epoll_ctl"),
-        Call(pool="epoll watches: half the square of RLIMIT_NOFILE per run, of millions"),
+        Reach(pool="epoll watches: half the square of RLIMIT_NOFILE per run, of millions"),
     ),
-    "eventfd2": Call(machine="anonymous inodes: RLIMIT_NOFILE"),
-    "clone": Call(pool="processes: threads are counted run by run (`jail.threads`)"),
-    **dict.fromkeys(("kill", "tgkill"), Call((0,), pool="pending signals: one of each per thread")),
+    "eventfd2": Reach(machine="anonymous inodes: RLIMIT_NOFILE"),
+    "clone": Reach(pool="processes: threads are counted run by run (`jail.threads`)"),
+    **dict.fromkeys(
+        ("kill", "tgkill"), Reach((0,), pool="pending signals: one of each per thread")
+    ),
     **dict.fromkeys(
         ("getpgid", "getsid", "sched_getaffinity", "sched_getscheduler", "sched_getparam"),
-        Call((0,)),
+        Reach((0,)),
     ),
-    "getpriority": Call((1,)),
-    "prlimit64": Call((0,)),
-    "getppid": Call(machine="pids: the server's own, in tiers B and C"),
+    "getpriority": Reach((1,)),
+    "prlimit64": Reach((0,)),
+    "getppid": Reach(machine="pids: the server's own, in tiers B and C"),
     **dict.fromkeys(
         ("clock_gettime", "clock_getres", "clock_nanosleep"),
-        Call(machine="clocks: those of the machine; clocks of processes and devices are refused"),
+        Reach(machine="clocks: those of the machine; clocks of processes and devices are refused"),
     ),
-    **dict.fromkeys(("gettimeofday", "time"), Call(machine="clocks")),
-    "getcpu": Call(machine="processors: the number of the one it runs on"),
-    "getrandom": Call(machine="entropy: does not run out"),
-    "uname": Call(machine="names: kernel and, in tiers B and C, host; README.md says so"),
+    **dict.fromkeys(("gettimeofday", "time"), Reach(machine="clocks")),
+    "getcpu": Reach(machine="processors: the number of the one it runs on"),
+    "getrandom": Reach(machine="entropy: does not run out"),
+    "uname": Reach(machine="names: kernel and, in tiers B and C, host; README.md says so"),
 }
