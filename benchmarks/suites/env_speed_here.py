@@ -25,7 +25,7 @@ Units = Iterator[tuple[int, float]]
 
 def fills_of(env: Any, rng: random.Random) -> list[str]:
     """Return right fills in random order, each proposed by one agent and written by the other."""
-    puzzle = env.state().puzzle
+    puzzle = env.state().level
     size = puzzle.size
     empty = [cell for cell, clue in enumerate(puzzle.clues) if not clue]
     rng.shuffle(empty)

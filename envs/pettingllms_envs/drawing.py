@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pettingllms.errors import MissingDependency
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
 
-PAPER = (250, 250, 247)
+Colour: TypeAlias = tuple[int, int, int]
+
+PAPER: Colour = (250, 250, 247)
 """Background of pictures."""
+LINE: Colour = (216, 216, 210)
+"""Lines between cells."""
+STONE: Colour = (66, 72, 82)
+"""Walls."""
+GREEN: Colour = (58, 156, 92)
+"""Goals."""
+BLUE: Colour = (40, 104, 196)
+"""Players."""
 
 
 class Drawing(NamedTuple):
@@ -58,6 +70,51 @@ def _frame(num_rows: int, cols: int) -> str:
     label = len(str(num_rows - 1))
     head = " ".join([" " * label, *map(str, range(cols))])
     return "\n".join([head, *(f"{row:>{label}} %s" for row in range(num_rows))])
+
+
+CELL_PIXELS = 24
+"""Side of a cell in `board_picture`."""
+
+
+class Shape(NamedTuple):
+    """A mark on a cell of a picture; lengths in pixels."""
+
+    kind: str
+    """`"rectangle"` or `"ellipse"`."""
+    margin: int
+    fill: Colour | None
+    outline: Colour | None = None
+    width: int = 1
+    """Of the outline."""
+
+
+def board_picture(
+    rows: Sequence[str], shapes: Mapping[str, Sequence[Shape]]
+) -> npt.NDArray[np.uint8]:
+    """Return a picture of a board.
+
+    Args:
+        rows: Equally long rows of symbols.
+        shapes: Symbol -> what is drawn on its cell, from back to front.
+
+    Returns:
+        uint8 of shape [rows * 24 + 1, cols * 24 + 1, 3].
+
+    Raises:
+        MissingDependency: If Pillow is not installed.
+    """
+    import numpy as np
+
+    size = CELL_PIXELS
+    image, pen = blank_picture(len(rows[0]) * size + 1, len(rows) * size + 1)
+    for row, line in enumerate(rows):
+        for col, symbol in enumerate(line):
+            for kind, margin, fill, outline, width in shapes[symbol]:
+                left, top, side = col * size + margin, row * size + margin, size - 2 * margin
+                box = (left, top, left + side, top + side)
+                draw = pen.ellipse if kind == "ellipse" else pen.rectangle
+                draw(box, fill=fill, outline=outline, width=width)
+    return np.asarray(image)
 
 
 def blank_picture(width: int, height: int) -> tuple[Image, ImageDraw]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import (
@@ -48,6 +48,10 @@ _MOVE_WORD = re.compile(r"[A-Za-z]+")
 def deltas(stride: int) -> dict[str, int]:
     """Return move -> change of the cell number."""
     return {"U": -stride, "D": stride, "L": -1, "R": 1}
+
+
+deltas_of = cache(deltas)
+"""The same as one table for each stride."""
 
 
 # ---- bit-boards
@@ -111,6 +115,36 @@ def distances(free: int, source: int, stride: int, num_cells: int) -> list[int]:
         for cell in cells_of(layer):
             table[cell] = distance
     return table
+
+
+def shortest_walk(free: int, source: int, target: int, stride: int) -> str | None:
+    """Return the moves of a shortest walk, or None if there is none.
+
+    Among several shortest walks it is the first in the order U, D, L, R of moves.
+
+    Args:
+        free: Bit-board of the cells that can be entered.
+        source: Number of the cell to start from.
+        target: Number of the cell to reach.
+        stride: `cols + 1`.
+    """
+    # Searched from the target, so that following shrinking distances from the source gives the
+    # moves in order.
+    ways: list[int] = []
+    for layer in layers(free, 1 << target, stride):
+        if layer >> source & 1:
+            break
+        ways.append(layer)
+    else:
+        return None
+    moves, delta = "", deltas_of(stride)
+    for layer in reversed(ways):
+        for move, change in delta.items():
+            if (after := source + change) >= 0 and layer >> after & 1:
+                moves += move
+                source = after
+                break
+    return moves
 
 
 @lru_cache(maxsize=64)

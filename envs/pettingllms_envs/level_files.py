@@ -54,6 +54,38 @@ def read_levels(
     return tuple(found)
 
 
+def read_blocks(
+    text: str,
+    read_one: Callable[[str], LevelT],
+    allowed: str,
+    is_remark: Callable[[str], object] = lambda line: False,
+) -> list[LevelT]:
+    """Read the text of a file whose levels are divided by blank lines.
+
+    Args:
+        text: The text.
+        read_one: Reader of one level text; what it is given begins with as many line breaks as the
+            level has lines before it, so that errors name the line of the file.
+        allowed: What a file may hold, for the error of one that holds no level.
+        is_remark: Whether a line divides levels as a blank one does.
+
+    Raises:
+        LevelFormatError: As `read_one`, or if there is no level.
+    """
+    blocks: list[str] = []
+    is_open = False
+    for number, line in enumerate(text.split("\n")):
+        is_inside = bool(line.strip()) and not is_remark(line)
+        if is_inside and is_open:
+            blocks[-1] += f"\n{line}"
+        elif is_inside:
+            blocks.append("\n" * number + line)
+        is_open = is_inside
+    if not blocks:
+        raise LevelFormatError("the file holds no level", allowed=allowed)
+    return [read_one(block) for block in blocks]
+
+
 def read_level_option(level: object, read_one: Callable[[str], LevelT]) -> LevelT:
     """Return the level of `reset(options={"level": text})`.
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from pettingllms.transition import ParseError
 from pettingllms_envs.grid import moves_json, read_moves
-from pettingllms_envs.plan_path.tools import Call, CallTool
-from pettingllms_envs.sokoban.tools import read_calls as read_sokoban_calls
-from pettingllms_envs.sudoku.text import FillAnswer, fills_json, read_answer
-from pettingllms_envs.sudoku.tools import read_calls as read_sudoku_calls
+from pettingllms_envs.plan_path.calls import Call, read_call
+from pettingllms_envs.sokoban.calls import read_calls as read_sokoban_calls
+from pettingllms_envs.sudoku.calls import read_calls as read_sudoku_calls
+from pettingllms_envs.sudoku.rules import FillAnswer
+from pettingllms_envs.sudoku.text import fills_json, read_answer
 
 BOARD = "######\n#@$ .#\n####\n  0 1 2\n0 # # #\n1 # @ -\n"
 
@@ -150,14 +151,14 @@ def checked(text):
     read = read_sudoku_calls(text, 4)
     if isinstance(read, ParseError):
         return read
-    first, second = read.calls
+    first, second = read
     return first.arguments, second.fills
 
 
 GAMES = {
     "moves": (MOVES, read_moves),
     "fills": (FILLS, lambda text: read_answer(text, 4)),
-    "path": (PATHS, CallTool().read),
+    "path": (PATHS, read_call),
     "walk and push": (WALKS, read_sokoban_calls),
     "check": (CHECKS, checked),
 }

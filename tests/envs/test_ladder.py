@@ -94,7 +94,7 @@ def test_returns_order_policies_by_success(env_id, kwargs, num_levels):
     ("env_id", "kwargs", "term", "value"),
     [
         ("sokoban_v0", {"boxes": 3}, "pettingllms_envs.reward.LOST", -1.0),
-        ("sudoku_v0", {"size": 9, "max_turns": 1}, "pettingllms_envs.sudoku.turns.PROGRESS", 1.0),
+        ("sudoku_v0", {"size": 9, "max_turns": 1}, "pettingllms_envs.sudoku.rules.PROGRESS", 1.0),
     ],
 )
 def test_terms_that_mislead_are_found(monkeypatch, env_id, kwargs, term, value):

@@ -64,7 +64,7 @@ def images(env_id, env):
     state = env.state()
     if env_id == "sudoku_v0":
         swapped = str.maketrans("1234", "2143")
-        return [puzzle_text(state.puzzle).translate(swapped)]
+        return [puzzle_text(state.level).translate(swapped)]
     level = state.level
     if env_id == "blocksworld_v0":
         text = blocks_text(level, level.start)

@@ -64,7 +64,7 @@ def step_both(alone, planner, text, answer):
     assert alone.terminations["tool_0"] == planner.terminations["planner_0"]
     assert alone.truncations["tool_0"] == planner.truncations["planner_0"]
     assert alone.turn == planner.turn
-    info = {k: v for k, v in alone.infos["tool_0"].items() if k not in ("call", "result")}
+    info = {k: v for k, v in alone.infos["tool_0"].items() if k not in ("tool_call", "tool_result")}
     expected = {**planner.infos["planner_0"], "parse_error": info["parse_error"]}
     assert info == expected
 

@@ -7,14 +7,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from pettingllms.prompts import PromptField, PromptTemplate, meanings
+from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms_envs.blocksworld import rules, text
 from pettingllms_envs.blocksworld.generator import MIN_MOVES, Request, generate
+from pettingllms_envs.blocksworld.prompts import FIELDS, WORDS
 from pettingllms_envs.blocksworld.rules import Level, Stacks, canonical_form
-from pettingllms_envs.level_files import read_level_option, read_levels
 from pettingllms_envs.planning.env import PlanningEnv
-from pettingllms_envs.planning.game import PlanningState, Rules, Words
-from pettingllms_envs.planning.prompts import all_fields, all_prompts
+from pettingllms_envs.planning.game import (
+    Game,
+    PlanningState,
+    Trial,
+    make_moves,
+    solution_facts,
+    why_unchanged,
+)
+from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
+from pettingllms_envs.reward import shaped
 
 
 def plan(
@@ -52,59 +60,53 @@ def _settles(level: Level, stacks: Stacks, move: str) -> bool:
     return not was_settled and any(stack.startswith(foundation) for stack in following)
 
 
+def attempt(level: Level, stacks: Stacks, moves: tuple[str, ...], max_moves: int) -> Trial:
+    """Return where moves lead, of which the first `max_moves` count."""
+    kept = moves[:max_moves]
+    reached, executed, illegal = make_moves(level, stacks, kept, _after, _is_goal)
+    left = len(rules.shortest_plan(reached, level.goal))
+    unchanged = why_unchanged(moves, executed) if reached == stacks else ""
+    worth = shaped(left, level.shortest)
+    return Trial(reached, worth, not left, kept, executed, illegal, unchanged, about=left)
+
+
 def _after(level: Level, stacks: Stacks, move: str) -> Stacks | None:
     return rules.after(stacks, move)
 
 
-def _distance(level: Level, stacks: Stacks) -> int:
-    return len(rules.shortest_plan(stacks, level.goal))
+def _is_goal(level: Level, stacks: Stacks) -> bool:
+    return stacks == level.goal
 
 
-RULES = Rules(
-    read=text.read_moves,
-    read_printed=text.read_printed,
-    write=text.moves_json,
-    write_terse=text.moves_compact,
-    after=_after,
-    distance=_distance,
+def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
+    """Return the infos of an answer; those of a proposal are what they would be if it were done."""
+    used = state.moves_used + (len(trial.executed) if is_done else 0)
+    name, moves = ("executed", trial.executed) if is_done else ("proposed", trial.kept)
+    return {
+        **solution_facts(trial.about, state.level.shortest, used),
+        "illegal_moves": trial.num_illegal,
+        name: text.moves_json(moves),
+    }
+
+
+GAME = Game[Level, Stacks, tuple[str, ...], tuple[str, ...]](
+    generate=generate,
+    start=lambda level: level.start,
+    read_level=text.parse_level,
+    read_levels=text.parse_levels,
+    identity=lambda level: canonical_form(level).decode(),
+    read=lambda level, answer: text.read_moves(answer),
+    read_printed=lambda level, printed: text.read_printed(printed),
+    attempt=attempt,
+    no_answer=(),
+    facts=facts,
     plan=plan,
-    as_input=text.program_input,
+    write=text.moves_json,
+    write_terse=lambda level, moves: text.moves_compact(moves),
+    board=text.level_text,
+    program_input=text.program_input,
+    length=lambda level: level.shortest,
 )
-WORDS = Words(
-    task="Build the stacks of the goal.",
-    rules="""\
-Stacks are lists of blocks from bottom to top; their order does not matter. A move takes a block \
-from the top of a stack and puts it on the table, where it starts a new stack, or on the block at \
-the top of another stack: ["B","table"] or ["B","A"].""",
-    situation="Stacks now: {stacks}",
-    constant="The goal: {goal}",
-    program_input="""\
-The program reads two lines from stdin: the stacks now and the goal, each as a JSON list of lists \
-of blocks from bottom to top. It prints a JSON list of moves.""",
-    example='[["B","table"],["C","A"]]',
-)
-PLACEHOLDERS: dict[str, PromptField[PlanningState]] = {
-    "stacks": PromptField(
-        "the stacks now, as a JSON list of lists",
-        lambda state, agent, turn: text.stacks_json(state.position),
-    ),
-    "goal": PromptField(
-        "the stacks of the goal, as a JSON list of lists",
-        lambda state, agent, turn: text.stacks_json(state.level.goal),
-    ),
-    "stacks_compact": PromptField(
-        "the stacks now as words: AC,B",
-        lambda state, agent, turn: text.stacks_compact(state.position),
-    ),
-    "goal_compact": PromptField(
-        "the stacks of the goal as words",
-        lambda state, agent, turn: text.stacks_compact(state.level.goal),
-    ),
-    "supports_compact": PromptField(
-        "for each block: what it is on now, what it is on in the goal, ! if it is on top, else .",
-        lambda state, agent, turn: text.supports_compact(state.level, state.position),
-    ),
-}
 
 
 class BlocksworldEnv(PlanningEnv):
@@ -174,6 +176,8 @@ class BlocksworldEnv(PlanningEnv):
     - `illegal_moves`: number of illegal moves of the answer.
     - `executed`: (planner) the moves that were executed, as JSON.
     - `proposed`: (tool, proposer) the moves proposed to the planner, as JSON.
+    - `tool_call`: (tool) the program that was read; empty if there is none.
+    - `tool_result`: (tool) what the planner reads of what it did.
 
     ## Arguments
 
@@ -233,11 +237,11 @@ class BlocksworldEnv(PlanningEnv):
         "hard": {"blocks": 7, "min_moves": 7, "max_turns": 2, "moves_per_turn": 5},
         "expert": {"blocks": 9, "min_moves": 10, "max_turns": 2, "moves_per_turn": 6},
     }
-    rules = RULES
-    words = WORDS
-    placeholders = all_fields(RULES, PLACEHOLDERS)
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = all_prompts(WORDS)
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(placeholders)
+    game = GAME
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(WORDS, 4, 10)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
+        all_fields(GAME, FIELDS, limits_of(WORDS, 4, 10, "shaped"))
+    )
 
     def __init__(
         self,
@@ -257,6 +261,8 @@ class BlocksworldEnv(PlanningEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(
+            words=WORDS,
+            fields=FIELDS,
             team=team,
             max_turns=max_turns,
             moves_per_turn=moves_per_turn,
@@ -269,20 +275,4 @@ class BlocksworldEnv(PlanningEnv):
         low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
         self._request = Request(blocks, low, high, split).checked()
         self.board = f"{blocks} blocks" if levels is None else "levels"
-        given = () if levels is None else read_levels(levels, text.parse_levels, text.parse_level)
-        self._levels = tuple(map(self._within_budget, given))
-
-    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanningState:
-        if options.get("level") is not None:
-            level = self._within_budget(read_level_option(options["level"], text.parse_level))
-        elif self._levels:
-            level = rng.choice(self._levels)
-        else:
-            level = generate(rng, self._request)
-        return PlanningState(level, level.start)
-
-    def _level_json(self, state: PlanningState) -> str:
-        return canonical_form(state.level).decode()
-
-    def _ansi(self, state: PlanningState) -> str:
-        return text.level_text(state.level, state.position)
+        self._read_levels(levels)

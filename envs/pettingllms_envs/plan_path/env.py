@@ -1,4 +1,4 @@
-"""`PlanPathEnv`: the shell around the rules of Plan-Path."""
+"""`PlanPathEnv`: Plan-Path as a game with proposals."""
 
 from __future__ import annotations
 
@@ -8,29 +8,82 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_whole
-from pettingllms.env import MAX_TURNS, TextEnv
-from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.prompts import PromptFields, PromptTemplate, meanings, resolve_prompts
-from pettingllms.transition import Transition, role_of
-from pettingllms_envs.grid import moves_json, read_moves
-from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms.prompts import PromptTemplate, meanings
+from pettingllms_envs.grid import moves_json, read_moves, read_printed_moves
+from pettingllms_envs.plan_path.calls import CALLS
 from pettingllms_envs.plan_path.generator import MAX_SIZE, MIN_MOVES, MIN_SIZE, Request, generate
-from pettingllms_envs.plan_path.policies import moves_of, program_of, target_cell
-from pettingllms_envs.plan_path.prompts import (
-    VIEWS,
-    fields,
-    templates,
-    with_limits,
-)
-from pettingllms_envs.plan_path.rules import Level, PlanPathState, canonical_form, maze_of
+from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM, moves_of, target_cell
+from pettingllms_envs.plan_path.prompts import VIEWS, fields, words
+from pettingllms_envs.plan_path.rules import Level, canonical_form, maze_of, walk
 from pettingllms_envs.plan_path.text import draw_image, level_text, parse_level, parse_levels
-from pettingllms_envs.plan_path.tools import TOOLS
-from pettingllms_envs.plan_path.turns import Terms, call, execute, move, propose
-from pettingllms_envs.reward import costs
-from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, asks_for_mark
+from pettingllms_envs.planning.env import PlanningEnv
+from pettingllms_envs.planning.game import (
+    Game,
+    PlanningState,
+    Trial,
+    solution_facts,
+    why_unchanged,
+)
+from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
 
 
-class PlanPathEnv(TextEnv[PlanPathState]):
+def attempt(level: Level, position: int, moves: str, max_moves: int) -> Trial:
+    """Return where moves lead, of which the first `max_moves` count."""
+    maze, kept = maze_of(level), moves[:max_moves]
+    target, executed, illegal = walk(maze, position, kept)
+    unchanged = why_unchanged(moves, executed) if target == position else ""
+    outlook = maze.outlook(target)
+    solved, num_cut = target == level.goal, len(moves) - len(kept)
+    about = (outlook, num_cut)
+    return Trial(
+        target, outlook.potential, solved, kept, executed, illegal, unchanged, "", False, about
+    )
+
+
+def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
+    """Return the infos of an answer."""
+    reached, num_cut = trial.about
+    executed, used = trial.executed, state.moves_used
+    info: dict[str, Any] = {
+        "illegal_moves": trial.num_illegal,
+        "cut_moves": num_cut,
+        "unused_moves": len(trial.kept) - len(executed) - trial.num_illegal,
+    }
+    if is_done:
+        used += len(executed)
+        outlook = reached
+        info["executed"] = tuple(executed)
+    else:
+        outlook = maze_of(state.level).outlook(state.position)
+        info["proposed"] = tuple(trial.kept)
+        info["promised_distance"] = reached.distance
+    info["position"] = outlook.place
+    info.update(solution_facts(outlook.distance, state.level.shortest, used))
+    return info
+
+
+GAME = Game[Level, int, str, str](
+    generate=generate,
+    start=lambda level: level.start,
+    read_level=parse_level,
+    read_levels=parse_levels,
+    identity=lambda level: canonical_form(level).decode(),
+    read=lambda level, text: read_moves(text),
+    read_printed=lambda level, text: read_printed_moves(text),
+    attempt=attempt,
+    no_answer="",
+    facts=facts,
+    plan=moves_of,
+    write=moves_json,
+    write_terse=lambda level, moves: "".join(moves),
+    board=level_text,
+    program_input=level_text,
+    length=lambda level: level.shortest,
+    calls=CALLS,
+)
+
+
+class PlanPathEnv(PlanningEnv):
     """Lead a player through a maze to the goal.
 
     ## Task
@@ -102,13 +155,13 @@ class PlanPathEnv(TextEnv[PlanPathState]):
     - `moves_used`: moves executed in the episode, illegal ones not counted.
     - `optimality`: shortest / moves_used once solved, else 0.
     - `executed`: (planner) the moves that were executed.
-    - `illegal_moves`: (planner, proposer) number of illegal moves.
-    - `cut_moves`: (planner, proposer) number of moves beyond `moves_per_turn`.
-    - `unused_moves`: (planner, proposer) number of moves after the goal.
+    - `illegal_moves`: number of illegal moves.
+    - `cut_moves`: number of moves beyond `moves_per_turn`.
+    - `unused_moves`: number of moves after the goal.
     - `proposed`: (tool, proposer) the moves proposed to the planner.
     - `promised_distance`: (tool, proposer) moves left if they were executed.
-    - `call`: (tool) the call or program that was read; empty if there is none.
-    - `result`: (tool) what the planner reads of its result.
+    - `tool_call`: (tool) the call or program that was read; empty if there is none.
+    - `tool_result`: (tool) what the planner reads of its result.
 
     ## Arguments
 
@@ -174,11 +227,11 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         "hard": {"size": 16, "obstacle_ratio": 0.35, "min_moves": 20, "moves_per_turn": 20},
         "expert": {"size": 32, "obstacle_ratio": 0.38, "min_moves": 60, "moves_per_turn": 60},
     }
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
-        **templates("proposer-planner", "python", "board"),
-        **templates("tool-planner", "python", "board"),
-    }
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(fields())
+    game = GAME
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(words("board"), 4, 10)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
+        all_fields(GAME, fields("board"), limits_of(words("board"), 4, 10, "shaped"))
+    )
 
     def __init__(
         self,
@@ -202,110 +255,37 @@ class PlanPathEnv(TextEnv[PlanPathState]):
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_choice("team", team, TEAMS)
-        check_choice("tool", tool, TOOLS)
         check_choice("view", view, VIEWS)
-        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         size = check_whole("size", size, MIN_SIZE, MAX_SIZE)
-        moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
-        defaults = {
-            role: with_limits(template, max_turns, moves_per_turn, reward)
-            for role, template in templates(team, tool, view).items()
-        }
         super().__init__(
-            stages=TEAMS[team],
+            words=words(view),
+            fields=fields(view),
+            team=team,
+            tool=tool,
             max_turns=max_turns,
+            moves_per_turn=moves_per_turn,
+            prompts=prompts,
             alpha=alpha,
             reward=reward,
             observation_mode=observation_mode,
-            prompts=resolve_prompts(defaults, prompts, self.prompt_fields),
             render_mode=render_mode,
         )
-        self.moves_per_turn, self.view, self.tool = moves_per_turn, view, tool
-        self._tool, self._tool_decides = TOOLS[tool](), team == "single-tool"
-        self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn))
-        self._placeholders = fields(view, max_turns, moves_per_turn, reward)
+        self.view = view
         shape = (size if rows is None else rows, size if cols is None else cols)
-        self._request = self._checked_request(shape, obstacle_ratio, min_moves, max_moves, split)
+        low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
+        self._request = Request(*shape, obstacle_ratio, low, high, split).checked()
         self.board = f"{shape[0]}x{shape[1]}" if levels is None else "levels"
-        given = () if levels is None else read_levels(levels, parse_levels, parse_level)
-        self._levels = tuple(map(self._within_budget, given))
-        self._marked = {role: asks_for_mark(prompt) for role, prompt in self.prompts.items()}
+        self._read_levels(levels)
 
-    def _checked_request(
-        self,
-        shape: tuple[int, int],
-        obstacle_ratio: float,
-        min_moves: int | None,
-        max_moves: int | None,
-        split: str | None,
-    ) -> Request:
-        budget = self.max_turns * self.moves_per_turn
-        if max_moves is None:
-            max_moves = budget
-        max_moves = check_whole("max_moves", max_moves, 1)
-        if max_moves > budget:
-            raise UnreachableRequest(
-                f"max_moves={max_moves} asks for levels that max_turns={self.max_turns} turns of "
-                f"moves_per_turn={self.moves_per_turn} moves cannot solve; at most {budget} can be"
-            )
-        if min_moves is None:
-            min_moves = min(MIN_MOVES, max_moves)
-        return Request(*shape, obstacle_ratio, min_moves, max_moves, split).checked()
-
-    def _within_budget(self, level: Level) -> Level:
-        budget = self.max_turns * self.moves_per_turn
-        if level.shortest > budget:
-            raise InvalidArgument(
-                "level",
-                f"a level of {level.shortest} moves",
-                f"levels of at most {budget} moves",
-                "Raise max_turns or moves_per_turn.",
-            )
-        return level
-
-    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanPathState:
-        if options.get("level") is not None:
-            level = self._within_budget(read_level_option(options["level"], parse_level))
-        elif self._levels:
-            level = rng.choice(self._levels)
-        else:
-            level = generate(rng, self._request)
-        return PlanPathState(level, level.start)
-
-    def _fields(self, state: PlanPathState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._placeholders, state, agent, turn)
-
-    def _parse(self, state: PlanPathState, agent: str, text: str) -> Any:
-        return self._tool.read(text) if agent == "tool_0" else read_moves(text)
-
-    def _act(self, state: PlanPathState, agent: str, action: Any) -> Transition:
-        if agent == "planner_0":
-            return move(state, action, self._terms)
-        if agent == "proposer_0":
-            return propose(state, action, self._terms)
-        play = execute if self._tool_decides else call
-        return play(state, action, self._tool, self._terms)
-
-    def _level_json(self, state: PlanPathState) -> str:
-        return canonical_form(state.level).decode()
-
-    def _ansi(self, state: PlanPathState) -> str:
-        return level_text(state.level, state.position)
-
-    def _rgb_array(self, state: PlanPathState) -> Any:
+    def _rgb_array(self, state: PlanningState) -> Any:
         return draw_image(state.level, state.position)
 
-    def _scripted(self, state: PlanPathState, agent: str, policy: str, rng: random.Random) -> str:
-        role, maze, limit = role_of(agent), maze_of(state.level), self.moves_per_turn
-        mark = "#### " if self._marked[role] else ""
-        if role == "tool" and self.tool == "python":
-            searches = not self._tool_decides
-            return program_of(maze, state.position, policy, limit, rng, searches)
-        if role == "tool":
-            row, col = divmod(
-                target_cell(maze, state.position, policy, limit, rng), maze.level.stride
-            )
-            return f"{mark}path({row}, {col})" if mark else f"{row},{col}"
-        moves = moves_of(maze, state.position, policy, limit, rng)
-        return mark + moves_json(moves) if mark or not moves else moves
+    def _scripted(self, state: PlanningState, agent: str, policy: str, rng: random.Random) -> str:
+        level, position, limit = state.level, state.position, self.moves_per_turn
+        if agent == "tool_0" and self.tool == "call":
+            target = target_cell(level, position, policy, limit, rng)
+            row, col = divmod(target, level.stride)
+            return f"{row},{col}" if self._is_terse["tool"] else f"#### path({row}, {col})"
+        if agent == "tool_0" and policy == "oracle" and not self._tool_decides:
+            return f"```python\n{SEARCH_PROGRAM}```"  # it solves every level, not this one alone
+        return super()._scripted(state, agent, policy, rng)

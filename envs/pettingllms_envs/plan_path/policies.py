@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 
-from pettingllms_envs.grid import cells_of, moves_json
-from pettingllms_envs.plan_path.rules import Level, Maze, legal_moves, shortest_path, walk
+from pettingllms_envs.grid import cells_of
+from pettingllms_envs.plan_path.rules import Level, Maze, legal_moves, maze_of, shortest_path, walk
 
 SEARCH_PROGRAM = """\
 import json
@@ -32,17 +32,18 @@ for r, c in queue:
 """A breadth-first search, as a tool agent would write it."""
 
 
-def moves_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random) -> str:
+def moves_of(level: Level, position: int, policy: str, num_moves: int, rng: random.Random) -> str:
     """Return the moves of a policy, at most `num_moves`, fewer only if they end at the goal.
 
     Args:
-        maze: The level's tables.
+        level: The level.
         position: The player's cell.
         policy: `"oracle"`: the first moves of a shortest path; `"greedy"`: see `greedy_walk`;
             `"random"`: legal moves drawn uniformly; `"there-and-back"`: see `idle_walk`.
         num_moves: How many moves.
         rng: Source of chance.
     """
+    maze = maze_of(level)
     if policy == "oracle":
         path = shortest_path(maze, position, maze.level.goal)
         assert path is not None  # the player never leaves the goal's region
@@ -52,11 +53,13 @@ def moves_of(maze: Maze, position: int, policy: str, num_moves: int, rng: random
     return (greedy_walk if policy == "greedy" else random_walk)(maze, position, num_moves, rng)
 
 
-def target_cell(maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random) -> int:
+def target_cell(
+    level: Level, position: int, policy: str, num_moves: int, rng: random.Random
+) -> int:
     """Return the cell to which the policy of a tool agent asks for a path.
 
     Args:
-        maze: The level's tables.
+        level: The level.
         position: The player's cell.
         policy: `"oracle"`: the goal; `"there-and-back"`: where `idle_walk` ends; `"greedy"`: the
             cell of a greedy walk that is nearest to the goal by Manhattan distance; `"random"`:
@@ -64,6 +67,7 @@ def target_cell(maze: Maze, position: int, policy: str, num_moves: int, rng: ran
         num_moves: Length of the greedy walk.
         rng: Source of chance.
     """
+    maze = maze_of(level)
     if policy == "oracle" or position == maze.level.goal:
         return maze.level.goal
     if policy == "there-and-back":
@@ -82,26 +86,6 @@ def idle_walk(maze: Maze, position: int) -> str:
     if position != level.start:
         return shortest_path(maze, position, level.start) or ""
     return (shortest_path(maze, position, level.goal) or "")[:-1]
-
-
-def program_of(
-    maze: Maze, position: int, policy: str, num_moves: int, rng: random.Random, searches: bool
-) -> str:
-    """Return the text of a tool agent that programs: the oracle searches, the others only print.
-
-    Args:
-        maze: The level's tables.
-        position: The player's cell.
-        policy: See `moves_of`.
-        num_moves: How many moves are printed.
-        rng: Source of chance.
-        searches: Whether the oracle's program is a search, which solves every level; else it
-            prints its moves, so that its answer is one to this level alone.
-    """
-    if policy == "oracle" and searches:
-        return f"```python\n{SEARCH_PROGRAM}```"
-    moves = moves_json(moves_of(maze, position, policy, num_moves, rng))
-    return f"```python\nprint({moves!r})\n```"
 
 
 def manhattan(level: Level, cell: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from pettingllms_envs.grid import (
@@ -10,8 +10,9 @@ from pettingllms_envs.grid import (
     UNREACHABLE,
     bits_of,
     canonical,
-    deltas,
+    deltas_of,
     layers,
+    shortest_walk,
 )
 from pettingllms_envs.reward import shaped
 
@@ -45,30 +46,6 @@ class Level(NamedTuple):
         """Return whether there is such a cell and the player may be on it."""
         inside = 0 <= row < self.rows and 0 <= col < self.cols
         return inside and self.cells[self.cell(row, col)] == FREE
-
-
-class PlanPathState(NamedTuple):
-    """The state of an episode."""
-
-    level: Level
-    position: int
-    """Number of the player's cell."""
-    moves_used: int = 0
-    """Moves executed so far; illegal moves do not count."""
-    promised: int = -1
-    """Where this turn's proposal would lead; -1 if there is none."""
-    call: str = ""
-    """The tool call of this turn."""
-    result: str = ""
-    """What the tool call returned."""
-    proposal: str = ""
-    """The moves proposed this turn, as letters."""
-    unchanged: str = ""
-    """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
-
-
-deltas_of = cache(deltas)
-"""Stride -> change of the cell number by each move; one table per stride."""
 
 
 class Outlook(NamedTuple):
@@ -182,9 +159,7 @@ def walk(maze: Maze, position: int, moves: str) -> Walk:
 
 
 def shortest_path(maze: Maze, source: int, target: int) -> str | None:
-    """Return the moves of a shortest path, or None if there is no path.
-
-    Among several shortest paths it is the first in the order U, D, L, R of moves.
+    """Return the moves of a shortest path, or None if there is no path; see `shortest_walk`.
 
     Args:
         maze: The level's tables.
@@ -193,22 +168,7 @@ def shortest_path(maze: Maze, source: int, target: int) -> str | None:
     """
     if not maze.free >> target & 1:
         return None
-    rings: list[int] = []
-    for ring in layers(maze.free, 1 << target, maze.level.stride):
-        if ring >> source & 1:
-            break
-        rings.append(ring)
-    else:
-        return None
-    moves = ""
-    for ring in reversed(rings):
-        for move in MOVES:
-            after = source + maze.delta[move]
-            if after >= 0 and ring >> after & 1:
-                moves += move
-                source = after
-                break
-    return moves
+    return shortest_walk(maze.free, source, target, maze.level.stride)
 
 
 def legal_moves(maze: Maze, position: int) -> str:

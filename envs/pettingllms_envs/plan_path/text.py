@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.drawing import PAPER, Drawing, blank_picture, compact, labelled
+from pettingllms_envs import drawing
+from pettingllms_envs.drawing import Drawing, Shape, compact, labelled
 from pettingllms_envs.grid import (
     UNREACHABLE,
     bits_of,
@@ -18,6 +19,7 @@ from pettingllms_envs.grid import (
     first_line,
     parse_rows,
 )
+from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.plan_path.generator import MAX_SIZE
 from pettingllms_envs.plan_path.rules import FREE, WALL, Level
 
@@ -98,19 +100,7 @@ def level_text(level: Level, position: int | None = None) -> str:
 
 def parse_levels(text: str) -> list[Level]:
     """Read a file of levels, divided by blank lines; errors name the line of the file."""
-    blocks: list[str] = []
-    opened = False
-    for number, line in enumerate(text.split("\n")):
-        if not line.strip():
-            opened = False
-        elif opened:
-            blocks[-1] += f"\n{line}"
-        else:
-            blocks.append("\n" * number + line)
-            opened = True
-    if not blocks:
-        raise LevelFormatError("the file holds no level", allowed=_FORMAT)
-    return [parse_level(block) for block in blocks]
+    return read_blocks(text, parse_level, _FORMAT)
 
 
 def parse_level(text: str) -> Level:
@@ -149,35 +139,18 @@ def parse_level(text: str) -> Level:
     return Level(len(rows), len(rows[0]), cells, start, goal, table[start])
 
 
-CELL_PIXELS = 24
-_LINE, _STONE = (216, 216, 210), (66, 72, 82)
-_FLAG, _SHIRT = (58, 156, 92), (40, 104, 196)
+_SHAPES = {
+    symbol: (Shape("rectangle", 0, fill, drawing.LINE), *marks)
+    for symbol, fill, *marks in (
+        (WALL, drawing.STONE),
+        (FREE, drawing.PAPER),
+        (GOAL, drawing.GREEN),
+        (PLAYER, drawing.PAPER, Shape("ellipse", 5, drawing.BLUE)),
+        (PLAYER_ON_GOAL, drawing.GREEN, Shape("ellipse", 5, drawing.BLUE)),
+    )
+}
 
 
 def draw_image(level: Level, position: int) -> npt.NDArray[np.uint8]:
-    """Return a picture of the board: dark walls, a green goal, the player as a blue disc.
-
-    Args:
-        level: The level.
-        position: The player's cell.
-
-    Returns:
-        uint8 of shape [rows * 24 + 1, cols * 24 + 1, 3].
-
-    Raises:
-        MissingDependency: If Pillow is not installed.
-    """
-    import numpy as np
-
-    size = CELL_PIXELS
-    image, pen = blank_picture(level.cols * size + 1, level.rows * size + 1)
-    for row, line in enumerate(level.cells.split("\n")):
-        for col, symbol in enumerate(line):
-            box = (col * size, row * size, (col + 1) * size, (row + 1) * size)
-            is_goal = level.cell(row, col) == level.goal
-            fill = _FLAG if is_goal else _STONE if symbol == WALL else PAPER
-            pen.rectangle(box, fill=fill, outline=_LINE)
-    row, col = divmod(position, level.stride)
-    left, top = col * size + 5, row * size + 5
-    pen.ellipse((left, top, left + size - 10, top + size - 10), fill=_SHIRT)
-    return np.asarray(image)
+    """Return a picture of the board: dark walls, a green goal, the player as a blue disc."""
+    return drawing.board_picture(compact_board(level, position).split("\n"), _SHAPES)

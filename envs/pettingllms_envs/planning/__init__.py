@@ -1,6 +1,20 @@
-"""Games in which a team-mate proposes a list of moves and the planner decides which are made.
+"""The protocol of proposals: a team-mate proposes what to do, the planner decides what is done.
 
-A game of this kind supplies a `Rules` value, pure functions over its own levels and positions, and
-the `Words` of its prompts. `PlanningEnv` does the rest: teams, programs, proposals, rewards.
-Every move can be undone and the distance to the goal is exact, so that the reward is a potential.
+All teams of `pettingllms_envs.team_table` play all games: a tool agent or a proposer before the
+planner, the planner alone, or the tool agent alone. `PlanningEnv` does what is the same in each of
+them: turns, programs and calls, proposals, promises, rewards, prompts, levels from files. A game
+gives the rest, in these modules:
+
+- `rules.py`: levels, positions and moves as immutable values, and pure functions over them;
+- `generator.py`: a checked `Request`, and `generate(rng, request)`, which certifies the level;
+- `text.py`: positions as text, answers and levels read from text;
+- `prompts.py`: the `Words` of its prompts and the placeholders of its own;
+- `env.py`: a `Game`, which names these functions, and a subclass of `PlanningEnv` whose docstring
+  is the web page and whose constructor checks the arguments;
+- `policies.py` where the scripted policies take more than a few lines, and solvers or helper
+  functions of a tool agent (`Calls`) where the game has them.
+
+`Game` documents every function. Two rules keep rewards honest: `Trial.potential` depends on the
+position alone, 0 at the start and `PROGRESS` when solved, and `Game.attempt` changes nothing: it
+says what an answer would do, and the shell decides whether it is done or only proposed.
 """

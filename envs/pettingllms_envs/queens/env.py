@@ -7,14 +7,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from pettingllms.prompts import PromptField, PromptTemplate, meanings
-from pettingllms_envs.level_files import read_level_option, read_levels
+from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms_envs.planning.env import PlanningEnv
-from pettingllms_envs.planning.game import PlanningState, Rules, Words
-from pettingllms_envs.planning.prompts import all_fields, all_prompts
+from pettingllms_envs.planning.game import (
+    Game,
+    PlanningState,
+    Trial,
+    make_moves,
+    solution_facts,
+    why_unchanged,
+)
+from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
 from pettingllms_envs.queens import rules, text
 from pettingllms_envs.queens.generator import MIN_MOVES, Request, generate
+from pettingllms_envs.queens.prompts import FIELDS, WORDS
 from pettingllms_envs.queens.rules import Columns, Level, Move, canonical_form
+from pettingllms_envs.reward import shaped
 
 
 def plan(
@@ -51,52 +59,45 @@ def _moved(level: Level, columns: Columns, move: Move) -> Columns:
     return cast("Columns", rules.after(level, columns, move))
 
 
-RULES = Rules(
-    read=text.read_moves,
-    read_printed=text.read_printed,
-    write=text.moves_json,
-    write_terse=text.moves_compact,
-    after=rules.after,
-    distance=rules.distance,
+def attempt(level: Level, columns: Columns, moves: tuple[Move, ...], max_moves: int) -> Trial:
+    """Return where moves lead, of which the first `max_moves` count."""
+    kept = moves[:max_moves]
+    reached, executed, illegal = make_moves(level, columns, kept, rules.after, rules.is_solved)
+    left = rules.distance(level, reached)
+    unchanged = why_unchanged(moves, executed) if reached == columns else ""
+    worth = shaped(left, level.shortest)
+    return Trial(reached, worth, not left, kept, executed, illegal, unchanged, about=left)
+
+
+def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
+    """Return the infos of an answer; those of a proposal are what they would be if it were done."""
+    used = state.moves_used + (len(trial.executed) if is_done else 0)
+    name, moves = ("executed", trial.executed) if is_done else ("proposed", trial.kept)
+    return {
+        **solution_facts(trial.about, state.level.shortest, used),
+        "illegal_moves": trial.num_illegal,
+        name: text.moves_json(moves),
+    }
+
+
+GAME = Game[Level, Columns, tuple[Move, ...], tuple[Move, ...]](
+    generate=generate,
+    start=lambda level: level.start,
+    read_level=text.parse_level,
+    read_levels=text.parse_levels,
+    identity=lambda level: canonical_form(level).decode(),
+    read=lambda level, answer: text.read_moves(answer),
+    read_printed=lambda level, printed: text.read_printed(printed),
+    attempt=attempt,
+    no_answer=(),
+    facts=facts,
     plan=plan,
-    as_input=text.board_text,
+    write=text.moves_json,
+    write_terse=lambda level, moves: text.moves_compact(moves),
+    board=text.board_text,
+    program_input=text.board_text,
+    length=lambda level: level.shortest,
 )
-WORDS = Words(
-    task="Move queens until no two of them attack each other: no two in one column or diagonal.",
-    rules="""\
-Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. Q is a queen, F a \
-queen that is fixed, . an empty cell. There is one queen in each row. A move [row, column] puts \
-the queen of a row into another column; other queens are not in its way. Fixed queens stay.""",
-    situation="""\
-{board}
-Columns of the queens, from row 0: {columns}. Pairs that attack: {attacks}.""",
-    constant="",
-    program_input="""\
-The program reads the board from stdin, one line per row, without spaces and without numbers. It \
-prints a JSON list of moves.""",
-    example="[[0,3],[2,1]]",
-)
-PLACEHOLDERS: dict[str, PromptField[PlanningState]] = {
-    "board": PromptField(
-        "the board with row and column numbers",
-        lambda state, agent, turn: text.labelled_board(state.level, state.position),
-    ),
-    "columns": PromptField(
-        "the column of the queen of each row, as a JSON list",
-        lambda state, agent, turn: str(list(state.position)),
-    ),
-    "attacks": PromptField(
-        "number of pairs of queens that attack each other",
-        lambda state, agent, turn: rules.attacks(state.position),
-    ),
-    "columns_compact": PromptField(
-        "the columns as digits", lambda state, agent, turn: text.digits(state.position)
-    ),
-    "fixed_compact": PromptField(
-        "a digit for each row: 1 if its queen is fixed, else 0",
-        lambda state, agent, turn: text.digits(state.level.fixed),
-    ),
-}
 
 
 class QueensEnv(PlanningEnv):
@@ -166,6 +167,8 @@ class QueensEnv(PlanningEnv):
     - `illegal_moves`: number of illegal moves of the answer.
     - `executed`: (planner) the moves that were executed, as JSON.
     - `proposed`: (tool, proposer) the moves proposed to the planner, as JSON.
+    - `tool_call`: (tool) the program that was read; empty if there is none.
+    - `tool_result`: (tool) what the planner reads of what it did.
 
     ## Arguments
 
@@ -228,11 +231,11 @@ class QueensEnv(PlanningEnv):
         "hard": {"size": 8, "fixed": 2, "min_moves": 4},
         "expert": {"size": 10, "fixed": 3, "min_moves": 6},
     }
-    rules = RULES
-    words = WORDS
-    placeholders = all_fields(RULES, PLACEHOLDERS)
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = all_prompts(WORDS)
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(placeholders)
+    game = GAME
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(WORDS, 4, 10)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
+        all_fields(GAME, FIELDS, limits_of(WORDS, 4, 10, "shaped"))
+    )
 
     def __init__(
         self,
@@ -253,6 +256,8 @@ class QueensEnv(PlanningEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(
+            words=WORDS,
+            fields=FIELDS,
             team=team,
             max_turns=max_turns,
             moves_per_turn=moves_per_turn,
@@ -265,20 +270,4 @@ class QueensEnv(PlanningEnv):
         low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
         self._request = Request(size, fixed, low, high, split).checked()
         self.board = f"{size}x{size}" if levels is None else "levels"
-        given = () if levels is None else read_levels(levels, text.parse_levels, text.parse_level)
-        self._levels = tuple(map(self._within_budget, given))
-
-    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PlanningState:
-        if options.get("level") is not None:
-            level = self._within_budget(read_level_option(options["level"], text.parse_level))
-        elif self._levels:
-            level = rng.choice(self._levels)
-        else:
-            level = generate(rng, self._request)
-        return PlanningState(level, level.start)
-
-    def _level_json(self, state: PlanningState) -> str:
-        return canonical_form(state.level).decode()
-
-    def _ansi(self, state: PlanningState) -> str:
-        return text.board_text(state.level, state.position)
+        self._read_levels(levels)

@@ -72,6 +72,11 @@ def distance(level: Level, columns: Columns) -> int:
     return len(wrong_rows(columns, nearest_goal(level, columns)))
 
 
+def is_solved(level: Level, columns: Columns) -> bool:
+    """Return whether no two queens attack each other; fixed queens never leave their places."""
+    return not distance(level, columns)
+
+
 def after(level: Level, columns: Columns, move: Move) -> Columns | None:
     """Return the board after a move; None if the queen is fixed, or that is no other place."""
     row, col = move

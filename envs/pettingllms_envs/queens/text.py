@@ -21,6 +21,7 @@ from pettingllms.parsing import (
 from pettingllms.transition import ParseError
 from pettingllms_envs.drawing import labelled
 from pettingllms_envs.grid import first_line, parse_rows
+from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.queens.rules import (
     MAX_SIZE,
     MIN_SIZE,
@@ -90,19 +91,7 @@ def parse_level(text: str) -> Level:
 
 def parse_levels(text: str) -> list[Level]:
     """Read a file of levels, divided by blank lines; errors name the line of the file."""
-    blocks: list[str] = []
-    opened = False
-    for number, line in enumerate(text.split("\n")):
-        if not line.strip():
-            opened = False
-        elif opened:
-            blocks[-1] += f"\n{line}"
-        else:
-            blocks.append("\n" * number + line)
-            opened = True
-    if not blocks:
-        raise LevelFormatError("the file holds no level", allowed=_FORMAT)
-    return [parse_level(block) for block in blocks]
+    return read_blocks(text, parse_level, _FORMAT)
 
 
 def moves_json(moves: tuple[Move, ...]) -> str:

@@ -1,38 +1,81 @@
-"""`SokobanEnv`: the shell around the rules of Sokoban."""
+"""`SokobanEnv`: Sokoban as a game with proposals."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.arguments import check_choice, check_flag, check_whole
-from pettingllms.env import MAX_TURNS, TextEnv
-from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptFields, PromptTemplate, meanings, resolve_prompts
-from pettingllms.transition import Transition, role_of
-from pettingllms_envs.grid import moves_json, read_moves
-from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.python_tool import read_program
-from pettingllms_envs.reward import costs
+from pettingllms.arguments import check_flag, check_whole
+from pettingllms.prompts import PromptTemplate, meanings
+from pettingllms_envs.grid import moves_json, read_moves, read_printed_moves
+from pettingllms_envs.planning.env import PlanningEnv
+from pettingllms_envs.planning.game import POLICIES, Game, PlanningState, Trial, why_unchanged
+from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
+from pettingllms_envs.sokoban import text
+from pettingllms_envs.sokoban.calls import CALLS
 from pettingllms_envs.sokoban.generator import (
     MAX_SIZE,
     MIN_SIZE,
+    Request,
     canonical_form,
     generate,
-    request_of,
 )
 from pettingllms_envs.sokoban.policies import moves_of
-from pettingllms_envs.sokoban.prompts import fields, templates
-from pettingllms_envs.sokoban.rules import Level, SokobanState
-from pettingllms_envs.sokoban.text import board_text, draw_image, read_level, read_levels_of_file
-from pettingllms_envs.sokoban.tools import execute, read_calls, use_tool
-from pettingllms_envs.sokoban.turns import Terms, move, propose
-from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS, asks_for_mark
+from pettingllms_envs.sokoban.prompts import FIELDS, words
+from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, play
 
 
-class SokobanEnv(TextEnv[SokobanState]):
+def attempt(level: Level, place: Placement, moves: str, max_moves: int) -> Trial:
+    """Return where moves lead, of which the first `max_moves` count."""
+    kept = moves[:max_moves]
+    player, boxes, executed, num_illegal, num_pushes = play(level, *place, kept)
+    outlook = outlook_of(level, player, boxes)
+    reached, worth, is_lost = Placement(player, boxes), outlook.potential, outlook.pushes_left < 0
+    unchanged = why_unchanged(moves, executed) if reached == place else ""
+    solved, about = boxes == level.goals, (outlook, len(moves) - len(kept), num_pushes)
+    return Trial(reached, worth, solved, kept, executed, num_illegal, unchanged, "", is_lost, about)
+
+
+def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
+    """Return the infos of an answer."""
+    outlook, num_cut, num_pushes = trial.about
+    level, used = state.level, state.moves_used
+    if is_done:
+        used += len(trial.executed)
+        own = {"executed": tuple(trial.executed), "num_pushes": num_pushes}
+    else:
+        outlook = outlook_of(level, *state.position)
+        own = {"proposed": tuple(trial.kept)}
+    _, pushes_left, boxes_home = outlook
+    counts = {"illegal_moves": trial.num_illegal, "cut_moves": num_cut, "moves_used": used}
+    ahead = {"boxes_home": boxes_home, "pushes_left": pushes_left, "lost": pushes_left < 0}
+    certified = {"certificate": level.certificate, "level_moves": level.num_moves}
+    return {**counts, **ahead, **certified, **own}
+
+
+GAME = Game[Level, Placement, str, str](
+    generate=generate,
+    start=lambda level: Placement(level.player, level.boxes),
+    read_level=text.read_level,
+    read_levels=text.read_levels_of_file,
+    identity=lambda level: canonical_form(level).decode(),
+    read=lambda level, answer: read_moves(answer),
+    read_printed=lambda level, printed: read_printed_moves(printed),
+    attempt=attempt,
+    no_answer="",
+    facts=facts,
+    plan=moves_of,
+    write=moves_json,
+    write_terse=lambda level, moves: "".join(moves),
+    board=lambda level, place: text.board_text(level, *place),
+    program_input=lambda level, place: text.shown_text(level, *place),
+    length=lambda level: level.num_moves,
+    calls=CALLS,
+)
+
+
+class SokobanEnv(PlanningEnv):
     """Push all boxes of a warehouse onto goals.
 
     ## Task
@@ -108,8 +151,8 @@ class SokobanEnv(TextEnv[SokobanState]):
     - `executed`: (planner) the moves that were executed.
     - `num_pushes`: (planner) how many of them pushed a box.
     - `proposed`: (tool, proposer) the moves proposed to the planner.
-    - `call`: (tool) the program or the calls.
-    - `result`: (tool) what the planner reads about them.
+    - `tool_call`: (tool) the program or the calls.
+    - `tool_result`: (tool) what the planner reads about them.
     - `certificate`: what `level_moves` is: `"optimal"`: the length of a shortest solution;
       `"reference"`: that of some solution; `"none"`: nothing is known (large levels from files).
     - `level_moves`: moves of that solution, 0 if none is known.
@@ -172,24 +215,18 @@ class SokobanEnv(TextEnv[SokobanState]):
         "name": "sokoban_v0",
         "render_modes": ["ansi", "human", "rgb_array"],
     }
-    scripted_policies: ClassVar[tuple[str, ...]] = (
-        "oracle",
-        "greedy",
-        "random",
-        "never-push",
-        "there-and-back",
-    )
+    scripted_policies: ClassVar[tuple[str, ...]] = (*POLICIES, "never-push", "there-and-back")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "easy": {"size": 6, "boxes": 1, "max_moves": 10},
         "medium": {"size": 7, "boxes": 2, "min_moves": 10},
         "hard": {"size": 7, "boxes": 3, "min_moves": 14},
         "expert": {"size": 8, "boxes": 3, "min_moves": 20, "max_moves": 60},
     }
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
-        **templates("proposer-planner", "python", 4, 20),
-        **templates("tool-planner", "python", 4, 20),
-    }
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(fields())
+    game = GAME
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(words(True), 4, 20)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
+        all_fields(GAME, FIELDS, limits_of(words(True), 4, 20, "shaped"))
+    )
 
     def __init__(
         self,
@@ -214,96 +251,28 @@ class SokobanEnv(TextEnv[SokobanState]):
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_choice("team", team, TEAMS)
-        check_choice("tool", tool, TOOLS)
-        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         size = check_whole("size", size, MIN_SIZE, MAX_SIZE)
-        moves_per_turn = check_whole("moves_per_turn", moves_per_turn, 1, MAX_MOVES_PER_TURN)
         stop_when_lost = check_flag("stop_when_lost", stop_when_lost)
-        own = templates(team, tool, max_turns, moves_per_turn, stop_when_lost, reward)
         super().__init__(
-            stages=TEAMS[team],
+            words=words(stop_when_lost),
+            fields=FIELDS,
+            team=team,
+            tool=tool,
             max_turns=max_turns,
+            moves_per_turn=moves_per_turn,
+            stop_when_lost=stop_when_lost,
+            prompts=prompts,
             alpha=alpha,
             reward=reward,
             observation_mode=observation_mode,
-            prompts=resolve_prompts(own, prompts, self.prompt_fields),
             render_mode=render_mode,
         )
-        self.tool = tool
-        self._tool_decides = team == "single-tool"
-        self.moves_per_turn = moves_per_turn
-        self._terms = Terms(moves_per_turn, costs(max_turns, moves_per_turn), stop_when_lost)
-        self._placeholders = fields(max_turns, moves_per_turn)
         height, width = size if rows is None else rows, size if cols is None else cols
-        self._request = request_of(
-            height,
-            width,
-            boxes,
-            wall_ratio,
-            min_moves,
-            max_moves,
-            split,
-            max_turns * moves_per_turn,
-        )
-        self.board = f"{height}x{width}" if levels is None else "levels"
-        self._levels: tuple[Level, ...] | None = None
-        if levels is not None:
-            found = read_levels(levels, read_levels_of_file, read_level)
-            self._levels = tuple(map(self._fitting, found))
-
-    def _fitting(self, level: Level) -> Level:
-        """Return a level from outside, if it can be solved within an episode as far as is known."""
         budget = self.max_turns * self.moves_per_turn
-        if level.num_moves > budget:
-            raise InvalidArgument(
-                "level",
-                f"a level of {level.num_moves} moves",
-                f"levels of at most {budget} moves",
-                "Raise max_turns or moves_per_turn.",
-            )
-        return level
+        wanted = Request(height, width, boxes, wall_ratio, min_moves, max_moves, split)
+        self._request = wanted.checked(budget)
+        self.board = f"{height}x{width}" if levels is None else "levels"
+        self._read_levels(levels)
 
-    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SokobanState:
-        if options.get("level") is not None:
-            level = self._fitting(read_level_option(options["level"], read_level))
-        elif self._levels is not None:
-            level = rng.choice(self._levels)
-        else:
-            level = generate(rng, self._request)
-        return SokobanState(level, level.player, level.boxes)
-
-    def _fields(self, state: SokobanState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._placeholders, state, agent, turn)
-
-    def _parse(self, state: SokobanState, agent: str, text: str) -> Any:
-        if agent == "tool_0":
-            return read_program(text) if self.tool == "python" else read_calls(text)
-        return read_moves(text)
-
-    def _act(self, state: SokobanState, agent: str, action: Any) -> Transition:
-        if agent == "planner_0":
-            return move(state, action, self._terms)
-        if agent == "proposer_0":
-            return propose(state, action, self._terms)
-        play = execute if self._tool_decides else use_tool
-        return play(state, action, self.tool, self._terms)
-
-    def _level_json(self, state: SokobanState) -> str:
-        return canonical_form(state.level).decode()
-
-    def _ansi(self, state: SokobanState) -> str:
-        return board_text(state.level, state.player, state.boxes)
-
-    def _rgb_array(self, state: SokobanState) -> Any:
-        return draw_image(state.level, state.player, state.boxes)
-
-    def _scripted(self, state: SokobanState, agent: str, policy: str, rng: random.Random) -> str:
-        found = moves_of(state, policy, self.moves_per_turn, rng)
-        moves = moves_json(found)
-        if agent != "tool_0":
-            has_mark = asks_for_mark(self.prompts[role_of(agent)])
-            return f"#### {moves}" if has_mark else found or moves
-        return (
-            f"```python\nprint({moves!r})\n```" if self.tool == "python" else f"#### move({moves})"
-        )
+    def _rgb_array(self, state: PlanningState) -> Any:
+        return text.draw_image(state.level, *state.position)

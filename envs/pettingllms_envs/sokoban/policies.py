@@ -9,33 +9,36 @@ from __future__ import annotations
 import random
 
 from pettingllms.errors import UnreachableRequest
-from pettingllms_envs.grid import MOVES, cells_of, flood
-from pettingllms_envs.sokoban.rules import Level, SokobanState, deltas_of, guide_of, play, step
-from pettingllms_envs.sokoban.search import shortest_walk, solve
+from pettingllms_envs.grid import MOVES, cells_of, deltas_of, flood, shortest_walk
+from pettingllms_envs.sokoban.rules import Level, Placement, guide_of, play, step
+from pettingllms_envs.sokoban.search import solve
 
 ORACLE_NODES = 40_000
 """Search nodes of the oracle where no reference solution leads on."""
 
 
-def moves_of(state: SokobanState, policy: str, num_moves: int, rng: random.Random) -> str:
+def moves_of(
+    level: Level, place: Placement, policy: str, num_moves: int, rng: random.Random
+) -> str:
     """Return the moves of a policy, at most `num_moves`.
 
     Args:
-        state: The state.
+        level: The level.
+        place: Where player and boxes are.
         policy: `"oracle"`: see `oracle_moves`; `"greedy"`: see `greedy_moves`; `"random"`: legal
             moves drawn uniformly; `"never-push"` and `"there-and-back"`: see `idle_walk`.
         num_moves: How many moves.
         rng: Source of chance.
     """
     if policy == "oracle":
-        found = oracle_moves(state.level, state.player, state.boxes)
+        found = oracle_moves(level, *place)
         if found is not None:
             return found[:num_moves]
         policy = "greedy"
     if policy in ("never-push", "there-and-back"):
-        return idle_walk(state, returns=policy == "there-and-back")[:num_moves]
+        return idle_walk(level, place, returns=policy == "there-and-back")[:num_moves]
     moves = greedy_moves if policy == "greedy" else random_moves
-    return moves(state.level, state.player, state.boxes, num_moves, rng)
+    return moves(level, *place, num_moves, rng)
 
 
 def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
@@ -56,14 +59,15 @@ def oracle_moves(level: Level, player: int, boxes: int) -> str | None:
         return None
 
 
-def idle_walk(state: SokobanState, returns: bool) -> str:
+def idle_walk(level: Level, place: Placement, returns: bool) -> str:
     """Return the way, without a push, to the reachable cell of the highest potential.
 
     Args:
-        state: The state.
+        level: The level.
+        place: Where player and boxes are.
         returns: Whether to go back to the player's first cell from any other.
     """
-    level, player, boxes = state.level, state.player, state.boxes
+    player, boxes = place
     free, guide = level.floor & ~boxes, guide_of(level)
     target = level.player
     if not returns or player == level.player:

@@ -5,10 +5,11 @@ Cells are numbered as `pettingllms_envs.grid` says; a set of cells is an int.
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
-from pettingllms_envs.grid import board_mask, cells_of, deltas, layers
+from pettingllms_envs.grid import board_mask, cells_of, deltas_of, layers
+from pettingllms_envs.reward import shaped
 
 WALL, FLOOR, GOAL, BOX, BOX_ON_GOAL, PLAYER, PLAYER_ON_GOAL = "# .$*@+"
 
@@ -41,30 +42,24 @@ class Level(NamedTuple):
         return self.cols + 1
 
 
-class SokobanState(NamedTuple):
-    """The state of an episode."""
+class Placement(NamedTuple):
+    """Where everything is that moves."""
 
-    level: Level
     player: int
     """Number of the player's cell."""
     boxes: int
     """The cells with boxes."""
-    moves_used: int = 0
-    """Moves executed so far; illegal moves do not count."""
-    potential: float = 0.0
-    """The potential of the state; after a proposal, of the state that it promises."""
-    call: str = ""
-    """What the tool agent asked for or wrote this turn."""
-    result: str = ""
-    """The result, for the planner."""
-    proposal: str = ""
-    """The moves proposed this turn, as letters."""
-    unchanged: str = ""
-    """Why the last turn changed nothing, for the next prompts; empty if it changed something."""
 
 
-deltas_of = cache(deltas)
-"""Stride -> change of the cell number by each move; one table per stride."""
+class Outlook(NamedTuple):
+    """How far a placement is from solved."""
+
+    potential: float
+    """In [-0.01, 0.1]; see `shaped`."""
+    pushes_left: int
+    """Lower bound of the pushes left, -1 if the level is certainly lost."""
+    boxes_home: int
+    """Boxes on goals."""
 
 
 def step(floor: int, player: int, boxes: int, delta: int) -> tuple[int, int]:
@@ -229,10 +224,17 @@ class Guide:
 
 # The state itself holds nothing that is computed from the level: branches share the state, and what
 # they could change in it would show in all of them.
-@lru_cache(maxsize=512)
-def guide_of(level: Level) -> Guide:
-    """Return the guide of a level."""
-    return Guide(level)
+guide_of = lru_cache(maxsize=512)(Guide)
+"""Level -> its guide, made once."""
+
+
+# What the proposer promises, the planner often does, and agents and branches share what they see.
+@lru_cache(maxsize=4096)
+def outlook_of(level: Level, player: int, boxes: int) -> Outlook:
+    """Return how far a placement of player and boxes is from solved."""
+    guide = guide_of(level)
+    potential = shaped(guide.distance(player, boxes), guide.start)
+    return Outlook(potential, guide.pushes_left(boxes), (boxes & level.goals).bit_count())
 
 
 def push_distances(floor: int, goal: int, stride: int) -> dict[int, int]:

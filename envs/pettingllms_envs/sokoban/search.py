@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.grid import deltas
-from pettingllms_envs.grid import layers as rings
 from pettingllms_envs.sokoban.rules import Level
 
 Layer = dict[int, int]
@@ -171,31 +170,3 @@ def _retreat(layer: Layer, seen: Layer, boxes: int, players: int, free: int, str
                 if not known & behind:
                     seen[before] = known | behind
                     layer[before] = layer.get(before, 0) | behind
-
-
-def shortest_walk(free: int, source: int, target: int, stride: int) -> str | None:
-    """Return the moves of a shortest walk, or None if there is none.
-
-    Args:
-        free: The cells without walls and boxes.
-        source: Number of the cell to start from.
-        target: Number of the cell to reach.
-        stride: Difference between the numbers of a cell and the cell below it.
-    """
-    # Searched from the target, so that following shrinking distances from the source gives the
-    # moves in order.
-    ways: list[int] = []
-    for ring in rings(free, 1 << target, stride):
-        ways.append(ring)
-        if ring >> source & 1:
-            break
-    else:
-        return None
-    moves, cell = "", source
-    for layer in ways[-2::-1]:
-        for move, change in deltas(stride).items():
-            if layer >> cell + change & 1:
-                moves += move
-                cell += change
-                break
-    return moves

@@ -7,8 +7,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pettingllms.errors import LevelFormatError
-from pettingllms_envs.drawing import PAPER, Drawing, blank_picture, compact, labelled
-from pettingllms_envs.grid import bits_of, cells_of, find_symbols, flood, parse_rows
+from pettingllms_envs import drawing
+from pettingllms_envs.drawing import Drawing, Shape, compact, labelled
+from pettingllms_envs.grid import bits_of, cells_of, find_symbols, first_line, flood, parse_rows
+from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.sokoban.generator import certify, is_small
 from pettingllms_envs.sokoban.rules import (
     BOX,
@@ -111,14 +113,13 @@ def _with_player(drawing: Drawing, level: Level, player: int) -> str:
     return drawing.with_symbol(*divmod(player, level.cols + 1), symbol)
 
 
-def read_level(text: str, first_line: int = 1) -> Level:
+def read_level(text: str) -> Level:
     """Read one XSB board: `#` wall, `@` player, `$` box, `.` goal, `+`, `*` both on a goal.
 
     Free floor is a space, `-` or `_`.
 
     Args:
         text: Rows, one per line; shorter ones are filled up with floor on the right.
-        first_line: Number of the first line of `text`, for errors.
 
     Returns:
         The level; small ones (`is_small`) with the certificate `"optimal"`, others without. Its
@@ -130,11 +131,8 @@ def read_level(text: str, first_line: int = 1) -> Level:
             a box or a goal that is walled off, a level that is solved already or has no solution,
             or more than 64 rows or columns; it names line and column, counted from 1.
     """
-    padding = "\n" * (first_line - 1)  # so that errors name the line in the whole file
-    rows = parse_rows(padding + _FLOOR.sub(FLOOR, text), symbols=SYMBOLS, pad=FLOOR)
-    lines = text.split("\n")
-    skipped = next(number for number, line in enumerate(lines) if line.strip())
-    return _level_of(rows, first_line + skipped)
+    rows = parse_rows(_FLOOR.sub(FLOOR, text), symbols=SYMBOLS, pad=FLOOR)
+    return _level_of(rows, first_line(text))
 
 
 def read_levels_of_file(text: str) -> list[Level]:
@@ -145,118 +143,78 @@ def read_levels_of_file(text: str) -> list[Level]:
     Raises:
         LevelFormatError: As `read_level`, with the line in the file; or if there is no level.
     """
-    levels: list[Level] = []
-    block: list[str] = []
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.strip() and not _REMARK.match(line):
-            block.append(line)
-        elif block:
-            levels.append(read_level("\n".join(block), number - len(block)))
-            block = []
-    if not levels:
-        raise LevelFormatError("the file has no level", allowed="boards divided by blank lines")
-    return levels
+    return read_blocks(text, read_level, "boards divided by blank lines", _REMARK.match)
 
 
-def _level_of(rows: list[str], first_line: int) -> Level:
+def _level_of(rows: list[str], top: int) -> Level:
     if len(rows) > MAX_ROWS or len(rows[0]) > MAX_ROWS:
         problem = f"{len(rows)} rows of {len(rows[0])} cells"
-        raise LevelFormatError(problem, first_line, 0, f"at most {MAX_ROWS} rows and columns")
+        raise LevelFormatError(problem, top, 0, f"at most {MAX_ROWS} rows and columns")
     stride = len(rows[0]) + 1
     players = find_symbols(rows, PLAYER + PLAYER_ON_GOAL)
     if len(players) != 1:
-        place = _place(players[1], first_line) if players else (first_line, 0)
+        place = _place(players[1], top) if players else (top, 0)
         problem = f"{len(players)} players" if players else "no player"
         raise LevelFormatError(problem, *place, "exactly one @ or +")
     player = players[0][0] * stride + players[0][1]
     floor = flood(bits_of(rows, SYMBOLS.replace(WALL, "")), 1 << player, stride)
-    level = Level(
-        rows=len(rows),
-        cols=stride - 1,
-        floor=floor,
-        goals=bits_of(rows, GOAL + BOX_ON_GOAL + PLAYER_ON_GOAL),
-        boxes=bits_of(rows, BOX + BOX_ON_GOAL),
-        player=player,
-    )
-    _check_walls(rows, level, first_line)
-    _check_boxes(level, first_line)
-    if not is_small(floor.bit_count(), level.boxes.bit_count()):
-        return level
-    try:
-        return certify(level)
-    except LevelFormatError as error:
-        problem = "the level has no solution"
-        raise LevelFormatError(problem, first_line, 0, "levels that can be solved") from error
+    goals = bits_of(rows, GOAL + BOX_ON_GOAL + PLAYER_ON_GOAL)
+    level = Level(len(rows), stride - 1, floor, goals, bits_of(rows, BOX + BOX_ON_GOAL), player)
+    _check_walls(rows, level, top)
+    _check_boxes(level, top)
+    is_certain = is_small(floor.bit_count(), level.boxes.bit_count())
+    return certify(level, top) if is_certain else level
 
 
-def _check_walls(rows: list[str], level: Level, first_line: int) -> None:
+def _check_walls(rows: list[str], level: Level, top: int) -> None:
     last_row, last_col = level.rows - 1, level.cols - 1
     for row, col in find_symbols(rows, SYMBOLS.replace(WALL, "")):
         is_floor = level.floor >> row * level.stride + col & 1
         if is_floor and (row in (0, last_row) or col in (0, last_col)):
             problem = "the floor is open to the edge of the board"
             allowed = "walls all around the cells that the player can reach"
-            raise LevelFormatError(problem, *_place((row, col), first_line), allowed)
+            raise LevelFormatError(problem, *_place((row, col), top), allowed)
         if not is_floor and rows[row][col] != FLOOR:
             problem = f"{rows[row][col]!r} is walled off from the player"
             allowed = "boxes and goals on cells that the player could reach without boxes"
-            raise LevelFormatError(problem, *_place((row, col), first_line), allowed)
+            raise LevelFormatError(problem, *_place((row, col), top), allowed)
 
 
-def _check_boxes(level: Level, first_line: int) -> None:
+def _check_boxes(level: Level, top: int) -> None:
     num_boxes, num_goals = level.boxes.bit_count(), level.goals.bit_count()
     if num_boxes != num_goals or not 0 < num_boxes <= MAX_BOXES:
         problem = f"{num_boxes} boxes and {num_goals} goals"
         allowed = f"as many boxes as goals, 1 to {MAX_BOXES}"
-        raise LevelFormatError(problem, first_line, 0, allowed)
+        raise LevelFormatError(problem, top, 0, allowed)
     if level.boxes == level.goals:
-        raise LevelFormatError("all boxes are on goals already", first_line, 0, "a box to push")
+        raise LevelFormatError("all boxes are on goals already", top, 0, "a box to push")
     if guide_of(level).pushes_left(level.boxes) < 0:
         problem = "the level cannot be solved: a box can reach no goal, or boxes block each other"
-        raise LevelFormatError(problem, first_line, 0, "boxes that can be pushed to the goals")
+        raise LevelFormatError(problem, top, 0, "boxes that can be pushed to the goals")
 
 
-def _place(cell: tuple[int, int], first_line: int) -> tuple[int, int]:
-    return cell[0] + first_line, cell[1] + 1
+def _place(cell: tuple[int, int], top: int) -> tuple[int, int]:
+    return cell[0] + top, cell[1] + 1
 
 
-CELL_PIXELS = 24
-_LINE, _STONE = (216, 216, 210), (66, 72, 82)
-_RING, _SHIRT = (58, 156, 92), (40, 104, 196)
-_WOOD, _WOOD_HOME, _EDGE = (206, 150, 82), (120, 178, 98), (120, 82, 36)
+_RING, _SHIRT = Shape("ellipse", 7, None, drawing.GREEN, 3), Shape("ellipse", 5, drawing.BLUE)
+_WOOD, _WOOD_HOME = (
+    Shape("rectangle", 4, fill, (120, 82, 36)) for fill in ((206, 150, 82), (120, 178, 98))
+)
+_SHAPES = {
+    symbol: (Shape("rectangle", 0, fill, drawing.LINE), *marks)
+    for symbol, fill, *marks in (
+        (WALL, drawing.STONE),
+        (FLOOR, drawing.PAPER),
+        (GOAL, drawing.PAPER, _RING),
+        (BOX, drawing.PAPER, _WOOD),
+        (BOX_ON_GOAL, drawing.PAPER, _RING, _WOOD_HOME),
+        (PLAYER, drawing.PAPER, _SHIRT),
+        (PLAYER_ON_GOAL, drawing.PAPER, _RING, _SHIRT),
+    )
+}
 
 
 def draw_image(level: Level, player: int, boxes: int) -> npt.NDArray[np.uint8]:
-    """Return a picture: dark walls, green rings for goals, boxes (green at home), a blue player.
-
-    Args:
-        level: The level.
-        player: Number of the player's cell.
-        boxes: The cells with boxes.
-
-    Returns:
-        uint8 of shape [rows * 24 + 1, cols * 24 + 1, 3].
-
-    Raises:
-        MissingDependency: If Pillow is not installed.
-    """
-    import numpy as np
-
-    size = CELL_PIXELS
-    image, pen = blank_picture(level.cols * size + 1, level.rows * size + 1)
-    for cell in range(level.rows * level.stride):
-        row, col = divmod(cell, level.stride)
-        if col == level.cols:
-            continue
-        left, top = col * size, row * size
-        is_floor, is_goal = level.floor >> cell & 1, level.goals >> cell & 1
-        fill = PAPER if is_floor else _STONE
-        pen.rectangle((left, top, left + size, top + size), fill=fill, outline=_LINE)
-        if is_goal:
-            pen.ellipse((left + 7, top + 7, left + 17, top + 17), outline=_RING, width=3)
-        if boxes >> cell & 1:
-            fill = _WOOD_HOME if is_goal else _WOOD
-            pen.rectangle((left + 4, top + 4, left + 20, top + 20), fill=fill, outline=_EDGE)
-        if cell == player:
-            pen.ellipse((left + 5, top + 5, left + 19, top + 19), fill=_SHIRT)
-    return np.asarray(image)
+    """Return a picture: dark walls, green rings for goals, boxes (green at home), a blue player."""
+    return drawing.board_picture(board_text(level, player, boxes).split("\n"), _SHAPES)

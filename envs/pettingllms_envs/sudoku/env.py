@@ -1,43 +1,71 @@
-"""`SudokuEnv`: the shell around the rules of Sudoku."""
+"""`SudokuEnv`: Sudoku as a game with proposals."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pettingllms.arguments import check_choice, check_flag, check_whole, plain
-from pettingllms.env import MAX_TURNS, TextEnv
-from pettingllms.errors import InvalidArgument, UnreachableRequest
-from pettingllms.prompts import PromptFields, PromptTemplate, meanings, resolve_prompts
-from pettingllms.splits import check_split, split_of
-from pettingllms.transition import Transition, role_of
-from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.python_tool import read_program
-from pettingllms_envs.reward import costs
-from pettingllms_envs.sudoku.generator import DEFAULT_CLUES, Puzzle, check_num_clues, generate
+from pettingllms.arguments import check_choice, check_flag, plain
+from pettingllms.errors import InvalidArgument
+from pettingllms.prompts import PromptTemplate, meanings
+from pettingllms.splits import check_split
+from pettingllms_envs.planning.env import PlanningEnv
+from pettingllms_envs.planning.game import Game, PlanningState, Trial
+from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
+from pettingllms_envs.sudoku import text
+from pettingllms_envs.sudoku.calls import CALLS
+from pettingllms_envs.sudoku.generator import (
+    DEFAULT_CLUES,
+    Puzzle,
+    Request,
+    check_num_clues,
+    generate_of_split,
+)
 from pettingllms_envs.sudoku.image import draw_image
 from pettingllms_envs.sudoku.policies import fills_of
-from pettingllms_envs.sudoku.prompts import fields, templates
-from pettingllms_envs.sudoku.rules import start
+from pettingllms_envs.sudoku.prompts import FIELDS, words
+from pettingllms_envs.sudoku.rules import Fill, FillAnswer, Grid, attempt, start
 from pettingllms_envs.sudoku.symmetry import canonical
-from pettingllms_envs.sudoku.text import (
-    fills_json,
-    fills_terse,
-    read_answer,
-    read_puzzle,
-    read_puzzles,
+
+
+def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
+    """Return the infos of an answer."""
+    fills, refused = trial.about
+    grid = trial.position if is_done else state.position
+    info = {
+        "num_fills": len(fills),
+        "num_refused": len(refused),
+        "num_empty": grid.num_empty,
+        "solvable": grid.num_wrong == 0,
+    }
+    if not is_done:
+        info["proposed"] = fills
+    return info
+
+
+GAME = Game[Puzzle, Grid, FillAnswer, Sequence[Fill]](
+    generate=generate_of_split,
+    start=start,
+    read_level=text.read_puzzle,
+    read_levels=text.read_puzzles,
+    identity=lambda puzzle: canonical(puzzle.size, puzzle.clues).hex(),
+    read=lambda puzzle, answer: text.read_answer(answer, puzzle.size),
+    read_printed=lambda puzzle, printed: text.read_printed_answer(printed, puzzle.size),
+    attempt=attempt,
+    no_answer=FillAnswer(()),
+    facts=facts,
+    plan=fills_of,
+    write=text.fills_json,
+    write_terse=lambda puzzle, fills: text.fills_terse(fills, puzzle.size),
+    board=lambda puzzle, grid: grid.text,
+    program_input=lambda puzzle, grid: grid.text,
+    length=lambda puzzle: 0,
+    calls=CALLS,
 )
-from pettingllms_envs.sudoku.tools import execute, read_calls, use_tool
-from pettingllms_envs.sudoku.turns import SudokuState, decide, propose
-from pettingllms_envs.team_table import TEAMS, TOOLS, asks_for_mark
-
-SPLIT_ATTEMPTS = 300
-"""Puzzles tried before a request for a split is refused."""
 
 
-class SudokuEnv(TextEnv[SudokuState]):
+class SudokuEnv(PlanningEnv):
     """Complete a Sudoku that has exactly one solution.
 
     ## Task
@@ -109,8 +137,8 @@ class SudokuEnv(TextEnv[SudokuState]):
     - `solvable`: whether the grid can still be completed without clearing a cell; never shown
       to agents.
     - `proposed`: (tool, proposer) the fills proposed to the planner.
-    - `call`: (tool) the program or the calls.
-    - `result`: (tool) what the planner reads about them.
+    - `tool_call`: (tool) the program or the calls.
+    - `tool_result`: (tool) what the planner reads about them.
 
     ## Arguments
 
@@ -172,11 +200,11 @@ class SudokuEnv(TextEnv[SudokuState]):
         "hard": {"size": 9, "clues": 36},
         "expert": {"size": 9, "clues": 32, "singles_only": False},
     }
-    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
-        **templates("proposer-planner", "python", 4, 4),
-        **templates("tool-planner", "python", 4, 4),
-    }
-    prompt_fields: ClassVar[Mapping[str, str]] = meanings(fields())
+    game = GAME
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(words(4), 4, 16)
+    prompt_fields: ClassVar[Mapping[str, str]] = meanings(
+        all_fields(GAME, FIELDS, limits_of(words(4), 4, 16, "shaped"))
+    )
 
     def __init__(
         self,
@@ -195,95 +223,36 @@ class SudokuEnv(TextEnv[SudokuState]):
         prompts: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_choice("team", team, TEAMS)
-        check_choice("tool", tool, TOOLS)
-        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
         size = plain(size)
         check_choice("size", size, DEFAULT_CLUES)
         singles_only = check_flag("singles_only", singles_only)
-        self.num_clues = check_num_clues(size, DEFAULT_CLUES[size] if clues is None else clues)
-        self.size = size
-        self.singles_only = singles_only
+        num_clues = check_num_clues(size, DEFAULT_CLUES[size] if clues is None else clues)
         check_split(split)
-        self.split = split
-        self.tool = tool
-        self._tool_decides = team == "single-tool"
-        self._costs = costs(max_turns, size * size)
-        self._placeholders = fields(max_turns)
-        own = templates(team, tool, size, max_turns, reward)
         super().__init__(
-            stages=TEAMS[team],
+            words=words(size),
+            fields=FIELDS,
+            team=team,
+            tool=tool,
             max_turns=max_turns,
+            moves_per_turn=size * size,  # refused fills that cost as much as an empty answer
+            prompts=prompts,
             alpha=alpha,
             reward=reward,
             observation_mode=observation_mode,
-            prompts=resolve_prompts(own, prompts, self.prompt_fields),
             render_mode=render_mode,
         )
+        self.size = size
+        self._request = Request(size, num_clues, singles_only, split)
         self.board = f"{size}x{size}"
-        self._levels: tuple[Puzzle, ...] | None = None
-        if levels is not None:
-            found = read_levels(levels, read_puzzles, read_puzzle)
-            self._levels = tuple(self._fitting("levels", puzzle) for puzzle in found)
+        self._read_levels(levels)
 
-    def _fitting(self, argument: str, puzzle: Puzzle) -> Puzzle:
+    def _fitting(self, argument: str, level: Puzzle) -> Puzzle:
         """Return a puzzle from outside, if it has the size that the prompts state."""
-        if puzzle.size != self.size:
-            given, allowed = (f"{n}x{n}" for n in (puzzle.size, self.size))
-            fix = f"Pass size={puzzle.size} to play it."
+        if level.size != self.size:
+            given, allowed = (f"{n}x{n}" for n in (level.size, self.size))
+            fix = f"Pass size={level.size} to play it."
             raise InvalidArgument(argument, f"a {given} puzzle", f"{allowed} puzzles", fix)
-        return puzzle
+        return level
 
-    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SudokuState:
-        if options.get("level") is not None:
-            puzzle = self._fitting("level", read_level_option(options["level"], read_puzzle))
-        elif self._levels is not None:
-            puzzle = rng.choice(self._levels)
-        else:
-            puzzle = self._puzzle_of_split(rng)
-        return SudokuState(puzzle, start(puzzle))
-
-    def _puzzle_of_split(self, rng: random.Random) -> Puzzle:
-        for _ in range(SPLIT_ATTEMPTS):
-            puzzle = generate(rng, self.size, self.num_clues, self.singles_only)
-            if self.split is None or split_of(canonical(self.size, puzzle.clues)) == self.split:
-                return puzzle
-        raise UnreachableRequest(
-            f"no {self.size}x{self.size} puzzle with {self.num_clues} clues of the split "
-            f"{self.split!r} among {SPLIT_ATTEMPTS}; ask for more clues"
-        )
-
-    def _fields(self, state: SudokuState, agent: str, turn: int) -> Mapping[str, object]:
-        return PromptFields(self._placeholders, state, agent, turn)
-
-    def _parse(self, state: SudokuState, agent: str, text: str) -> Any:
-        if agent != "tool_0":
-            return read_answer(text, state.puzzle.size)
-        return read_program(text) if self.tool == "python" else read_calls(text, state.puzzle.size)
-
-    def _act(self, state: SudokuState, agent: str, action: Any) -> Transition:
-        if agent == "planner_0":
-            return decide(state, action, self._costs)
-        if agent == "proposer_0":
-            return propose(state, action, self._costs)
-        play = execute if self._tool_decides else use_tool
-        return play(state, action, self.tool, self._costs)
-
-    def _level_json(self, state: SudokuState) -> str:
-        return canonical(state.puzzle.size, state.puzzle.clues).hex()
-
-    def _ansi(self, state: SudokuState) -> str:
-        return state.grid.text
-
-    def _rgb_array(self, state: SudokuState) -> Any:
-        return draw_image(state)
-
-    def _scripted(self, state: SudokuState, agent: str, policy: str, rng: random.Random) -> str:
-        found = fills_of(state, policy, rng)
-        fills = fills_json(found)
-        if role_of(agent) != "tool":
-            has_mark = asks_for_mark(self.prompts[role_of(agent)])
-            return f"#### {fills}" if has_mark else fills_terse(found, self.size)
-        return (
-            f"```python\nprint({fills!r})\n```" if self.tool == "python" else f"#### check({fills})"
-        )
+    def _rgb_array(self, state: PlanningState) -> Any:
+        return draw_image(state.level, state.position)

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from pettingllms_envs.sudoku.turns import SudokuState
+    from pettingllms_envs.sudoku.generator import Puzzle
+    from pettingllms_envs.sudoku.rules import Grid
 
 CELL_PIXELS = 32
 _LINE, _INK = (190, 190, 186), (40, 44, 52)
 _RIGHT, _WRONG = (40, 104, 196), (196, 60, 48)
 
 
-def draw_image(state: SudokuState) -> npt.NDArray[np.uint8]:
+def draw_image(puzzle: Puzzle, grid: Grid) -> npt.NDArray[np.uint8]:
     """Return a picture of the grid: clues dark, fills blue, fills that block the solution red.
 
     Returns:
@@ -29,7 +30,7 @@ def draw_image(state: SudokuState) -> npt.NDArray[np.uint8]:
     """
     import numpy as np
 
-    puzzle, pixels = state.puzzle, CELL_PIXELS
+    pixels = CELL_PIXELS
     size, shape = puzzle.size, geometry(puzzle.size)
     side = size * pixels + 3
     image, pen = blank_picture(side, side)
@@ -44,7 +45,7 @@ def draw_image(state: SudokuState) -> npt.NDArray[np.uint8]:
         ):
             pen.line(span, fill=_INK if is_border else _LINE, width=3 if is_border else 1)
     for cell in range(size * size):
-        value = state.grid.cells[cell]
+        value = grid.cells[cell]
         if value:
             given, right = puzzle.clues[cell], puzzle.solution[cell]
             colour = _INK if given else _RIGHT if value == right else _WRONG

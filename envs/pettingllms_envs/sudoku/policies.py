@@ -8,59 +8,63 @@ from __future__ import annotations
 
 import random
 
-from pettingllms_envs.sudoku.rules import Fill, candidates
+from pettingllms_envs.sudoku.generator import Puzzle
+from pettingllms_envs.sudoku.rules import Fill, Grid, candidates
 from pettingllms_envs.sudoku.solver import geometry
-from pettingllms_envs.sudoku.turns import SudokuState
 
 
-def fills_of(state: SudokuState, policy: str, rng: random.Random) -> list[Fill]:
-    """Return the fills of a policy in a state.
+def fills_of(
+    puzzle: Puzzle, grid: Grid, policy: str, max_moves: int, rng: random.Random
+) -> list[Fill]:
+    """Return the fills of a policy.
 
     Args:
-        state: The state.
+        puzzle: The puzzle.
+        grid: The grid.
         policy: `"oracle"`: all that is missing, and corrections of what is wrong; `"greedy"`: the
             naked and hidden singles that can be seen at once (nothing follows from them within the
             turn), or a guess if there are none; `"random"`: up to n guesses that the rules allow;
             `"there-and-back"`: half of what is missing, or, if something is filled in, its removal.
+        max_moves: Not used: there is no limit of fills.
         rng: Source of chance.
     """
     if policy == "oracle":
-        return _missing(state)
+        return _missing(puzzle, grid)
     if policy == "greedy":
-        return _visible_singles(state) or _guesses(state, 1, rng)
+        return _visible_singles(puzzle, grid) or _guesses(puzzle, grid, 1, rng)
     if policy == "there-and-back":
-        return _clears(state) or _missing(state)[: state.puzzle.clues.count(0) // 2]
-    return _guesses(state, state.puzzle.size, rng)
+        return _clears(puzzle, grid) or _missing(puzzle, grid)[: puzzle.clues.count(0) // 2]
+    return _guesses(puzzle, grid, puzzle.size, rng)
 
 
 def _fill(size: int, cell: int, value: int) -> Fill:
     return (cell // size + 1, cell % size + 1, value)
 
 
-def _missing(state: SudokuState) -> list[Fill]:
+def _missing(puzzle: Puzzle, grid: Grid) -> list[Fill]:
     """Return the fills that solve the puzzle; wrong values are cleared first."""
-    puzzle, size = state.puzzle, state.puzzle.size
-    values = state.grid.cells
+    size = puzzle.size
+    values = grid.cells
     wrong = [c for c, value in enumerate(values) if value and value != puzzle.solution[c]]
     todo = [c for c, value in enumerate(values) if value != puzzle.solution[c]]
     clears = [_fill(size, cell, 0) for cell in wrong]
     return clears + [_fill(size, cell, puzzle.solution[cell]) for cell in todo]
 
 
-def _clears(state: SudokuState) -> list[Fill]:
+def _clears(puzzle: Puzzle, grid: Grid) -> list[Fill]:
     """Return the fills that clear every cell but the clues."""
-    puzzle, size = state.puzzle, state.puzzle.size
+    size = puzzle.size
     return [
         _fill(size, cell, 0)
         for cell in range(size * size)
-        if not puzzle.clues[cell] and state.grid.cells[cell]
+        if not puzzle.clues[cell] and grid.cells[cell]
     ]
 
 
-def _visible_singles(state: SudokuState) -> list[Fill]:
-    puzzle, size = state.puzzle, state.puzzle.size
+def _visible_singles(puzzle: Puzzle, grid: Grid) -> list[Fill]:
+    size = puzzle.size
     boxes = geometry(size).boxes
-    options = {cell: candidates(puzzle, state.grid, cell) for cell in range(size * size)}
+    options = {cell: candidates(puzzle, grid, cell) for cell in range(size * size)}
     found = {cell: values[0] for cell, values in options.items() if len(values) == 1}
     places: dict[tuple[str, int, int], list[int]] = {}
     for cell, values in options.items():
@@ -73,9 +77,9 @@ def _visible_singles(state: SudokuState) -> list[Fill]:
     return [_fill(size, cell, value) for cell, value in sorted(found.items())]
 
 
-def _guesses(state: SudokuState, count: int, rng: random.Random) -> list[Fill]:
-    puzzle, size = state.puzzle, state.puzzle.size
-    options = {cell: candidates(puzzle, state.grid, cell) for cell in range(size * size)}
+def _guesses(puzzle: Puzzle, grid: Grid, count: int, rng: random.Random) -> list[Fill]:
+    size = puzzle.size
+    options = {cell: candidates(puzzle, grid, cell) for cell in range(size * size)}
     cells = [cell for cell, values in options.items() if values]
     chosen = rng.sample(cells, min(count, len(cells)))
     return [_fill(size, cell, rng.choice(options[cell])) for cell in chosen]

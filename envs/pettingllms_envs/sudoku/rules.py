@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from math import isqrt
 from typing import NamedTuple
 
+from pettingllms_envs.planning.game import Trial
+from pettingllms_envs.reward import PROGRESS
 from pettingllms_envs.sudoku.generator import Puzzle
 from pettingllms_envs.sudoku.solver import geometry
 
@@ -15,6 +17,17 @@ Fill = tuple[int, int, int]
 
 Refusal = tuple[Fill, str]
 """A fill that was refused, and why."""
+
+
+_MAX_REFUSALS_SHOWN = 8
+
+
+class FillAnswer(NamedTuple):
+    """What an agent asks to write into the grid."""
+
+    fills: tuple[Fill, ...]
+    is_grid: bool = False
+    """Whether the fills are a whole grid, which replaces everything but the clues."""
 
 
 class Grid(NamedTuple):
@@ -82,6 +95,7 @@ def text_of(cells: bytes) -> str:
     return text.decode()
 
 
+@lru_cache(maxsize=512)
 def start(puzzle: Puzzle) -> Grid:
     """Return the grid that holds the clues only."""
     units, used = layout(puzzle.size).units, 0
@@ -155,3 +169,55 @@ def candidates(puzzle: Puzzle, grid: Grid, cell: int) -> list[int]:
         return []
     bits = layout(puzzle.size).units[cell]
     return [value for value in range(1, puzzle.size + 1) if not grid.used & bits[value]]
+
+
+def potential(grid: Grid) -> float:
+    """Return 0.1 * (right fills - wrong fills) / empty cells of the puzzle, in [-0.1, 0.1].
+
+    It is 0 at the start and 0.1 when solved. Differences of it are the team's reward, so that every
+    closed loop adds up to 0 and a wrong grid earns less than an empty one. Wrong fills count as
+    much as right ones, or guessing would pay.
+
+    Source: potential-based shaping (Ng, Harada, Russell 1999), without discounting.
+    """
+    _, _, num_empty, num_right, num_wrong = grid
+    return PROGRESS * (num_right - num_wrong) / (num_empty + num_right + num_wrong)
+
+
+# The planner often writes what was proposed, and branches of a group often the same.
+@lru_cache(maxsize=1024)
+def attempt(puzzle: Puzzle, grid: Grid, answer: FillAnswer, max_moves: int) -> Trial:
+    """Write the fills of an answer, in order; a whole grid clears the old fills first.
+
+    Cells of a grid answer that hold clues are no fills. There is no limit of fills but that of the
+    text; `Trial.about` has the fills and those that were refused.
+    """
+    fills, is_grid = answer
+    begin = grid
+    if is_grid:
+        begin, size = start(puzzle), puzzle.size
+        fills = tuple(f for f in fills if f[2] != puzzle.clues[(f[0] - 1) * size + f[1] - 1])
+    after, refused = write(puzzle, begin, fills)
+    unchanged = ""
+    if after.cells == grid.cells:
+        unchanged = "the answer had no fills"
+        if answer.fills:
+            is_refused = len(refused) == len(fills) > 0
+            unchanged = "the fills repeated what was there"
+            unchanged = "all fills were refused" if is_refused else unchanged
+    return Trial(
+        after,
+        potential(after),
+        is_solved(after),
+        fills,
+        num_illegal=len(refused),
+        unchanged=unchanged,
+        refused=_refusals(refused),
+        about=(fills, tuple(refused)),
+    )
+
+
+def _refusals(refused: Sequence[Refusal]) -> str:
+    shown = [f"[{row},{col},{value}] ({reason})" for (row, col, value), reason in refused]
+    more = len(shown) - _MAX_REFUSALS_SHOWN
+    return ", ".join(shown[:_MAX_REFUSALS_SHOWN]) + (f", and {more} more" if more > 0 else "")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import Item, Part, answer_part, printed_part, read_list, usual_answer
 from pettingllms.transition import ParseError
 from pettingllms_envs.sudoku.generator import Puzzle
-from pettingllms_envs.sudoku.rules import Fill
+from pettingllms_envs.sudoku.rules import Fill, FillAnswer
 from pettingllms_envs.sudoku.solver import BOX_SHAPES, geometry, singles_suffice, solutions
 
 SYMBOLS = "0123456789ABCDEFG"
@@ -32,14 +32,6 @@ MAX_TERSE_SIZE = 9
 
 SHOWN_CHARS = 6000
 """Maximum characters of proposed fills in a prompt: more than 2 n * n fills of any grid need."""
-
-
-class FillAnswer(NamedTuple):
-    """What an agent asks to write into the grid."""
-
-    fills: tuple[Fill, ...]
-    is_grid: bool = False
-    """Whether the fills are a whole grid, which replaces everything but the clues."""
 
 
 def read_answer(text: str, size: int) -> FillAnswer | ParseError:
@@ -118,12 +110,12 @@ def _rows_of(items: list[Item]) -> list[list[str]]:
     return rows
 
 
-def fills_json(fills: tuple[Fill, ...] | list[Fill]) -> str:
+def fills_json(fills: Sequence[Fill]) -> str:
     """Return fills as the JSON list that prompts ask for."""
     return "[" + ",".join([f"[{row},{col},{value}]" for row, col, value in fills]) + "]"
 
 
-def fills_terse(fills: tuple[Fill, ...] | list[Fill], size: int) -> str:
+def fills_terse(fills: Sequence[Fill], size: int) -> str:
     """Return fills as digits, `123,412`; as JSON if there are none, or n has two digits."""
     if not fills or size > MAX_TERSE_SIZE:
         return fills_json(fills)
@@ -137,12 +129,6 @@ def answer_json(answer: FillAnswer, size: int) -> str:
     values = [str(value) for _, _, value in answer.fills]
     rows = (",".join(values[start : start + size]) for start in range(0, size * size, size))
     return "[" + ",".join(f"[{row}]" for row in rows) + "]"
-
-
-def cut(text: str, num_chars: int) -> str:
-    """Return a text, cut to a number of characters if it is longer, with a note on the rest."""
-    rest = len(text) - num_chars
-    return text if rest <= 0 else f"{text[:num_chars]}... {rest} characters left out"
 
 
 def puzzle_text(puzzle: Puzzle) -> str:

@@ -10,7 +10,6 @@ import pettingllms
 from pettingllms.testing import HOSTILE_TEXTS
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.plan_path.rules import maze_of
-from pettingllms_envs.plan_path.turns import potential
 from pettingllms_envs.team_table import TEAMS
 
 LEVEL = "P...\n.##.\n...G"
@@ -173,7 +172,7 @@ def test_bounds_and_order_of_returns(team, max_turns):
     for seed in range(150):
         returns, parts, success = play(env, mixed_actor(rng), seed)
         level, state = env.state().level, env.state()
-        progress = potential(maze_of(level), state.position)
+        progress = maze_of(level).outlook(state.position).potential
         assert sum(part for _, part, _ in parts) == pytest.approx(progress + success)
         for agent, total in returns.items():
             local = sum(cost for other, _, cost in parts if other == agent)

@@ -84,16 +84,16 @@ def test_policies_never_bump_and_the_oracle_is_optimal(level_texts, data):
     maze, rng = rules.maze_of(level), random.Random(data.draw(st.integers(0, 99)))
     limit = data.draw(st.integers(1, 12))
     for policy in ("oracle", "greedy", "random"):
-        moves = moves_of(maze, level.start, policy, limit, rng)
+        moves = moves_of(level, level.start, policy, limit, rng)
         done = rules.walk(maze, level.start, moves)
         assert done.illegal == 0
         assert done.executed == moves
         assert len(moves) == limit or done.position == level.goal
-        target = target_cell(maze, level.start, policy, limit, rng)
+        target = target_cell(level, level.start, policy, limit, rng)
         assert maze.free >> target & 1
         assert target != level.start
-        assert moves_of(maze, level.goal, policy, limit, rng) == ""
-    assert len(moves_of(maze, level.start, "oracle", 99, rng)) == level.shortest
+        assert moves_of(level, level.goal, policy, limit, rng) == ""
+    assert len(moves_of(level, level.start, "oracle", 99, rng)) == level.shortest
 
 
 def test_greedy_is_held_by_a_dead_end_and_reaches_the_goal_without_walls():

@@ -120,7 +120,7 @@ def test_programs_read_the_level_and_their_list_is_the_proposal(env_id):
     assert PLANS[env_id][0] in env.observe("planner_0").rpartition("What it did:")[2]
     env.step(f"#### {PLANS[env_id][0]}")
     assert env.infos["planner_0"]["executed"] == PLANS[env_id][0]
-    assert env.state().program == ""
+    assert env.state().tool_call == ""
 
 
 @pytest.mark.parametrize("env_id", GAMES)

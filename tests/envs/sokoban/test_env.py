@@ -17,8 +17,8 @@ from pettingllms.testing import HOSTILE_TEXTS, check_documentation, check_env, p
 from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
 from pettingllms_envs.grid import moves_json
 from pettingllms_envs.sokoban import SokobanEnv
+from pettingllms_envs.sokoban.rules import outlook_of
 from pettingllms_envs.sokoban.text import level_text
-from pettingllms_envs.sokoban.turns import outlook_of
 from pettingllms_envs.team_table import MAX_MOVES_PER_TURN
 
 VARIANTS = [
@@ -73,11 +73,11 @@ def test_team_parts_add_up_to_the_real_progress(kwargs):
             state = env.state()
             if env.turn > turn:
                 success = env.infos[agent]["success"]
-                reached = outlook_of(state.level, state.player, state.boxes).potential
+                reached = outlook_of(state.level, *state.position).potential
                 assert total == pytest.approx(reached + success)
-                assert success == (state.boxes == state.level.goals)
+                assert success == (state.position.boxes == state.level.goals)
             else:
-                assert (state.player, state.boxes) == (before.player, before.boxes)
+                assert state.position == before.position
 
 
 @pytest.mark.parametrize("kwargs", TEAMS, ids=names)
@@ -118,8 +118,8 @@ def test_no_loop_pays():
         env.step(f"#### {list(moves)}")
         total += env.infos["planner_0"]["reward_parts"]["team"]
         state = env.state()
-        assert total == pytest.approx(outlook_of(state.level, state.player, state.boxes).potential)
-        if (state.player, state.boxes) == (start.player, start.boxes):
+        assert total == pytest.approx(outlook_of(state.level, *state.position).potential)
+        if state.position == start.position:
             closed += 1
             assert total == pytest.approx(0)
     assert closed == 4
@@ -134,9 +134,9 @@ def test_potential_is_bounded_and_rises_along_useful_pushes():
         assert outlook_of(level, level.player, level.boxes).potential == 0
         play(env, lambda e, a: e.scripted_action(a, "random", rng))
         state = env.state()
-        value = outlook_of(level, state.player, state.boxes).potential
+        value = outlook_of(level, *state.position).potential
         assert -0.01 <= value <= 0.1
-        assert (value == 0.1) == (state.boxes == level.goals)
+        assert (value == 0.1) == (state.position.boxes == level.goals)
 
 
 def test_promising_without_doing_pays_nothing():
@@ -248,7 +248,7 @@ def test_helper_calls_are_chained_and_proposed():
     env.reset(seed=0)
     env.step("I think.\n#### walk(1, 2) push(1, 3, R, 2) walk(0, 0)")
     assert env.state().proposal == "RRR"
-    assert env.state().result.split("\n") == [
+    assert env.state().tool_result.split("\n") == [
         'walk(1, 2) = ["R"], then the player is at (1, 2) and 0 of 1 boxes are on goals',
         'push(1, 3, R, 2) = ["R","R"], then the player is at (1, 4) and the level is solved',
         "walk(0, 0) = none: that cell is not free",
@@ -275,7 +275,7 @@ def test_helper_calls_that_fail(call, told):
     env = SokobanEnv(tool="call", levels=[CORRIDOR])
     env.reset(seed=0)
     env.step(f"#### {call}")
-    assert told in env.state().result
+    assert told in env.state().tool_result
     if told.startswith("none"):
         assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.01}
 
@@ -301,7 +301,7 @@ def test_the_planner_reads_a_bounded_prompt(kwargs, text):
     env.step(text)
     assert env.agent_selection == "planner_0"
     assert len(env.observe("planner_0")) < 10_000
-    assert len(env.state().call) + len(env.state().result) < 8_000
+    assert len(env.state().tool_call) + len(env.state().tool_result) < 8_000
 
 
 def huge_level():
@@ -336,7 +336,7 @@ def test_long_lists_of_moves_are_cut_before_they_are_run():
     env.reset(seed=0)
     env.step(f"#### move({moves_json('RR' * 500)}) walk(1, 1)")
     assert env.infos["tool_0"]["cut_moves"] == 1000
-    first, second = env.state().result.split("\n")
+    first, second = env.state().tool_result.split("\n")
     assert "characters left out" in first
     assert '= ["R","R"], then the player is at (1, 3)' in first
     assert second.startswith('walk(1, 1) = ["L","L"]')

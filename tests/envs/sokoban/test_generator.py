@@ -9,17 +9,14 @@ from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.splits import SPLITS, split_of
 from pettingllms_envs.grid import cells_of, flood
 from pettingllms_envs.sokoban import SokobanEnv
-from pettingllms_envs.sokoban.generator import Request, canonical_form, default_lengths, generate
+from pettingllms_envs.sokoban.generator import Request, canonical_form, generate
 from pettingllms_envs.sokoban.rules import guide_of, play
 from pettingllms_envs.sokoban.search import solve
 from pettingllms_envs.sokoban.text import level_text, read_level
 
 
 def request(size, boxes, low=None, high=None, split=None, ratio=0.25, budget=400):
-    shortest, longest = default_lengths(size, size, boxes, budget)
-    return Request(
-        size, size, boxes, ratio, shortest if low is None else low, high or longest, split
-    ).checked()
+    return Request(size, size, boxes, ratio, low, high, split).checked(budget)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +65,7 @@ def test_lengths_on_request(length):
 
 
 def test_rectangles():
-    level = generate(random.Random(0), Request(5, 9, 2, 0.2, 8, 30, None).checked())
+    level = generate(random.Random(0), Request(5, 9, 2, 0.2, 8, 30, None).checked(400))
     assert (level.rows, level.cols) == (5, 9)
 
 
@@ -96,7 +93,7 @@ def test_what_is_not_found_is_refused_after_bounded_work():
 )
 def test_requests_that_make_no_sense(changed):
     with pytest.raises(InvalidArgument, match="allowed"):
-        request(6, 1, 5, 9)._replace(**changed).checked()
+        request(6, 1, 5, 9)._replace(**changed).checked(400)
 
 
 def images(text):

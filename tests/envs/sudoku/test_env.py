@@ -19,9 +19,8 @@ from pettingllms.testing.play import mixed_actor, scripted_actor, transcript_of
 from pettingllms_envs.sudoku import SudokuEnv
 from pettingllms_envs.sudoku.generator import generate
 from pettingllms_envs.sudoku.policies import fills_of
-from pettingllms_envs.sudoku.rules import candidates
+from pettingllms_envs.sudoku.rules import candidates, potential
 from pettingllms_envs.sudoku.text import fills_json, puzzle_text
-from pettingllms_envs.sudoku.turns import potential
 
 _RNG = random.Random(0)
 LARGE = [puzzle_text(generate(_RNG, 16)) for _ in range(3)]
@@ -81,9 +80,9 @@ def test_team_parts_add_up_to_the_real_progress(kwargs):
             if env.turn > turn:
                 state = env.state()
                 success = env.infos[agent]["success"]
-                assert total == pytest.approx(potential(state.grid) + success)
+                assert total == pytest.approx(potential(state.position) + success)
             else:
-                assert env.state().grid == before.grid
+                assert env.state().position == before.position
 
 
 @pytest.mark.parametrize("kwargs", TEAMS, ids=names)
@@ -118,16 +117,16 @@ def test_writing_and_clearing_pays_nothing():
     for seed in range(10):
         env.reset(seed=seed)
         state = env.state()
-        cell = state.puzzle.clues.index(0)
+        cell = state.level.clues.index(0)
         row, col = cell // 4 + 1, cell % 4 + 1
-        right = state.puzzle.solution[cell]
+        right = state.level.solution[cell]
         total = 0.0
         for turn in range(20):
             value = right if turn % 2 == 0 else 0
             for agent in env.possible_agents:
                 env.step(say("planner", [(row, col, value)]))
                 total += env.infos[agent]["reward_parts"]["team"]
-        assert env.state().grid == state.grid
+        assert env.state().position == state.position
         assert total == pytest.approx(0)
 
 
@@ -150,11 +149,11 @@ def test_given_values_cannot_be_overwritten():
     env = SudokuEnv(team="single", split=None)
     for seed in range(20):
         env.reset(seed=seed)
-        puzzle = env.state().puzzle
+        puzzle = env.state().level
         other = bytes(value % 4 + 1 for value in puzzle.solution)
         rows = [list(other[start : start + 4]) for start in range(0, 16, 4)]
         env.step(f"#### {rows}")
-        grid = env.state().grid
+        grid = env.state().position
         cells = bytes(map(int, grid.text.split()))
         assert not env.infos["planner_0"]["success"]
         assert env.infos["planner_0"]["num_refused"] >= 6
@@ -170,8 +169,8 @@ def test_solvable_is_told_in_info_and_not_in_texts():
         env.reset(seed=seed)
         env.step(env.scripted_action("planner_0", "random", random.Random(seed)))
         state = env.state()
-        cells = bytes(map(int, state.grid.text.split()))
-        pairs = zip(cells, state.puzzle.solution, strict=True)
+        cells = bytes(map(int, state.position.text.split()))
+        pairs = zip(cells, state.level.solution, strict=True)
         assert env.infos["planner_0"]["solvable"] == all(c in (0, s) for c, s in pairs)
         assert "solvable" not in env.observe("planner_0")
 
@@ -188,14 +187,14 @@ def test_what_a_program_prints_is_proposed():
         "print([[row + 1, col + 1, 9 - len(grid) + 1]])\n"
     )
     env.step(f"Let me see.\n```python\n{program}```\nDone.")
-    cell = state.puzzle.clues.index(0)
+    cell = state.level.clues.index(0)
     proposal = (cell // 9 + 1, cell % 9 + 1, 1)
     assert env.state().proposal == (proposal,)
     assert env.infos["tool_0"]["proposed"] == (proposal,)
     text = env.observe("planner_0")
     assert "thinking [[1,1,1]]" in text
     assert "grid = [list(map(int" in text
-    assert env.state().grid == state.grid
+    assert env.state().position == state.position
 
 
 @pytest.mark.parametrize(
@@ -225,7 +224,7 @@ def test_programs_without_an_answer_cost_and_are_told(program, told):
 def test_a_program_that_fails_proposes_nothing(failing):
     env = SudokuEnv()
     env.reset(seed=0)
-    answer = fills_json(fills_of(env.state(), "oracle", random.Random(0)))
+    answer = fills_json(fills_of(*env.state()[:2], "oracle", 0, random.Random(0)))
     env.step(f"```python\nimport os, sys\nprint({answer!r}, flush=True)\n{failing}\n```")
     assert env.infos["tool_0"]["reward_parts"] == {"team": 0.0, "local": -0.0125}
     assert env.infos["tool_0"]["proposed"] == ()
@@ -235,13 +234,13 @@ def test_a_program_that_fails_proposes_nothing(failing):
 def test_helper_calls_tell_what_the_grid_shows_and_no_more():
     env = SudokuEnv(tool="call", levels=[puzzle_text(generate(random.Random(4), 4))])
     env.reset(seed=0)
-    puzzle = env.state().puzzle
+    puzzle = env.state().level
     cell = puzzle.clues.index(0)
     row, col = cell // 4 + 1, cell % 4 + 1
     value = puzzle.solution[cell]
     calls = f"candidates({row}, {col}) places(row, {row}, {value}) check([[{row},{col},{value}]]) "
     env.step(f"#### {calls} candidates(9, 9) places(box, 0, 1)")
-    lines = env.state().result.split("\n")
+    lines = env.state().tool_result.split("\n")
     assert len(lines) == 5
     taken = {puzzle.clues[other] for other in range(16) if other // 4 == row - 1}
     taken |= {puzzle.clues[other] for other in range(16) if other % 4 == col - 1}
@@ -279,7 +278,7 @@ def test_the_planner_reads_a_bounded_prompt(kwargs, text):
     env.step(text)
     assert env.agent_selection == "planner_0"
     assert len(env.observe("planner_0")) < 10_000
-    assert len(env.state().call) < 4000
+    assert len(env.state().tool_call) < 4000
     assert len(env.state().proposal) <= 512
 
 
@@ -299,7 +298,7 @@ def test_an_honest_proposal_is_shown_whole(kwargs):
 def test_fills_that_change_nothing_cost_as_much_as_none(kwargs):
     env = SudokuEnv(**kwargs)
     env.reset(seed=0)
-    puzzle, role = env.state().puzzle, env.possible_agents[0].rpartition("_")[0]
+    puzzle, role = env.state().level, env.possible_agents[0].rpartition("_")[0]
     cell = puzzle.clues.index(0)
     row, col, right = cell // 4 + 1, cell % 4 + 1, puzzle.solution[cell]
     clue = next(index for index, value in enumerate(puzzle.clues) if value)
@@ -320,7 +319,7 @@ def test_fills_that_change_nothing_cost_as_much_as_none(kwargs):
 def test_padding_does_not_dilute_the_cost_of_a_refused_fill(kwargs):
     env = SudokuEnv(**kwargs)
     env.reset(seed=0)
-    puzzle, agent = env.state().puzzle, env.possible_agents[0]
+    puzzle, agent = env.state().level, env.possible_agents[0]
     cell = puzzle.clues.index(0)
     right = (cell // 4 + 1, cell % 4 + 1, puzzle.solution[cell])
     clue = next(index for index, value in enumerate(puzzle.clues) if value)
@@ -340,7 +339,7 @@ def test_padding_does_not_dilute_the_cost_of_a_refused_fill(kwargs):
 def test_repeating_the_grid_costs_as_much_as_no_fills():
     env = SudokuEnv(team="single")
     env.reset(seed=0)
-    clues = env.state().puzzle.clues
+    clues = env.state().level.clues
     env.step(f"#### {[list(clues[start : start + 4]) for start in range(0, 16, 4)]}")
     assert env.infos["planner_0"]["reward_parts"]["local"] == pytest.approx(-0.01)
 
@@ -348,7 +347,7 @@ def test_repeating_the_grid_costs_as_much_as_no_fills():
 def test_refused_fills_are_told_next_turn():
     env = SudokuEnv(team="single")
     env.reset(seed=2)
-    clues = env.state().puzzle.clues
+    clues = env.state().level.clues
     cell = next(index for index, value in enumerate(clues) if value)
     row, col = cell // 4 + 1, cell % 4 + 1
     env.step(f"#### [[{row},{col},1],[9,9,9]]")
@@ -366,16 +365,16 @@ def test_levels_from_texts_files_and_options(tmp_path):
     seen = set()
     for seed in range(20):
         env.reset(seed=seed)
-        seen.add(env.state().puzzle)
+        seen.add(env.state().level)
     assert seen == set(puzzles)
     (tmp_path / "a.txt").write_text(f"; mine\n{texts[0]}\n")
     (tmp_path / "b.txt").write_text(f"{texts[1]}\n")
     for seed in range(10):
         from_files = SudokuEnv(size=9, levels=tmp_path / "*.txt", team="single")
         from_files.reset(seed=seed)
-        assert from_files.state().puzzle in puzzles
+        assert from_files.state().level in puzzles
     env.reset(seed=0, options={"level": texts[1]})
-    assert env.state().puzzle == puzzles[1]
+    assert env.state().level == puzzles[1]
     (tmp_path / "c.txt").write_text("12\n")
     with pytest.raises(LevelFormatError, match=r"c\.txt.*line 1"):
         SudokuEnv(levels=str(tmp_path / "*.txt"))
@@ -423,7 +422,7 @@ def test_a_split_without_puzzles_is_refused():
     for seed in range(3):
         try:
             env.reset(seed=seed)
-            seen.add(env.state().puzzle)
+            seen.add(env.state().level)
         except UnreachableRequest:
             refused += 1
     assert refused + len(seen) == 3
@@ -435,7 +434,7 @@ def test_prompts_can_be_replaced():
     env.reset(seed=0)
     state = env.state()
     env.step("#### [[1,1,1]]")
-    assert env.observe("planner_0") == f"S\n\n{state.grid.text}|1|[]|none|[[1,1,1]]"
+    assert env.observe("planner_0") == f"S\n\n{state.position.text}|1|[]|none|[[1,1,1]]"
 
 
 @pytest.mark.parametrize("size", [4, 16])
@@ -443,8 +442,8 @@ def test_terse_prompts_get_terse_scripted_answers(size):
     terse = {"system": "", "user": "{grid_flat}:{proposal_compact}"}
     env = SudokuEnv(size=size, team="proposer-planner", prompts={"planner": terse})
     env.reset(seed=0)
-    puzzle, rng = puzzle_text(env.state().puzzle), random.Random(0)
-    fills = fills_of(env.state(), "oracle", rng)
+    puzzle, rng = puzzle_text(env.state().level), random.Random(0)
+    fills = fills_of(*env.state()[:2], "oracle", 0, rng)
     env.step(f"#### {fills_json(fills)}")
     text = env.scripted_action("planner_0", "oracle", rng)
     assert text == ",".join(f"{r}{c}{v}" for r, c, v in fills) if size < 10 else fills_json(fills)
@@ -458,7 +457,7 @@ def test_a_prompt_can_list_what_the_rules_allow_in_empty_cells(size):
     prompt = {"system": "", "user": "{candidates_compact}"}
     env = SudokuEnv(size=size, team="single", prompts={"planner": prompt})
     env.reset(seed=0)
-    puzzle, grid, numbers = env.state().puzzle, env.state().grid, range(1, size + 1)
+    puzzle, grid, numbers = env.state().level, env.state().position, range(1, size + 1)
     allowed = {
         (row, col): candidates(puzzle, grid, (row - 1) * size + col - 1)
         for row in numbers

@@ -90,7 +90,7 @@ def test_splits_hold_what_they_promise_and_share_nothing(size):
         forms[split] = set()
         for seed in range(120 if size == 4 else 25):
             env.reset(seed=seed)
-            form = canonical(size, env.state().puzzle.clues)
+            form = canonical(size, env.state().level.clues)
             assert split_of(form) == split
             forms[split].add(form)
     for one, other in itertools.combinations(SPLITS, 2):

@@ -4,16 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pettingllms
 from pettingllms import ParseError
+from pettingllms_envs.plan_path.calls import Call, answer, read_call
 from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM
-from pettingllms_envs.plan_path.rules import maze_of
 from pettingllms_envs.plan_path.text import level_text, parse_level
-from pettingllms_envs.plan_path.tools import Call, CallTool, Fault, PythonTool
 
-TOOL = CallTool()
 #                    0123456
 LEVEL = parse_level("P.#...#\n..#.#.#\n....#.#\n###.#G#\n..#....")
-MAZE = maze_of(LEVEL)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +34,7 @@ MAZE = maze_of(LEVEL)
     ],
 )
 def test_calls_are_read_liberally(text, call):
-    assert TOOL.read(text) == call
+    assert read_call(text) == call
 
 
 @pytest.mark.parametrize(
@@ -63,26 +61,26 @@ def test_calls_are_read_liberally(text, call):
     ],
 )
 def test_other_texts_are_parse_errors(text):
-    assert isinstance(TOOL.read(text), ParseError)
+    assert isinstance(read_call(text), ParseError)
 
 
 @given(st.one_of(st.text(), st.text("path(123, )#-= ")))
 def test_any_text_is_read_without_raising(text):
-    assert isinstance(TOOL.read(text), Call | ParseError)
+    assert isinstance(read_call(text), Call | ParseError)
 
 
 @given(
     st.builds(Call, st.sampled_from(["path", "distance", "neighbours"]), *[st.integers(0, 99)] * 2)
 )
 def test_a_written_call_is_read_back(call):
-    assert TOOL.read(str(call)) == call
+    assert read_call(str(call)) == call
 
 
 @pytest.mark.parametrize(
     "text", ["path(" * 50_000, "path(1,", "1" * 200_000, "path(1 " + " " * 99_999]
 )
 def test_long_texts_are_no_trap(text):
-    assert isinstance(TOOL.read(text), ParseError)
+    assert isinstance(read_call(text), ParseError)
 
 
 @pytest.mark.parametrize(
@@ -111,40 +109,44 @@ def test_long_texts_are_no_trap(text):
     ],
 )
 def test_answers(call, text, moves, is_answered):
-    result = TOOL.run(MAZE, LEVEL.start, call, 8)
+    result = answer(LEVEL, LEVEL.start, call, 8)
     assert result.call == str(call)
-    assert result.text == text
-    assert result.fault is (Fault.NONE if is_answered else Fault.EMPTY)
-    assert result.moves == ("DDRRRDDR" if moves is None else moves)
+    assert result.result == text
+    assert result.answer == ("DDRRRDDR" if moves is None else moves)
+    assert result.is_useful is (None if result.answer else is_answered)
 
 
 @pytest.mark.parametrize(
-    ("source", "moves", "fault"),
+    ("source", "moves", "cost"),
     [
-        ('print(\'["D","R"]\')', "DR", Fault.NONE),
-        ("print('#### U, U')", "UU", Fault.NONE),
-        ("print('D' * 20)", "DDDDDDDD", Fault.NONE),
-        ("print([])", "", Fault.EMPTY),
-        ("print(1)", "", Fault.MALFORMED),
-        ("pass", "", Fault.MALFORMED),
-        ("print('[U]'); 1 / 0", "", Fault.MALFORMED),
-        ("print('[U]'", "", Fault.MALFORMED),
-        (SEARCH_PROGRAM, "DDRRRDDR", Fault.NONE),
+        ('print(\'["D","R"]\')', "DR", 0),
+        ("print('#### D, D')", "DD", 0),
+        ("print('D' * 20)", "DDDDDDDD", 6 * 0.04 / 32),
+        ("print([])", "", 0.04 / 4),
+        ("print(1)", "", 0.05 / 4),
+        ("pass", "", 0.05 / 4),
+        ("print('[U]'); 1 / 0", "", 0.05 / 4),
+        ("print('[U]'", "", 0.05 / 4),
+        (SEARCH_PROGRAM, "DDRRRDDR", 0),
     ],
 )
-def test_programs_propose_what_they_print(source, moves, fault):
-    tool = PythonTool()
-    action = tool.read(f"Like this:\n```python\n{source}\n```")
-    result = tool.run(MAZE, LEVEL.start, action, 8)
-    assert (result.moves, result.fault) == (moves, fault)
-    assert result.call in source
+def test_programs_propose_what_they_print(source, moves, cost):
+    env = started()
+    env.step(f"Like this:\n```python\n{source}\n```")
+    assert "".join(env.state().proposal) == moves
+    assert env.infos["tool_0"]["reward_parts"]["local"] == pytest.approx(-cost)
+    assert env.state().tool_call in source
 
 
 def test_programs_read_the_present_board():
-    position = LEVEL.cell(2, 3)
-    result = PythonTool().run(MAZE, position, "import sys; print(repr(sys.stdin.read()))", 8)
-    assert repr(level_text(LEVEL, position) + "\n") in result.text
+    env = started()
+    env.step("no program")
+    env.step("DDRR")
+    env.step("```python\nimport sys; print(repr(sys.stdin.read()))\n```")
+    assert repr(level_text(LEVEL, LEVEL.cell(2, 2)) + "\n") in env.state().tool_result
 
 
-def test_texts_without_a_program_are_parse_errors():
-    assert isinstance(PythonTool().read('#### ["U"]'), ParseError)
+def started():
+    env = pettingllms.make("plan_path_v0", checks=False, moves_per_turn=8)
+    env.reset(seed=0, options={"level": level_text(LEVEL)})
+    return env
