@@ -40,17 +40,29 @@ def after(stacks: Stacks, move: str) -> Stacks | None:
             top of a stack; a block that is alone on the table cannot be put on the table.
     """
     block, onto = move
-    source = next((stack for stack in stacks if stack[-1] == block), None)
-    if source is None:
+    rest = list(stacks)
+    for stack in stacks:
+        if stack[-1] == block:
+            rest.remove(stack)
+            break
+    else:
         return None
-    rest = [stack for stack in stacks if stack != source]
+    below = stack[:-1]
     if onto == TABLE:
-        return table([*rest, source[:-1], block]) if len(source) > 1 else None
-    target = next((stack for stack in rest if stack[-1] == onto), None)
-    if target is None:
-        return None
-    rest.remove(target)
-    return table([*rest, source[:-1], target + block])
+        if not below:
+            return None
+        rest.append(block)
+    else:
+        for at, target in enumerate(rest):
+            if target[-1] == onto:
+                rest[at] = target + block
+                break
+        else:
+            return None
+    if below:
+        rest.append(below)
+    rest.sort()
+    return tuple(rest)
 
 
 def legal_moves(stacks: Stacks) -> list[str]:
@@ -75,6 +87,8 @@ def moves_needed(stacks: Stacks, goal: Stacks) -> int:
     """
     below, bound = foundations(goal), 0
     for stack in stacks:
+        if below[stack[-1]] == stack:
+            continue  # all of it stands as in the goal
         misplaced: set[str] = set()
         for at, block in enumerate(stack):
             if misplaced or below[block] != stack[: at + 1]:
@@ -91,14 +105,15 @@ def shortest_plan(start: Stacks, goal: Stacks) -> tuple[str, ...]:
     in general, and takes milliseconds for the nine blocks that levels have at most.
     """
     tie = count()
-    queue = [(moves_needed(start, goal), next(tie), start)]
+    needed = {start: moves_needed(start, goal)}
+    queue = [(needed[start], next(tie), start)]
     came_from: dict[Stacks, tuple[Stacks, str] | None] = {start: None}
     cost = {start: 0}
     while queue:
         estimate, _, stacks = heapq.heappop(queue)
         if stacks == goal:
             return _path(came_from, goal)
-        if estimate > cost[stacks] + moves_needed(stacks, goal):
+        if estimate > cost[stacks] + needed[stacks]:
             continue  # a shorter way to these stacks was found meanwhile
         for move in legal_moves(stacks):
             following = after(stacks, move)
@@ -106,7 +121,9 @@ def shortest_plan(start: Stacks, goal: Stacks) -> tuple[str, ...]:
             length = cost[stacks] + 1
             if length < cost.get(following, length + 1):
                 cost[following], came_from[following] = length, (stacks, move)
-                bound = length + moves_needed(following, goal)
+                if following not in needed:
+                    needed[following] = moves_needed(following, goal)
+                bound = length + needed[following]
                 # Later entries first: of equal estimates, deeper ones are nearer to the goal.
                 heapq.heappush(queue, (bound, -next(tie), following))
     raise AssertionError("all stacks of the same blocks can be reached from one another")

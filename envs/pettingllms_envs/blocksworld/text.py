@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from functools import lru_cache
 from itertools import pairwise
 
 from pettingllms.errors import LevelFormatError
@@ -15,17 +15,26 @@ from pettingllms.parsing import (
     one_line,
     printed_part,
     read_list,
+    usual_answer,
 )
 from pettingllms.transition import ParseError
 from pettingllms_envs.blocksworld.rules import BLOCKS, TABLE, Level, Stacks, shortest_plan, table
 
 _TERSE = re.compile(rf"(?:[{BLOCKS}][{BLOCKS}{TABLE}])+")
+_USUAL_MOVE = re.compile(rf'\["([{BLOCKS}])", ?"(?:table|([{BLOCKS}]))"\]')
+_ONE = _USUAL_MOVE.pattern.replace("(", "(?:").replace("(?:?:", "(?:")
+_USUAL = re.compile(rf"\[{_ONE}(?>(?:, ?{_ONE})*)\]")
 _FORMAT = "'AC B -> ABC': stacks from bottom to top, of the same blocks on both sides"
 
+USUAL_CHARS = 120
+"""Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
 
+
+# Agents of a turn and branches see the same stacks.
+@lru_cache(maxsize=4096)
 def stacks_json(stacks: Stacks) -> str:
     """Return stacks as a JSON list of lists, each from bottom to top."""
-    return json.dumps([list(stack) for stack in stacks], separators=(",", ":"))
+    return "[" + ",".join(['["' + '","'.join(stack) + '"]' for stack in stacks]) + "]"
 
 
 def stacks_compact(stacks: Stacks) -> str:
@@ -93,8 +102,8 @@ def _parse_line(line: str, number: int) -> Level:
 
 def moves_json(moves: tuple[str, ...]) -> str:
     """Return moves as JSON: `[["B","table"],["C","A"]]`."""
-    named = [[block, "table" if onto == TABLE else onto] for block, onto in moves]
-    return json.dumps(named, separators=(",", ":"))
+    named = [f'["{block}","{"table" if onto == TABLE else onto}"]' for block, onto in moves]
+    return "[" + ",".join(named) + "]"
 
 
 def moves_compact(moves: tuple[str, ...]) -> str:
@@ -104,13 +113,24 @@ def moves_compact(moves: tuple[str, ...]) -> str:
 
 def read_moves(text: str) -> tuple[str, ...] | ParseError:
     """Read the moves of an answer: a list of [block, what it is put on], or bare pairs `B-CA`."""
+    return (_short_answer if len(text) <= USUAL_CHARS else _read)(text)
+
+
+def _read(text: str) -> tuple[str, ...] | ParseError:
     if _TERSE.fullmatch(text):
         return _pairs(text)
+    usual = usual_answer(text, USUAL_CHARS)
+    if usual is not None and _USUAL.fullmatch(usual):
+        return tuple([block + (onto or TABLE) for block, onto in _USUAL_MOVE.findall(usual)])
     part = answer_part(text)
     if isinstance(part, ParseError):
         return part
     bare = bare_answer(part)
     return _pairs(bare) if _TERSE.fullmatch(bare) else _moves_of(part)
+
+
+# Trained policies write few different short texts, and branches of a group often the same.
+_short_answer = lru_cache(maxsize=4096)(_read)
 
 
 def read_printed(text: str) -> tuple[str, ...] | ParseError:

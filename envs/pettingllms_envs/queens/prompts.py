@@ -14,10 +14,7 @@ Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left.
 queen that is fixed, . an empty cell. There is one queen in each row. A move [row, column] puts \
 the queen of a row into another column; other queens are not in its way. Fixed queens stay.
 {LIMITS}""",
-    user="""\
-Turn {turn} of {max_turns}.{history}
-{board}
-Columns of the queens, from row 0: {columns}. Pairs that attack: {attacks}.""",
+    user="Turn {turn} of {max_turns}.{history}\n{scene}",
     example="[[0,3],[2,1]]",
     program="""\
 The program reads the board from stdin, one line per row, without spaces and without numbers. It \
@@ -25,6 +22,10 @@ prints a JSON list of moves. Its answer is the last list that it prints, such as
     duties=DUTIES_APART,
 )
 FIELDS: dict[str, PromptField[PlanningState]] = {
+    "scene": PromptField(
+        "`board`, `columns` and `attacks`, as the default prompts show them",
+        lambda state, agent, turn: text.scene_text(state.level, state.position),
+    ),
     "board": PromptField(
         "the board with row and column numbers",
         lambda state, agent, turn: text.labelled_board(state.level, state.position),

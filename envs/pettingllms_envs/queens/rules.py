@@ -67,6 +67,7 @@ def nearest_goal(level: Level, columns: Columns) -> Columns:
     return min(goals(level), key=lambda goal: len(wrong_rows(columns, goal)))
 
 
+@lru_cache(maxsize=16384)
 def distance(level: Level, columns: Columns) -> int:
     """Return the minimum number of moves to a solution."""
     return len(wrong_rows(columns, nearest_goal(level, columns)))
@@ -94,10 +95,18 @@ def legal_moves(level: Level, columns: Columns) -> list[Move]:
     return [move for move in every if after(level, columns, move) is not None]
 
 
+@lru_cache(maxsize=16384)
 def attacks(columns: Columns) -> int:
     """Return the number of pairs of queens that attack each other."""
-    pairs = ((r, s) for s in range(len(columns)) for r in range(s))
-    return sum(columns[r] == columns[s] or abs(columns[r] - columns[s]) == s - r for r, s in pairs)
+    pairs, size = 0, len(columns)
+    # Queens met so far by column and by both diagonals: each queen attacks those on its lines.
+    on_column, falling, rising = [0] * size, [0] * 2 * size, [0] * 2 * size
+    for row, col in enumerate(columns):
+        pairs += on_column[col] + falling[row - col] + rising[row + col]
+        on_column[col] += 1
+        falling[row - col] += 1
+        rising[row + col] += 1
+    return pairs
 
 
 def canonical_form(level: Level) -> bytes:

@@ -5,8 +5,8 @@ Symbols: `Q` a queen, `F` a fixed queen, `.` an empty cell.
 
 from __future__ import annotations
 
-import json
 import re
+from functools import cache, lru_cache
 
 from pettingllms.errors import LevelFormatError
 from pettingllms.parsing import (
@@ -17,6 +17,7 @@ from pettingllms.parsing import (
     one_line,
     printed_part,
     read_list,
+    usual_answer,
 )
 from pettingllms.transition import ParseError
 from pettingllms_envs.drawing import labelled
@@ -28,13 +29,19 @@ from pettingllms_envs.queens.rules import (
     Columns,
     Level,
     Move,
+    attacks,
     distance,
     goals,
 )
 
 _TERSE = re.compile(r"(?:[0-9]{2})+")
 _NUMBER = re.compile(r"[0-9]{1,4}")
+_PAIR = r"\[[0-9]{1,4}, ?[0-9]{1,4}\]"
+_USUAL = re.compile(rf"\[{_PAIR}(?>(?:, ?{_PAIR})*)\]")
 _FORMAT = "rows of ., with one Q or F in each"
+
+USUAL_CHARS = 120
+"""Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
 
 
 def board_rows(level: Level, columns: Columns) -> list[str]:
@@ -53,7 +60,35 @@ def board_text(level: Level, columns: Columns) -> str:
 
 def labelled_board(level: Level, columns: Columns) -> str:
     """Return the board with row and column numbers, symbols divided by spaces."""
-    return labelled(board_rows(level, columns)).text
+    head, rows = _labelled_rows(len(columns))
+    lines = [
+        row[is_fixed][col] for row, is_fixed, col in zip(rows, level.fixed, columns, strict=True)
+    ]
+    return "\n".join([head, *lines])
+
+
+@cache
+def _labelled_rows(size: int) -> tuple[str, tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]]:
+    """Return the line of column numbers, and [row][is fixed][column of the queen] -> line."""
+    boards = [
+        [
+            labelled(["." * col + symbol + "." * (size - 1 - col)] * size).text.split("\n")
+            for col in range(size)
+        ]
+        for symbol in "QF"
+    ]
+    free, fixed = ([tuple(lines) for lines in zip(*one, strict=True)] for one in boards)
+    return free[0][0], tuple(zip(free[1:], fixed[1:], strict=True))
+
+
+# Agents of a turn and branches see the same board.
+@lru_cache(maxsize=4096)
+def scene_text(level: Level, columns: Columns) -> str:
+    """Return what prompts show: the board, its columns and the number of pairs that attack."""
+    board, pairs = labelled_board(level, columns), attacks(columns)
+    return (
+        f"{board}\nColumns of the queens, from row 0: {list(columns)}. Pairs that attack: {pairs}."
+    )
 
 
 def digits(values: Columns | tuple[bool, ...]) -> str:
@@ -96,7 +131,7 @@ def parse_levels(text: str) -> list[Level]:
 
 def moves_json(moves: tuple[Move, ...]) -> str:
     """Return moves as JSON: `[[0,3],[2,1]]`."""
-    return json.dumps([list(move) for move in moves], separators=(",", ":"))
+    return "[" + ",".join([f"[{row},{col}]" for row, col in moves]) + "]"
 
 
 def moves_compact(moves: tuple[Move, ...]) -> str:
@@ -106,13 +141,25 @@ def moves_compact(moves: tuple[Move, ...]) -> str:
 
 def read_moves(text: str) -> tuple[Move, ...] | ParseError:
     """Read the moves of an answer: a list of [row, column], or bare pairs of digits `0321`."""
+    return (_short_answer if len(text) <= USUAL_CHARS else _read)(text)
+
+
+def _read(text: str) -> tuple[Move, ...] | ParseError:
     if _TERSE.fullmatch(text):
         return _pairs(text)
+    usual = usual_answer(text, USUAL_CHARS)
+    if usual is not None and _USUAL.fullmatch(usual):
+        numbers = map(int, _NUMBER.findall(usual))
+        return tuple(map(Move, numbers, numbers))
     part = answer_part(text)
     if isinstance(part, ParseError):
         return part
     bare = bare_answer(part)
     return _pairs(bare) if _TERSE.fullmatch(bare) else _moves_of(part)
+
+
+# Trained policies write few different short texts, and branches of a group often the same.
+_short_answer = lru_cache(maxsize=4096)(_read)
 
 
 def read_printed(text: str) -> tuple[Move, ...] | ParseError:
