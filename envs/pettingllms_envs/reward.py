@@ -1,4 +1,4 @@
-"""The terms of reward that Sokoban, Sudoku and Plan-Path share, and why they are what they are.
+"""The terms of reward that the games share, and why they are what they are.
 
 A solved episode pays `SUCCESS`. Everything else of an episode (the rise of a potential, the costs
 of bad answers) stays within +-`PROGRESS`, and so
@@ -18,10 +18,7 @@ sizes and numbers of boxes; `benchmarks/suites/games_ladder.py` measures it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-from pettingllms.transition import ParseError, Transition
+from typing import NamedTuple
 
 SUCCESS = 1.0
 """The bonus for solving."""
@@ -77,28 +74,6 @@ def shaped(distance: float, start: float) -> float:
     if distance <= start:
         return PROGRESS * (1 - distance / start)
     return LOST * (1 - start / distance)
-
-
-def unchanged_answer(
-    action: Sequence[Any] | ParseError, executed: Sequence[Any], costs: Costs
-) -> tuple[float, str]:
-    """Return what an answer costs that leaves the board as it was, and why it did, for prompts.
-
-    Args:
-        action: The moves, or why there are none.
-        executed: The legal ones among them.
-        costs: The costs of one answer.
-    """
-    if isinstance(action, ParseError):
-        return costs.malformed, "the answer could not be read"
-    if not action:
-        return costs.empty, "the answer had no moves"
-    return costs.empty, "the moves led back" if executed else "all moves were illegal"
-
-
-def with_reason(done: Transition, reason: str) -> Transition:
-    """Return a transition whose next prompts give this reason why the turn changed nothing."""
-    return done._replace(state=done.state._replace(unchanged=reason))
 
 
 def costs_text(costs: Costs, illegal: str, reward: str) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pettingllms.transition import ParseError
 from pettingllms_envs.grid import moves_json, read_moves
-from pettingllms_envs.plan_path.calls import Call, read_call
+from pettingllms_envs.plan_path.calls import read_call
 from pettingllms_envs.sokoban.calls import read_calls as read_sokoban_calls
 from pettingllms_envs.sudoku.calls import read_calls as read_sudoku_calls
 from pettingllms_envs.sudoku.rules import FillAnswer
@@ -132,7 +132,7 @@ FILLS = st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=4).ma
     lambda fills: (fills_json(fills), FillAnswer(tuple(fills)))
 )
 PATHS = st.builds(
-    Call, st.sampled_from(["path", "distance"]), st.integers(0, 9), st.integers(0, 9)
+    HelperCall, st.sampled_from(["path", "distance"]), st.integers(0, 9), st.integers(0, 9)
 ).map(lambda call: (str(call), call))
 WALKS = st.lists(st.tuples(*[st.integers(0, 9)] * 2), min_size=1, max_size=3).map(
     lambda cells: (

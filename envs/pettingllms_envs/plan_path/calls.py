@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,4}")
 _BARE = re.compile(rf"({_NUMBER.pattern})(?:\s*+,\s*+|\s++)({_NUMBER.pattern})")
 
 
-class Call(NamedTuple):
+class HelperCall(NamedTuple):
     """A call of a helper function for one cell."""
 
     name: str
@@ -27,14 +27,14 @@ class Call(NamedTuple):
         return f"{self.name}({self.row}, {self.col})"
 
 
-def read_call(text: str) -> Call | ParseError:
+def read_call(text: str) -> HelperCall | ParseError:
     """Read the call of an answer; two bare numbers alone mean `path` of that cell."""
     part = answer_part(text)
     if isinstance(part, ParseError):
         return part
     bare = _BARE.fullmatch(bare_answer(part))
     if bare is not None:
-        return Call("path", int(bare[1]), int(bare[2]))
+        return HelperCall("path", int(bare[1]), int(bare[2]))
     calls = read_calls(part, tuple(_FUNCTIONS))
     if isinstance(calls, ParseError):
         return calls
@@ -44,10 +44,10 @@ def read_call(text: str) -> Call | ParseError:
     cell = [one for one in arguments if isinstance(one, str) and _NUMBER.fullmatch(one)]
     if len(cell) != 2 or len(arguments) != 2:
         return ParseError(f"a call of {name} without a row and a column")
-    return Call(name, int(cell[0]), int(cell[1]))
+    return HelperCall(name, int(cell[0]), int(cell[1]))
 
 
-def answer(level: Level, position: int, call: Call, max_moves: int) -> ToolWork:
+def answer(level: Level, position: int, call: HelperCall, max_moves: int) -> ToolWork:
     """Return the answer of the helper function; a cell that is no free cell is refused.
 
     Args:
@@ -64,12 +64,12 @@ def answer(level: Level, position: int, call: Call, max_moves: int) -> ToolWork:
     return _FUNCTIONS[name](maze_of(level), position, call, max_moves)
 
 
-def _without_moves(call: Call, result: str) -> ToolWork:
+def _without_moves(call: HelperCall, result: str) -> ToolWork:
     is_useful = not result.startswith("none: ")
     return ToolWork("", str(call), result, f"{call} gave {result}", is_useful=is_useful)
 
 
-def _path(maze: Maze, position: int, call: Call, max_moves: int) -> ToolWork:
+def _path(maze: Maze, position: int, call: HelperCall, max_moves: int) -> ToolWork:
     moves = shortest_path(maze, position, maze.level.cell(call.row, call.col))
     if moves is None:
         return _without_moves(call, "none: that cell cannot be reached")
@@ -80,20 +80,22 @@ def _path(maze: Maze, position: int, call: Call, max_moves: int) -> ToolWork:
     return ToolWork(first, str(call), moves_json(first) + cut)
 
 
-def _distance(maze: Maze, position: int, call: Call, max_moves: int) -> ToolWork:
+def _distance(maze: Maze, position: int, call: HelperCall, max_moves: int) -> ToolWork:
     moves = shortest_path(maze, position, maze.level.cell(call.row, call.col))
     return _without_moves(call, "unreachable" if moves is None else str(len(moves)))
 
 
-def _neighbours(maze: Maze, position: int, call: Call, max_moves: int) -> ToolWork:
+def _neighbours(maze: Maze, position: int, call: HelperCall, max_moves: int) -> ToolWork:
     moves = legal_moves(maze, maze.level.cell(call.row, call.col))
     return _without_moves(call, moves_json(moves))
 
 
-_FUNCTIONS: Mapping[str, Callable[[Maze, int, Call, int], ToolWork]] = {
+_FUNCTIONS: Mapping[str, Callable[[Maze, int, HelperCall, int], ToolWork]] = {
     "path": _path,
     "distance": _distance,
     "neighbours": _neighbours,
 }
 
-CALLS = Calls[Level, int, Call](read=lambda level, text: read_call(text), answer=answer, write="")
+CALLS = Calls[Level, int, HelperCall](
+    read=lambda level, text: read_call(text), answer=answer, write=""
+)

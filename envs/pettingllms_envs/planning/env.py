@@ -80,7 +80,8 @@ class PlanningEnv(TextEnv[PlanningState]):
         self._stop_when_lost = stop_when_lost
         self._costs = costs(max_turns, moves_per_turn)
         self._placeholders = all_fields(self.game, fields, limits)
-        # Tiny models learn to write `UR` or `0321` from demonstrations, and need no more.
+        # A prompt that does not speak of `####` is for tiny models, which learn to write `UR` or
+        # `0321` from the scripted policies' demonstrations and need no more.
         self._is_terse = {
             role: "####" not in template.system + template.user
             for role, template in self.prompts.items()

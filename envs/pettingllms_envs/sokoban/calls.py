@@ -12,18 +12,18 @@ from pettingllms_envs.planning.calls import CALL_CHARS, RESULT_CHARS, bounded, r
 from pettingllms_envs.planning.game import Calls, ToolWork
 from pettingllms_envs.sokoban.rules import Level, Placement, guide_of, play
 
-Call: TypeAlias = tuple[str, ...]
+HelperCall: TypeAlias = tuple[str, ...]
 """("walk", row, col), ("push", row, col, direction, count) or ("move", moves as letters)."""
 
 _WHOLE = re.compile(r"[0-9]{1,3}")
 
 
-def read_calls(text: str) -> tuple[Call, ...] | ParseError:
+def read_calls(text: str) -> tuple[HelperCall, ...] | ParseError:
     """Read the calls of an answer; see `read_several`."""
     return read_several(text, ("walk", "push", "move"), _call_of)
 
 
-def _call_of(name: str, arguments: list[Item]) -> Call | None:
+def _call_of(name: str, arguments: list[Item]) -> HelperCall | None:
     if name == "move":
         moves = moves_of_items(arguments)
         return None if isinstance(moves, ParseError) else (name, moves)
@@ -38,7 +38,9 @@ def _call_of(name: str, arguments: list[Item]) -> Call | None:
     return (name, *words[:2], direction, words[3] if len(words) == 4 else "1")
 
 
-def answer(level: Level, place: Placement, calls: tuple[Call, ...], max_moves: int) -> ToolWork:
+def answer(
+    level: Level, place: Placement, calls: tuple[HelperCall, ...], max_moves: int
+) -> ToolWork:
     """Answer calls, one bounded line each; each begins where the one before ended.
 
     Args:
@@ -121,6 +123,6 @@ def _move(level: Level, place: Placement, arguments: list[str]) -> str:
     return arguments[0] or "none: no moves"
 
 
-CALLS = Calls[Level, Placement, tuple[Call, ...]](
+CALLS = Calls[Level, Placement, tuple[HelperCall, ...]](
     read=lambda level, text: read_calls(text), answer=answer, write="move"
 )

@@ -21,7 +21,7 @@ _WHOLE = re.compile(r"[0-9]{1,3}")
 _NAMES = ("candidates", "places", "check")
 
 
-class Call(NamedTuple):
+class HelperCall(NamedTuple):
     """A call of `candidates(row, col)`, `places(unit, number, value)` or `check(fills)`."""
 
     name: str
@@ -31,25 +31,25 @@ class Call(NamedTuple):
     """The argument of `check`."""
 
 
-def read_calls(text: str, size: int) -> tuple[Call, ...] | ParseError:
+def read_calls(text: str, size: int) -> tuple[HelperCall, ...] | ParseError:
     """Read the calls of an answer, for a grid of n = `size`; see `read_several`."""
     return read_several(text, _NAMES, lambda name, arguments: _call_of(name, arguments, size))
 
 
-def _call_of(name: str, arguments: list[Item], size: int) -> Call | None:
+def _call_of(name: str, arguments: list[Item], size: int) -> HelperCall | None:
     if name == "check":
         answer = answer_of_items(arguments, size)
-        return None if isinstance(answer, ParseError) else Call(name, (), answer)
+        return None if isinstance(answer, ParseError) else HelperCall(name, (), answer)
     words = tuple(argument for argument in arguments if isinstance(argument, str))
     units = words[:1] if name == "places" else ()
     numbers = words[len(units) :]
     is_readable = len(numbers) == 2 and all(map(_WHOLE.fullmatch, numbers))
     if len(words) != len(arguments) or not is_readable or not {*units} <= {"row", "column", "box"}:
         return None
-    return Call(name, words)
+    return HelperCall(name, words)
 
 
-def answer(puzzle: Puzzle, grid: Grid, calls: tuple[Call, ...], max_moves: int) -> ToolWork:
+def answer(puzzle: Puzzle, grid: Grid, calls: tuple[HelperCall, ...], max_moves: int) -> ToolWork:
     """Answer calls, one bounded line each; the fills of the last `check` are proposed."""
     asked: list[str] = []
     results: list[str] = []
@@ -111,6 +111,6 @@ def _check(puzzle: Puzzle, grid: Grid, answer: FillAnswer) -> str:
     return f"refused: {', '.join(refused) or 'none'}; without candidates: {stuck or 'none'}"
 
 
-CALLS = Calls[Puzzle, Grid, tuple[Call, ...]](
+CALLS = Calls[Puzzle, Grid, tuple[HelperCall, ...]](
     read=lambda puzzle, text: read_calls(text, puzzle.size), answer=answer, write="check"
 )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import pettingllms
 from pettingllms import ParseError
-from pettingllms_envs.plan_path.calls import Call, answer, read_call
+from pettingllms_envs.plan_path.calls import HelperCall, answer, read_call
 from pettingllms_envs.plan_path.policies import SEARCH_PROGRAM
 from pettingllms_envs.plan_path.text import level_text, parse_level
 
@@ -17,20 +17,20 @@ LEVEL = parse_level("P.#...#\n..#.#.#\n....#.#\n###.#G#\n..#....")
 @pytest.mark.parametrize(
     ("text", "call"),
     [
-        ("#### path(2, 3)", Call("path", 2, 3)),
-        ("path(2,3)", Call("path", 2, 3)),
-        ("I call path( 2 , 3 ).", Call("path", 2, 3)),
-        ("#### path( 2 , 3 ), ok?", Call("path", 2, 3)),
-        ("#### path(row = 2, col = 3)", Call("path", 2, 3)),
-        ("#### path(2, 3)\nThe walls: [], distance(1, 1) is no use", Call("path", 2, 3)),
-        ("path(row=2, col=3)", Call("path", 2, 3)),
-        ("path(1, 1) or better\n#### distance(0, 4)\nyes", Call("distance", 0, 4)),
-        ("neighbours(0, 0)", Call("neighbours", 0, 0)),
-        ("```\npath(2, 3)\n```", Call("path", 2, 3)),
-        ("path(-1, 3)", Call("path", -1, 3)),
-        ("2,3", Call("path", 2, 3)),
-        (" 2 3\n", Call("path", 2, 3)),
-        ("so\n#### 2, 3\nbecause", Call("path", 2, 3)),
+        ("#### path(2, 3)", HelperCall("path", 2, 3)),
+        ("path(2,3)", HelperCall("path", 2, 3)),
+        ("I call path( 2 , 3 ).", HelperCall("path", 2, 3)),
+        ("#### path( 2 , 3 ), ok?", HelperCall("path", 2, 3)),
+        ("#### path(row = 2, col = 3)", HelperCall("path", 2, 3)),
+        ("#### path(2, 3)\nThe walls: [], distance(1, 1) is no use", HelperCall("path", 2, 3)),
+        ("path(row=2, col=3)", HelperCall("path", 2, 3)),
+        ("path(1, 1) or better\n#### distance(0, 4)\nyes", HelperCall("distance", 0, 4)),
+        ("neighbours(0, 0)", HelperCall("neighbours", 0, 0)),
+        ("```\npath(2, 3)\n```", HelperCall("path", 2, 3)),
+        ("path(-1, 3)", HelperCall("path", -1, 3)),
+        ("2,3", HelperCall("path", 2, 3)),
+        (" 2 3\n", HelperCall("path", 2, 3)),
+        ("so\n#### 2, 3\nbecause", HelperCall("path", 2, 3)),
     ],
 )
 def test_calls_are_read_liberally(text, call):
@@ -66,11 +66,13 @@ def test_other_texts_are_parse_errors(text):
 
 @given(st.one_of(st.text(), st.text("path(123, )#-= ")))
 def test_any_text_is_read_without_raising(text):
-    assert isinstance(read_call(text), Call | ParseError)
+    assert isinstance(read_call(text), HelperCall | ParseError)
 
 
 @given(
-    st.builds(Call, st.sampled_from(["path", "distance", "neighbours"]), *[st.integers(0, 99)] * 2)
+    st.builds(
+        HelperCall, st.sampled_from(["path", "distance", "neighbours"]), *[st.integers(0, 99)] * 2
+    )
 )
 def test_a_written_call_is_read_back(call):
     assert read_call(str(call)) == call
@@ -86,26 +88,26 @@ def test_long_texts_are_no_trap(text):
 @pytest.mark.parametrize(
     ("call", "text", "moves", "is_answered"),
     [
-        (Call("path", 2, 3), '["D","D","R","R","R"]', "DDRRR", True),
+        (HelperCall("path", 2, 3), '["D","D","R","R","R"]', "DDRRR", True),
         (
-            Call("path", 3, 5),
+            HelperCall("path", 3, 5),
             '["D","D","R","R","R","D","D","R"] (the first 8 of 10 moves)',
             None,
             True,
         ),
-        (Call("path", 0, 0), "none: the player stands on that cell", "", False),
-        (Call("path", 0, 2), "none: that cell is a wall", "", False),
-        (Call("path", 4, 0), "none: that cell cannot be reached", "", False),
-        (Call("path", 5, 0), "none: that cell is not on the board", "", False),
-        (Call("path", -1, 0), "none: that cell is not on the board", "", False),
-        (Call("path", 0, 7), "none: that cell is not on the board", "", False),
-        (Call("distance", 3, 5), "10", "", True),
-        (Call("distance", 0, 0), "0", "", True),
-        (Call("distance", 4, 0), "unreachable", "", True),
-        (Call("distance", 3, 0), "none: that cell is a wall", "", False),
-        (Call("neighbours", 0, 0), '["D","R"]', "", True),
-        (Call("neighbours", 4, 0), '["R"]', "", True),
-        (Call("neighbours", 9, 9), "none: that cell is not on the board", "", False),
+        (HelperCall("path", 0, 0), "none: the player stands on that cell", "", False),
+        (HelperCall("path", 0, 2), "none: that cell is a wall", "", False),
+        (HelperCall("path", 4, 0), "none: that cell cannot be reached", "", False),
+        (HelperCall("path", 5, 0), "none: that cell is not on the board", "", False),
+        (HelperCall("path", -1, 0), "none: that cell is not on the board", "", False),
+        (HelperCall("path", 0, 7), "none: that cell is not on the board", "", False),
+        (HelperCall("distance", 3, 5), "10", "", True),
+        (HelperCall("distance", 0, 0), "0", "", True),
+        (HelperCall("distance", 4, 0), "unreachable", "", True),
+        (HelperCall("distance", 3, 0), "none: that cell is a wall", "", False),
+        (HelperCall("neighbours", 0, 0), '["D","R"]', "", True),
+        (HelperCall("neighbours", 4, 0), '["R"]', "", True),
+        (HelperCall("neighbours", 9, 9), "none: that cell is not on the board", "", False),
     ],
 )
 def test_answers(call, text, moves, is_answered):
