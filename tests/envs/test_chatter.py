@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pettingllms.transition import ParseError
 from pettingllms_envs.grid import moves_json, read_moves
-from pettingllms_envs.plan_path.calls import read_call
+from pettingllms_envs.plan_path.calls import HelperCall, read_call
 from pettingllms_envs.sokoban.calls import read_calls as read_sokoban_calls
 from pettingllms_envs.sudoku.calls import read_calls as read_sudoku_calls
 from pettingllms_envs.sudoku.rules import FillAnswer
