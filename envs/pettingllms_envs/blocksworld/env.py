@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -60,6 +61,8 @@ def _settles(level: Level, stacks: Stacks, move: str) -> bool:
     return not was_settled and any(stack.startswith(foundation) for stack in following)
 
 
+# The planner often does what was proposed, and branches of a group often the same.
+@lru_cache(maxsize=4096)
 def attempt(level: Level, stacks: Stacks, moves: tuple[str, ...], max_moves: int) -> Trial:
     """Return where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,12 +22,13 @@ from pettingllms_envs.planning.game import (
     Game,
     PlanningState,
     Trial,
-    solution_facts,
     why_unchanged,
 )
 from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
 
 
+# The planner often does what was proposed, and branches of a group often the same.
+@lru_cache(maxsize=4096)
 def attempt(level: Level, position: int, moves: str, max_moves: int) -> Trial:
     """Return where moves lead, of which the first `max_moves` count."""
     maze, kept = maze_of(level), moves[:max_moves]
@@ -43,22 +45,26 @@ def attempt(level: Level, position: int, moves: str, max_moves: int) -> Trial:
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
     """Return the infos of an answer."""
     reached, num_cut = trial.about
-    executed, used = trial.executed, state.moves_used
-    info: dict[str, Any] = {
-        "illegal_moves": trial.num_illegal,
-        "cut_moves": num_cut,
-        "unused_moves": len(trial.kept) - len(executed) - trial.num_illegal,
-    }
+    level, position, used = state[:3]
+    executed, kept, illegal = trial.executed, trial.kept, trial.num_illegal
     if is_done:
         used += len(executed)
-        outlook = reached
+    _, left, place = reached if is_done else maze_of(level).outlook(position)
+    info: dict[str, Any] = {
+        "illegal_moves": illegal,
+        "cut_moves": num_cut,
+        "unused_moves": len(kept) - len(executed) - illegal,
+        "position": place,
+        "distance": left,
+        "shortest": level.shortest,
+        "moves_used": used,
+        "optimality": 0.0 if left else level.shortest / used,
+    }
+    if is_done:
         info["executed"] = tuple(executed)
     else:
-        outlook = maze_of(state.level).outlook(state.position)
-        info["proposed"] = tuple(trial.kept)
+        info["proposed"] = tuple(kept)
         info["promised_distance"] = reached.distance
-    info["position"] = outlook.place
-    info.update(solution_facts(outlook.distance, state.level.shortest, used))
     return info
 
 

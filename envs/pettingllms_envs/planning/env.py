@@ -203,9 +203,10 @@ class PlanningEnv(TextEnv[PlanningState]):
         trial = game.attempt(state.level, state.position, action, self.moves_per_turn)
         if trial.unchanged:
             return trial, costs.empty, trial.unchanged
-        illegal = trial.num_illegal
+        if not (illegal := trial.num_illegal):
+            return trial, 0.0, ""
         # However much is refused beside moves that count, an empty answer is not cheaper.
-        return trial, max(costs.empty, illegal * costs.illegal) if illegal else 0.0, ""
+        return trial, max(costs.empty, illegal * costs.illegal), ""
 
     def _use_tool(self, state: PlanningState, action: Any) -> Transition:
         """Run what the tool agent asks for: a proposal, or made if the agent is alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -59,6 +60,8 @@ def _moved(level: Level, columns: Columns, move: Move) -> Columns:
     return cast("Columns", rules.after(level, columns, move))
 
 
+# The planner often does what was proposed, and branches of a group often the same.
+@lru_cache(maxsize=4096)
 def attempt(level: Level, columns: Columns, moves: tuple[Move, ...], max_moves: int) -> Trial:
     """Return where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +27,8 @@ from pettingllms_envs.sokoban.prompts import FIELDS, words
 from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, play
 
 
+# The planner often does what was proposed, and branches of a group often the same.
+@lru_cache(maxsize=4096)
 def attempt(level: Level, place: Placement, moves: str, max_moves: int) -> Trial:
     """Return where moves lead, of which the first `max_moves` count."""
     kept = moves[:max_moves]
@@ -40,18 +43,27 @@ def attempt(level: Level, place: Placement, moves: str, max_moves: int) -> Trial
 def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
     """Return the infos of an answer."""
     outlook, num_cut, num_pushes = trial.about
-    level, used = state.level, state.moves_used
-    if is_done:
-        used += len(trial.executed)
-        own = {"executed": tuple(trial.executed), "num_pushes": num_pushes}
-    else:
-        outlook = outlook_of(level, *state.position)
-        own = {"proposed": tuple(trial.kept)}
+    level, position, used = state[:3]
+    if not is_done:
+        outlook = outlook_of(level, *position)
     _, pushes_left, boxes_home = outlook
-    counts = {"illegal_moves": trial.num_illegal, "cut_moves": num_cut, "moves_used": used}
-    ahead = {"boxes_home": boxes_home, "pushes_left": pushes_left, "lost": pushes_left < 0}
-    certified = {"certificate": level.certificate, "level_moves": level.num_moves}
-    return {**counts, **ahead, **certified, **own}
+    info: dict[str, Any] = {
+        "illegal_moves": trial.num_illegal,
+        "cut_moves": num_cut,
+        "boxes_home": boxes_home,
+        "pushes_left": pushes_left,
+        "lost": pushes_left < 0,
+        "certificate": level.certificate,
+        "level_moves": level.num_moves,
+        "moves_used": used,
+    }
+    if is_done:
+        info["moves_used"] += len(trial.executed)
+        info["executed"] = tuple(trial.executed)
+        info["num_pushes"] = num_pushes
+    else:
+        info["proposed"] = tuple(trial.kept)
+    return info
 
 
 GAME = Game[Level, Placement, str, str](
