@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pettingllms.prompts import PromptTemplate
+
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "tool-planner": (("tool_0",), ("planner_0",)),
     "proposer-planner": (("proposer_0",), ("planner_0",)),
@@ -17,3 +19,11 @@ MAX_MOVES_PER_TURN = 10_000
 
 TOOLS = ("python", "call")
 """What the tool agent may do: write a program for the sandbox, or call helper functions."""
+
+
+def asks_for_mark(template: PromptTemplate) -> bool:
+    """Return whether a prompt speaks of `####`; scripted policies answer tersely where none does.
+
+    Tiny models learn to write `UR` or `2,3` from their demonstrations, and need no more.
+    """
+    return "####" in template.system + template.user

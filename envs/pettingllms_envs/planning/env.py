@@ -17,7 +17,7 @@ from pettingllms_envs.planning.game import POLICIES, Game, PlanningState, ToolWo
 from pettingllms_envs.planning.prompts import Words, all_fields, limits_of, templates
 from pettingllms_envs.python_tool import read_program, run_program, show_program
 from pettingllms_envs.reward import SUCCESS, costs
-from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS
+from pettingllms_envs.team_table import MAX_MOVES_PER_TURN, TEAMS, TOOLS, asks_for_mark
 
 _PROPOSED = ToolWork(None)
 """The work of a proposer, which uses no tool."""
@@ -80,12 +80,7 @@ class PlanningEnv(TextEnv[PlanningState]):
         self._stop_when_lost = stop_when_lost
         self._costs = costs(max_turns, moves_per_turn)
         self._placeholders = all_fields(self.game, fields, limits)
-        # A prompt that does not speak of `####` is for tiny models, which learn to write `UR` or
-        # `0321` from the scripted policies' demonstrations and need no more.
-        self._is_terse = {
-            role: "####" not in template.system + template.user
-            for role, template in self.prompts.items()
-        }
+        self._is_terse = {role: not asks_for_mark(text) for role, text in self.prompts.items()}
 
     # Levels -------------------------------------------------------------------------------------
 
