@@ -2,7 +2,7 @@
 
     pettingllms-train trainers/configs/default.toml --output-dir runs/random
     pettingllms-train trainers/configs/default.toml --output-dir runs/greedy \
-        --rollout.branch-choice greedy
+        --algorithm.branch-choice greedy
     python docs/screenshots.py runs/random runs/greedy
 
 Needs Chromium. Of the first run the page and the live table are taken, of all of them the page that

@@ -14,7 +14,7 @@ from credit_study.selection import Cells, Table, best_rate, chosen_rate, rates_o
 
 TABLE = Path(__file__).with_name("table.toml")
 LAYERS = ("exact", "tiny", "gpu")
-_SECTIONS = ("rollout", "advantage", "value", "loss", "optimizer")
+_SECTIONS = ("algorithm", "rollout", "loss", "optimizer")
 
 
 class Cell(NamedTuple):

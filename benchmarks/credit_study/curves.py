@@ -94,7 +94,7 @@ def _shown(
 ) -> list[tuple[str, dict[str, Any], dict[int, Any]]]:
     """Return label, style and cells of what a panel shows: variants, and dashed what was changed.
 
-    Ablations with a text `drawn` are shown, by that text; with dots if they change the advantage.
+    Ablations with a text `drawn` are shown, by that text; with dots if they change the algorithm.
     """
     section = table["tiny"]
     find = partial(ends_of, table, cells, task, reward)
@@ -106,7 +106,7 @@ def _shown(
         (
             name,
             f", {changed['drawn']}",
-            "-." if "advantage" in changed else "--",
+            "-." if "algorithm" in changed else "--",
             find(name, rate, changed["label"]),
         )
         for changed in section.get("ablations", ())

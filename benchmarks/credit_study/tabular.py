@@ -1,7 +1,7 @@
 """The trainer's own rollouts and advantages on enumerated levels, with a table as the policy.
 
 Nothing of an estimator is written again here: trees come from `play_episodes`, advantages from
-`score_decisions`, targets of V from `value_examples`. What is replaced is the model (a table), and
+`score_decisions`, targets of V from the algorithm. What is replaced is the model (a table), and
 the environment (its enumerated decisions), so that a trial takes seconds.
 """
 
@@ -19,8 +19,8 @@ from credit_study.enumeration import Level, text_of
 from credit_study.exact import softmax
 from pettingllms import TextEnv
 from pettingllms_trainers.algorithm.groups import score_decisions
-from pettingllms_trainers.algorithm.targets import value_examples
-from pettingllms_trainers.config import AdvantageConfig, RolloutConfig, ValueConfig
+from pettingllms_trainers.config import announced
+from pettingllms_trainers.config.algorithm import Algorithm, Moment
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState
@@ -123,34 +123,13 @@ def _state(
     )
 
 
-class Variant:
-    """How trees are sampled and compared: sections of a run file.
+def algorithm_of(keys: Mapping[str, Mapping[str, Any]]) -> Algorithm:
+    """Return the algorithm of a variant.
 
     Args:
-        keys: Such as ``{"rollout": {"branch_choice": "random"}, "advantage": {"norm": "none"}}``.
+        keys: Sections of a run file, such as ``{"algorithm": {"name": "grpo", "norm": "none"}}``.
     """
-
-    def __init__(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
-        self.rollout = RolloutConfig(**{"num_candidates": 4, **keys.get("rollout", {})})
-        self.advantage = AdvantageConfig(**keys.get("advantage", {}))
-        self.value = ValueConfig(**keys.get("value", {}))
-
-    def settings(self, roles: Sequence[str], is_warm: bool = True) -> RolloutSettings:
-        """Return the settings of rollouts."""
-        rollout, advantage = self.rollout, self.advantage
-        return RolloutSettings(
-            num_candidates=rollout.num_candidates if rollout.mode == "tree" else 1,
-            sampling=dict.fromkeys(roles, SamplingSettings()),
-            branch_choice=rollout.branch_choice,
-            branch_temperature=rollout.branch_temperature,
-            branching_roles=rollout.branching_roles or None,
-            num_branchings=rollout.num_branchings,
-            num_lockstep=rollout.num_candidates if rollout.mode == "lockstep" else 0,
-            num_forks=rollout.num_candidates - 1 if rollout.mode == "vine" else 0,
-            num_continuations=rollout.num_continuations,
-            credit=advantage.credit if is_warm else "step",
-            gamma=advantage.gamma,
-        )
+    return announced.algorithm_of(keys.get("algorithm", {}))
 
 
 class Table:
@@ -212,25 +191,25 @@ class Table:
 
     def sample(
         self,
-        variant: Variant,
+        algorithm: Algorithm,
         seed: int,
         num_trees: int,
         *,
-        is_warm: bool = True,
+        moment: Moment | None = None,
         episodes: Episodes | None = None,
     ) -> list[RolloutTree]:
         """Return trees of every level: one per tree, or K trajectories each.
 
         Args:
-            variant: How.
+            algorithm: How.
             seed: Of all that is drawn.
             num_trees: Trees, or groups of trajectories, per level.
-            is_warm: Whether V is used.
+            moment: When; None: at the first train step.
             episodes: Where they are played; None: on the enumerated levels.
         """
         self._cumulative = softmax(self.logits).cumsum(-1)
-        is_tree = variant.rollout.mode == "tree"
-        repeats = 1 if is_tree else variant.rollout.num_candidates
+        repeats = algorithm.episodes_per_level
+        branching = tuple(filter(algorithm.branches, self._roles))
         specs = [
             RolloutSpec(number, level, seed * 1_000_003 + number)
             for number, level in enumerate(
@@ -242,18 +221,21 @@ class Table:
                 episodes or EnumeratedEpisodes(self._levels),
                 self._pool,
                 specs,
-                variant.settings(self._roles, is_warm),
+                RolloutSettings(
+                    sampling=dict.fromkeys(self._roles, SamplingSettings()),
+                    branching_roles=branching,
+                ),
+                algorithm.strategy(moment or Moment()),
                 FailureLog(0.0),
             )
         )
 
-    def update(self, trees: Sequence[RolloutTree], variant: Variant) -> np.ndarray:
+    def update(self, trees: Sequence[RolloutTree], algorithm: Algorithm) -> np.ndarray:
         """Return the update ``[R, A]``: per decision the mean over candidates of A grad log pi."""
         policy = softmax(self.logits)
         gradient = np.zeros_like(self.logits)
-        is_tree = variant.rollout.mode == "tree"
-        divisor = 1 if is_tree else variant.rollout.num_candidates
-        for decision in score_decisions(trees, variant.advantage).decisions:
+        divisor = algorithm.episodes_per_level
+        for decision in score_decisions(trees, algorithm).decisions:
             row = decision.prompt_ids[0] - 1
             for candidate in decision.candidates:
                 (token,) = candidate.completion.token_ids
@@ -262,12 +244,11 @@ class Table:
                 gradient[row, token - 1] += weight
         return gradient
 
-    def learn_values(self, trees: Sequence[RolloutTree], variant: Variant, is_warm: bool) -> None:
-        """Fit V to trees, if the variant has a V."""
-        if variant.advantage.credit == "value":
-            weight = variant.value.path_weight if is_warm else 1.0
-            gamma = variant.advantage.gamma
-            self.fit_values(value_examples(trees, gamma=gamma, path_weight=weight).get("table", []))
+    def learn_values(
+        self, trees: Sequence[RolloutTree], algorithm: Algorithm, moment: Moment
+    ) -> None:
+        """Fit V to trees, if the algorithm has a V."""
+        self.fit_values(algorithm.value_examples(trees, moment).get("table", []))
 
 
 def num_sampled(trees: Sequence[RolloutTree]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from credit_study.runs import played, train
 from credit_study.warm_start import begin_with
 from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.state import flat_table
 
 ROOT = Path(__file__).resolve().parents[2]
 _MANY_STEPS = 100_000
@@ -59,7 +60,7 @@ def flags_of(
     """Return the keys of a run file that make it a run of the study; see `training_cell`."""
     return {
         **task.get("keys", {}),
-        **{f"{name}.{key}": value for name, part in keys.items() for key, value in part.items()},
+        **flat_table(keys),
         "env.kwargs.reward": reward,
         "optimizer.learning_rate": rate,
         "optimizer.final_fraction": 1.0,  # nobody knows beforehand how many steps there are

@@ -19,7 +19,8 @@ from credit_study.exact import (
     success_of,
     true_gradient,
 )
-from credit_study.tabular import Table, Variant, num_sampled
+from credit_study.tabular import Table, algorithm_of, num_sampled
+from pettingllms_trainers.config.algorithm import Moment
 
 Cell = dict[str, Any]
 _MOVES = {1: [*"UDLR"], 2: [*"UDLR", *(a + b for a in "UDLR" for b in "UDLR")]}
@@ -40,24 +41,25 @@ def trial_cell(
     """
     levels, num_rows = _levels(_frozen(exact), reward)
     table = Table(levels, np.zeros((num_rows, len(levels[0].texts))))
-    variant = Variant(keys)
+    algorithm = algorithm_of(keys)
     adam, used, found = _Adam(rate), 0, dict[str, float]()
     todo = sorted(exact["budgets"])
     for step in range(10_000):
         if not todo:
             break
         gradient, num = np.zeros_like(table.logits), 0
-        is_warm = step >= variant.value.num_warmup_steps
         part = 0
         if exact.get("true_v"):
             _set_true_values(table, levels)
         while num < exact["completions_per_update"]:
-            trees = table.sample(variant, 1000 * (1000 * seed + step) + part, 1, is_warm=is_warm)
+            trees = table.sample(
+                algorithm, 1000 * (1000 * seed + step) + part, 1, moment=Moment(step)
+            )
             part += 1
             num += num_sampled(trees)
-            gradient += table.update(trees, variant)
+            gradient += table.update(trees, algorithm)
             if not exact.get("true_v"):
-                table.learn_values(trees, variant, is_warm)
+                table.learn_values(trees, algorithm, Moment(step))
         used += num
         table.logits = table.logits + adam.step(gradient / num)
         while todo and used >= todo[0]:
@@ -103,14 +105,14 @@ def noise_cell(exact: Mapping[str, Any], keys: Mapping[str, Any], reward: str) -
     relative to the length of its mean, so that it is what variance is left in a step.
     """
     levels, num_rows = _levels(_frozen(exact), reward)
-    level, variant = levels[0], Variant(keys)
+    level, algorithm = levels[0], algorithm_of(keys)
     logits = np.zeros((num_rows, len(level.texts)))
     table = Table([level], logits)
     _set_true_values(table, [level])
-    trees = table.sample(variant, 0, exact.get("noise_trees", 400))
-    size = 1 if variant.rollout.mode == "tree" else variant.rollout.num_candidates
+    trees = table.sample(algorithm, 0, exact.get("noise_trees", 400))
+    size = algorithm.episodes_per_level
     groups = [trees[start : start + size] for start in range(0, len(trees), size)]
-    updates = np.array([table.update(group, variant).ravel() for group in groups])
+    updates = np.array([table.update(group, algorithm).ravel() for group in groups])
     per_group = num_sampled(trees) / len(groups)
     mean = updates.mean(0)
     spread = float(np.sqrt(updates.var(0).sum() * per_group / exact["completions_per_update"]))

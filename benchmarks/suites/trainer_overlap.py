@@ -47,7 +47,7 @@ TEAM = [
 ]
 STEPS = [
     "--rollout.num-levels=16",
-    "--rollout.num-candidates=8",
+    "--algorithm.num-candidates=8",
     "--rollout.temperature=1.3",
     "--rollout.max-completion-tokens=24",
     "--env.kwargs.max-turns=3",

@@ -56,7 +56,7 @@ SWEEPS: dict[str, list[Point]] = {
         for value in (8, 16, 32, 64, 128)
     ],
     "candidates": [
-        Point(value, "two_policies", {"rollout.num_candidates": value}) for value in (2, 4, 8, 16)
+        Point(value, "two_policies", {"algorithm.num_candidates": value}) for value in (2, 4, 8, 16)
     ],
     "team": [Point(name, name, {}) for name in ("single", "one_policy", "two_policies")],
     "agents": [

@@ -127,9 +127,9 @@ class Ours:
                 "policies": {"writer": {"model": str(directory)}},
                 "roles": {"writer": "writer"},
                 "device": "cpu",
+                "algorithm": {"num_candidates": shape.num_candidates},
                 "rollout": {
                     "num_levels": shape.num_prompts,
-                    "num_candidates": shape.num_candidates,
                     "max_completion_tokens": shape.completion_length,
                 },
                 "loss": {"clip_low": 0.2, "clip_high": 0.28},
@@ -149,7 +149,7 @@ class Ours:
         episodes = LocalEpisodes(self._env)
         words = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=[episodes])
         self._sampler = Sampler([words], pool, config, FailureLog(), runner, StopRequest())
-        self._estimator = config.advantage
+        self._estimator = config.algorithm
 
     def prompts(self, step: int) -> list[str]:
         """Return the texts of a step."""

@@ -9,7 +9,8 @@ from markdown_text import code, table
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from pettingllms_trainers.config import Config
+from pettingllms_trainers.config import Algorithm, Config
+from pettingllms_trainers.config.announced import algorithm_class, algorithm_names
 from pettingllms_trainers.config.section import Section
 
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -28,13 +29,24 @@ def _section(model: type[Section], path: str) -> list[str]:
     parts += [table(["key", "values", "default", "meaning"], rows)] if rows else []
     for name, field in model.model_fields.items():
         inner = _inner(field)
-        if inner is not None:
+        if inner is Algorithm:
+            parts += _algorithms(name)
+        elif inner is not None:
             place = f"{path.strip('[]')}.{name}" if path else name
             if get_origin(field.annotation) is dict:
                 place += ".NAME"
             elif get_origin(field.annotation) is tuple:
                 place = f"[{place}]"
             parts += _section(inner, place)
+    return parts
+
+
+def _algorithms(path: str) -> list[str]:
+    """Return a section per algorithm: the keys of the table depend on its name."""
+    parts: list[str] = []
+    for name in algorithm_names():
+        of_name = _section(algorithm_class(name), path)
+        parts += [f'## `[{path}]` with `name = "{name}"`\n', *of_name[1:]]
     return parts
 
 

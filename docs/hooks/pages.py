@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adapter_table import adapter_table
+from algorithm_table import algorithm_table
 from check_list import check_list
 from command_reference import command_reference
 from config_reference import config_reference
@@ -26,6 +27,7 @@ from tree_picture import tree_picture
 
 PARTS: dict[str, Callable[[], str]] = {
     "adapters": adapter_table,
+    "algorithms": algorithm_table,
     "benchmarks": benchmarks,
     "checks": check_list,
     "commands": command_reference,

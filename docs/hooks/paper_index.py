@@ -7,7 +7,8 @@ from typing import Any
 
 from markdown_text import ROOT, breakable, code, table
 
-from pettingllms_trainers.config import Config
+from pettingllms_trainers.config import Algorithm, Config
+from pettingllms_trainers.config.announced import DEFAULT, algorithm_class
 
 
 def paper_index() -> str:
@@ -22,11 +23,13 @@ def paper_index() -> str:
 
 
 def default_of(key: str) -> Any:
-    """Return the default of a key of the run file, such as `rollout.num_candidates`."""
+    """Return the default of a key of the run file, such as `algorithm.num_candidates`."""
     *sections, name = key.split(".")
     model: Any = Config
     for section in sections:
         model = model.model_fields[section].annotation
+    if model is Algorithm:
+        model = algorithm_class(DEFAULT)
     return model.model_fields[name].default
 
 

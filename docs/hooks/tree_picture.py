@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 import pettingllms
-from pettingllms_trainers.algorithm.advantage import at_grpo
+from pettingllms_trainers.algorithm.advantage import grpo
 
 _POLICIES = ("random", "greedy", "random", "oracle")
 """Who writes the K candidates of every decision."""
@@ -62,7 +62,7 @@ def _rollout() -> tuple[list[Decision], str]:
             fork.step(text)
         rewards = [fork.rewards[agent] for fork in forks]
         chosen = rewards.index(max(rewards))
-        decisions.append(Decision(agent, env.turn, texts, rewards, at_grpo(rewards), chosen))
+        decisions.append(Decision(agent, env.turn, texts, rewards, grpo(rewards), chosen))
         env = forks[chosen]
         agent = env.agent_selection
     return decisions, "solved" if env.infos[agent]["success"] else "not solved"

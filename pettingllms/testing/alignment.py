@@ -26,10 +26,10 @@ def check_alignment(subject: Subject) -> Mapping[str, float]:
     At decisions along episodes of random answers, all that the scripted policies answer is tried
     in forks, and each fork is played to its end a few times by a mixture of the scripted policies,
     with equal chance for all answers. A decision is aligned if no answer is solved more often than
-    those of the highest immediate reward. Credit by the reward of a step
-    (`advantage.credit = "step"`) rests on this: where few decisions that matter are aligned, the
-    reward is sparse or misleads, and another credit suits the environment. Few continuations are
-    noisy, so that the figure is rather too low.
+    those of the highest immediate reward. AT-GRPO, which compares by the reward of a step, rests on
+    this: where few decisions that matter are aligned, the reward is sparse or misleads, and another
+    algorithm suits the environment. Few continuations are noisy, so that the figure is rather too
+    low.
 
     Source: Lemma 1 of Stronger-MAS (arXiv 2510.11062), of which this is the sampled version.
     """

@@ -258,13 +258,14 @@ def _report(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
 
 
 def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rollout, policies = config.get("rollout", {}), config.get("policies", {})
+    algorithm, policies = config.get("algorithm", {}), config.get("policies", {})
     facts = [
         ("Roles", ", ".join(f"{role}: {name}" for role, name in config.get("roles", {}).items())),
         ("Policies", ", ".join(f"{name}: {p.get('model')}" for name, p in policies.items())),
         ("Train steps", config.get("num_steps")),
-        ("Candidates", rollout.get("num_candidates")),
-        ("Branch choice", rollout.get("branch_choice")),
+        ("Algorithm", algorithm.get("name")),
+        ("Candidates", algorithm.get("num_candidates")),
+        ("Branch choice", algorithm.get("branch_choice")),
         ("Seed", config.get("seed")),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]

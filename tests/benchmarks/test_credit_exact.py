@@ -21,7 +21,7 @@ from credit_study.exact import (
     success_of,
     true_gradient,
 )
-from credit_study.tabular import EnumeratedEpisodes, Table, Variant
+from credit_study.tabular import EnumeratedEpisodes, Table, algorithm_of
 
 import pettingllms
 from pettingllms_trainers.rollout.episode import LocalEpisodes
@@ -53,11 +53,15 @@ def shaped():
     return level_of("shaped")
 
 
-def keys(branch="random", credit="step", norm="none", **rollout):
-    return {
-        "rollout": {"num_candidates": K, "branch_choice": branch, **rollout},
-        "advantage": {"credit": credit, "norm": norm},
-    }
+NAMES = {"step": "at_grpo", "value": "value", "continuation": "continuation"}
+
+
+def tree(branch, credit, norm):
+    return algorithm(NAMES[credit], branch_choice=branch, norm=norm)
+
+
+def algorithm(name, **parameters):
+    return algorithm_of({"algorithm": {"name": name, "num_candidates": K, **parameters}})
 
 
 @pytest.mark.parametrize("reward", ["shaped", "outcome"])
@@ -99,7 +103,7 @@ def test_enumerated_episodes_are_those_of_the_environment(shaped):
     def played(episodes):
         table = Table([level], logits)
         table.v = np.arange(len(logits)) / 100
-        variant = Variant(keys("greedy", "value", "std"))
+        variant = tree("greedy", "value", "std")
         trees = table.sample(variant, 3, 6, episodes=episodes)
         return [
             [
@@ -132,7 +136,7 @@ def updates(level, logits, variant, num, seed=0):
     for node, value in zip(level.nodes, values, strict=True):
         table.v[node.row] = value
     trees = table.sample(variant, seed, num)
-    size = 1 if variant.rollout.mode == "tree" else variant.rollout.num_candidates
+    size = variant.episodes_per_level
     groups = [trees[start : start + size] for start in range(0, len(trees), size)]
     return np.array([table.update(group, variant).ravel() for group in groups])
 
@@ -151,7 +155,7 @@ def assert_expects(found, expected):
 def test_the_implementation_of_a_tree_equals_its_expectation(shaped, name):
     level, logits = shaped
     branch, credit, norm = ENUMERATED[name]
-    found = updates(level, logits, Variant(keys(branch, credit, norm)), 300)
+    found = updates(level, logits, tree(branch, credit, norm), 300)
     credit = "value" if credit == "continuation" else credit
     settings = {"branch": branch, "credit": credit, "norm": norm}
     assert_expects(found, expected_tree_update(level, softmax(logits), K, **settings))
@@ -159,7 +163,7 @@ def test_the_implementation_of_a_tree_equals_its_expectation(shaped, name):
 
 def test_whole_episodes_that_branch_once_expect_a_share_of_the_gradient():
     level, logits = level_of("outcome")
-    variant = Variant(keys("random", "continuation", "none", num_branchings=1000))
+    variant = algorithm("tree_grpo", num_branchings=1000, norm="none")
     found = updates(level, logits, variant, 300)
     gradient = true_gradient(level, softmax(logits))
     assert_expects(found, gradient * (K - 1) / K)  # all decisions branch: the whole gradient
@@ -173,33 +177,19 @@ def test_a_vine_expects_the_gradient_with_late_decisions_weighted_more():
         "plan_path_v0", 1, lambda env: TEXTS, prompts, reward="outcome", **kwargs
     )
     logits = np.random.default_rng(0).normal(size=(len(prompts), len(TEXTS)))
-    advantage = {
-        "grouping": "agent_turn", "credit": "return_to_go", "norm": "none",
-        "baseline": "leave_one_out",
-    }  # fmt: skip
-    variant = Variant({"rollout": {"mode": "vine", "num_candidates": K}, "advantage": advantage})
+    variant = algorithm("vine", norm="none", baseline="leave_one_out")
     found = updates(level, logits, variant, 4000)
     positions = [2 * node.turn + (node.agent == "planner_0") for node in level.nodes]
     weights = (1 + np.array(positions)) / 6
     assert_expects(found, true_gradient(level, softmax(logits), weights))
 
 
-@pytest.mark.parametrize(
-    ("grouping", "credit"),
-    [("trajectory", "episode"), ("agent_turn", "return_to_go")],
-)
-def test_parallel_trajectories_expect_the_gradient(grouping, credit):
+@pytest.mark.parametrize("name", ["grpo", "reinforce"])
+def test_parallel_trajectories_expect_the_gradient(name):
     level, logits = level_of("outcome")
-    variant = Variant(
-        {
-            "rollout": {"mode": "parallel", "num_candidates": K},
-            "advantage": {
-                "grouping": grouping, "credit": credit, "norm": "none", "baseline": "leave_one_out"
-            },
-        }
-    )  # fmt: skip
+    variant = algorithm(name, norm="none", baseline="leave_one_out")
     found = updates(level, logits, variant, 400)
-    if grouping == "trajectory":
+    if name == "grpo":
         assert_expects(found, true_gradient(level, softmax(logits)))
     else:  # groups lose members when trajectories end early, so only the direction is certain
         assert cosine(found.mean(0), true_gradient(level, softmax(logits)).ravel()) > 0.8
@@ -214,24 +204,23 @@ def equally_long(reward):
     return level, np.random.default_rng(0).normal(size=(len(prompts), len(TEXTS)))
 
 
-def by_state(mode, **keys):
-    advantage = {"grouping": "agent_turn", "credit": "state_return", "norm": "none", **keys}
-    return Variant({"rollout": {"mode": mode, "num_candidates": K}, "advantage": advantage})
+def by_state(name, **keys):
+    return algorithm(name, **{"credit": "state_return", "norm": "none", **keys})
 
 
 def test_averaging_over_states_keeps_the_expectation_and_lowers_the_variance():
     level, logits = equally_long("outcome")
     expected = true_gradient(level, softmax(logits))
     baseline = {"baseline": "leave_one_out"}
-    found = updates(level, logits, by_state("parallel", **baseline), 2000)
+    found = updates(level, logits, by_state("reinforce", **baseline), 2000)
     assert_expects(found, expected)
-    plain = updates(level, logits, by_state("parallel", credit="return_to_go", **baseline), 2000)
+    plain = updates(level, logits, by_state("reinforce", credit="return_to_go", **baseline), 2000)
     assert found.var(0).sum() < 0.9 * plain.var(0).sum()
 
 
 def test_lockstep_with_an_outcome_alone_is_whole_episodes():
     level, logits = level_of("outcome")
-    variants = [by_state("lockstep"), by_state("parallel")]
+    variants = [by_state("lockstep"), by_state("reinforce")]
     together, alone = (updates(level, logits, variant, 100) for variant in variants)
     assert together.any()
     assert (together == alone).all()
@@ -317,7 +306,7 @@ def test_lemma_and_proposition_are_counted(shaped):
 
 def test_success_is_that_of_play(shaped):
     level, logits = shaped
-    trees = Table([level], logits).sample(Variant(keys()), 5, 600)
+    trees = Table([level], logits).sample(tree("random", "step", "none"), 5, 600)
     share = np.mean([tree.outcome.success for tree in trees])
     expected = success_of(level, softmax(logits))
     assert abs(share - expected) < 4.5 * np.sqrt(expected * (1 - expected) / 600) + 1e-9

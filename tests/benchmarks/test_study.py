@@ -31,13 +31,10 @@ seeds = [0, 1]
 label = "AT-GRPO"
 [variants.value_random]
 label = "value"
-rollout = { branch_choice = "random" }
-advantage = { credit = "value" }
-value = { num_warmup_steps = 1 }
+algorithm = { name = "value", branch_choice = "random", value = { num_warmup_steps = 1 } }
 [variants.grpo]
 label = "GRPO"
-rollout = { mode = "parallel" }
-advantage = { grouping = "trajectory", credit = "episode" }
+algorithm = { name = "grpo" }
 
 [exact]
 rewards = ["outcome"]
@@ -83,13 +80,13 @@ every = 1
 "warm_start.num_episodes" = 8
 "evaluation.num_episodes" = 4
 "rollout.num_levels" = 2
-"rollout.num_candidates" = 2
+"algorithm.num_candidates" = 2
 [[tiny.ablations]]
 label = "K = 3"
 drawn = "K = 3"
 tasks = ["plan_path"]
 variants = ["at_grpo"]
-rollout = { num_candidates = 3 }
+algorithm = { num_candidates = 3 }
 
 [tiny.overview]
 compared = "grpo"
@@ -188,7 +185,7 @@ def test_an_ablation_changes_one_setting_of_a_variant(table):
     before = known["tiny|plan_path|outcome|at_grpo|0.001|1"]
     after = known["tiny|plan_path|outcome|at_grpo|0.001|1|K = 3"]
     layer = before["layer"] | {"plays_untaught": False}
-    assert after == before | {"keys": {"rollout": {"num_candidates": 3}}, "layer": layer}
+    assert after == before | {"keys": {"algorithm": {"num_candidates": 3}}, "layer": layer}
     assert len([key for key in known if key.endswith("K = 3")]) == 2, "one per seed"
     before, after = (known[f"fresh|outcome|at_grpo|1|0{of}"] for of in ("", "|alpha = 0"))
     assert before["rate"] == 1.0, "the best of the trials"
@@ -446,11 +443,11 @@ def test_the_result_has_no_cells_that_the_table_does_not_ask_for():
 
 
 def test_every_variant_of_the_table_is_a_run_file():
-    from credit_study.tabular import Variant
+    from credit_study.tabular import algorithm_of
 
     table = cells.read_table()
     for variant in table["variants"].values():
-        Variant({name: variant[name] for name in ("rollout", "advantage") if name in variant})
+        assert algorithm_of(variant).name == variant["algorithm"]["name"]
     for layer in cells.LAYERS:
         keys = [cell.key for cell in cells.cells_of(table, layer, {})]
         assert len(keys) == len(set(keys)) > 10

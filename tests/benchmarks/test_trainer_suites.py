@@ -175,7 +175,7 @@ def test_steps_of_a_real_run_are_split_into_phases():
         "evaluation.scripted": [],
         "logging": {"progress": "off", "tensorboard": False},
         "rollout.num_levels": 2,
-        "rollout.num_candidates": 2,
+        "algorithm.num_candidates": 2,
     }
     (step,) = trainer_scaling.steps(trainer_scaling.recipes()["two_policies"], changes, 1)
     assert all(step.seconds[phase] > 0 for phase in ("environment", "encode", "generate", "other"))

@@ -12,6 +12,8 @@ import pytest
 import pettingllms
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
@@ -173,22 +175,24 @@ def play():
         *,
         seeds=(7,),
         num_candidates=3,
+        algorithm=AtGrpo,
         allowed=0.0,
         sampling=None,
         env_threads=0,
-        **settings,
+        **parameters,
     ):
         specs = [RolloutSpec(index, seed, 1000 + seed) for index, seed in enumerate(seeds)]
+        found = algorithm(num_candidates=num_candidates, **parameters)
         rollout = RolloutSettings(
-            num_candidates=num_candidates,
             sampling=dict.fromkeys(pool.roles, SamplingSettings()) | (sampling or {}),
-            **settings,
+            branching_roles=tuple(filter(found.branches, pool.roles)),
         )
+        strategy = found.strategy(Moment())
         episodes, failures = LocalEpisodes(env, env_threads), FailureLog(allowed)
 
         async def play_all():
             try:
-                return await play_episodes(episodes, pool, specs, rollout, failures)
+                return await play_episodes(episodes, pool, specs, rollout, strategy, failures)
             finally:
                 for fixed in pool.fixed_policies.values():
                     await fixed.policy.aclose()
@@ -254,10 +258,12 @@ learning_rate = 1e-2
 tool = {{ random = 1.0 }}
 planner = {{ oracle = 0.5, random = 0.5 }}
 
-[rollout]
-num_levels = 3
+[algorithm]
+name = "at_grpo"
 num_candidates = 4
 branch_choice = "softmax"
+[rollout]
+num_levels = 3
 max_completion_tokens = 4
 [optimizer]
 learning_rate = 1e-3
@@ -328,7 +334,7 @@ def short_recipe():
         "--warm-start.batch-size", "4",
         "--warm-start.num-episodes", "4",
         "--rollout.num-levels", "2",
-        "--rollout.num-candidates", "3",
+        "--algorithm.num-candidates", "3",
         "--evaluation.num-episodes", "2",
         "--evaluation.no-swap-roles",
         "--logging.progress", "off",

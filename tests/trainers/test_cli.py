@@ -210,20 +210,20 @@ def test_a_frozen_policy_plays_and_is_left_alone(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "grouping", "credit"),
+    ("name", "parameters"),
     [
-        ("parallel", "agent_turn", "return_to_go"),
-        ("parallel", "trajectory", "episode"),
-        ("parallel", "none", "step"),
-        ("parallel", "agent_turn", "state_return"),
-        ("vine", "agent_turn", "return_to_go"),
-        ("lockstep", "agent_turn", "state_return"),
-        ("lockstep", "turn", "step"),
+        ("reinforce", {}),
+        ("grpo", {}),
+        ("reinforce", {"grouping": "none", "credit": "step"}),
+        ("reinforce", {"credit": "state_return"}),
+        ("vine", {}),
+        ("lockstep", {}),
+        ("lockstep", {"grouping": "turn", "credit": "step"}),
     ],
 )
-def test_episodes_of_a_level_are_compared(run, tmp_path, mode, grouping, credit):
-    flags = ["--rollout.mode", mode, "--advantage.grouping", grouping]
-    code, _, err = run(*flags, "--advantage.credit", credit, num_steps=1)
+def test_episodes_of_a_level_are_compared(run, tmp_path, name, parameters):
+    flags = [f"--algorithm.{key}={value}" for key, value in {"name": name, **parameters}.items()]
+    code, _, err = run(*flags, num_steps=1)
     assert code == 0, err
     line = read_lines(tmp_path / "run" / "metrics.jsonl")[1]
     assert line["rollout/num_trees"] == 12

@@ -221,12 +221,8 @@ def test_a_number_of_processes_without_a_launcher_is_told(monkeypatch, capsys):
     assert "rank ?: ConfigError: no run file" in capsys.readouterr().err
 
 
-_VINE = (
-    "--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.credit=return_to_go"
-)  # fmt: skip
-_LOCKSTEP = (
-    "--rollout.mode=lockstep", "--advantage.grouping=agent_turn", "--advantage.credit=state_return"
-)  # fmt: skip
+_VINE = ("--algorithm.name=vine",)
+_LOCKSTEP = ("--algorithm.name=lockstep",)
 _BOUND = (
     "--optimizer.num_epochs=4", "--optimizer.completions_per_minibatch=2", "--loss.target_kl=1e-6"
 )  # fmt: skip

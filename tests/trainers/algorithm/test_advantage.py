@@ -7,49 +7,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.algorithm.advantage import (
-    advantages_of,
-    at_grpo,
     batch_scale,
+    grpo,
     has_signal,
     leave_one_out,
-    returns_to_go,
 )
-from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.algorithm.returns import returns_to_go
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 
 groups = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
-configs = st.builds(
-    AdvantageConfig,
+algorithms = st.builds(
+    AtGrpo,
     baseline=st.sampled_from(["mean", "leave_one_out"]),
     norm=st.sampled_from(["std", "batch", "none"]),
 )
 
 
-@given(configs, groups)
-def test_advantages_sum_to_zero(config, rewards):
-    advantages = advantages_of(rewards, config)
+@given(algorithms, groups)
+def test_advantages_sum_to_zero(algorithm, rewards):
+    advantages = algorithm.advantages(rewards)
     assert math.fsum(advantages) == pytest.approx(0.0, abs=1e-6)
 
 
-@given(configs, groups, st.randoms(use_true_random=False))
-def test_advantages_move_with_their_candidates(config, rewards, rng):
+@given(algorithms, groups, st.randoms(use_true_random=False))
+def test_advantages_move_with_their_candidates(algorithm, rewards, rng):
     order = list(range(len(rewards)))
     rng.shuffle(order)
-    moved = advantages_of([rewards[i] for i in order], config)
-    straight = advantages_of(rewards, config)
+    moved = algorithm.advantages([rewards[i] for i in order])
+    straight = algorithm.advantages(rewards)
     assert moved == [straight[i] for i in order]
 
 
-@given(configs, groups, st.floats(-10, 10))
-def test_a_constant_added_to_all_rewards_changes_nothing(config, rewards, constant):
+@given(algorithms, groups, st.floats(-10, 10))
+def test_a_constant_added_to_all_rewards_changes_nothing(algorithm, rewards, constant):
     if max(rewards) - min(rewards) < 1e-3:
         return
-    moved = advantages_of([reward + constant for reward in rewards], config)
-    assert moved == pytest.approx(advantages_of(rewards, config), rel=1e-6, abs=1e-6)
+    moved = algorithm.advantages([reward + constant for reward in rewards])
+    assert moved == pytest.approx(algorithm.advantages(rewards), rel=1e-6, abs=1e-6)
 
 
 @given(groups)
 def test_better_candidates_have_greater_advantages(rewards):
-    advantages = at_grpo(rewards)
+    advantages = grpo(rewards)
     for a, reward in zip(advantages, rewards, strict=True):
         for b, other in zip(advantages, rewards, strict=True):
             assert a >= b or reward < other
@@ -58,14 +57,14 @@ def test_better_candidates_have_greater_advantages(rewards):
 def test_the_only_success_keeps_its_signal():
     """Trap 10."""
     assert has_signal([0, 0, 0, 1])
-    assert at_grpo([0, 0, 0, 1]) == pytest.approx([-(3**-0.5)] * 3 + [3**0.5])
-    assert at_grpo([0, 0, 0, 1], norm="none") == [-0.25, -0.25, -0.25, 0.75]
+    assert grpo([0, 0, 0, 1]) == pytest.approx([-(3**-0.5)] * 3 + [3**0.5])
+    assert grpo([0, 0, 0, 1], norm="none") == [-0.25, -0.25, -0.25, 0.75]
 
 
 @pytest.mark.parametrize("rewards", [[1, 1, 1, 1], [0.3, 0.1 + 0.2], [5.0], [-2.0, -2.0]])
 def test_equal_rewards_give_exact_zeros(rewards):
     assert not has_signal(rewards)
-    assert at_grpo(rewards) == [0.0] * len(rewards)
+    assert grpo(rewards) == [0.0] * len(rewards)
     assert leave_one_out(rewards, norm="std") == [0.0] * len(rewards)
 
 
@@ -80,11 +79,11 @@ def test_rounding_is_relative_to_the_rewards(size, rounding):
 
 def test_an_empty_group_has_no_signal():
     assert not has_signal([])
-    assert at_grpo([]) == []
+    assert grpo([]) == []
 
 
 def test_std_norm_has_unit_population_variance():
-    advantages = at_grpo([1.0, 2.0, 4.0, 9.0])
+    advantages = grpo([1.0, 2.0, 4.0, 9.0])
     assert math.fsum(a * a for a in advantages) / 4 == pytest.approx(1.0)
 
 
@@ -94,10 +93,10 @@ def test_leave_one_out_is_the_distance_to_the_mean_of_the_others(rewards):
     assert leave_one_out(rewards) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_baseline_is_that_of_the_configuration():
+def test_the_baseline_is_that_of_the_algorithmuration():
     for baseline, expected in (("mean", [-1.0, 1.0]), ("leave_one_out", [-2.0, 2.0])):
-        config = AdvantageConfig(baseline=baseline, norm="none")
-        assert advantages_of([1.0, 3.0], config) == expected
+        algorithm = AtGrpo(baseline=baseline, norm="none")
+        assert algorithm.advantages([1.0, 3.0]) == expected
 
 
 def test_the_scale_of_a_batch_is_its_root_mean_square():

@@ -11,7 +11,11 @@ from pettingllms_trainers.algorithm.groups import (
     score_decisions,
     training_groups,
 )
-from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.algorithms.continuation import Continuation
+from pettingllms_trainers.algorithms.grpo import Grpo
+from pettingllms_trainers.algorithms.reinforce import Reinforce
+from pettingllms_trainers.algorithms.value import Value
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import (
     Candidate,
@@ -61,7 +65,7 @@ def advantages(scored):
 def test_64_problems_are_64_groups_of_8():
     """Trap 10: ids are those of the problem, not of a fraction of it."""
     trees = [tree(decision([0] * 7 + [1], episode=e), episode=e) for e in range(64)]
-    scored = score_decisions(trees, AdvantageConfig())
+    scored = score_decisions(trees, AtGrpo())
     assert len(scored.decisions) == 64
     assert all(len(group.candidates) == 8 for group in scored.decisions)
     assert len({group.key for group in scored.decisions}) == 64
@@ -74,7 +78,7 @@ def test_groups_without_spread_are_dropped_and_counted():
         decision([1, 1, 1, 1], index=1),
         decision([0, 1], index=2, turn=1),
     ]
-    scored = score_decisions([tree(*decisions)], AdvantageConfig(norm="none"))
+    scored = score_decisions([tree(*decisions)], AtGrpo(norm="none"))
     assert advantages(scored) == [[-0.25, -0.25, -0.25, 0.75], [-0.5, 0.5]]
     assert scored.num_decisions == {"caller": 1, "echo": 2}
     assert scored.num_used == {"caller": 1, "echo": 1}
@@ -84,11 +88,7 @@ def test_the_second_agent_is_scored_by_its_own_candidates(echo_env, scripted_poo
     """Traps 2 and 9: its rewards differ, and it saw what the first agent said this turn."""
     pool, _ = scripted_pool(lambda prompt, k, seed: str(k))
     trees = play(echo_env(), pool)
-    echoes = [
-        group
-        for group in score_decisions(trees, AdvantageConfig()).decisions
-        if group.role == "echo"
-    ]
+    echoes = [group for group in score_decisions(trees, AtGrpo()).decisions if group.role == "echo"]
     assert len(echoes) == 3
     for group in echoes:
         assert "called=2" in group.observation
@@ -98,7 +98,7 @@ def test_the_second_agent_is_scored_by_its_own_candidates(echo_env, scripted_poo
 def test_every_decision_of_every_turn_is_a_group_of_its_own(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda prompt, k, seed: str(k))
     trees = play(echo_env(max_turns=4), pool, seeds=range(5))
-    scored = score_decisions(trees, AdvantageConfig())
+    scored = score_decisions(trees, AtGrpo())
     assert len(scored.decisions) == 5 * 4 * 2
     for group in scored.decisions:
         assert sum(c.advantage for c in group.candidates) == pytest.approx(0.0)
@@ -107,7 +107,7 @@ def test_every_decision_of_every_turn_is_a_group_of_its_own(echo_env, scripted_p
 def test_members_with_other_prompts_raise():
     mixed = tree(decision([0, 1], prompt=(1, 2)), decision([0, 1], prompt=(1, 3, 4)))
     with pytest.raises(GroupError, match=r"echo_0.*different prompts \(2 and 3 tokens\)"):
-        score_decisions([mixed], AdvantageConfig())
+        score_decisions([mixed], AtGrpo())
 
 
 def test_copies_raise_and_never_enter_the_statistics():
@@ -119,14 +119,14 @@ def test_copies_raise_and_never_enter_the_statistics():
 def test_failed_trees_are_never_trained_on():
     """Trap 12."""
     failed = tree(decision([0, 1]), status=RolloutStatus.ENV_FAILED)
-    assert score_decisions([failed], AdvantageConfig()).decisions == ()
+    assert score_decisions([failed], AtGrpo()).decisions == ()
 
 
 def test_sampled_tokens_are_what_is_trained(echo_env, scripted_pool, play):
     """Trap 8: token ids and log-probabilities go through untouched."""
     pool, _ = scripted_pool(lambda prompt, k, seed: f"0{k}")
     trees = play(echo_env(), pool, sampling={"caller": SamplingSettings(temperature=0.7)})
-    scored = score_decisions(trees, AdvantageConfig())
+    scored = score_decisions(trees, AtGrpo())
     data = training_groups(scored.decisions)["shared"]
     decisions = [n for t in trees for n in t.decisions]
     assert len(data) == len(decisions)
@@ -144,7 +144,7 @@ def test_each_policy_gets_the_data_of_its_roles():
             decision([0, 1], agent="caller_0"), decision([0, 2], index=1), decision([3, 0], index=2)
         )
     ]
-    data = training_groups(score_decisions(trees, AdvantageConfig()).decisions)
+    data = training_groups(score_decisions(trees, AtGrpo()).decisions)
     assert {name: [g.role for g in groups] for name, groups in data.items()} == {
         "caller": ["caller"],
         "echo": ["echo", "echo"],
@@ -185,41 +185,39 @@ def by_key(scored):
 
 def test_agent_turn_compares_trajectories_at_the_same_agent_and_turn():
     trees = [trajectory(0, [1, 5]), trajectory(1, [3, 5]), trajectory(2, [9, 9], env_seed=8)]
-    scored = score_decisions(trees, AdvantageConfig(grouping="agent_turn", norm="none"))
+    scored = score_decisions(trees, Reinforce(credit="step", norm="none"))
     assert by_key(scored) == {(0, 0): -1, (1, 0): 1}
 
 
 def test_agent_and_turn_groupings():
     trees = [trajectory(0, [1, 5, 3, 6]), trajectory(1, [1, 7, 3, 6])]
-    agent = by_key(score_decisions(trees, AdvantageConfig(grouping="agent", norm="none")))
+    agent = by_key(score_decisions(trees, AtGrpo(grouping="agent", norm="none")))
     assert agent == {
         (0, 0): -1, (0, 2): 1, (1, 0): -1, (1, 2): 1,
         (0, 1): -1, (0, 3): 0, (1, 1): 1, (1, 3): 0,
     }  # fmt: skip
-    turn = by_key(score_decisions(trees, AdvantageConfig(grouping="turn", norm="none")))
+    turn = by_key(score_decisions(trees, AtGrpo(grouping="turn", norm="none")))
     assert [turn[0, n] for n in range(4)] == [-2.5, 1.5, -1.5, 1.5]
 
 
 @pytest.mark.parametrize(("grouping", "number"), [("agent", 1), ("turn", 2), ("none", 1)])
 def test_what_is_compared_counts_once_for_every_policy_in_it(grouping, number):
     trees = [trajectory(0, [1, 5, 3, 6]), trajectory(1, [1, 7, 3, 6])]
-    scored = score_decisions(trees, AdvantageConfig(grouping=grouping))
+    scored = score_decisions(trees, AtGrpo(grouping=grouping))
     assert scored.num_groups == {"caller": number, "echo": number}
     assert len(scored.decisions) == 8
-    assert score_decisions(trees[:0], AdvantageConfig(grouping=grouping)).num_groups == {}
+    assert score_decisions(trees[:0], AtGrpo(grouping=grouping)).num_groups == {}
 
 
 def test_no_grouping_compares_the_whole_batch():
     trees = [tree(decision([0, 4])), tree(decision([2, 2], episode=1), episode=1)]
-    scored = score_decisions(trees, AdvantageConfig(grouping="none", norm="none"))
+    scored = score_decisions(trees, AtGrpo(grouping="none", norm="none"))
     assert advantages(scored) == [[-2, 2], [0, 0]]
 
 
 def test_trajectory_grouping_counts_an_episode_once_whatever_its_length():
     trees = [trajectory(0, [1, 1]), trajectory(1, [1, 1, 1, 1, 1, 1])]
-    scored = score_decisions(
-        trees, AdvantageConfig(grouping="trajectory", credit="episode", norm="none")
-    )
+    scored = score_decisions(trees, Grpo(norm="none"))
     assert set(by_key(scored).values()) == {-2, 2}
     assert len(scored.decisions) == 8
 
@@ -227,27 +225,24 @@ def test_trajectory_grouping_counts_an_episode_once_whatever_its_length():
 def test_return_to_go_credits_team_parts_of_all_and_own_local_parts():
     """Each reward of 1 is a team part of 0.75 and a local part of 0.25."""
     trees = [trajectory(0, [1, 1, 1, 1], local=0.25), trajectory(1, [0, 0, 0, 0])]
-    scored = score_decisions(
-        trees, AdvantageConfig(grouping="agent_turn", credit="return_to_go", norm="none")
-    )
+    scored = score_decisions(trees, Reinforce(norm="none"))
     found = by_key(scored)
     assert [2 * found[0, n] for n in range(4)] == [3.5, 2.75, 1.75, 1]
     assert [2 * found[1, n] for n in range(4)] == [-3.5, -2.75, -1.75, -1]
 
 
-@pytest.mark.parametrize("grouping", ["agent_turn", "trajectory"])
-def test_a_discounted_return_counts_what_comes_later_less(grouping):
+@pytest.mark.parametrize(
+    ("algorithm", "halves"), [(Reinforce, [-2.5, 3, 6, 4]), (Grpo, [-2.5] * 4)]
+)
+def test_a_discounted_return_counts_what_comes_later_less(algorithm, halves):
     trees = [trajectory(0, [0, 0, 8, 8]), trajectory(1, [8, 0, 0, 0])]
-    credit = "episode" if grouping == "trajectory" else "return_to_go"
-    config = AdvantageConfig(grouping=grouping, credit=credit, gamma=0.5, norm="none")
-    found = by_key(score_decisions(trees, config))
-    halves = [-2.5, 3, 6, 4] if credit == "return_to_go" else [-2.5] * 4
+    found = by_key(score_decisions(trees, algorithm(gamma=0.5, norm="none")))
     assert [found[0, n] for n in range(4)] == halves
 
 
 def test_leave_one_out_over_a_tree():
     scored = score_decisions(
-        [tree(decision([0, 0, 3]))], AdvantageConfig(baseline="leave_one_out", norm="none")
+        [tree(decision([0, 0, 3]))], AtGrpo(baseline="leave_one_out", norm="none")
     )
     assert advantages(scored) == [[-1.5, -1.5, 3.0]]
 
@@ -259,7 +254,7 @@ def test_batch_norm_keeps_the_sizes_of_groups_and_scales_every_role_by_its_own()
         decision([0, 0.02], index=2, turn=1),
         decision([5, 5], index=3, agent="caller_0", turn=1),
     ]
-    scored = score_decisions([tree(*decisions)], AdvantageConfig(norm="batch"))
+    scored = score_decisions([tree(*decisions)], AtGrpo(norm="batch"))
     caller, large, small = advantages(scored)
     assert caller == [-1, 1]
     assert large[1] / small[1] == pytest.approx(10, rel=1e-4)  # `advantages` rounds
@@ -268,11 +263,11 @@ def test_batch_norm_keeps_the_sizes_of_groups_and_scales_every_role_by_its_own()
 
 def test_batch_norm_of_one_group_is_that_of_the_group():
     found = [
-        advantages(score_decisions([tree(decision([0, 1, 5]))], AdvantageConfig(norm=norm)))
+        advantages(score_decisions([tree(decision([0, 1, 5]))], AtGrpo(norm=norm)))
         for norm in ("batch", "std")
     ]
     assert found[0][0] == pytest.approx(found[1][0])
-    assert score_decisions([], AdvantageConfig(norm="batch")).decisions == ()
+    assert score_decisions([], AtGrpo(norm="batch")).decisions == ()
 
 
 def mixed_tree(episode):
@@ -292,18 +287,10 @@ def mixed_tree(episode):
 
 
 @pytest.mark.parametrize(
-    ("grouping", "credit"),
-    [
-        ("at_grpo", "step"),
-        ("agent_turn", "return_to_go"),
-        ("trajectory", "episode"),
-        ("none", "step"),
-    ],
+    "estimator", [AtGrpo(), Reinforce(norm="std"), Grpo(), AtGrpo(grouping="none")], ids=repr
 )
 @given(st.permutations(range(12)))
-def test_the_order_of_trees_does_not_matter(grouping, credit, order):
-    estimator = AdvantageConfig(grouping=grouping, credit=credit)
-
+def test_the_order_of_trees_does_not_matter(estimator, order):
     def data(episodes):
         scored = score_decisions([mixed_tree(episode) for episode in episodes], estimator)
         groups = training_groups(scored.decisions)
@@ -314,13 +301,13 @@ def test_the_order_of_trees_does_not_matter(grouping, credit, order):
 
 
 @pytest.mark.parametrize("grouping", ["agent", "none"])
-@pytest.mark.parametrize("credit", ["continuation", "value"])
-def test_what_nobody_has_valued_is_not_compared(grouping, credit):
+@pytest.mark.parametrize("algorithm", [Continuation, Value])
+def test_what_nobody_has_valued_is_not_compared(grouping, algorithm):
     """Whole episodes with few branchings: of the other decisions nobody knows what follows."""
     branched = decision([0, 0])
     valued = tuple(replace(c, value=v) for c, v in zip(branched.candidates, (1, 0), strict=True))
     found = tree(replace(branched, candidates=valued), decision([0], index=1, turn=1))
-    scored = score_decisions([found], AdvantageConfig(grouping=grouping, credit=credit))
+    scored = score_decisions([found], algorithm(grouping=grouping))
     assert [[c.advantage for c in d.candidates] for d in scored.decisions] == [[1, -1]]
 
 
@@ -329,7 +316,7 @@ def test_decisions_of_fixed_policies_are_not_compared():
     found = tree(
         decision([0, 1], agent="caller_0"), fixed, decision([1, 0], index=2, agent="caller_0")
     )
-    for estimator in (AdvantageConfig(), AdvantageConfig(grouping="none", credit="return_to_go")):
+    for estimator in (AtGrpo(), Reinforce(grouping="none", norm="std")):
         scored = score_decisions([found], estimator)
         assert set(scored.num_decisions) == {"caller"}
         assert set(training_groups(scored.decisions)) == {"caller"}
@@ -353,7 +340,7 @@ def test_truncated_completions_are_compared_but_left_out_of_the_loss():
         cut(decision([1.0, 0.0, 0.0]), 1),
         cut(decision([0.0, 1.0], index=1), 0, 1),
     ]
-    scored = score_decisions([tree(*decisions)], AdvantageConfig()).decisions
+    scored = score_decisions([tree(*decisions)], AtGrpo()).decisions
     (every,) = training_groups(scored).values()
     (kept,) = training_groups(scored, mask_truncated=True).values()
     assert [len(group.completions) for group in every] == [3, 2]

@@ -34,17 +34,9 @@ pytestmark = [
 ]
 NUM_STEPS = 4
 CREDITS = {
-    "value": ["--advantage.credit=value"],
-    "vine": [
-        "--rollout.mode=vine",
-        "--advantage.grouping=agent_turn",
-        "--advantage.credit=return_to_go",
-    ],
-    "lockstep": [
-        "--rollout.mode=lockstep",
-        "--advantage.grouping=agent_turn",
-        "--advantage.credit=state_return",
-    ],
+    "value": ["--algorithm.name=value"],
+    "vine": ["--algorithm.name=vine"],
+    "lockstep": ["--algorithm.name=lockstep"],
 }
 FLAGS = ["--checkpoint.keep=9"]
 LEAKING = {

@@ -45,7 +45,7 @@ num_threads = 1
 env.workflow = "workflow_toys:echo"
 every_policy = { model = "tiny", hidden_size = 64, num_layers = 1, num_heads = 2, init_std = 0.1 }
 roles = { caller = "c", echo = "e" }
-rollout = { num_levels = 3, num_candidates = 4, max_completion_tokens = 1 }
+rollout = { num_levels = 3, max_completion_tokens = 1 }
 evaluation.num_episodes = 2
 logging = { progress = "off", tensorboard = false }
 """

@@ -81,12 +81,15 @@ def test_flags_may_add_to_open_tables(run_file):
     [
         ("[optimizer]\nlearning_rat = 1\n", r"did you mean 'optimizer.learning_rate'"),
         ("sede = 1\n", r"unknown key 'sede'; did you mean 'seed'"),
-        ("[rollout]\nqqq = 1\n", r"unknown key 'rollout.qqq'; known here: mode"),
+        ("[rollout]\nqqq = 1\n", r"unknown key 'rollout.qqq'; known here: num_levels"),
         ("[policies.x]\nmodell = 'tiny'\n", r"did you mean 'policies.x.model'"),
         ("[optimizer]\nlearning_rate = 'fast'\n", r"'optimizer.learning_rate' is 'fast': .*number"),
         ("[optimizer]\nlearning_rate = -1\n", r"'optimizer.learning_rate' is -1: .*equal to 0"),
-        ("[rollout]\nnum_candidates = 1\n", r"'rollout.num_candidates' is 1"),
-        ("[rollout]\nbranch_choice = 'best'\n", r"'rollout.branch_choice' is 'best': .*'greedy'"),
+        ("[algorithm]\nnum_candidates = 1\n", r"'algorithm.num_candidates' is 1"),
+        (
+            "[algorithm]\nbranch_choice = 'best'\n",
+            r"'algorithm.branch_choice' is 'best': .*'greedy'",
+        ),
         ("[optimizer]\nbetas = [0.9, 1.0]\n", r"'optimizer.betas.1' is 1.0: .*less than 1"),
         ("[rollout]\nstop = ['']\n", r"'rollout.stop.0' is '': .*at least 1 character"),
         (
@@ -107,27 +110,33 @@ def test_flags_may_add_to_open_tables(run_file):
             "[policies.idle]\nfixed = 'oracle'\nfrozen = true\nhidden_size = 8\n",
             r"has no weights; remove frozen, hidden_size",
         ),
-        ("[advantage]\ngrouping = 'trajectory'\n", r"needs rollout.mode = \"parallel\""),
-        ("[advantage]\ncredit = 'episode'\n", r"needs rollout.mode = \"parallel\""),
-        ("[rollout]\nmode = 'parallel'\n", r"'?at_grpo\"? needs rollout.mode = \"tree\""),
+        ("algorithm = 'grpo'\n", r"algorithm is 'grpo'; write a table \[algorithm\] with name"),
+        ("[algorithm]\nname = 3\n", r"algorithm.name is 3; it is a text"),
+        ("[algorithm]\nname = 'gpro'\n", r"which is not installed; did you mean \"grpo\"\?"),
         (
-            "[rollout]\nmode = 'parallel'\n[advantage]\ngrouping = 'trajectory'\n",
-            r"needs advantage.credit = \"episode\"",
+            "[algorithm]\nname = 'no.such:Thing'\n",
+            r"no.such:Thing cannot be imported: No module named 'no'",
         ),
         (
-            "[rollout]\nmode = 'vine'\n[advantage]\ngrouping = 'agent_turn'\ncredit = 'episode'\n",
-            r"needs rollout.mode = \"parallel\"; with \"vine\" there are step, return_to_go",
+            "[algorithm]\nname = 'pettingllms_trainers.config:Config'\n",
+            r"pettingllms_trainers.config:Config is no Algorithm",
         ),
         (
-            "[rollout]\nnum_branchings = 1\nmode = 'vine'\n[advantage]\ngrouping = 'agent_turn'\n",
-            r"need rollout.mode = \"tree\"",
+            "[algorithm]\nnum_branchings = 1\n",
+            r"num_branchings is no parameter of at_grpo but of tree_grpo; its own are: num_cand",
         ),
-        ("[advantage]\ngrouping = 'agent_turn'\n", r"= \"parallel\" or \"vine\""),
         (
-            "[rollout]\nmode = 'parallel'\n[advantage]\ngrouping = 'turn'\ncredit = 'episode'\n",
-            r"compares within a turn: use grouping = \"trajectory\"",
+            "[algorithm]\nname = 'grpo'\nnorms = 'std'\n",
+            r"norms is no parameter of grpo; did you mean \"norm\"\?; its own are: .*gamma",
         ),
-        ("[advantage]\ngamma = 0.9\n", r"gamma = 0.9 would change nothing"),
+        (
+            "[algorithm]\nname = 'value'\nvalue.modell = 'own'\n",
+            r"unknown key 'algorithm.value.modell'; did you mean 'algorithm.value.model'",
+        ),
+        (
+            "[algorithm]\nname = 'reinforce'\ncredit = 'step'\ngamma = 0.9\n",
+            r"gamma = 0.9 would change nothing",
+        ),
         ("[loss]\ntarget_kl = 0.1\n", r"target_kl = 0.1 would change nothing"),
         ("[optimizer]\nspread_prompts = true\n", r"spread_prompts = true would change nothing"),
         (
@@ -292,7 +301,12 @@ def test_a_wrong_flag_suggests_the_right_one(run_file):
         (["--optimizer.betas", "[0.5, 0.75]"], "optimizer.betas", (0.5, 0.75)),
         (["--policies.both.lora.targets", "q_proj", "8"], "lora", ("q_proj", "8")),
         (["--policies.both.lora.targets", "all-linear"], "lora", "all-linear"),
-        (["--rollout.branch_choice=random"], "rollout.branch_choice", "random"),
+        (["--algorithm.branch_choice=random"], "algorithm.branch_choice", "random"),
+        (
+            ["--algorithm.branching-roles", "echo", "caller"],
+            "algorithm.branching_roles",
+            ("echo", "caller"),
+        ),
         (["--env.kwargs.max-turns", "3"], "env.kwargs", {"max_turns": 3}),
     ],
 )
@@ -315,7 +329,7 @@ def test_names_of_policies_keep_their_dashes(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--rollout.num-candidates", "1"], "'rollout.num_candidates' is 1: input should be gr"),
+        (["--algorithm.num-candidates", "1"], "'algorithm.num_candidates' is 1: input should be"),
         (["--deepspeed.offload", "all"], 'deepspeed.offload = "all" needs deepspeed.stage = 3'),
         (
             ["--policies.both.lora.rank=-1"],
@@ -385,7 +399,7 @@ def test_a_version_with_more_keys_goes_on_with_the_same_hash(run_file):
     class Newer(Config):
         new_key: int = 3
 
-    config = load_config(run_file("[rollout]\nbranch_choice = 'random'\n"))
+    config = load_config(run_file("[algorithm]\nbranch_choice = 'random'\n"))
     newer = Newer.model_validate(config.model_dump())
     assert config_hash(newer) == config_hash(config)
     assert config_hash(newer.model_copy(update={"new_key": 4})) != config_hash(config)

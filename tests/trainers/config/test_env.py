@@ -84,7 +84,7 @@ def test_files_and_flags_change_the_environments_that_they_name(load):
     flags = ["--env.long.kwargs.max-turns", "7", "--env.toy_echo.reward-scale", "0.5"]
     with pytest.raises(ConfigError, match=r"reward_scale = 0.5 of toy_echo would change nothing"):
         load(base, flags=flags)
-    flags += ["--advantage.norm", "none"]
+    flags += ["--algorithm.norm", "none"]
     flagged = load(base, flags=flags)
     assert (flagged.env[1].kwargs["max_turns"], flagged.env[0].reward_scale) == (7, 0.5)
     with pytest.raises(ConfigError, match=r"name one of them: env\.toy_echo\.weight, env\.long\.w"):
@@ -128,17 +128,18 @@ def test_roles_name_environments_and_policies_that_there_are(load, roles, messag
     assert message in str(caught.value), caught.value
 
 
-@pytest.mark.parametrize("key", ["rollout.per_role", "rollout.branching_roles"])
+@pytest.mark.parametrize("key", ["rollout.per_role", "algorithm.branching_roles"])
 def test_settings_may_name_roles_of_one_environment(key):
     table = {
         "env": [{"id": "x_v0"}, {"id": "y_v0"}],
         "policies": {"p": {"model": "tiny"}},
         "roles": {"caller": "p", "y.echo": "p"},
     }
+    section, _, name = key.partition(".")
     for role in ("caller", "x.caller", "y.echo", "echo"):
         value = {role: {}} if key.endswith("per_role") else [role]
-        config = Config.model_validate(table | {"rollout": {key.partition(".")[2]: value}})
+        config = Config.model_validate(table | {section: {name: value}})
         assert config.roles_of("p")
     value = {"z.echo": {}} if key.endswith("per_role") else ["z.echo"]
     with pytest.raises(ValueError, match=r"names the role 'z\.echo'"):
-        Config.model_validate(table | {"rollout": {key.partition(".")[2]: value}})
+        Config.model_validate(table | {section: {name: value}})

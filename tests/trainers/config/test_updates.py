@@ -106,7 +106,7 @@ def test_phases_are_written_read_and_decide_results(load):
         (STAGED + "[[updates.phases]]\n", "phase 3 of updates.phases has no num_steps"),
         ("[updates]\nrepeat = true\n", "repeat = true needs phases"),
         (
-            STAGED.replace('["b"]', '["a"]') + '[rollout]\nbranching_roles = ["echo"]\n',
+            STAGED.replace('["b"]', '["a"]') + '[algorithm]\nbranching_roles = ["echo"]\n',
             "phase 1 of updates.phases trains nothing of a",
         ),
     ],

@@ -20,7 +20,6 @@ def sized():
                 "roles": {"caller": "p", "echo": "p"},
                 "rollout": {
                     "num_levels": num_levels,
-                    "num_candidates": 4,
                     "max_completion_tokens": 5,
                 },
                 "evaluation": {"num_episodes": 2},

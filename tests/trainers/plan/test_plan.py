@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
 from pettingllms_trainers.backends.hf.learner import arithmetic
 from pettingllms_trainers.backends.hf.packed import PackedLayout
@@ -286,7 +287,7 @@ def test_smaller_settings_need_less():
 
 def test_a_step_at_most():
     tiny = {"model": "tiny", **SIZES}
-    rollout = {"num_levels": 5, "num_candidates": 4, "max_completion_tokens": 6}
+    rollout = {"num_levels": 5, "max_completion_tokens": 6}
     rollout["per_role"] = {"echo": {"max_completion_tokens": 9}}
     optimizer = {"completions_per_minibatch": 16, "num_epochs": 2}
     config = config_of(
@@ -305,8 +306,7 @@ def test_a_step_at_most():
     assert plan_of(config.model_copy(update={"evaluation": sampled})).num_held_out == 7
     assert plan.prompts["echo"].is_measured
     assert plan.lengths["p"].completion == 9
-    parallel = plan_of(config.model_copy(update={"rollout": config.rollout.model_copy(
-        update={"mode": "parallel"})})).step  # fmt: skip
+    parallel = plan_of(config.model_copy(update={"algorithm": Grpo()})).step
     assert (parallel.num_decisions, parallel.num_samples) == (120, 120)
 
 
@@ -532,16 +532,15 @@ def test_a_dry_run_says_that_an_outcome_is_too_late_for_the_reward_of_a_step(dry
     flags = ["--env.kwargs.reward", "outcome"]
     assert late in " ".join(dry_run(*flags)[1].split())
     assert late not in " ".join(dry_run()[1].split())
-    flags += ["--rollout.mode", "parallel", "--advantage.grouping", "agent_turn"]
-    assert late in " ".join(dry_run(*flags)[1].split()), "without a tree, too"
-    flags += ["--advantage.credit", "return_to_go"]
+    flags += ["--algorithm.name", "reinforce"]
     assert late not in " ".join(dry_run(*flags)[1].split())
+    flags += ["--algorithm.credit", "step"]
+    assert late in " ".join(dry_run(*flags)[1].split()), "without a tree, too"
 
 
 def test_activations_are_bounded_by_what_a_step_has():
     """A micro-batch may hold more tokens than a train step or a warm start ever gives it."""
-    rollout = {"num_levels": 2, "num_candidates": 4}
-    config = config_of(rollout=rollout, optimizer={"tokens_per_microbatch": 1 << 20})
+    config = config_of(rollout={"num_levels": 2}, optimizer={"tokens_per_microbatch": 1 << 20})
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     lengths = dict.fromkeys(shapes, Lengths(100, 50))
 
@@ -562,13 +561,11 @@ def test_activations_are_bounded_by_what_a_step_has():
 
 def test_whole_episodes_of_one_prompt_are_counted_as_a_group():
     """K completions after one prompt are more targets in as many tokens than K prompts with one."""
-    rollout = {"mode": "parallel", "num_candidates": 4}
-    advantage = {"grouping": "agent_turn", "credit": "return_to_go"}
     lengths = Lengths(100, 51)
 
     def sizes(num_groups=None, **optimizer):
         optimizer = {"tokens_per_microbatch": 3000, **optimizer}
-        config = config_of(rollout=rollout, advantage=advantage, optimizer=optimizer)
+        config = config_of(algorithm={"name": "reinforce"}, optimizer=optimizer)
         return micro_batch_sizes(config, lengths, num_groups)
 
     assert [size[1:] for size in sizes()] == [(20 * 51, 20, 20), (40 * 51, 10, 40)]
@@ -582,7 +579,7 @@ def test_spread_prompts_are_counted_once_per_completion():
     lengths = Lengths(100, 51)
 
     def sizes(**more):
-        config = config_of(rollout={"num_candidates": 4}, optimizer={**optimizer, **more})
+        config = config_of(optimizer={**optimizer, **more})
         return [size[1:] for size in micro_batch_sizes(config, lengths, 8)]
 
     assert sizes() == [(8 * 51, 2, 8)]

@@ -9,6 +9,7 @@ import pytest
 
 from pettingllms.testing import play
 from pettingllms.transition import role_of
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.view import warnings_of
@@ -49,7 +50,7 @@ def test_any_game_can_be_paid_for_its_outcome_alone(path):
     config = load_config([path, PAPER.parent / "options" / "outcome.toml"])
     (env,) = config.env
     assert env.kwargs["reward"] == "outcome"
-    assert (config.rollout.mode, config.advantage.norm) == ("parallel", "batch")
+    assert (config.algorithm.name, config.algorithm.norm) == ("reinforce", "batch")
     environments = make_environments(config)
     plan = make_plan(config, environments, num_gpus=0, gpu_gib=0)
     assert not any("credit" in warning for warning in warnings_of(config, plan))
@@ -58,7 +59,7 @@ def test_any_game_can_be_paid_for_its_outcome_alone(path):
 @pytest.mark.parametrize("path", [PAPER.parent / "default.toml", *TINY], ids=lambda path: path.stem)
 def test_any_game_can_be_played_in_lockstep(path):
     config = load_config([path, PAPER.parent / "options" / "lockstep.toml"])
-    assert (config.rollout.mode, config.advantage.credit) == ("lockstep", "state_return")
+    assert (config.algorithm.name, config.algorithm.norm) == ("lockstep", "std")
     assert make_plan(config, make_environments(config), num_gpus=0, gpu_gib=0)
 
 
@@ -71,13 +72,9 @@ def test_every_combination_fits(task):
         plan = make_plan(config, environments, num_gpus=num_gpus, gpu_gib=79)
         assert list(warnings_of(config, plan)) == [], (model, training, num_gpus, options)
         assert plan.fits
-        rollout = config.rollout
-        assert (rollout.num_levels * rollout.num_candidates, config.num_steps) == (128, 150)
-        assert (rollout.num_candidates, rollout.branch_choice, rollout.temperature) == (
-            4,
-            "greedy",
-            1.0,
-        )
+        assert config.algorithm == AtGrpo(num_candidates=4, branch_choice="greedy")
+        assert (config.rollout.num_levels, config.num_steps) == (128 / 4, 150)
+        assert config.rollout.temperature == 1.0
         assert config.optimizer.learning_rate == (1e-5 if training == "lora" else 1e-6)
         assert set(plan.step.num_optimizer_steps.values()) == {1}
         assert [env.training[0].alpha for env in environments] == [1.0]

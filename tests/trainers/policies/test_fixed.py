@@ -12,9 +12,10 @@ import pytest
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
-from pettingllms_trainers.config import AdvantageConfig
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.files import read_lines
@@ -56,7 +57,7 @@ def test_a_scripted_policy_plays_and_is_not_trained(echo_env, scripted_pool, pla
             assert (decision.policy, decision.prompt_ids, decision.chosen) == ("friend", (), 0)
             assert (candidate.completion.token_ids, candidate.completion.logprobs) == ((), ())
             assert candidate.team == 1.0
-    scored = score_decisions(trees, AdvantageConfig())
+    scored = score_decisions(trees, AtGrpo())
     assert set(scored.num_decisions) == {"caller"}
     assert set(training_groups(scored.decisions)) == {"shared"}
     metrics = rollout_metrics(trees, scored, 3)
@@ -68,9 +69,9 @@ def test_a_scripted_policy_plays_and_is_not_trained(echo_env, scripted_pool, pla
 
 def test_trajectories_are_compared_without_what_fixed_policies_did(echo_env, scripted_pool, play):
     pool = with_fixed(scripted_pool(number)[0], "noise")
-    trees = play(echo_env(max_turns=1), pool, seeds=(3, 3), num_candidates=1)
+    trees = play(echo_env(max_turns=1), pool, seeds=(3, 3), algorithm=Reinforce)
     trees = [replace(tree, episode=index) for index, tree in enumerate(trees)]
-    estimator = AdvantageConfig(grouping="none", credit="step")
+    estimator = AtGrpo(grouping="none")
     scored = score_decisions(trees, estimator)
     assert {group.role for group in scored.decisions} <= {"caller"}
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.policies.batcher import Batcher
 
 
@@ -55,7 +56,7 @@ def play_with(scripted_pool, echo_env, play):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"branch_choice": "softmax"}, {"credit": "continuation"}, {"env_threads": 2}]
+    "settings", [{}, {"branch_choice": "softmax"}, {"algorithm": Continuation}, {"env_threads": 2}]
 )
 def test_trees_do_not_depend_on_who_waits_for_whom(play_with, settings):
     assert play_with(True, **settings)[0] == play_with(False, **settings)[0]

@@ -7,7 +7,10 @@ import pytest
 
 from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.algorithm.targets import value_examples
-from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.algorithms.continuation import Continuation
+from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
+from pettingllms_trainers.algorithms.value import Value
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.types import RolloutStatus
 
@@ -44,7 +47,7 @@ def candidates(tree):
 def test_value_is_asked_of_every_branch_and_not_of_ends(echo_env, scripted_pool, play):
     critic = KnownV()
     pool = with_v(scripted_pool(script)[0], critic)
-    (tree,) = play(echo_env(max_turns=1), pool, credit="value", gamma=0.5)
+    (tree,) = play(echo_env(max_turns=1), pool, algorithm=Value, gamma=0.5)
     # After the caller the echo reads "results=[]": V is 1 there. After the echo all is over.
     assert candidates(tree) == [[(0.0, 0.5)] * 3, [(1.0, 0.0), (4.0, 0.0), (2.0, 0.0)]]
     assert [len(call) for call in critic.calls] == [1], "equal prompts are evaluated once"
@@ -53,7 +56,7 @@ def test_value_is_asked_of_every_branch_and_not_of_ends(echo_env, scripted_pool,
 def test_prompts_of_all_episodes_are_evaluated_together(echo_env, scripted_pool, play):
     critic = KnownV()
     pool = with_v(scripted_pool(lambda p, k, s: str((s + k) % 97))[0], critic)
-    play(echo_env(max_turns=2), pool, seeds=range(6), credit="value")
+    play(echo_env(max_turns=2), pool, seeds=range(6), algorithm=Value)
     assert len(critic.calls) == 3, "one evaluation per decision, however many episodes"
     assert len(critic.calls[0]) > 6
 
@@ -64,9 +67,9 @@ def test_the_branch_is_chosen_by_reward_and_value(echo_env, scripted_pool, play)
             return [-100.0 if "called=5" in bytes(p).decode() else 0.0 for p in prompts]
 
     calls = lambda prompt, k, seed: ("3", "5", "4")[k]  # noqa: E731
-    for credit, best in (("step", 1), ("value", 2)):
+    for algorithm, best in ((AtGrpo, 1), (Value, 2)):
         pool = with_v(scripted_pool(calls)[0], Contrary())
-        (tree,) = play(echo_env(max_turns=1), pool, credit=credit)
+        (tree,) = play(echo_env(max_turns=1), pool, algorithm=algorithm)
         assert tree.decisions[0].chosen == best
 
 
@@ -74,7 +77,7 @@ def test_the_branch_is_chosen_by_reward_and_value(echo_env, scripted_pool, play)
 def test_continuations_are_the_mean_return_of_the_rest(echo_env, scripted_pool, play, num):
     pool, _ = scripted_pool(script)
     (tree,) = play(
-        echo_env(max_turns=2), pool, credit="continuation", num_continuations=num, gamma=0.5
+        echo_env(max_turns=2), pool, algorithm=Continuation, num_continuations=num, gamma=0.5
     )
     # In a continuation each agent has one candidate, the first: the echo earns 1, 0 to the caller.
     after_caller = 0.5 * 1 + 0.125 * 1
@@ -85,13 +88,13 @@ def test_continuations_are_the_mean_return_of_the_rest(echo_env, scripted_pool, 
     assert tree.num_continuation_tokens == num * 3 * (3 + 2 + 1) * 2
 
 
-@pytest.mark.parametrize(("num_candidates", "num_tokens"), [(1, 0), (2, 24)])
+@pytest.mark.parametrize(("branching", "num_tokens"), [("nobody", 0), ("echo", 8)])
 def test_what_is_compared_with_nothing_is_not_continued(
-    echo_env, scripted_pool, play, num_candidates, num_tokens
+    echo_env, scripted_pool, play, branching, num_tokens
 ):
     (tree,) = play(
         echo_env(max_turns=2), scripted_pool(script)[0],
-        num_candidates=num_candidates, credit="continuation",
+        num_candidates=2, algorithm=Continuation, branching_roles=(branching,),
     )  # fmt: skip
     assert tree.num_continuation_tokens == num_tokens
     assert any(value for group in candidates(tree) for _, value in group) == bool(num_tokens)
@@ -101,7 +104,7 @@ def test_continuations_are_repeatable_and_independent_of_companions(echo_env, sc
     def draw(prompt, k, seed):
         return str((seed + k) % 50)
 
-    settings = {"credit": "continuation", "branch_choice": "random"}
+    settings = {"algorithm": Continuation, "branch_choice": "random"}
     together = play(echo_env(), scripted_pool(draw)[0], seeds=(1, 2), **settings)
     alone = play(echo_env(), scripted_pool(draw)[0], seeds=(1,), **settings)
     assert together[0] == alone[0]
@@ -112,7 +115,7 @@ def test_an_environment_that_fails_in_a_continuation_fails_its_rollout(
 ):
     calls = itertools.count()
     pool, _ = scripted_pool(lambda prompt, k, seed: str(next(calls)))
-    trees = play(echo_env(crash_on="50"), pool, credit="continuation", allowed=0.9, seeds=range(4))
+    trees = play(echo_env(crash_on="50"), pool, algorithm=Continuation, allowed=0.9, seeds=range(4))
     assert [tree.status for tree in trees].count(RolloutStatus.ENV_FAILED) == 1
     assert "crashed" in next(tree.cause for tree in trees if tree.cause)
 
@@ -127,7 +130,7 @@ def test_whole_episodes_branch_at_drawn_decisions(echo_env, scripted_pool, play)
     def draw(prompt, k, seed):
         return str((seed // 7 + k) % 50)
 
-    settings = {"num_branchings": 2, "credit": "continuation"}
+    settings = {"algorithm": TreeGrpo, "num_branchings": 2}
     trees = play(
         echo_env(max_turns=4), scripted_pool(draw)[0], seeds=range(8), allowed=0.5, **settings
     )
@@ -146,7 +149,7 @@ def test_whole_episodes_branch_at_drawn_decisions(echo_env, scripted_pool, play)
 
 def test_what_was_played_is_valued_by_what_followed(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(script)
-    (tree,) = play(echo_env(max_turns=2), pool, num_branchings=4, credit="continuation", gamma=0.5)
+    (tree,) = play(echo_env(max_turns=2), pool, num_branchings=4, algorithm=TreeGrpo, gamma=0.5)
     # One agent answers with its first candidate while the episode is played: the echo earns 1.
     assert [decision.candidates[0].value for decision in tree.decisions] == [
         0.5 + 0.125, 0.25, 0.5, 0.0
@@ -157,8 +160,8 @@ def test_what_was_played_is_valued_by_what_followed(echo_env, scripted_pool, pla
 def test_candidates_are_compared_by_reward_and_value(echo_env, scripted_pool, play):
     critic = KnownV()
     pool = with_v(scripted_pool(lambda p, k, s: str(k))[0], critic)
-    (tree,) = play(echo_env(max_turns=1), pool, credit="value")
-    scored = score_decisions([tree], AdvantageConfig(credit="value", norm="none"))
+    (tree,) = play(echo_env(max_turns=1), pool, algorithm=Value)
+    scored = score_decisions([tree], Value(norm="none"))
     (first, second) = scored.decisions
     assert [c.advantage for c in first.candidates] == pytest.approx([-0.1, 0.0, 0.1])
     assert [c.advantage for c in second.candidates] == pytest.approx(
@@ -170,7 +173,7 @@ def test_candidates_are_compared_by_reward_and_value(echo_env, scripted_pool, pl
 def test_targets_mix_tree_backup_and_path_return(echo_env, scripted_pool, play, weight):
     critic = KnownV()
     pool = with_v(scripted_pool(script)[0], critic)
-    (tree,) = play(echo_env(max_turns=1), pool, credit="value", gamma=0.5)
+    (tree,) = play(echo_env(max_turns=1), pool, algorithm=Value, gamma=0.5)
     examples = value_examples([tree], gamma=0.5, path_weight=weight)["shared"]
     assert [e.prompt_ids for e in examples] == [d.prompt_ids for d in tree.decisions]
     assert [e.target for e in examples] == pytest.approx(

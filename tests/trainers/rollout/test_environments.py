@@ -20,20 +20,20 @@ def test_other_arguments_of_the_evaluation_leave_it_on_the_test_split(load):
 
 
 def test_a_policy_whose_roles_never_branch_is_refused(load):
-    assert load("--rollout.branching_roles", "planner", "--policies.tool.frozen", "true")
+    assert load("--algorithm.branching_roles", "planner", "--policies.tool.frozen", "true")
     with pytest.raises(ConfigError, match=r"the policy 'tool' would never be trained.*frozen = tr"):
-        load("--rollout.branching_roles", "planner")
-    flags = ["--rollout.branching_roles", "planner", "--advantage.grouping", "none"]
+        load("--algorithm.branching_roles", "planner")
+    flags = ["--algorithm.branching_roles", "planner", "--algorithm.grouping", "none"]
     assert load(*flags), "compared with what others earned"
     with pytest.raises(ConfigError, match=r"the policy 'tool' would never be trained"):
-        load(*flags, "--advantage.credit", "continuation")
+        load(*flags, "--algorithm.name", "continuation")
 
 
 def test_v_is_refused_where_agents_act_at_the_same_time(repository):
     path = repository / "trainers/configs/tiny/math.toml"
-    assert make_environments(load_config(path, ["--advantage.credit", "continuation"]))
+    assert make_environments(load_config(path, ["--algorithm.name", "continuation"]))
     with pytest.raises(ConfigError, match=r"reasoner_0 act at the same time.*continuation"):
-        make_environments(load_config(path, ["--advantage.credit", "value"]))
+        make_environments(load_config(path, ["--algorithm.name", "value"]))
 
 
 def test_a_named_split_is_taken(load):

@@ -14,6 +14,7 @@ from pettingllms_trainers.rollout.episode import Branch, BranchingEpisode, Local
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.playing import play_episodes
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.strategies.alone import Alone
 from pettingllms_trainers.types import GenerateRequest, RolloutStatus, SamplingSettings
 
 PATIENCE_S = 30.0
@@ -133,12 +134,10 @@ def test_episodes_of_a_lost_worker_fail_and_no_others(echo_env, scripted_pool):
             return await super().branch(episode, texts)
 
     pool, _ = scripted_pool(number)
-    settings = RolloutSettings(
-        num_candidates=2, sampling=dict.fromkeys(pool.roles, SamplingSettings())
-    )
+    settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
     specs = [RolloutSpec(index, index, index) for index in range(8)]
     episodes = Lossy(echo_env())
-    trees = asyncio.run(play_episodes(episodes, pool, specs, settings, FailureLog(0.5)))
+    trees = asyncio.run(play_episodes(episodes, pool, specs, settings, Alone(), FailureLog(0.5)))
     failed = [tree.episode for tree in trees if tree.status is RolloutStatus.ENV_FAILED]
     assert failed == [1, 5]
     assert trees[1].cause == "the worker was lost"

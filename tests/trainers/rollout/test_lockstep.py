@@ -6,7 +6,9 @@ import pytest
 
 from pettingllms import TextEnv
 from pettingllms_trainers.algorithm.groups import score_decisions
-from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.algorithms.lockstep import Lockstep
+from pettingllms_trainers.algorithms.reinforce import Reinforce
+from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
@@ -16,7 +18,7 @@ from pettingllms_trainers.types import RolloutStatus, SamplingSettings
 
 K = 4
 NUM_TURNS = 3
-COMPARED = AdvantageConfig(grouping="agent_turn", credit="state_return", norm="none")
+COMPARED = Lockstep(num_candidates=K, norm="none")
 
 
 def draw(prompt, candidate, seed):
@@ -43,20 +45,18 @@ class Fragile(Watched):
         return await super().fork(episode, index)
 
 
-def played(env, pool, *, levels=range(4), num_lockstep=K, allowed=0.0, kind=Watched):
+def played(env, pool, *, levels=range(4), algorithm=COMPARED, allowed=0.0, kind=Watched):
     """Return the trees of every level, and the episodes they were played in."""
     specs = [
         RolloutSpec(K * level + index, level, 100 * level + index)
         for level in levels
         for index in range(K)
     ]
-    settings = RolloutSettings(
-        num_candidates=1,
-        sampling=dict.fromkeys(pool.roles, SamplingSettings()),
-        num_lockstep=num_lockstep,
+    settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
+    episodes, strategy = kind(env), algorithm.strategy(Moment())
+    trees = asyncio.run(
+        play_episodes(episodes, pool, specs, settings, strategy, FailureLog(allowed))
     )
-    episodes = kind(env)
-    trees = asyncio.run(play_episodes(episodes, pool, specs, settings, FailureLog(allowed)))
     return [trees[start : start + K] for start in range(0, len(trees), K)], episodes
 
 
@@ -96,7 +96,7 @@ def test_with_rewards_that_never_differ_episodes_are_those_of_parallel(echo_env,
 
     env = echo_env(max_turns=NUM_TURNS)
     together, _ = played(env, scripted_pool(alike)[0])
-    alone, _ = played(env, scripted_pool(alike)[0], num_lockstep=0)
+    alone, _ = played(env, scripted_pool(alike)[0], algorithm=Reinforce())
     assert together == alone
     assert {tree.num_given_up for level in together for tree in level} == {0}
 

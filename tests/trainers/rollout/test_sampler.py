@@ -9,7 +9,8 @@ import pytest
 
 import pettingllms
 from pettingllms_trainers.algorithm.groups import score_decisions
-from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import make_environments
@@ -28,9 +29,10 @@ model = "tiny"
 [roles]
 caller = "caller"
 echo = "echo"
+[algorithm]
+num_candidates = 3
 [rollout]
 num_levels = 2
-num_candidates = 3
 """
 
 
@@ -45,9 +47,11 @@ def sampler(echo_env, scripted_pool, tmp_path):
     (tmp_path / "run.toml").write_text(RUN)
     with asyncio.Runner() as runner:
 
-        def make(script=rarely, trained=("caller", "echo"), stop=None, **settings):
+        def make(script=rarely, trained=("caller", "echo"), stop=None, algorithm=None, **settings):
             flags = [f"--rollout.{name.replace('_', '-')}={x}" for name, x in settings.items()]
             config = load_config(tmp_path / "run.toml", flags)
+            if algorithm:
+                config = config.model_copy(update={"algorithm": algorithm})
             pool, _ = scripted_pool(caller=script, echo=script)
             policies = {
                 name: replace(policy, updater=object()) if name in trained else policy
@@ -63,7 +67,7 @@ def sampler(echo_env, scripted_pool, tmp_path):
 
 
 def num_groups(trees):
-    return Counter(group.policy for group in score_decisions(trees, AdvantageConfig()).decisions)
+    return Counter(group.policy for group in score_decisions(trees, AtGrpo()).decisions)
 
 
 def test_without_refills_a_step_has_its_levels(sampler):
@@ -175,11 +179,7 @@ def test_levels_are_those_of_the_stage(scripted_pool, tmp_path):
 
 
 def test_trajectories_of_refills_have_ids_of_their_own(sampler):
-    settings = {"mode": "parallel", "num_candidates": 2, "max_refills": 1, "min_groups": 100}
-    flags = {"max_refills": 1, "min_groups": 100}
-    made = sampler(**flags)
-    parallel = made._config.rollout.model_copy(update=settings)
-    made._config = made._config.model_copy(update={"rollout": parallel})
+    made = sampler(algorithm=Reinforce(num_candidates=2), max_refills=1, min_groups=100)
     found = made.rollouts(0)
     assert [tree.episode for tree in found.trees] == list(range(8))
     assert Counter(Counter(tree.env_seed for tree in found.trees).values()) == {2: 4}
@@ -187,16 +187,11 @@ def test_trajectories_of_refills_have_ids_of_their_own(sampler):
 
 def test_parallel_mode_counts_what_is_compared_not_decisions(sampler):
     """One level of two trajectories of one decision: two decisions, and one group of them."""
-    made = sampler(lambda prompt, candidate, seed: str(seed % 5), max_refills=50, min_groups=2)
-    parallel = {"mode": "parallel", "num_candidates": 2, "num_levels": 1}
-    made._config = made._config.model_copy(
-        update={
-            "rollout": made._config.rollout.model_copy(update=parallel),
-            "advantage": AdvantageConfig(grouping="agent_turn"),
-        }
-    )
+    algorithm = Reinforce(credit="step", num_candidates=2)
+    settings = {"num_levels": 1, "max_refills": 50, "min_groups": 2}
+    made = sampler(lambda prompt, k, seed: str(seed % 5), algorithm=algorithm, **settings)
     found = made.rollouts(0)
-    scored = score_decisions(found.trees, AdvantageConfig(grouping="agent_turn"))
+    scored = score_decisions(found.trees, algorithm)
     for name in ("caller", "echo"):
         levels = {key.episode // 2 for key in (g.key for g in scored.decisions if g.policy == name)}
         assert len(levels) == scored.num_groups[name] >= 2

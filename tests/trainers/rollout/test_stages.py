@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
+from pettingllms_trainers.algorithms.continuation import Continuation
+from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.types import RolloutStatus
@@ -69,8 +71,8 @@ class OneAtATime(LocalEpisodes):
 SETTINGS = [
     {},
     {"branch_choice": "softmax", "branching_roles": ("echo",)},
-    {"num_branchings": 2},
-    {"credit": "continuation"},
+    {"algorithm": TreeGrpo, "num_branchings": 2},
+    {"algorithm": Continuation},
 ]
 
 

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from pettingllms_trainers.algorithm.groups import score_decisions
-from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.algorithms.vine import Vine
+from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.playing import play_episodes
@@ -15,7 +16,7 @@ from pettingllms_trainers.types import RolloutStatus, SamplingSettings
 
 NUM_FORKS = 3
 NUM_TURNS = 3
-COMPARED = AdvantageConfig(grouping="agent_turn", credit="return_to_go", norm="none")
+COMPARED = Vine(norm="none")
 
 
 def draw(prompt, candidate, seed):
@@ -38,13 +39,11 @@ def played(env, pool, *, levels=range(4), num_forks=NUM_FORKS, allowed=0.0):
         for level in levels
         for index in range(size)
     ]
-    settings = RolloutSettings(
-        num_candidates=1,
-        sampling=dict.fromkeys(pool.roles, SamplingSettings()),
-        num_forks=num_forks,
+    settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
+    episodes, strategy = Watched(env), Vine(num_candidates=size).strategy(Moment())
+    trees = asyncio.run(
+        play_episodes(episodes, pool, specs, settings, strategy, FailureLog(allowed))
     )
-    episodes = Watched(env)
-    trees = asyncio.run(play_episodes(episodes, pool, specs, settings, FailureLog(allowed)))
     return [trees[start : start + size] for start in range(0, len(trees), size)], episodes
 
 

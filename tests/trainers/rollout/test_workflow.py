@@ -8,7 +8,11 @@ import pytest
 
 from pettingllms.workflows import Workflow, WorkflowEnv
 from pettingllms_trainers.algorithm.groups import score_decisions
-from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.algorithms.continuation import Continuation
+from pettingllms_trainers.algorithms.grpo import Grpo
+from pettingllms_trainers.algorithms.reinforce import Reinforce
+from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
 from pettingllms_trainers.errors import RolloutError
 from pettingllms_trainers.types import RolloutStatus
 
@@ -18,8 +22,8 @@ WAYS = {
     "softmax": {"branch_choice": "softmax", "branch_temperature": 0.5},
     "random": {"branch_choice": "random"},
     "one role branches": {"branching_roles": ("echo",)},
-    "continuations": {"credit": "continuation", "num_continuations": 2, "gamma": 0.9},
-    "whole episodes first": {"credit": "continuation", "num_branchings": 2},
+    "continuations": {"algorithm": Continuation, "num_continuations": 2, "gamma": 0.9},
+    "whole episodes first": {"algorithm": TreeGrpo, "num_branchings": 2},
     "threads": {"env_threads": 4},
 }
 
@@ -61,8 +65,8 @@ def test_the_workflow_gives_the_trees_of_the_environment(
     ]
     ours, theirs = map(without_hashes, trees)
     assert ours == theirs
-    config = AdvantageConfig(credit=WAYS[way].get("credit", "step"))
-    scored = [score_decisions(found, config) for found in trees]
+    algorithm = WAYS[way].get("algorithm", AtGrpo)()
+    scored = [score_decisions(found, algorithm) for found in trees]
     assert scores(scored[0]) == scores(scored[1])
     assert scored[0].decisions, "some groups have something to teach"
     errors = [c.parse_error for tree in theirs for d in tree.decisions for c in d.candidates]
@@ -73,13 +77,13 @@ def test_the_workflow_gives_the_trees_of_the_environment(
 def test_whole_episodes_are_the_same_too(credit, echo_env, echo_workflow, scripted_pool, play):
     seeds = (7, 7, 8, 8)
     trees = [
-        play(env, scripted_pool(script)[0], seeds=seeds, num_candidates=1)
+        play(env, scripted_pool(script)[0], seeds=seeds, algorithm=Reinforce)
         for env in (echo_env(), echo_workflow())
     ]
     assert without_hashes(trees[0]) == without_hashes(trees[1])
-    grouping = "trajectory" if credit == "episode" else "agent_turn"
-    config = AdvantageConfig(grouping=grouping, credit=credit)
-    assert scores(score_decisions(trees[0], config)) == scores(score_decisions(trees[1], config))
+    algorithm = Grpo() if credit == "episode" else Reinforce(credit=credit)
+    ours, theirs = (scores(score_decisions(found, algorithm)) for found in trees)
+    assert ours == theirs
 
 
 def one_call(run, **fields):

@@ -8,27 +8,23 @@ from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.metrics import is_timing
 
 CREDITS = {
-    "value": ["--advantage.credit=value", "--value.num_warmup_steps=1", "--value.replay_steps=1"],
+    "value": [
+        "--algorithm.name=value",
+        "--algorithm.value.num_warmup_steps=1",
+        "--algorithm.value.replay_steps=1",
+    ],
     "own value, adapters": [
-        "--advantage.credit=value",
-        "--value.num_warmup_steps=0",
-        "--value.model=own",
-        "--value.hidden_size=16",
+        "--algorithm.name=value",
+        "--algorithm.value.num_warmup_steps=0",
+        "--algorithm.value.model=own",
+        "--algorithm.value.hidden_size=16",
         "--policies.t.lora.rank=4",
         "--policies.p.lora.rank=4",
     ],
-    "continuation": ["--advantage.credit=continuation"],
-    "whole episodes": ["--advantage.credit=continuation", "--rollout.num_branchings=1"],
-    "vine": [
-        "--rollout.mode=vine",
-        "--advantage.grouping=agent_turn",
-        "--advantage.credit=return_to_go",
-    ],
-    "lockstep": [
-        "--rollout.mode=lockstep",
-        "--advantage.grouping=agent_turn",
-        "--advantage.credit=state_return",
-    ],
+    "continuation": ["--algorithm.name=continuation"],
+    "whole episodes": ["--algorithm.name=tree_grpo", "--algorithm.num_branchings=1"],
+    "vine": ["--algorithm.name=vine"],
+    "lockstep": ["--algorithm.name=lockstep"],
 }
 
 
@@ -103,10 +99,10 @@ def test_episodes_are_recorded_from_their_beginning(name, small_run_file, tmp_pa
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--advantage.credit=value", "--policies.t.frozen=true"], "needs a trained policy"),
-        (["--advantage.credit=value", "--rollout.mode=parallel"], 'needs rollout.mode = "tree"'),
-        (["--advantage.credit=episode"], 'needs rollout.mode = "parallel"'),
-        (["--rollout.branching_roles=judge"], "names the role 'judge'"),
+        (["--algorithm.name=value", "--policies.t.frozen=true"], "needs a trained policy"),
+        (["--algorithm.name=grpo", "--algorithm.value.model=own"], "no parameter of grpo but of v"),
+        (["--algorithm.name=grop"], 'did you mean "grpo"?'),
+        (["--algorithm.branching_roles=judge"], "names the role 'judge'"),
     ],
 )
 def test_what_does_not_go_together_is_refused(flags, words, small_run_file, tmp_path, capsys):

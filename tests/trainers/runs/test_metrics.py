@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from pettingllms_trainers.algorithm.groups import score_decisions
-from pettingllms_trainers.config import AdvantageConfig
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.errors import TrainerError
 from pettingllms_trainers.runs.evaluate import untouched
 from pettingllms_trainers.runs.metrics import (
@@ -71,7 +71,7 @@ def test_unknown_or_infinite_metrics_are_refused():
 def test_rollout_metrics(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(caller=lambda p, k, s: "5", echo=lambda p, k, s: ["bad", "5", "99"][k])
     trees = play(echo_env(max_turns=2), pool, seeds=(1, 2))
-    scored = score_decisions(trees, AdvantageConfig())
+    scored = score_decisions(trees, AtGrpo())
     metrics = rollout_metrics(trees, scored, 3)
     checked(metrics)
     assert metrics["rollout/num_trees"] == 2
@@ -90,7 +90,7 @@ def test_rollout_metrics(echo_env, scripted_pool, play):
 def test_failures_are_counted(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda p, k, s: None if k == 1 else str(13 if s % 3 == 0 else k))
     trees = play(echo_env(crash_on="13"), pool, seeds=range(9), allowed=0.99)
-    metrics = rollout_metrics(trees, score_decisions(trees, AdvantageConfig()), 3)
+    metrics = rollout_metrics(trees, score_decisions(trees, AtGrpo()), 3)
     assert metrics["rollout/num_failed_trees"] > 0
     assert metrics["rollout/num_failed_trees"] + metrics["rollout/num_trees"] == 9
     decisions = sum(len(tree.decisions) for tree in trees if tree.outcome)
@@ -111,9 +111,7 @@ def test_update_metrics_hold_every_statistic():
 def test_trees_as_json_are_readable(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda p, k, s: str(k))
     (tree,) = play(echo_env(max_turns=1), pool)
-    data = json.loads(
-        json.dumps(tree_to_json(tree, score_decisions([tree], AdvantageConfig()).decisions))
-    )
+    data = json.loads(json.dumps(tree_to_json(tree, score_decisions([tree], AtGrpo()).decisions)))
     assert [decision["agent"] for decision in data["decisions"]] == ["caller_0", "echo_0"]
     assert "called=2" in data["decisions"][1]["observation"]
     candidate = data["decisions"][1]["candidates"][2]

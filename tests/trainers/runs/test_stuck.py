@@ -178,7 +178,7 @@ def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
     watch, said = after(*[found | {"role/planner/decisions_used": 0.6}] * 3)
     assert [len(lines) for lines in said] == [0, 0, 1]
     assert "no decision of tool has candidates whose rewards differ" in said[2][0]
-    assert 'rollout.mode = "parallel"' in said[2][0]
+    assert 'algorithm.name = "reinforce"' in said[2][0]
     assert not watch.is_stuck
     for more in (
         {"role/tool/decisions_used": 0.01, "role/planner/decisions_used": 0.6},
@@ -189,8 +189,7 @@ def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
     steps = [found | {"role/planner/decisions_used": 0.6}] * 4
     for credit in ("step", "return_to_go"):
         parallel = CONFIG.model_dump() | {
-            "rollout": {"mode": "parallel"},
-            "advantage": {"grouping": "agent_turn", "credit": credit},
+            "algorithm": {"name": "reinforce", "credit": credit},
         }
         watch = StuckWatch(Config.model_validate(parallel))
         warned = any([watch.step(number, step) for number, step in enumerate(steps, 1)])

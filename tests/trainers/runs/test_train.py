@@ -32,9 +32,10 @@ model = "tiny"
 [roles]
 caller = "caller"
 echo = "echo"
+[algorithm]
+num_candidates = 3
 [rollout]
 num_levels = 4
-num_candidates = 3
 [evaluation]
 num_episodes = 2
 """

@@ -89,9 +89,10 @@ batch_size = 64
 [warm_start.demonstrators]
 caller = {{ random = 0.7, oracle = 0.3 }}
 echo = {{ random = 0.7, oracle = 0.3 }}
+[algorithm]
+num_candidates = 8
 [rollout]
 num_levels = 32
-num_candidates = 8
 max_completion_tokens = 2
 [optimizer]
 learning_rate = 3e-3

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from pettingllms_trainers.algorithm.groups import score_decisions
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.algorithm import AdvantageConfig
 from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.tree_file import TreeFile
@@ -72,7 +72,7 @@ def tree_file(tmp_path):
         written = TreeFile(files, config, notes.append)
 
         def record(step, trees):
-            written.training(step, trees, score_decisions(trees, AdvantageConfig()), pool)
+            written.training(step, trees, score_decisions(trees, AtGrpo()), pool)
 
         return SimpleNamespace(
             record=record,

@@ -33,9 +33,10 @@ init_std = 0.15
 [roles]
 caller = "c"
 echo = "e"
+[algorithm]
+num_candidates = 6
 [rollout]
 num_levels = 3
-num_candidates = 6
 max_completion_tokens = 1
 [optimizer]
 learning_rate = 1e-3
@@ -106,7 +107,7 @@ def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path):
     ("flags", "told"),
     [
         ([], "has a reward for its outcome only"),
-        (["--rollout.mode=parallel", "--advantage.grouping=agent_turn"], "outcome only"),
+        (["--algorithm.name=reinforce", "--algorithm.credit=step"], "outcome only"),
         (["--env.id=plan_path_v0"], "name one"),
         (["--env.workflow=workflow_toys:nothing"], "cannot be loaded"),
         (["--env.kwargs.split=test"], "both use split"),
@@ -122,13 +123,9 @@ def test_what_makes_no_sense_is_refused(run_file, tmp_path, capsys, flags, told)
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--advantage.credit=continuation"],
-        ["--advantage.credit=value"],
-        [
-            "--rollout.mode=parallel",
-            "--advantage.grouping=trajectory",
-            "--advantage.credit=episode",
-        ],
+        ["--algorithm.name=continuation"],
+        ["--algorithm.name=value"],
+        ["--algorithm.name=grpo"],
     ],
 )
 def test_credits_of_an_outcome_train(run_file, tmp_path, capsys, flags):
@@ -145,8 +142,8 @@ def test_a_finished_run_is_viewed_replayed_and_evaluated_again(
 ):
     directory, again = tmp_path / "run", tmp_path / "again"
     env = WORKFLOW.replace(":echo", f":{function}")
-    credit = "step" if function == "echo" else "continuation"
-    flags = [f"--advantage.credit={credit}", "--evaluation.num-episodes=2"]
+    name = "at_grpo" if function == "echo" else "continuation"
+    flags = [f"--algorithm.name={name}", "--evaluation.num-episodes=2"]
     assert main([run_file(env, 1), "--output-dir", str(directory), *flags]) == 0
     recorded = len(trees_of(directory))
     summary = write_view(directory, tmp_path / "view.html")

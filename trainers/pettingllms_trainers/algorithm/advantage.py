@@ -1,24 +1,17 @@
 """Advantages: how much better than its peers a candidate was. Pure Python, no torch.
 
-`AdvantageConfig` says who is compared with whom (`grouping`), by what (`credit`), and how
-(`baseline`, `norm`). Here is the arithmetic of one group; `groups.py` forms the groups.
+Here is the arithmetic of one group; algorithms say what a group is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
-from pettingllms_trainers.config.algorithm import AdvantageConfig, Norm
+__all__ = ["Norm", "batch_scale", "grpo", "has_signal", "leave_one_out"]
 
-__all__ = [
-    "advantages_of",
-    "at_grpo",
-    "batch_scale",
-    "has_signal",
-    "leave_one_out",
-    "returns_to_go",
-]
+Norm = Literal["std", "batch", "none"]
 
 # Rewards are sums of a few floats: a spread below this is rounding, and dividing by it is noise.
 _RELATIVE_TOLERANCE = 1e-9
@@ -36,7 +29,7 @@ def has_signal(rewards: Sequence[float]) -> bool:
     return high - low > _RELATIVE_TOLERANCE * max(1.0, abs(low), abs(high))
 
 
-def at_grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
+def grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
     """Return `(r - mean) / norm` of one group; all zero when the rewards are equal.
 
     Args:
@@ -48,9 +41,9 @@ def at_grpo(rewards: Sequence[float], *, norm: Norm = "std") -> list[float]:
         [K] advantages in the order of `rewards`; they sum to 0 up to rounding.
 
     Source:
-        Stronger-MAS (arXiv 2510.11062), algorithm 1, with GRPO's normalisation (arXiv
-        2402.03300, eq. 3); `norm="none"` is Dr. GRPO (arXiv 2503.20783). Changed: no epsilon
-        in the divisor, because groups without spread give exact zeros instead.
+        GRPO (arXiv 2402.03300, eq. 3), as in algorithm 1 of Stronger-MAS (arXiv 2510.11062);
+        `norm="none"` is Dr. GRPO (arXiv 2503.20783). Changed: no epsilon in the divisor, because
+        groups without spread give exact zeros instead.
     """
     if not has_signal(rewards):
         return [0.0] * len(rewards)
@@ -77,7 +70,7 @@ def leave_one_out(rewards: Sequence[float], *, norm: Norm = "none") -> list[floa
     """
     num = len(rewards)
     # r_i - (S - r_i) / (K - 1) is the centred reward times K / (K - 1).
-    return [value * num / (num - 1) if num > 1 else 0.0 for value in at_grpo(rewards, norm=norm)]
+    return [value * num / (num - 1) if num > 1 else 0.0 for value in grpo(rewards, norm=norm)]
 
 
 def batch_scale(advantages: Sequence[float]) -> float:
@@ -97,35 +90,3 @@ def batch_scale(advantages: Sequence[float]) -> float:
     if not advantages:
         return 1.0
     return math.sqrt(math.fsum(value * value for value in advantages) / len(advantages))
-
-
-def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
-    """Return the discounted sum of each reward and all later ones.
-
-    Args:
-        rewards: [N] rewards along one trajectory, in play order.
-        gamma: Discount per reward, in (0, 1].
-
-    Returns:
-        [N] returns-to-go; the first is the return of the trajectory.
-    """
-    found: list[float] = []
-    total = 0.0
-    for reward in reversed(rewards):
-        total = reward + gamma * total
-        found.append(total)
-    return found[::-1]
-
-
-def advantages_of(rewards: Sequence[float], config: AdvantageConfig) -> list[float]:
-    """Return the advantages of one group, with the baseline and norm of a configuration.
-
-    Args:
-        rewards: [K] rewards of the group.
-        config: Its grouping and credit, which decide what a group is, have no effect here.
-
-    Returns:
-        [K] advantages in the order of `rewards`.
-    """
-    compare = leave_one_out if config.baseline == "leave_one_out" else at_grpo
-    return compare(rewards, norm=config.norm)

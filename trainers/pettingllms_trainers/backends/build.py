@@ -173,7 +173,7 @@ def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
         seed=derive_seed(config.seed, "update", name),
         max_logprob_gap=config.engine.max_logprob_gap,
         compares_roles=config.optimizer.role_gradients and len(config.roles_of(name)) > 1,
-        value=config.value if config.advantage.credit == "value" else None,
+        value=config.algorithm.critic,
         memory_advice=_memory_advice(config, config.policies[name], is_cpu=is_cpu),
     )
 

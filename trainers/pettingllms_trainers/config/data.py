@@ -9,20 +9,17 @@ import itertools
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WrapSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer, SerializationInfo, WrapSerializer
 
-from pettingllms_trainers.config.algorithm import (
-    AdvantageConfig,
-    LossConfig,
-    OptimizerConfig,
-    RolloutConfig,
-    ValueConfig,
-)
+from pettingllms_trainers.config.algorithm import Algorithm
+from pettingllms_trainers.config.announced import DEFAULT, algorithm_of
 from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.env import EnvConfig, env_list
+from pettingllms_trainers.config.learning import LossConfig, OptimizerConfig
 from pettingllms_trainers.config.policies import PolicyConfig
 from pettingllms_trainers.config.roles import entry_of, flat_roles, is_named
+from pettingllms_trainers.config.rollout import RolloutConfig
 from pettingllms_trainers.config.run import (
     CheckpointConfig,
     EvaluationConfig,
@@ -37,6 +34,14 @@ def _table_or_list(value: Any, dump: Callable[[Any], list[Any]]) -> Any:
     """Return one environment as the table that it was, several as a list."""
     found = dump(value)
     return found[0] if len(found) == 1 else found
+
+
+def _named(algorithm: Algorithm, info: SerializationInfo) -> dict[str, Any]:
+    """Return an algorithm as the table that it was; its name is never left out as a default."""
+    table = algorithm.model_dump(
+        mode=info.mode, exclude_defaults=info.exclude_defaults, exclude_none=info.exclude_none
+    )
+    return {"name": algorithm.name, **table}
 
 
 class ConfigData(Section):
@@ -68,9 +73,11 @@ class ConfigData(Section):
     answer to every prompt."""
     stop_when_stuck: bool = False
     """Whether the run then stops, with a checkpoint and exit code 1."""
+    algorithm: Annotated[Algorithm, BeforeValidator(algorithm_of), PlainSerializer(_named)] = Field(
+        default={"name": DEFAULT}, validate_default=True
+    )
+    """How episodes are sampled, and who is compared with whom: a name, and its parameters."""
     rollout: RolloutConfig = RolloutConfig()
-    advantage: AdvantageConfig = AdvantageConfig()
-    value: ValueConfig = ValueConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     engine: EngineConfig = EngineConfig()
@@ -152,5 +159,5 @@ class ConfigData(Section):
 
         Not where the model that learns generates, or evaluates V for the rollouts.
         """
-        has_engines = self.engine.kind != "transformers" and self.advantage.credit != "value"
+        has_engines = self.engine.kind != "transformers" and self.algorithm.critic is None
         return bool(self.rollout.ahead) and has_engines

@@ -56,7 +56,7 @@ class EnvConfig(Section):
     """Share of the levels of a train step, in proportion to the other environments."""
     reward_scale: float = Field(default=1.0, gt=0)
     """Factor of all rewards in training; evaluation shows them as they are. It has an effect where
-    a reward's size counts: advantage.norm = "none", softmax branch_choice, the credit value."""
+    a reward's size counts: algorithm.norm = "none", softmax branch_choice, the algorithm value."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
     curriculum: tuple[StageConfig, ...] = ()

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
+from pettingllms_trainers.config.algorithm import Algorithm
+from pettingllms_trainers.config.announced import section_of
 from pettingllms_trainers.config.merge import EVERY_POLICY, EVERY_ROLE
 from pettingllms_trainers.config.root import Config
 from pettingllms_trainers.config.section import Section
@@ -69,6 +71,9 @@ def annotation_of(path: Sequence[str]) -> Any:
             (kind, _) = get_args(kind)
             if part not in kind.model_fields:
                 continue  # the name of an environment
+        if kind is Algorithm:
+            # Which one it is, is known when all files and flags are.
+            kind = Algorithm if part == "name" else section_of(part)
         if isinstance(kind, type) and issubclass(kind, Section) and part in kind.model_fields:
             kind = kind.model_fields[part].annotation
         else:

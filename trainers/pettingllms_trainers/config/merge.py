@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pettingllms_trainers.config.announced import DEFAULT, known_parameters
 from pettingllms_trainers.config.env import env_places
 from pettingllms_trainers.config.roles import flat_roles
 from pettingllms_trainers.errors import ConfigError
@@ -57,7 +58,8 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
     """Return one table: tables are merged key by key, of other values the last one counts.
 
     A policy has the keys of ``[every_policy]`` where it has none of its own, in whichever file they
-    are; a policy that only ``[roles]`` names consists of them. A fixed policy takes none.
+    are; a policy that only ``[roles]`` names consists of them. A fixed policy takes none. A file
+    that names another algorithm than those before it keeps the parameters that both have.
 
     Raises:
         ConfigError: `every_policy` is no table, or `every_role` no name.
@@ -70,6 +72,8 @@ def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
                 raise ConfigError(f"{layer.source}: {EVERY_ROLE} is {policy!r}; name a policy")
             table["roles"] = dict.fromkeys(_table(table, "roles"), policy)
         own = dict(layer.table)
+        if "algorithm" in table and "algorithm" in own:
+            table["algorithm"] = _of_algorithm(table["algorithm"], own["algorithm"])
         if isinstance(table.get("env"), list) and "env" in own:
             own["env"] = _with_envs(table["env"], own["env"], layer.source)
         table = _merged(table, own)
@@ -126,6 +130,19 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
             value = _merged(old if isinstance(old, dict) else {}, value)
         both[key] = value
     return both
+
+
+def _of_algorithm(below: Any, above: Any) -> Any:
+    """Return what stays of an algorithm when a later file may name another one: what that has too.
+
+    The rest were parameters of the former. What the later file says itself must be its own.
+    """
+    if not (isinstance(below, dict) and isinstance(above, dict)) or "name" not in above:
+        return below
+    if above["name"] == below.get("name", DEFAULT):
+        return below
+    own = known_parameters(above["name"])
+    return {key: value for key, value in below.items() if key in own}
 
 
 def _with_envs(below: Any, above: Any, source: str) -> Any:

@@ -36,7 +36,7 @@ class UpdatesConfig(Section):
     """Whether the first phase follows the last one."""
     branch_frozen: bool = False
     """Whether decisions of roles that are not trained have K candidates in a tree too: these
-    explore, by rollout.branch_choice, and cost K times the tokens; none of them is trained on."""
+    explore, by algorithm.branch_choice, and cost K times the tokens; none of them is trained on."""
 
     @model_validator(mode="after")
     def _check_lengths(self) -> UpdatesConfig:

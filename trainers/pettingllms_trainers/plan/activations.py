@@ -11,7 +11,6 @@ from typing import NamedTuple
 from pettingllms_trainers.backends.hf.head import MAX_LOGITS
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.plan.shapes import ModelShape
-from pettingllms_trainers.rollout.sampler import num_candidates_per_decision
 
 __all__ = ["Lengths", "MicroBatchSize", "activation_bytes", "micro_batch_sizes"]
 
@@ -96,19 +95,19 @@ def micro_batch_sizes(
         lengths: Of the policy.
         num_groups: Decisions of the policy in a train step, at most; None: any number.
     """
-    rollout, optimizer = config.rollout, config.optimizer
-    of_decision = num_candidates_per_decision(rollout)
+    algorithm, optimizer = config.algorithm, config.optimizer
+    of_decision = algorithm.candidates_per_decision
     group_sizes = {of_decision}
-    if optimizer.packing:
-        group_sizes.add(rollout.num_candidates)  # decisions of one prompt may be joined
+    if optimizer.packing:  # decisions of one prompt may be joined
+        group_sizes.add(of_decision * algorithm.episodes_per_level)
     if optimizer.spread_prompts:
         group_sizes.add(1)
     sizes: list[MicroBatchSize] = []
     for num_candidates in sorted(group_sizes):
         tokens = optimizer.tokens_per_microbatch
         if num_groups is not None:
-            # Of a whole episode with few branchings most prompts have one completion.
-            of_prompt = 1 if rollout.num_branchings else num_candidates
+            usual = algorithm.usual_candidates * algorithm.episodes_per_level
+            of_prompt = min(usual, num_candidates)
             of_step = math.ceil(num_groups * of_decision / num_candidates)
             most = math.ceil(optimizer.completions_per_minibatch / of_prompt) or of_step
             copies = 1 if optimizer.packing else num_candidates

@@ -9,7 +9,6 @@ from pettingllms_trainers.plan.gpus import devices_of
 from pettingllms_trainers.plan.shapes import shape_of
 from pettingllms_trainers.plan.step import first_prompts, lengths_of
 from pettingllms_trainers.rollout.environments import RunEnvironment
-from pettingllms_trainers.rollout.sampler import num_candidates_per_decision
 
 __all__ = ["with_cache"]
 
@@ -37,9 +36,9 @@ def with_cache(config: Config, environments: Sequence[RunEnvironment]) -> Config
         return config
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     lengths = lengths_of(config, shapes, first_prompts(config, environments))
-    rollout = config.rollout
-    episodes = 1 if rollout.mode == "tree" else rollout.num_candidates
-    asked = rollout.num_levels * episodes * num_candidates_per_decision(rollout)
+    algorithm = config.algorithm
+    per_level = algorithm.episodes_per_level * algorithm.candidates_per_decision
+    asked = config.rollout.num_levels * per_level
     num_sequences = min(vllm.max_num_seqs, max(asked, config.evaluation.num_episodes))
     size = 2 if config.engine.precision == "bfloat16" else 4
     needed = 0

@@ -13,7 +13,6 @@ from pettingllms_trainers.config import Config, DeepSpeedConfig
 from pettingllms_trainers.config.policies import PolicyConfig, base_groups
 from pettingllms_trainers.plan.activations import Lengths, activation_bytes, micro_batch_sizes
 from pettingllms_trainers.plan.shapes import ModelShape
-from pettingllms_trainers.rollout.sampler import num_candidates_per_decision
 
 __all__ = ["USABLE", "Lengths", "MemoryPlan", "PolicyMemory", "gib", "plan_memory"]
 
@@ -211,10 +210,8 @@ def _written(config: Config, lengths: Lengths, *, is_bounded: bool) -> int:
     prompt, completion = lengths
     written = config.engine.tokens_per_batch
     if is_bounded:
-        shared = num_candidates_per_decision(config.rollout) * completion + prompt
-        episodes = config.rollout.num_levels * (
-            shared if config.rollout.mode == "tree" else shared * config.rollout.num_candidates
-        )
+        shared = config.algorithm.candidates_per_decision * completion + prompt
+        episodes = config.rollout.num_levels * config.algorithm.episodes_per_level * shared
         evaluated = config.evaluation.num_episodes * sum(lengths)
         written = min(written, max(episodes, evaluated))
     return max(written, sum(lengths))

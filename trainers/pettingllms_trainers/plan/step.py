@@ -15,7 +15,7 @@ from pettingllms_trainers.plan.memory import Lengths
 from pettingllms_trainers.plan.models import tokenizer_of
 from pettingllms_trainers.plan.shapes import ModelShape
 from pettingllms_trainers.rollout.environments import RunEnvironment
-from pettingllms_trainers.rollout.sampler import num_candidates_per_decision, sampling_of
+from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
 from pettingllms_trainers.rollout.settings import RolloutSpec
 
@@ -170,12 +170,12 @@ def plan_step(
 
 
 def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]) -> StepPlan:
-    rollout, optimizer = config.rollout, config.optimizer
+    rollout, algorithm, optimizer = config.rollout, config.algorithm, config.optimizer
     agents = tuple(env.training[0].possible_agents)  # those of all stages
     num_turns = max(stage.max_turns for stage in env.training)
     num_levels = rollout.num_levels * (1 + rollout.max_refills)
-    num_episodes = num_levels * (1 if rollout.mode == "tree" else rollout.num_candidates)
-    num_samples = num_candidates_per_decision(rollout)
+    num_episodes = num_levels * algorithm.episodes_per_level
+    num_samples = algorithm.candidates_per_decision
     per_agent = num_episodes * num_turns
     assigned = [config.policy_of(env.role(agent)) or "" for agent in agents]
     asked = [lengths[name] for name in assigned if name in lengths]

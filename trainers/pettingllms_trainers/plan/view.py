@@ -73,8 +73,8 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
     if config.rollout.ahead and not config.plays_beside_updates:
         yield (
             "rollout.ahead = 1 saves no time here, since the model that learns also generates, or "
-            "evaluates V for the rollouts: take an engine of its own (engine.kind) and a credit "
-            'other than "value", or leave the key out'
+            "evaluates V for the rollouts: take an engine of its own (engine.kind) and another "
+            'algorithm than "value", or leave the key out'
         )
     for label, env in zip(config.env_names, config.env, strict=True):
         place = f"env.{label}.curriculum" if label else "env.curriculum"
@@ -100,16 +100,15 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
 
 def _credit_warnings(config: Config) -> Iterator[str]:
     """Yield where the reward comes too late for the credit."""
-    if config.advantage.credit != "step":
+    if not config.algorithm.is_by_step:
         return
     for label, env in zip(config.env_names, config.env, strict=True):
         if env.kwargs.get("reward") == "outcome":
             yield (
                 f'reward = "outcome" of {label or env.id} pays at the end of an episode alone, and '
-                'advantage.credit = "step" compares candidates by the reward of their own step: '
+                f"{config.algorithm.name} compares candidates by the reward of their own step: "
                 "decisions before the last teach next to nothing. Compare whole episodes by what "
-                'followed (rollout.mode = "parallel", or "vine" where episodes are long; '
-                'advantage.credit = "return_to_go", grouping = "agent_turn", norm = "batch")'
+                'followed: algorithm.name = "reinforce", or "vine" where episodes are long'
             )
 
 
@@ -231,7 +230,7 @@ def _step(config: Config, plan: Plan) -> Table:
     rows = [
         ("levels", step.num_levels, _level_text(config)),
         ("decisions", step.num_decisions, agents),
-        ("samples", step.num_samples, f"K = {config.rollout.num_candidates}"),
+        ("samples", step.num_samples, _samples_text(config)),
         ("prompt tokens", step.num_prompt_tokens, _prompt_text(config, plan)),
         ("completion tokens", step.num_completion_tokens, _completion_text(plan)),
     ]
@@ -307,7 +306,15 @@ def _completion_text(plan: Plan) -> str:
 def _level_text(config: Config) -> str:
     refills = config.rollout.max_refills
     more = f", and {refills} refills" if refills else ""
-    return f"rollout.num_levels{more}, mode {config.rollout.mode}"
+    return f"rollout.num_levels{more}"
+
+
+def _samples_text(config: Config) -> str:
+    algorithm = config.algorithm
+    return (
+        f"{algorithm.name}: {algorithm.candidates_per_decision} per decision, "
+        f"{algorithm.episodes_per_level} episodes per level"
+    )
 
 
 def _minibatch_text(config: Config) -> str:

@@ -76,7 +76,7 @@ class Update(Protocol):
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
         """Return V of prompts: the return that is expected from their decisions on.
 
-        Computed by the trainer, whatever engine generates; with credit `value` only.
+        Computed by the trainer, whatever engine generates; with an algorithm that learns V only.
         """
         ...
 

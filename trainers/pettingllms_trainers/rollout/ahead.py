@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import Sample, Sampler
 from pettingllms_trainers.stopping import StopRequest
-
-__all__ = ["TrainingRollouts"]
+from pettingllms_trainers.types import RolloutTree
 
 
 class TrainingRollouts:
@@ -43,9 +44,22 @@ class TrainingRollouts:
         """Level cursor: training levels that the run has used, also ahead."""
         return self._sampler.num_levels_used
 
-    def restore(self, num_levels_used: int, pending: Sample | None) -> None:
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        """What the algorithm remembers of the train steps that have been learnt."""
+        return self._sampler.memory
+
+    def remember(self, step: int, trees: Sequence[RolloutTree]) -> None:
+        """Let the algorithm learn from rollouts how to play the next ones."""
+        moment = Moment(step, self._sampler.memory)
+        self._sampler.memory = self._config.algorithm.remember(trees, moment)
+
+    def restore(
+        self, num_levels_used: int, pending: Sample | None, memory: Mapping[str, Any]
+    ) -> None:
         """Continue where a checkpoint was written."""
         self._sampler.num_levels_used, self.pending = num_levels_used, pending
+        self._sampler.memory = memory
 
     def take(self, step: int) -> Sample | None:
         """Return the rollouts of a train step; None when a signal came, and nothing has changed.

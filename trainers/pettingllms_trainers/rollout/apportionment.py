@@ -9,8 +9,6 @@ from itertools import accumulate, pairwise
 
 from pettingllms.seeding import derive_seed
 
-__all__ = ["apportioned", "level_counts"]
-
 _GOLDEN = Fraction((math.sqrt(5) - 1) / 2)
 
 

@@ -20,8 +20,6 @@ from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.settings import RolloutSettings
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings, TokenCompletion
 
-__all__ = ["Candidates", "Sampled", "SamplingFailed"]
-
 
 class SamplingFailed(Exception):
     """No candidate could be sampled for a decision."""

@@ -23,8 +23,6 @@ from pettingllms_trainers.rollout.settings import RolloutSpec
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import Demonstration, Imitation, ImitationStep
 
-__all__ = ["Record", "WarmStart", "collect_demonstrations"]
-
 Record = Callable[[str, ImitationStep], None]
 """Takes the name of a policy and what a supervised step of it did."""
 

@@ -14,8 +14,6 @@ from pettingllms_trainers.config import Config, EnvConfig
 from pettingllms_trainers.config.roles import entry_of, qualified
 from pettingllms_trainers.errors import ConfigError
 
-__all__ = ["RunEnvironment", "held_out_kwargs", "make_environments", "played_by", "scripted_of"]
-
 
 class RunEnvironment(NamedTuple):
     """What a run plays of one of its environments."""
@@ -162,7 +160,7 @@ def _check_roles(config: Config, environments: Sequence[RunEnvironment]) -> None
     rollout, warm_start = config.rollout, config.warm_start
     tables: dict[str, Iterable[str]] = {
         "rollout.per_role": rollout.per_role,
-        "rollout.branching_roles": rollout.branching_roles,
+        "[algorithm]": config.algorithm.named_roles,
         "updates.phases": [role for phase in config.updates.phases for role in phase.roles],
         "warm_start.demonstrators": warm_start.demonstrators if warm_start.num_steps else (),
     }
@@ -187,27 +185,26 @@ def _check_credit(config: Config, env_id: str, env: TextEnv[Any]) -> None:
     if not isinstance(env, WorkflowEnv) or env.has_step_rewards:
         return
     is_one_call = env.max_turns * len(env.possible_agents) == 1
-    if config.advantage.credit == "step" and not is_one_call:
+    if config.algorithm.is_by_step and not is_one_call:
         raise ConfigError(
-            f'advantage.credit = "step" compares answers by rewards of their own, and '
-            f"{env_id} has a reward for its outcome only. Use advantage.credit = "
-            '"continuation" or "value"; or rollout.mode = "parallel" with "return_to_go" or '
-            '"episode"; or let the workflow report rewards with client.reward, and set '
-            "step_rewards=True"
+            f"the algorithm {config.algorithm.name} compares answers by rewards of their own, and "
+            f"{env_id} has a reward for its outcome only. Use algorithm.name = "
+            '"continuation", "value", "reinforce" or "grpo"; or let the workflow report rewards '
+            "with client.reward, and set step_rewards=True"
         )
 
 
 def _check_value(config: Config, env_id: str, env: TextEnv[Any]) -> None:
     """Refuse V where agents act at the same time: the next prompt shows no answer of the stage."""
-    if config.advantage.credit != "value":
+    if config.algorithm.critic is None:
         return
     for mates in env.stages:
         if len(mates) > 1:
             raise ConfigError(
-                'advantage.credit = "value" reads V at the prompt of the agent that acts next, and '
-                f"in {env_id} {', '.join(mates)} act at the same time: their prompts do not show "
-                'what the others have just answered. Use advantage.credit = "continuation", or '
-                'rollout.mode = "parallel" with "return_to_go"'
+                f"the algorithm {config.algorithm.name} reads V at the prompt of the agent that "
+                f"acts next, and in {env_id} {', '.join(mates)} act at the same time: their "
+                "prompts do not show what the others have just answered. Use algorithm.name = "
+                '"continuation" or "reinforce"'
             )
 
 

@@ -23,17 +23,6 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.rollout.environments import RunEnvironment
 
-__all__ = [
-    "Branch",
-    "BranchingEpisode",
-    "EpisodeState",
-    "Episodes",
-    "EpisodesOfEnv",
-    "LocalEpisodes",
-    "LostBranch",
-    "local_episodes",
-]
-
 ResultT = TypeVar("ResultT")
 
 

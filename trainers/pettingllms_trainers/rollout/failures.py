@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from pettingllms_trainers.errors import RolloutError
 
-__all__ = ["FailureLog"]
-
 logger = logging.getLogger(__name__)
 
 

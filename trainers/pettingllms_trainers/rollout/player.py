@@ -27,8 +27,6 @@ from pettingllms_trainers.types import (
     TreeOutcome,
 )
 
-__all__ = ["Place", "Player", "scored"]
-
 
 class Place(NamedTuple):
     """A state that an episode was in, and how it came there: others can continue from it."""

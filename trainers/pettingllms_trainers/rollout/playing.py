@@ -3,46 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from pettingllms_trainers.config.algorithm import Strategy
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.candidates import Candidates
-from pettingllms_trainers.rollout.credit.continuation import ByContinuation
-from pettingllms_trainers.rollout.credit.credit import ByReward
-from pettingllms_trainers.rollout.credit.value import ByValue
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.player import Player
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
-from pettingllms_trainers.rollout.strategies.alone import Alone
-from pettingllms_trainers.rollout.strategies.branchings import Branchings
-from pettingllms_trainers.rollout.strategies.lockstep import Lockstep
-from pettingllms_trainers.rollout.strategies.tree import Tree
-from pettingllms_trainers.rollout.strategies.vine import Vine
 from pettingllms_trainers.rollout.together import together
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
-
-__all__ = ["Play", "Strategy", "play_all", "play_episodes"]
-
-
-class Strategy(Protocol):
-    """Plays the episodes of a level."""
-
-    @property
-    def num_together(self) -> int:
-        """Episodes that know of each other; those of a level in all, or 1."""
-        ...
-
-    async def play(self, players: Sequence[Player]) -> None:
-        """Play episodes of one level to their ends.
-
-        Args:
-            players: `num_together` of them, not begun. What an episode does is within its
-                `attempt`, so that its failure is no failure of the others.
-        """
-        ...
-
 
 _Level = tuple[Strategy, Sequence[Player]]
 
@@ -58,6 +30,8 @@ class Play(NamedTuple):
     """Episodes to play."""
     settings: RolloutSettings
     """How to sample."""
+    strategy: Strategy
+    """What the episodes of a level do."""
 
 
 async def play_episodes(
@@ -65,6 +39,7 @@ async def play_episodes(
     pool: PolicyPool,
     specs: Sequence[RolloutSpec],
     settings: RolloutSettings,
+    strategy: Strategy,
     failures: FailureLog,
 ) -> list[RolloutTree]:
     """Play episodes of one environment; see `play_all`.
@@ -74,9 +49,10 @@ async def play_episodes(
         pool: Policies of the roles.
         specs: Episodes to play.
         settings: How to sample.
+        strategy: What the episodes of a level do.
         failures: Counts and logs what fails.
     """
-    return await play_all([Play(episodes, pool, specs, settings)], failures, pool.ranks)
+    return await play_all([Play(episodes, pool, specs, settings, strategy)], failures, pool.ranks)
 
 
 async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) -> list[RolloutTree]:
@@ -95,10 +71,9 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
     """
     candidates = [Candidates(play.episodes, play.pool, play.settings, failures) for play in plays]
     levels = [
-        (strategy, [Player(own, spec) for spec in specs])
+        (play.strategy, [Player(own, spec) for spec in specs])
         for play, own in zip(plays, candidates, strict=True)
-        for strategy in [_strategy(play.settings)]
-        for specs in _of_levels(play.specs, strategy.num_together)
+        for specs in _of_levels(play.specs, play.strategy.num_together)
     ]
     trees = await _play_levels(levels, ranks)
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
@@ -109,25 +84,6 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
     cause = next((cause for *_, cause in counts if cause), "")
     failures.check(num_dropped, num_candidates, "candidates", cause)
     return trees
-
-
-def _strategy(settings: RolloutSettings) -> Strategy:
-    if settings.num_forks:
-        return Vine(1 + settings.num_forks)
-    if settings.num_lockstep:
-        return Lockstep(settings.num_lockstep)
-    if settings.num_candidates == 1:
-        return Alone()
-    credit = ByReward()
-    if settings.credit == "value":
-        credit = ByValue(settings.gamma)
-    elif settings.credit == "continuation":
-        credit = ByContinuation(settings.num_continuations, settings.gamma)
-    if settings.num_branchings:
-        return Branchings(settings.num_candidates, settings.num_branchings, credit)
-    return Tree(
-        settings.num_candidates, credit, settings.branch_choice, settings.branch_temperature
-    )
 
 
 def _of_levels(specs: Sequence[RolloutSpec], num: int) -> list[Sequence[RolloutSpec]]:

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
-from pettingllms_trainers.config.roles import entry_of, is_named, qualified
+from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.roles import entry_of, qualified
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.apportionment import level_counts
 from pettingllms_trainers.rollout.episode import Episodes
@@ -22,15 +23,6 @@ from pettingllms_trainers.rollout.scaled import ScaledEpisodes
 from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree, SamplingSettings
-
-__all__ = [
-    "Sample",
-    "Sampler",
-    "TrainingEnvironment",
-    "is_warming_up",
-    "num_candidates_per_decision",
-    "sampling_of",
-]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +88,8 @@ class Sampler:
         self._stop = stop
         self.num_levels_used = 0
         """Level cursor: training levels that the run has used. Whoever keeps a sample moves it."""
+        self.memory: Mapping[str, Any] = {}
+        """What the algorithm remembers; see `Algorithm.remember`. Whoever learns replaces it."""
 
     def rollouts(self, step: int, age: int = 0) -> Sample:
         """Return the rollouts of a train step; equal for equal weights and levels used before.
@@ -135,7 +129,7 @@ class Sampler:
 
     def _round(self, step: int, index: int, age: int) -> list[RolloutTree]:
         """Play the levels of a round; those of all environments at once."""
-        config, num = self._config.rollout, self._config.rollout.num_levels
+        num, moment = self._config.rollout.num_levels, Moment(step, self.memory)
         environments = [env for env in self._environments if self._trained(env, step)]
         counts = level_counts(
             [env.config.weight for env in environments],
@@ -153,10 +147,11 @@ class Sampler:
                     step=step,
                     first_level=self.num_levels_used,
                     num_levels=count,
-                    num_trajectories=1 if config.mode == "tree" else config.num_candidates,
+                    num_trajectories=self._config.algorithm.episodes_per_level,
                     num_played=index * num + last - count,
                 ),
                 self._settings(env, step, age),
+                self._config.algorithm.strategy(moment),
             )
             for env, count, last in zip(environments, counts, accumulate(counts), strict=True)
         ]
@@ -171,25 +166,14 @@ class Sampler:
         return trees
 
     def _settings(self, env: TrainingEnvironment, step: int, age: int) -> RolloutSettings:
-        config = self._config.rollout
-        names = {role: qualified(env.name, role) for role in env.roles}
-        wanted = config.branching_roles
+        algorithm, names = self._config.algorithm, {r: qualified(env.name, r) for r in env.roles}
         trained = env.roles if self._config.updates.branch_frozen else self._trained(env, step)
         return RolloutSettings(
             env=env.name,
-            num_candidates=num_candidates_per_decision(config),
-            sampling={role: sampling_of(config, name) for role, name in names.items()},
-            branch_choice=config.branch_choice,
-            branch_temperature=config.branch_temperature,
-            branching_roles=tuple(
-                role for role in trained if not wanted or is_named(wanted, names[role])
-            ),
-            num_branchings=config.num_branchings,
-            num_lockstep=config.num_candidates if config.mode == "lockstep" else 0,
-            num_forks=config.num_candidates - 1 if config.mode == "vine" else 0,
-            num_continuations=config.num_continuations,
-            credit="step" if is_warming_up(self._config, step) else self._config.advantage.credit,
-            gamma=self._config.advantage.gamma,
+            sampling={
+                role: sampling_of(self._config.rollout, name) for role, name in names.items()
+            },
+            branching_roles=tuple(role for role in trained if algorithm.branches(names[role])),
             version=step - age,
         )
 
@@ -200,14 +184,10 @@ class Sampler:
     def _has_enough(self, trees: Sequence[RolloutTree], step: int) -> bool:
         """Return whether every policy that is updated has as many useful groups as wanted."""
         config = self._config
-        scored = score_decisions(trees, config.advantage, partial(config.trains, step=step))
+        is_trained, moment = partial(config.trains, step=step), Moment(step, self.memory)
+        scored = score_decisions(trees, config.algorithm, is_trained, moment)
         updated = (name for name in self._pool.updaters() if config.updates_policy(name, step))
         return all(scored.num_groups.get(n, 0) >= config.rollout.min_groups for n in updated)
-
-
-def is_warming_up(config: Config, step: int) -> bool:
-    """Return whether V of a train step, from 0, is not to be relied on yet."""
-    return config.advantage.credit == "value" and step < config.value.num_warmup_steps
 
 
 def sampling_of(
@@ -228,8 +208,3 @@ def sampling_of(
         max_completion_tokens=own.max_completion_tokens or config.max_completion_tokens,
         stop=config.stop if own.stop is None else own.stop,
     )
-
-
-def num_candidates_per_decision(config: RolloutConfig) -> int:
-    """Return how many candidates a decision has: K in a tree, 1 in a trajectory."""
-    return config.num_candidates if config.mode == "tree" else 1

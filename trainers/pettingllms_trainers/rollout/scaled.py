@@ -9,8 +9,6 @@ from typing import Any
 from pettingllms import TextEnv
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState, LostBranch
 
-__all__ = ["ScaledEpisodes"]
-
 
 class ScaledEpisodes:
     """Episodes of another place with rewards, and both parts of them, times a factor.

@@ -10,8 +10,6 @@ from pettingllms import TextEnv, role_of
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.rollout.settings import RolloutSpec
 
-__all__ = ["ScriptedDecision", "ScriptedEpisode", "play_scripted_episode"]
-
 
 class ScriptedDecision(NamedTuple):
     """What a scripted policy was shown, what it wrote, and what it earned."""

@@ -7,43 +7,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.config.algorithm import BranchChoice, Credit
 from pettingllms_trainers.types import SamplingSettings
-
-__all__ = ["RolloutSettings", "RolloutSpec", "episode_specs"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutSettings:
     """How one episode is sampled."""
 
-    num_candidates: int
-    """K: candidates of every decision that branches."""
     sampling: Mapping[str, SamplingSettings]
     """How completions are drawn, by role of the environment."""
     env: str = ""
     """Name of the environment in a run of several, where it is part of roles."""
-    branch_choice: BranchChoice = "greedy"
-    """Which candidate the episode continues with."""
-    branch_temperature: float = 1.0
-    """Divides the values of `softmax`; in units of reward, above 0."""
     branching_roles: tuple[str, ...] | None = None
     """Roles whose decisions branch; None: all."""
-    num_branchings: int = 0
-    """0: every decision branches when it is reached; else the number of decisions of a whole
-    episode that do."""
-    num_forks: int = 0
-    """Episodes of a level that fork from its first one, at a decision drawn at random; 0: every
-    episode is played from its start."""
-    num_lockstep: int = 0
-    """Episodes of a level that take their decisions together and continue from the best of them; 0:
-    every episode is on its own."""
-    credit: Credit = "step"
-    """What a candidate is worth beyond its reward; see `credit_of`."""
-    gamma: float = 1.0
-    """Discount per decision of what follows a candidate."""
-    num_continuations: int = 1
-    """M: continuations of every candidate with the credit `continuation`."""
     version: int | None = None
     """Train steps that the policies have taken; None outside training."""
 
@@ -79,7 +55,7 @@ def episode_specs(
         step: Train step, part of the chance of sampling.
         first_level: Level cursor: number of levels the run had used before the step.
         num_levels: E, at least 1.
-        num_trajectories: 1 for tree sampling; K independent ones for parallel sampling.
+        num_trajectories: Episodes per level.
         num_played: Levels of the step that come before these.
     """
     return [

@@ -23,7 +23,7 @@ from pettingllms_trainers.rollout.sampler import Sample
 _FORMAT = 4
 _MANIFEST = "checkpoint.json"
 _PENDING = "rollouts.json"
-_KEYS = {"format", "config_hash", "step", "num_levels_used", "policies", "files"}
+_KEYS = {"format", "config_hash", "step", "num_levels_used", "memory", "policies", "files"}
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -37,6 +37,8 @@ class Checkpoint:
     """Level cursor: training levels drawn so far."""
     pending: Sample | None
     """Rollouts that were played ahead for the next train step; None when there are none."""
+    memory: Mapping[str, Any]
+    """What the algorithm remembers; see `Algorithm.remember`."""
     policies: Mapping[str, Path]
     """Directory with the state of every trainable policy; see `Update.load_state`."""
 
@@ -48,6 +50,7 @@ def save_checkpoint(
     step: int,
     num_levels_used: int,
     pending: Sample | None = None,
+    memory: Mapping[str, Any] | None = None,
     config_hash: str,
     keep: int,
     ranks: Ranks | None = None,
@@ -63,6 +66,7 @@ def save_checkpoint(
         step: Train steps that are done.
         num_levels_used: Training levels drawn so far.
         pending: Rollouts that were played ahead: the weights that drew them are gone.
+        memory: What the algorithm remembers; None: nothing.
         config_hash: Of the run's configuration.
         keep: Number of newest checkpoints that stay, at least 1.
         ranks: The processes that write it together, on a file system that all see; None for this
@@ -95,6 +99,7 @@ def save_checkpoint(
                 "config_hash": config_hash,
                 "step": step,
                 "num_levels_used": num_levels_used,
+                "memory": memory or {},
                 "policies": folders,
                 "files": _contents(partial),
             }
@@ -144,6 +149,7 @@ def load_checkpoint(
         step=manifest["step"],
         num_levels_used=manifest["num_levels_used"],
         pending=_read_sample(path / _PENDING) if _PENDING in manifest["files"] else None,
+        memory=manifest["memory"],
         policies={name: path / folder for name, folder in manifest["policies"].items()},
     )
 

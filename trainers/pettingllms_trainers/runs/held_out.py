@@ -19,6 +19,7 @@ from pettingllms_trainers.rollout.playing import play_episodes
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.rollout.scripted import ScriptedEpisode, play_scripted_episode
 from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.rollout.strategies.alone import Alone
 from pettingllms_trainers.types import RolloutStatus, RolloutTree
 
 
@@ -79,9 +80,9 @@ class HeldOutSet:
         sampling = {
             role: sampling_of(rollout, qualified(env.name, role), temperature) for role in env.roles
         }
-        settings = RolloutSettings(num_candidates=1, sampling=sampling, env=env.name)
+        settings = RolloutSettings(sampling=sampling, env=env.name)
         return self._runner.run(
-            play_episodes(self._episodes, pool, self.specs, settings, self._failures)
+            play_episodes(self._episodes, pool, self.specs, settings, Alone(), self._failures)
         )
 
     def of_trees(self, trees: Sequence[RolloutTree]) -> Played:

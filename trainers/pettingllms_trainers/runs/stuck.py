@@ -134,8 +134,7 @@ class StuckWatch:
         self, metrics: Mapping[str, float], wrong: Mapping[str, object]
     ) -> Iterator[tuple[str, tuple[str, str, str]]]:
         """Yield the roles whose candidates never differ, while others learn."""
-        is_by_step = self._config.advantage.credit == "step"
-        if not is_by_step or metrics.get("rollout/success", 0.0) >= _SOLVED:
+        if not self._config.algorithm.is_by_step or metrics.get("rollout/success", 0.0) >= _SOLVED:
             return
         used = {
             key.split("/")[1]: share
@@ -211,19 +210,18 @@ _APART = (
 _BESIDE = ("roles", "value", "untaught")
 """Findings beside which something is learnt all the same."""
 _UNTAUGHT = (
-    'advantage.credit = "step" sees the reward of the own step alone, and what the role does pays '
-    'later. Compare whole episodes (rollout.mode = "parallel", or "vine" where episodes are long; '
-    'advantage.credit = "return_to_go", grouping = "agent_turn", norm = "batch"), or pay the role '
-    "for its step"
+    "the algorithm sees the reward of the own step alone, and what the role does pays later. "
+    'Compare whole episodes (algorithm.name = "reinforce", or "vine" where episodes are long), or '
+    "pay the role for its step"
 )
 _BLIND = (
     "too few outcomes to learn V from, or its prompt does not show what decides them, so that "
-    "candidates are compared by its error. Set value.shrink = true, take more rollout.num_levels, "
-    'or compare whole episodes (rollout.mode = "parallel", advantage.credit = "return_to_go")'
+    "candidates are compared by its error. Set algorithm.value.shrink = true, take more "
+    'rollout.num_levels, or compare whole episodes (algorithm.name = "reinforce")'
 )
 _EQUAL = (
     "all answers of a group earn the same. Take easier levels (a curriculum), more "
-    "rollout.num_candidates, rollout.max_refills, or a stronger start ([warm_start])"
+    "algorithm.num_candidates, rollout.max_refills, or a stronger start ([warm_start])"
 )
 
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
-from pettingllms_trainers.algorithm.targets import value_examples
 from pettingllms_trainers.config import Config, config_hash
+from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.errors import StuckError
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.demonstrations import WarmStart
-from pettingllms_trainers.rollout.sampler import (
-    Sample,
-    is_warming_up,
-    num_candidates_per_decision,
-)
+from pettingllms_trainers.rollout.sampler import Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import (
     Figures,
@@ -39,15 +35,16 @@ from pettingllms_trainers.runs.metrics import (
 )
 from pettingllms_trainers.runs.recorder import Recorder
 from pettingllms_trainers.stopping import StopRequest, StopRequested
-from pettingllms_trainers.types import RolloutTree
+from pettingllms_trainers.types import ValueExample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainer:
-    """One run of AT-GRPO.
+    """One run of an algorithm.
 
     Source:
-        Stronger-MAS (arXiv 2510.11062), algorithm 1. Changed: see `advantage.py` and `loss.py`.
+        The loop is that of Stronger-MAS (arXiv 2510.11062), algorithm 1. Changed: see the
+        algorithm, and `loss.py`.
     """
 
     config: Config
@@ -121,7 +118,7 @@ class Trainer:
             return None
         for name, updater in self.pool.updaters().items():
             updater.load_state(checkpoint.policies[name])
-        self.rollouts.restore(checkpoint.num_levels_used, checkpoint.pending)
+        self.rollouts.restore(checkpoint.num_levels_used, checkpoint.pending, checkpoint.memory)
         self.pool.push_weights()
         self.recorder.note(f"continuing after train step {checkpoint.step}")
         return checkpoint.step
@@ -172,12 +169,14 @@ class Trainer:
     def _learn(self, step: int, sample: Sample) -> dict[str, float]:
         """Update policies on their groups; the next rollouts may be played meanwhile."""
         config, trees = self.config, sample.trees
-        is_trained = partial(config.trains, step=step - 1)
-        scored = score_decisions(trees, config.advantage, is_trained)
+        is_trained, moment = partial(config.trains, step=step - 1), self._moment(step - 1)
+        scored = score_decisions(trees, config.algorithm, is_trained, moment)
         self.recorder.rollouts(step, trees, scored, self.pool)
         data = training_groups(
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
         )
+        examples = config.algorithm.value_examples(trees, moment)
+        self.rollouts.remember(step - 1, trees)
         begun = time.perf_counter()
         activity = f"train step {step}, update"
         with self._busy(activity), self.rollouts.playing_next(step - 1):
@@ -185,13 +184,13 @@ class Trainer:
             started = time.perf_counter()
             stats = self.pool.update(data, partial(config.updates_policy, step=step - 1))
             update_s = time.perf_counter() - started
-            fits = self._fit_values(step - 1, trees)
+            fits = self._fit_values(examples)
             learn_s = time.perf_counter() - started
         wait_s = time.perf_counter() - begun - learn_s
         started = time.perf_counter()
         self.pool.push_weights()
         return {
-            **rollout_metrics(trees, scored, num_candidates_per_decision(self.config.rollout)),
+            **rollout_metrics(trees, scored, config.algorithm.candidates_per_decision),
             **age_metrics(trees, step - 1),
             **update_metrics(stats),
             **timing_metrics(trees, stats, generate_s=sample.generate_s, update_s=update_s),
@@ -200,17 +199,14 @@ class Trainer:
             "time/sync_s": time.perf_counter() - started,
         }
 
-    def _fit_values(self, step: int, trees: list[RolloutTree]) -> dict[str, float]:
+    def _moment(self, step: int) -> Moment:
+        return Moment(step, self.rollouts.memory)
+
+    def _fit_values(self, examples: Mapping[str, Sequence[ValueExample]]) -> dict[str, float]:
         """Fit V after the policies, whose hidden states it reads; return its metrics."""
-        config = self.config
-        if config.advantage.credit != "value":
+        if self.config.algorithm.critic is None:
             return {}
         started = time.perf_counter()
-        examples = value_examples(
-            trees,
-            gamma=config.advantage.gamma,
-            path_weight=1.0 if is_warming_up(config, step) else config.value.path_weight,
-        )
         fits = self.pool.fit_values(examples)
         return {
             **value_metrics(fits),
@@ -238,6 +234,7 @@ class Trainer:
             step=step,
             num_levels_used=self.rollouts.num_levels_used,
             pending=self.rollouts.pending,
+            memory=self.rollouts.memory,
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
             ranks=self.pool.ranks,

@@ -18,18 +18,10 @@ from pettingllms_trainers.runs.metrics import is_timing  # noqa: E402
 
 NUM_STEPS = 2
 CREDITS = {
-    "value": ["--advantage.credit=value", "--rollout.branch-choice=random"],
-    "continuation": ["--advantage.credit=continuation"],
-    "vine": [
-        "--rollout.mode=vine",
-        "--advantage.grouping=agent_turn",
-        "--advantage.credit=return_to_go",
-    ],
-    "lockstep": [
-        "--rollout.mode=lockstep",
-        "--advantage.grouping=agent_turn",
-        "--advantage.credit=state_return",
-    ],
+    "value": ["--algorithm.name=value", "--algorithm.branch-choice=random"],
+    "continuation": ["--algorithm.name=continuation"],
+    "vine": ["--algorithm.name=vine"],
+    "lockstep": ["--algorithm.name=lockstep"],
 }
 """Those that need more of the workers than answers to prompts."""
 

@@ -33,7 +33,7 @@ FLAGS = [
     "--engine.kind=vllm",
     f"--engine.vllm.kv-cache-bytes={32 << 20}",
     "--rollout.num-levels=12",
-    "--rollout.num-candidates=6",
+    "--algorithm.num-candidates=6",
     "--optimizer.learning-rate=3e-3",
     "--warm-start.num-steps=30",
     "--warm-start.num-episodes=40",
@@ -212,19 +212,16 @@ LORA = [f"--policies.{name}.lora.{key}={value}" for name in "tp"
         for key, value in {"rank": 4, "alpha": 32}.items()]  # fmt: skip
 
 
-VINE = ["--rollout.mode=vine", "--advantage.grouping=agent_turn", "--advantage.credit=return_to_go"]
-
-LOCKSTEP = [
-    "--rollout.mode=lockstep", "--advantage.grouping=agent_turn", "--advantage.credit=state_return"
-]  # fmt: skip
+VINE = ["--algorithm.name=vine"]
+LOCKSTEP = ["--algorithm.name=lockstep"]
 
 
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--advantage.credit=value"],
-        ["--advantage.credit=value", "--rollout.continuous", *LORA],
-        ["--advantage.credit=continuation"],
+        ["--algorithm.name=value"],
+        ["--algorithm.name=value", "--rollout.continuous", *LORA],
+        ["--algorithm.name=continuation"],
         VINE,
         LOCKSTEP,
     ],
@@ -238,7 +235,7 @@ def test_every_credit_goes_with_vllm(train, flags):
         for policy in "tp":
             assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
             assert line[f"loss/{policy}/grad_norm"] > 0
-    if "--advantage.credit=value" in flags:
+    if "--algorithm.name=value" in flags:
         assert lines[-1]["time/value_s"] > 0
         for policy in "tp":
             assert lines[-1][f"value/{policy}/num_examples"] > 0

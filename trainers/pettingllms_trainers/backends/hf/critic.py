@@ -157,7 +157,7 @@ class Critic:
             self._load(state)
         except (KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(
-                f"checkpoint: its V does not fit ({error}). Resume with the [value] of the run"
+                f"checkpoint: its V does not fit ({error}). Resume with the settings of V"
             ) from error
 
     def _load(self, state: Mapping[str, Any]) -> None:

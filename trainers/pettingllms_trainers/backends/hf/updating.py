@@ -137,13 +137,13 @@ class Updater:
 
     def values(self, prompts: Sequence[tuple[int, ...]]) -> list[float]:
         """See `Update.values`."""
-        assert self._critic is not None, "there is no V without the credit `value`"
+        assert self._critic is not None, "there is no V without an algorithm that learns it"
         with self._loaded.active(), self._enough_memory():
             return self._critic.values(prompts)
 
     def fit_values(self, examples: Sequence[ValueExample]) -> ValueFit:
         """See `Update.fit_values`."""
-        assert self._critic is not None, "there is no V without the credit `value`"
+        assert self._critic is not None, "there is no V without an algorithm that learns it"
         with self._loaded.active(), self._enough_memory():
             return self._critic.fit(examples)
 

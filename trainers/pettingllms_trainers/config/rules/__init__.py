@@ -12,8 +12,6 @@ from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.rules.players import ABOUT_NAMES, ABOUT_PHASES
 from pettingllms_trainers.config.rules.sections import ABOUT_SECTIONS
 
-__all__ = ["AFTER_DEFAULTS", "BEFORE_DEFAULTS", "Rule"]
-
 Rule = Callable[[ConfigData], None]
 
 BEFORE_DEFAULTS: Sequence[Rule] = ABOUT_NAMES

@@ -6,9 +6,6 @@ from pettingllms.errors import suggestion
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.env import check_names
 from pettingllms_trainers.config.policies import check_kind, check_name
-from pettingllms_trainers.config.roles import is_named
-
-__all__ = ["ABOUT_NAMES", "ABOUT_PHASES"]
 
 
 def _check_env(config: ConfigData) -> None:
@@ -59,7 +56,7 @@ def _check_named_roles(config: ConfigData) -> None:
         if config.warm_start.num_steps
         else {},
         "rollout.per_role": config.rollout.per_role,
-        "rollout.branching_roles": dict.fromkeys(config.rollout.branching_roles),
+        "[algorithm]": dict.fromkeys(config.algorithm.named_roles),
     }
     for key, table in tables.items():
         for role in table:
@@ -69,8 +66,7 @@ def _check_named_roles(config: ConfigData) -> None:
 
 def _check_phases(config: ConfigData) -> None:
     names, trained = config.role_names(), [n for n, p in config.models.items() if not p.frozen]
-    branching = config.rollout.branching_roles
-    compared = [role for role in names if not branching or is_named(branching, role)]
+    compared = [role for role in names if config.algorithm.compares(role)]
     for number, phase in enumerate(config.updates.phases, 1):
         place = f"phase {number} of updates.phases"
         for kind, given, known in (
@@ -89,7 +85,7 @@ def _check_phases(config: ConfigData) -> None:
                 what = f"nothing of {name}" if name else "nothing"
                 raise ValueError(
                     f"{place} trains {what}: its roles are played by other policies, by frozen "
-                    "or fixed ones, or do not branch (rollout.branching_roles)"
+                    "or fixed ones, or are not compared (algorithm.branching_roles)"
                 )
     for name in trained if config.updates.phases else ():
         if not any(config.is_in(p, r, name) for p in config.updates.phases for r in names):

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from pettingllms_trainers.config.algorithm import Credit, Grouping, RolloutMode
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.policies import base_groups, base_of_adapter
-from pettingllms_trainers.config.roles import is_named
-
-__all__ = ["ABOUT_SECTIONS"]
-
-_CREDITS: Mapping[RolloutMode, Sequence[Credit]] = {
-    "tree": ("step", "value", "continuation"),
-    "parallel": ("step", "return_to_go", "state_return", "episode"),
-    "vine": ("step", "return_to_go"),
-    "lockstep": ("step", "state_return"),
-}
-_MODES_OF_GROUPING: Mapping[Grouping, Sequence[RolloutMode]] = {
-    "at_grpo": ("tree",),
-    "agent_turn": ("parallel", "vine", "lockstep"),
-    "trajectory": ("parallel",),
-}
 
 
 def _check_reward_scale(config: ConfigData) -> None:
-    advantage = config.advantage
-    counts = advantage.norm == "none" or advantage.credit == "value"
-    if counts or config.rollout.branch_choice == "softmax":
+    if config.algorithm.sees_size:
         return
     for env in config.env:
         if env.reward_scale != 1:
             raise ValueError(
                 f"reward_scale = {env.reward_scale:g} of {env.label} would change nothing: "
-                f'advantage.norm = "{advantage.norm}" divides by the deviation. Set '
-                'advantage.norm = "none", or let weight give the environment more levels'
+                f"{config.algorithm.name} divides by the deviation of rewards. Set "
+                'algorithm.norm = "none", or let weight give the environment more levels'
             )
 
 
@@ -135,71 +115,31 @@ def _check_tensor_parallel(config: ConfigData) -> None:
 
 
 def _check_value(config: ConfigData) -> None:
-    if config.advantage.credit != "value":
+    if config.algorithm.critic is None:
         return
     for role, name in config.roles.items():
         if name not in config.models or config.policies[name].frozen:
             raise ValueError(
-                f'advantage.credit = "value" needs a trained policy in every role: {role!r} is '
-                f"played by {name!r}, which is fixed or frozen and has no V. Use "
-                'advantage.credit = "continuation"'
+                f"the algorithm {config.algorithm.name} needs a trained policy in every role: "
+                f"{role!r} is played by {name!r}, which is fixed or frozen and has no V. Use "
+                'algorithm.name = "continuation"'
             )
     if config.deepspeed.stage == 3:
         raise ValueError(
-            'advantage.credit = "value" evaluates policies during rollouts, which sharded '
+            f"the algorithm {config.algorithm.name} evaluates V during rollouts, which sharded "
             "weights cannot: use deepspeed.stage 0 to 2"
         )
 
 
-def _check_advantage(config: ConfigData) -> None:
-    advantage, mode = config.advantage, config.rollout.mode
-    if advantage.credit not in _CREDITS[mode]:
-        others = [other for other, credits in _CREDITS.items() if advantage.credit in credits]
-        raise ValueError(
-            f'advantage.credit = "{advantage.credit}" needs rollout.mode = {_quoted(others)}; with '
-            f'"{mode}" there are {", ".join(_CREDITS[mode])}: candidates that a tree does not '
-            "follow have no return, whole episodes have nothing to compare V or continuations "
-            "with, those that fork have not earned what came before, and those that continue from "
-            "another have not earned what comes after"
-        )
-    branchings = config.rollout.num_branchings or config.rollout.branching_roles
-    if mode != "tree" and branchings:
-        raise ValueError(
-            'rollout.num_branchings and rollout.branching_roles need rollout.mode = "tree"'
-        )
-    modes = _MODES_OF_GROUPING.get(advantage.grouping, (mode,))
-    if mode not in modes:
-        raise ValueError(
-            f'advantage.grouping = "{advantage.grouping}" needs rollout.mode = {_quoted(modes)}'
-        )
-    if advantage.grouping == "trajectory" and advantage.credit != "episode":
-        raise ValueError('advantage.grouping = "trajectory" needs advantage.credit = "episode"')
-    if advantage.credit == "episode" and advantage.grouping in ("agent_turn", "turn"):
-        raise ValueError(
-            'advantage.credit = "episode" is one return for all turns of an agent, and '
-            f'advantage.grouping = "{advantage.grouping}" compares within a turn: use '
-            'grouping = "trajectory", or credit = "return_to_go"'
-        )
-    if advantage.credit == "step" and advantage.gamma != 1:
-        raise ValueError(
-            f"advantage.gamma = {advantage.gamma:g} would change nothing: it discounts what "
-            'follows, and advantage.credit = "step" compares by the reward of the own step. Leave '
-            "gamma out, or choose another credit"
-        )
-
-
-def _check_branching(config: ConfigData) -> None:
-    """Refuse policies that would never learn, since none of their decisions has candidates."""
-    roles, advantage = config.rollout.branching_roles, config.advantage
-    compares_steps = advantage.grouping != "at_grpo" and advantage.credit == "step"
-    if not roles or compares_steps:  # those of one candidate are compared with others
-        return
+def _check_compared(config: ConfigData) -> None:
+    """Refuse policies that would never learn, since nothing of them is compared."""
     for name, policy in config.models.items():
-        if not policy.frozen and not any(is_named(roles, role) for role in config.roles_of(name)):
+        roles = config.roles_of(name)
+        if not policy.frozen and not any(map(config.algorithm.compares, roles)):
             raise ValueError(
-                f"the policy {name!r} would never be trained: none of its roles "
-                f"({', '.join(config.roles_of(name))}) is among rollout.branching_roles "
-                f"({', '.join(roles)}). Add one, or set policies.{name}.frozen = true"
+                f"the policy {name!r} would never be trained: {config.algorithm.name} compares "
+                f"none of its roles ({', '.join(roles)}). Add one to algorithm.branching_roles "
+                f"({', '.join(config.algorithm.named_roles)}), or set policies.{name}.frozen = true"
             )
 
 
@@ -223,10 +163,6 @@ def _check_spread_prompts(config: ConfigData) -> None:
         )
 
 
-def _quoted(modes: Sequence[str]) -> str:
-    return " or ".join(f'"{mode}"' for mode in modes)
-
-
 ABOUT_SECTIONS = (
     _check_reward_scale,
     _check_role_gradients,
@@ -236,8 +172,7 @@ ABOUT_SECTIONS = (
     _check_continuous,
     _check_tensor_parallel,
     _check_value,
-    _check_advantage,
-    _check_branching,
+    _check_compared,
     _check_target_kl,
     _check_spread_prompts,
 )

@@ -9,10 +9,7 @@ from typing import NamedTuple
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.rollout.candidates import Candidates
 from pettingllms_trainers.rollout.credit.credit import Values
-from pettingllms_trainers.rollout.episode import EpisodeState
 from pettingllms_trainers.rollout.together import together
-
-__all__ = ["ByContinuation"]
 
 
 class _Played(NamedTuple):
@@ -52,10 +49,12 @@ class ByContinuation:
         values = tuple(sum(p.value for p in part) / self._num for part in parts)
         return Values(values, sum(p.num_tokens for p in played))
 
-    async def of_path(
-        self, candidates: Candidates, after: EpisodeState, rewards: Sequence[float]
-    ) -> float:
-        """Return the discounted return of the path: it is a continuation like any other."""
+    def of_path(self, rewards: Sequence[float]) -> float:
+        """Return the discounted return of what was played: a continuation like any other.
+
+        Args:
+            rewards: Those of the agents that acted afterwards, in order, to the end.
+        """
         return sum(reward * self._gamma ** (n + 1) for n, reward in enumerate(rewards))
 
     async def _play(self, candidates: Candidates, episode: int, index: int, seed: int) -> _Played:

@@ -7,13 +7,9 @@ branch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from pettingllms_trainers.rollout.candidates import Candidates
-from pettingllms_trainers.rollout.episode import EpisodeState
-
-__all__ = ["NOTHING", "ByReward", "Credit", "Values"]
 
 
 class Values(NamedTuple):
@@ -45,18 +41,6 @@ class Credit(Protocol):
         """
         ...
 
-    async def of_path(
-        self, candidates: Candidates, after: EpisodeState, rewards: Sequence[float]
-    ) -> float:
-        """Return what follows a candidate that a whole episode has followed to its end.
-
-        Args:
-            candidates: Where the episode lived, and who played it.
-            after: Where the candidate led.
-            rewards: Those of the agents that acted afterwards, in order.
-        """
-        ...
-
 
 class ByReward:
     """Nothing is expected to follow: AT-GRPO (arXiv 2510.11062, section 3); see `Credit`."""
@@ -66,9 +50,3 @@ class ByReward:
     ) -> Values:
         """Return zeros."""
         return Values((0.0,) * num_branches)
-
-    async def of_path(
-        self, candidates: Candidates, after: EpisodeState, rewards: Sequence[float]
-    ) -> float:
-        """Return zero."""
-        return 0.0

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from pettingllms import role_of
 from pettingllms_trainers.policies.fixed import FixedPolicy
 from pettingllms_trainers.rollout.candidates import Candidates
 from pettingllms_trainers.rollout.credit.credit import Values
 from pettingllms_trainers.rollout.episode import EpisodeState
-
-__all__ = ["ByValue"]
 
 
 class ByValue:
@@ -40,12 +37,6 @@ class ByValue:
         states = await candidates.episodes.successors(episode)
         found = await asyncio.gather(*(self._value(candidates, state) for state in states))
         return Values(tuple(found))
-
-    async def of_path(
-        self, candidates: Candidates, after: EpisodeState, rewards: Sequence[float]
-    ) -> float:
-        """Return the discounted V of the prompt that the candidate led to."""
-        return await self._value(candidates, after)
 
     async def _value(self, candidates: Candidates, state: EpisodeState) -> float:
         if state.is_over:

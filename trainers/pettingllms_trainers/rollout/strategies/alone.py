@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from pettingllms_trainers.rollout.player import Player
 
-__all__ = ["Alone"]
-
 
 class Alone:
     """Plays an episode from its start to its end; see `Strategy`."""

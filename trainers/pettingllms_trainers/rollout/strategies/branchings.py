@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pettingllms import role_of
-from pettingllms_trainers.rollout.credit.credit import Credit
+from pettingllms_trainers.rollout.credit.continuation import ByContinuation
 from pettingllms_trainers.rollout.episode import EpisodeState
 from pettingllms_trainers.rollout.player import Player, scored
-
-__all__ = ["Branchings"]
 
 _Copy = tuple[int, EpisodeState]
 """An episode that is kept in the state before a decision, and that state."""
@@ -22,12 +20,12 @@ class Branchings:
 
     Decisions are drawn at random among those of the branching roles. Each gets K - 1 further
     candidates; the answer that was played is the first of its candidates, and what followed it is
-    known. The others are valued by the credit.
+    known. The others are played on to their ends.
 
     Args:
         num_candidates: K.
         num_branchings: Decisions of an episode that branch, at most.
-        credit: Finds what follows candidates beyond their rewards.
+        credit: Plays the further candidates on.
 
     Source:
         Tree-GRPO (arXiv 2509.21240, section 3). Changed: candidates of one decision are compared
@@ -36,7 +34,7 @@ class Branchings:
 
     num_together = 1
 
-    def __init__(self, num_candidates: int, num_branchings: int, credit: Credit) -> None:
+    def __init__(self, num_candidates: int, num_branchings: int, credit: ByContinuation) -> None:
         self._num, self._num_branchings, self._credit = num_candidates, num_branchings, credit
 
     async def play(self, players: Sequence[Player]) -> None:
@@ -76,9 +74,8 @@ class Branchings:
         seed = player.seed("continuation", position)
         found = await self._credit.of_branches(candidates, episode, len(branches), seed)
         player.num_continuation_tokens += found.num_tokens
-        states = [*(state for _, state in copies[1:]), player.state]
         rest = [decision.candidates[0].reward for decision in player.decisions[position + 1 :]]
-        own = await self._credit.of_path(candidates, states[position], rest)
+        own = self._credit.of_path(rest)
         played = player.decisions[position]
         first = replace(played.candidates[0], value=own)
         further = scored(sampled, branches, found.values)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from typing import Literal
 
-from pettingllms_trainers.config.algorithm import BranchChoice
 from pettingllms_trainers.rollout.credit.credit import NOTHING, Credit
 from pettingllms_trainers.rollout.player import Player
 
-__all__ = ["Tree", "choose"]
+BranchChoice = Literal["greedy", "random", "softmax"]
 
 
 class Tree:

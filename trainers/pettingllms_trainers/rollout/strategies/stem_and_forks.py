@@ -9,10 +9,8 @@ from pettingllms_trainers.errors import EnvironmentFailure
 from pettingllms_trainers.rollout.player import Place, Player
 from pettingllms_trainers.rollout.together import together
 
-__all__ = ["Vine"]
 
-
-class Vine:
+class StemAndForks:
     """Plays the first episode of a level, and the others from one of its decisions; see `Strategy`.
 
     The decision is drawn among all that the first episode, the stem, had, each with the same

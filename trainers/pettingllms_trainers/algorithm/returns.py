@@ -1,4 +1,4 @@
-"""Returns in which answers that lead to the same state are worth the same afterwards."""
+"""Returns: what decisions were worth, by what came after them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,40 @@ from statistics import fmean
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import Decision, RolloutTree
 
-__all__ = ["StateReturns"]
-
 _END = ""
 """In the place of a hash: the episode is over."""
+
+
+def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
+    """Return the discounted sum of each reward and all later ones.
+
+    Args:
+        rewards: [N] rewards along one trajectory, in play order.
+        gamma: Discount per reward, in (0, 1].
+
+    Returns:
+        [N] returns-to-go; the first is the return of the trajectory.
+    """
+    found: list[float] = []
+    total = 0.0
+    for reward in reversed(rewards):
+        total = reward + gamma * total
+        found.append(total)
+    return found[::-1]
+
+
+def path_returns(tree: RolloutTree, agent: str, gamma: float) -> list[float]:
+    """Return an agent's return-to-go at each decision of the path: team parts and its own local."""
+    rewards: list[float] = []
+    for decision in tree.decisions:
+        if decision.chosen is None:
+            raise GroupError(
+                f"decision {tuple(decision.key)} has no chosen candidate to credit a return"
+            )
+        candidate = decision.candidates[decision.chosen]
+        is_own = decision.key.agent == agent
+        rewards.append(candidate.reward if is_own else candidate.reward - candidate.local)
+    return returns_to_go(rewards, gamma)
 
 
 class StateReturns:
@@ -79,3 +109,16 @@ class StateReturns:
 def _reward(decision: Decision, agent: str) -> float:
     candidate = decision.candidates[decision.chosen or 0]
     return candidate.reward if decision.key.agent == agent else candidate.reward - candidate.local
+
+
+def state_returns(trees: Sequence[RolloutTree], gamma: float) -> dict[int, StateReturns]:
+    """Return the state returns of every level, by its seed.
+
+    Args:
+        trees: Episodes of some levels; one may occur several times.
+        gamma: Discount per decision.
+    """
+    of_level: dict[int, dict[int, RolloutTree]] = defaultdict(dict)
+    for tree in trees:
+        of_level[tree.env_seed][tree.episode] = tree
+    return {level: StateReturns([*own.values()], gamma) for level, own in of_level.items()}

@@ -8,10 +8,8 @@ from pettingllms_trainers.algorithm.advantage import has_signal
 from pettingllms_trainers.rollout.player import Player
 from pettingllms_trainers.rollout.together import together
 
-__all__ = ["Lockstep"]
 
-
-class Lockstep:
+class GoWithTheWinners:
     """Plays the episodes of a level so that they take their decisions together; see `Strategy`.
 
     Whenever those that still play have earned different amounts since they were last in one state,

@@ -1,0 +1,1 @@
+"""The built-in algorithms, one per module; their names are entry points of this package."""

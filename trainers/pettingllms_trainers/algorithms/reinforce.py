@@ -1,0 +1,93 @@
+"""REINFORCE on whole episodes, with the other episodes of the level as the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pettingllms_trainers.algorithm.returns import path_returns, state_returns
+from pettingllms_trainers.algorithms.group_relative import (
+    Grouping,
+    GroupRelative,
+    Played,
+    by_level,
+    members,
+)
+from pettingllms_trainers.config.algorithm import Member, Moment, Strategy
+from pettingllms_trainers.rollout.strategies.alone import Alone
+from pettingllms_trainers.types import Decision, RolloutTree
+
+
+class Reinforce(GroupRelative):
+    """K whole episodes per level; an answer is compared by what was earned from there on.
+
+    Take it when only the outcome of an episode is rewarded.
+
+    Source:
+        REINFORCE (Williams 1992) with the other samples as the baseline (RLOO, arXiv 2402.14740),
+        of an agent's answers at one turn; the scale of the batch as in REINFORCE++-baseline (arXiv
+        2501.03262). With `credit = "step"` it is the parallel sampling that Stronger-MAS (arXiv
+        2510.11062) compares AT-GRPO with. Changed: an agent is credited with the team part of all
+        rewards, and with its own local ones.
+    """
+
+    name: str = "reinforce"
+    """Which algorithm."""
+    norm: Literal["std", "batch", "none"] = "batch"
+    """What divides: that of all groups of the step, per role (batch), so that groups with little
+    between their episodes teach little; the standard deviation of the group (std); or nothing."""
+    grouping: Grouping = "agent_turn"
+    """Which answers of one level are compared: those of an agent at a turn; ablations: all of an
+    agent, or of a turn; none: those of the whole batch."""
+    credit: Literal["return_to_go", "state_return", "step"] = "return_to_go"
+    """By what: the return from there on; state_return: the same, with what follows averaged over
+    the episodes of the level that were in the state it led to; step: the reward of the own step."""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """Discount per decision, of any role, of what follows."""
+
+    @model_validator(mode="after")
+    def _check_gamma(self) -> Reinforce:
+        if self.is_by_step and self.gamma != 1:
+            raise ValueError(
+                f"algorithm.gamma = {self.gamma:g} would change nothing: it discounts what "
+                'follows, and algorithm.credit = "step" compares by the reward of the own step. '
+                "Leave gamma out, or choose another credit"
+            )
+        return self
+
+    @property
+    def episodes_per_level(self) -> int:
+        """See `Algorithm.episodes_per_level`."""
+        return self.num_candidates
+
+    @property
+    def candidates_per_decision(self) -> int:
+        """See `Algorithm.candidates_per_decision`."""
+        return 1
+
+    @property
+    def is_by_step(self) -> bool:
+        """See `Algorithm.is_by_step`."""
+        return self.credit == "step"
+
+    def strategy(self, moment: Moment) -> Strategy:
+        """See `Algorithm.strategy`."""
+        return Alone()
+
+    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
+        """See `Algorithm.groups`."""
+        if self.credit == "state_return":
+            of_level = state_returns([tree for tree, _ in found], self.gamma)
+
+        def values(tree: RolloutTree, decision: Decision) -> list[float]:
+            if self.credit == "step":
+                return [candidate.reward for candidate in decision.candidates]
+            if self.credit == "state_return":
+                returns = of_level[tree.env_seed].of(tree.episode, decision.key.agent)
+            else:
+                returns = path_returns(tree, decision.key.agent, self.gamma)
+            return [returns[decision.key.position]] * len(decision.candidates)
+
+        return members(found, lambda tree, own: by_level(self.grouping, tree, own), values)
