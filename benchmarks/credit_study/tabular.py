@@ -18,9 +18,9 @@ import numpy as np
 from credit_study.enumeration import Level, text_of
 from credit_study.exact import softmax
 from pettingllms import TextEnv
-from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import announced
 from pettingllms_trainers.config.algorithm import Algorithm, Moment
+from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.episode import Branch, Episodes, EpisodeState

@@ -16,9 +16,9 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from pettingllms import PromptTemplate, TextEnv, Transition
-from pettingllms_trainers.algorithm.groups import ScoredDecisions, score_decisions, training_groups
 from pettingllms_trainers.backends.build import build_policies, build_pool
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.learning.groups import ScoredDecisions, score_decisions, training_groups
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment

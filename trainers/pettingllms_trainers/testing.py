@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from pettingllms import ParseError, PromptTemplate, TextEnv, Transition
-from pettingllms_trainers.algorithm.groups import collect_decisions, score_decisions
 from pettingllms_trainers.config.algorithm import Algorithm, Moment
 from pettingllms_trainers.config.announced import algorithm_of
+from pettingllms_trainers.learning.groups import collect_decisions, score_decisions
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.episode import LocalEpisodes

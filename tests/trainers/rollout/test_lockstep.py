@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from pettingllms import TextEnv
-from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.algorithms.lockstep import Lockstep
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.errors import EnvironmentFailure
+from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.playing import play_episodes

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 import pettingllms
-from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.algorithms.vine import Vine
 from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.playing import play_episodes

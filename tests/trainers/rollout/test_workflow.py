@@ -7,13 +7,13 @@ import random
 import pytest
 
 from pettingllms.workflows import Workflow, WorkflowEnv
-from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.tree_grpo import TreeGrpo
 from pettingllms_trainers.errors import RolloutError
+from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.types import RolloutStatus
 
 ANSWERS = ("1", "2", "5", "-3", "99", "none", "")

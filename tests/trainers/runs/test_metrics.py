@@ -8,9 +8,9 @@ from dataclasses import fields
 import pytest
 from rich.console import Console
 
-from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.errors import TrainerError
+from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.runs.evaluate import untouched
 from pettingllms_trainers.runs.metrics import (
     METRICS,

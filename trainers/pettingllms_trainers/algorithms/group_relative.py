@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithm.advantage import grpo, leave_one_out
 from pettingllms_trainers.config.algorithm import Algorithm, Member
+from pettingllms_trainers.learning.advantage import grpo, leave_one_out
 from pettingllms_trainers.types import Decision, RolloutTree
 
 Grouping = Literal["agent_turn", "agent", "turn", "none"]

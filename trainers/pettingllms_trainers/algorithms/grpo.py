@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithm.returns import path_returns
 from pettingllms_trainers.algorithms.group_relative import GroupRelative, Played, by_level
 from pettingllms_trainers.config.algorithm import Member, Moment, Strategy
+from pettingllms_trainers.learning.returns import path_returns
 from pettingllms_trainers.rollout.strategies.alone import Alone
 
 

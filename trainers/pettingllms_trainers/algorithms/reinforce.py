@@ -7,7 +7,6 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pettingllms_trainers.algorithm.returns import path_returns, state_returns
 from pettingllms_trainers.algorithms.group_relative import (
     Grouping,
     GroupRelative,
@@ -16,6 +15,7 @@ from pettingllms_trainers.algorithms.group_relative import (
     members,
 )
 from pettingllms_trainers.config.algorithm import Member, Moment, Strategy
+from pettingllms_trainers.learning.returns import path_returns, state_returns
 from pettingllms_trainers.rollout.strategies.alone import Alone
 from pettingllms_trainers.types import Decision, RolloutTree
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from pettingllms_trainers.algorithm.targets import value_examples
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.config.algorithm import Moment, ValueConfig
+from pettingllms_trainers.learning.targets import value_examples
 from pettingllms_trainers.rollout.credit.credit import ByReward, Credit
 from pettingllms_trainers.rollout.credit.value import ByValue
 from pettingllms_trainers.types import RolloutTree, ValueExample

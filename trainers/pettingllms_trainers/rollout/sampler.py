@@ -10,10 +10,10 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from pettingllms_trainers.algorithm.groups import score_decisions
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.config.roles import entry_of, qualified
+from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.apportionment import level_counts
 from pettingllms_trainers.rollout.episode import Episodes

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pettingllms_trainers.algorithm.groups import ScoredDecisions
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
+from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.metrics import checked

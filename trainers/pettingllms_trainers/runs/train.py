@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pettingllms_trainers.algorithm.groups import score_decisions, training_groups
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.errors import StuckError
+from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.demonstrations import WarmStart

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from pettingllms_trainers.algorithm.groups import ScoredDecisions
 from pettingllms_trainers.config import Config, EnvConfig
 from pettingllms_trainers.files import read_lines, write_atomically
+from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.environments import held_out_kwargs
 from pettingllms_trainers.runs.folder import RunDirectory

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.algorithm.minibatch import weighted_groups
-from pettingllms_trainers.algorithm.role_gradients import role_figures
 from pettingllms_trainers.backends.build import build_policies
 from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.learning.minibatch import weighted_groups
+from pettingllms_trainers.learning.role_gradients import role_figures
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
     GenerateRequest,

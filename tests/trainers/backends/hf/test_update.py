@@ -10,7 +10,6 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, MistralConfig, Qwen3Config
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.algorithm.minibatch import weighted_groups
 from pettingllms_trainers.backends.hf import attention, flex, head, packed
 from pettingllms_trainers.backends.hf import learner as learner_module
 from pettingllms_trainers.backends.hf.learner import Learner
@@ -21,6 +20,7 @@ from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updating import TrainingSettings, learning_rate
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
+from pettingllms_trainers.learning.minibatch import weighted_groups
 from pettingllms_trainers.types import (
     GenerateRequest,
     SamplingSettings,

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from pettingllms_trainers.algorithm.batch import Targets
-from pettingllms_trainers.algorithm.loss import TokenStatistics, token_statistics
+from pettingllms_trainers.learning.batch import Targets
+from pettingllms_trainers.learning.loss import TokenStatistics, token_statistics
 
 __all__ = ["bare_output", "chunked_statistics", "is_head_last", "use_float32_head"]
 

@@ -13,10 +13,10 @@ import numpy as np
 from torch import Tensor
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.algorithm.batch import Targets
-from pettingllms_trainers.algorithm.loss import TokenStatistics
-from pettingllms_trainers.algorithm.minibatch import weighted_groups
 from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.learning.batch import Targets
+from pettingllms_trainers.learning.loss import TokenStatistics
+from pettingllms_trainers.learning.minibatch import weighted_groups
 from pettingllms_trainers.types import (
     Demonstration,
     Imitation,

@@ -11,15 +11,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from pettingllms_trainers.algorithm.batch import MicroBatch, PackedTokens, Targets, micro_batches
-from pettingllms_trainers.algorithm.loss import TokenStatistics, token_statistics
-from pettingllms_trainers.algorithm.minibatch import (
-    Scores,
-    WeightedGroup,
-    fitting_parts,
-    shares,
-    weighted_groups,
-)
 from pettingllms_trainers.backends.hf.attention import flat_forward
 from pettingllms_trainers.backends.hf.flex import FlexLayout, uses_flex
 from pettingllms_trainers.backends.hf.head import bare_output, chunked_statistics
@@ -29,6 +20,15 @@ from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.weights import Weights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
+from pettingllms_trainers.learning.batch import MicroBatch, PackedTokens, Targets, micro_batches
+from pettingllms_trainers.learning.loss import TokenStatistics, token_statistics
+from pettingllms_trainers.learning.minibatch import (
+    Scores,
+    WeightedGroup,
+    fitting_parts,
+    shares,
+    weighted_groups,
+)
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 

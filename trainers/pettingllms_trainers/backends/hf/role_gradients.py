@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from pettingllms_trainers.algorithm.role_gradients import Products
+from pettingllms_trainers.learning.role_gradients import Products
 from pettingllms_trainers.ranks import Ranks
 
 __all__ = ["RoleGradients"]

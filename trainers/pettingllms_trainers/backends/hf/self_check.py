@@ -21,8 +21,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pettingllms.errors import InvalidArgument, PettingLLMsError
-from pettingllms_trainers.algorithm.batch import micro_batches
-from pettingllms_trainers.algorithm.minibatch import weighted_groups
 from pettingllms_trainers.backends.hf.attention import use_layouts
 from pettingllms_trainers.backends.hf.decoders import (
     Decoder,
@@ -33,6 +31,8 @@ from pettingllms_trainers.backends.hf.decoding import generate
 from pettingllms_trainers.backends.hf.flex import PackedAttention, uses_flex
 from pettingllms_trainers.backends.hf.learner import arithmetic, target_logits
 from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.learning.batch import micro_batches
+from pettingllms_trainers.learning.minibatch import weighted_groups
 from pettingllms_trainers.types import (
     GenerateRequest,
     SamplingSettings,

@@ -14,22 +14,6 @@ import torch
 from torch import Tensor
 
 from pettingllms.seeding import derive_seed
-from pettingllms_trainers.algorithm.batch import Targets
-from pettingllms_trainers.algorithm.loss import (
-    Diagnostics,
-    StepDiagnostics,
-    TokenStatistics,
-    policy_loss,
-    update_figures,
-)
-from pettingllms_trainers.algorithm.minibatch import (
-    Scores,
-    WeightedGroup,
-    check_groups,
-    joined_by_prompt,
-    weighted_groups,
-)
-from pettingllms_trainers.algorithm.role_gradients import Products, role_figures
 from pettingllms_trainers.backends.hf.critic import Critic
 from pettingllms_trainers.backends.hf.exporting import Exporter
 from pettingllms_trainers.backends.hf.imitation import imitate
@@ -39,6 +23,22 @@ from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
+from pettingllms_trainers.learning.batch import Targets
+from pettingllms_trainers.learning.loss import (
+    Diagnostics,
+    StepDiagnostics,
+    TokenStatistics,
+    policy_loss,
+    update_figures,
+)
+from pettingllms_trainers.learning.minibatch import (
+    Scores,
+    WeightedGroup,
+    check_groups,
+    joined_by_prompt,
+    weighted_groups,
+)
+from pettingllms_trainers.learning.role_gradients import Products, role_figures
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
     Demonstration,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pettingllms_trainers.algorithm.advantage import has_signal
+from pettingllms_trainers.learning.advantage import has_signal
 from pettingllms_trainers.rollout.player import Player
 from pettingllms_trainers.rollout.together import together
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from pettingllms_trainers.algorithm.groups import ScoredDecisions
+from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric, SubjectT
 from pettingllms_trainers.types import Candidate, RolloutStatus, RolloutTree, Shown, TreeOutcome
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.algorithm.advantage import (
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.learning.advantage import (
     batch_scale,
     grpo,
     has_signal,
     leave_one_out,
 )
-from pettingllms_trainers.algorithm.returns import returns_to_go
-from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.learning.returns import returns_to_go
 
 groups = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
 algorithms = st.builds(

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.algorithm.groups import (
-    collect_decisions,
-    score_decisions,
-    training_groups,
-)
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.value import Value
 from pettingllms_trainers.errors import GroupError
+from pettingllms_trainers.learning.groups import (
+    collect_decisions,
+    score_decisions,
+    training_groups,
+)
 from pettingllms_trainers.types import (
     Candidate,
     Decision,

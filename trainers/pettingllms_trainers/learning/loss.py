@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pettingllms_trainers.algorithm.batch import Targets
 from pettingllms_trainers.config import LossConfig
+from pettingllms_trainers.learning.batch import Targets
 from pettingllms_trainers.types import STATS_FIELDS, Measured
 
 __all__ = [

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
-from pettingllms_trainers.algorithm.batch import PackedTokens, micro_batches
-from pettingllms_trainers.algorithm.minibatch import (
+from pettingllms_trainers.learning.batch import PackedTokens, micro_batches
+from pettingllms_trainers.learning.minibatch import (
     check_groups,
     joined_by_prompt,
     weighted_groups,

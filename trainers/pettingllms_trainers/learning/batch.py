@@ -18,7 +18,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pettingllms_trainers.algorithm.minibatch import Scores, WeightedGroup, fitting_parts
+from pettingllms_trainers.learning.minibatch import Scores, WeightedGroup, fitting_parts
 from pettingllms_trainers.types import TrainingGroup
 
 __all__ = ["MicroBatch", "PackedTokens", "PaddedRows", "Targets", "micro_batches"]

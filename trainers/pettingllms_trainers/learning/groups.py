@@ -14,9 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pettingllms_trainers.algorithm.advantage import batch_scale, has_signal
 from pettingllms_trainers.config.algorithm import Algorithm, Member, Moment
 from pettingllms_trainers.errors import GroupError
+from pettingllms_trainers.learning.advantage import batch_scale, has_signal
 from pettingllms_trainers.types import (
     Decision,
     DecisionKey,

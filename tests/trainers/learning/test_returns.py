@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.algorithm.returns import StateReturns, returns_to_go
 from pettingllms_trainers.errors import GroupError
+from pettingllms_trainers.learning.returns import StateReturns, returns_to_go
 from pettingllms_trainers.types import (
     Candidate,
     Decision,

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms_trainers.algorithm.batch import Targets
-from pettingllms_trainers.algorithm.loss import (
+from pettingllms_trainers.config import LossConfig
+from pettingllms_trainers.learning.batch import Targets
+from pettingllms_trainers.learning.loss import (
     Diagnostics,
     StepDiagnostics,
     TokenStatistics,
@@ -17,7 +18,6 @@ from pettingllms_trainers.algorithm.loss import (
     token_statistics,
     update_figures,
 )
-from pettingllms_trainers.config import LossConfig
 
 M, V = 6, 9
 
