@@ -116,7 +116,7 @@ def test_arguments_of_wrong_kinds(env_id, name):
 
 
 @pytest.mark.parametrize(("env_id", "name"), PARAMETERS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(value=ANY)
 def test_arguments_of_any_kind(env_id, name, value):
     is_pattern = isinstance(value, str) and set(value) & set("*?[/")  # reads files, or the hub

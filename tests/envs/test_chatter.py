@@ -194,7 +194,7 @@ def test_one_kind_of_chatter_hides_no_answer(game):
 
 
 @pytest.mark.parametrize("game", GAMES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_no_chatter_turns_an_answer_into_another(game, data):
     answers, read = GAMES[game]
@@ -213,7 +213,7 @@ def test_no_chatter_turns_an_answer_into_another(game, data):
 
 
 @pytest.mark.parametrize("game", GAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_without_a_mark_no_chatter_turns_an_answer_into_another(game, data):
     answers, read = GAMES[game]

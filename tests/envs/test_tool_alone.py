@@ -74,7 +74,7 @@ def ended(env):
 
 
 @pytest.mark.parametrize(("env_id", "tool"), VARIANTS)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_what_the_tool_finds_is_the_planners_list(env_id, tool, data):
     answers, kwargs = GAMES[env_id]
@@ -87,7 +87,6 @@ def test_what_the_tool_finds_is_the_planners_list(env_id, tool, data):
         step_both(alone, planner, write(answer), f"#### {answer}")
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 50), cells=st.lists(st.tuples(*[st.integers(-1, 6)] * 2), min_size=4))
 def test_the_path_of_a_call_is_the_planners_list(seed, cells):
     alone, planner = pair("plan_path_v0", seed, "call", size=6, moves_per_turn=3, max_moves=9)

@@ -5,7 +5,7 @@ skipped and say so; with PETTINGLLMS_REQUIRE_MODEL=1, as in CI, they fail then.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.cli import main
@@ -55,7 +55,6 @@ def chat(smollm2):
 PIECES = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_", "end|>", "assistant\n", " ", "7"]
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_what_a_message_says_is_no_control_token_of_the_model(chat, data):
     texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=6).map("".join)

@@ -81,7 +81,7 @@ def test_every_move_can_be_undone(stacks):
         assert any(after(following, back) == stacks for back in legal_moves(following))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(goal=stacks_of(), seed=st.integers(0, 1000))
 def test_plans_are_shortest(goal, seed):
     found = lengths(goal, "ABCDE")

@@ -49,7 +49,7 @@ def envs(add, double):
     return [CodeEnv(source=[problem], split=None, max_turns=1) for problem in quick]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(program=PROGRAMS, given_=PIECES, wanted=PIECES, noise=PIECES)
 def test_a_step_returns_whatever_is_written(envs, program, given_, wanted, noise):
     texts = {

@@ -135,7 +135,7 @@ def test_schedules_are_shortest(meals):
             assert len(schedule) == found[table] >= turns_needed(table)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(table=tables())
 def test_schedules_feed_everybody(table):
     if is_deadlock(table):

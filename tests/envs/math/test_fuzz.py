@@ -36,7 +36,7 @@ def env():
     return MathEnv(source=PROBLEMS, split=None, max_turns=1)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(boxed=ANSWERS, printed=ANSWERS, problem=st.sampled_from(PROBLEMS))
 def test_a_step_returns_whatever_is_answered(env, boxed, printed, problem):
     texts = {

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument, UnreachableRequest
@@ -18,7 +18,6 @@ from pettingllms_envs.plan_path.text import level_text, parse_level
 DEFAULT = Request(10, 10, 0.22, 4, 40, "train")
 
 
-@settings(deadline=None)
 @given(
     rows=st.integers(4, 14),
     cols=st.integers(4, 14),

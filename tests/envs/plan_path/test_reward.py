@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pettingllms
@@ -115,7 +115,6 @@ def test_promising_without_doing_pays_nothing(team):
 
 
 @pytest.mark.parametrize("team", [team for team in TEAMS if team != "single-tool"])
-@settings(deadline=None)
 @given(moves=st.text("UDLR", min_size=1, max_size=8), seed=st.integers(0, 50), data=st.data())
 def test_closed_loops_never_pay(team, moves, seed, data):
     """Whatever is walked and proposed, being back where one was has paid exactly nothing."""

@@ -112,7 +112,7 @@ boards = st.builds(
 ).filter(bool)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(boards, st.text(alphabet="UDLR", max_size=30))
 def test_moves_follow_the_rules(text, moves):
     level, board = raw_level(text), Board(text)
@@ -136,7 +136,7 @@ def test_moves_follow_the_rules(text, moves):
     assert again.goals == board.goals
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(boards)
 def test_solve_is_exact(text):
     level, board = raw_level(text), Board(text)
@@ -150,7 +150,7 @@ def test_solve_is_exact(text):
         assert (boxes, executed) == (level.goals, solution)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(boards)
 def test_bounds_never_lie(text):
     """`lost` is said of hopeless states only, and the pushes left are a lower bound."""
@@ -170,7 +170,7 @@ def test_bounds_never_lie(text):
     assert guide.distance(player, boxes) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(boards)
 def test_layers_backwards_are_exact(text):
     level = raw_level(text)
@@ -183,7 +183,7 @@ def test_layers_backwards_are_exact(text):
         assert Board(text_here).shortest() == depth
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**9))
 def test_walks_are_shortest(seed):
     rng = random.Random(seed)

@@ -42,7 +42,7 @@ class Reference:
         return bytes(value for row in self.grid for value in row)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.data(), st.sampled_from([4, 6, 9, 16]))
 def test_any_sequence_of_fills(data, size):
     puzzle = PUZZLES[size]

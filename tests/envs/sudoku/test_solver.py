@@ -62,7 +62,7 @@ def test_there_are_288_grids_of_size_four():
     assert len(solutions(4, bytes(16), limit=1000)) == 288
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 4]), min_size=16, max_size=16))
 def test_finds_exactly_the_solutions_of_the_rules(grid):
     assert sorted(solutions(4, bytes(grid), limit=1000)) == sorted(brute_force(4, grid))
@@ -85,7 +85,7 @@ def test_known_puzzles_have_one_solution(text):
     assert not singles_suffice(9, cells(HARD))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.sampled_from([4, 6, 9]))
 def test_propagation_never_loses_a_solution(seed, size):
     rng = random.Random(seed)

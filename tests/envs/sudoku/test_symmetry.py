@@ -59,7 +59,7 @@ def test_symmetries_do_not_change_it(size):
             assert canonical(size, transformed(rng, size, clues)) == form
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, 4), min_size=16, max_size=16), st.integers(0, 10**6))
 def test_any_pattern_of_digits(digits, seed):
     rng, clues = random.Random(seed), bytes(digits)

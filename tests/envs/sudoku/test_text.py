@@ -72,7 +72,7 @@ def test_what_is_no_answer(text):
     assert isinstance(read_answer(text, 4), ParseError)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="[]0123, \n-#ab", max_size=80))
 def test_any_text_is_read_or_refused(text):
     assert isinstance(read_answer(text, 4), FillAnswer | ParseError)
@@ -88,7 +88,7 @@ def test_long_texts_end(unit):
     assert isinstance(read_answer(unit * 50_000, 4), FillAnswer | ParseError)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.text("#[]1, \n<ab.", max_size=12),
     st.lists(st.tuples(*[st.integers(-1, 100)] * 3), min_size=1, max_size=40),
@@ -105,13 +105,13 @@ def test_answers_in_the_usual_form_are_read_as_all_others(before, fills, behind,
     assert read_answer(text, 4) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 16), st.integers(0, 16), st.integers(0, 16)), max_size=40))
 def test_reads_what_it_writes(fills):
     assert read_answer("so #### " + fills_json(fills), 5) == FillAnswer(tuple(fills))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(*[st.integers(0, 9)] * 3), max_size=32), st.sampled_from([4, 6, 9]))
 def test_reads_digits_alone(fills, size):
     assert read_answer(fills_terse(fills, size), size) == FillAnswer(tuple(fills))

@@ -36,7 +36,7 @@ def test_whole_quotas_are_exact_at_every_step():
         assert level_counts([7.5], 8, seed=3, step=step, refill=0) == [8]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 1000))
 def test_a_rare_environment_keeps_near_its_quota_over_steps(seed):
     """Less than one level per step: after any number of steps within four levels of the quota."""

@@ -65,7 +65,7 @@ def test_pytorch_computes_what_the_padded_way_does(window):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(groups=sizes, window=st.sampled_from([None, 1, 50]))
 def test_output_and_gradient_are_those_of_the_padded_way(groups, window):
     lengths = lengths_of(groups)
@@ -83,7 +83,7 @@ def test_output_and_gradient_are_those_of_the_padded_way(groups, window):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(groups=sizes, window=st.sampled_from([None, 1, 200]))
 def test_blocks_are_those_that_the_mask_shows(groups, window):
     """A block is left out only where nothing is seen, and full only where all is."""
