@@ -166,13 +166,6 @@ def test_a_missing_file_is_told(tmp_path):
         load_checkpoint(tmp_path, config_hash="abc")
 
 
-@pytest.mark.parametrize("manifest", ["[]", '{"format": 1}', '{"a": 1}'])
-def test_a_manifest_without_its_keys_is_refused(tmp_path, manifest):
-    (save(tmp_path, 5) / "checkpoint.json").write_text(manifest)
-    with pytest.raises(CheckpointError, match="lacks"):
-        load_checkpoint(tmp_path, config_hash="abc")
-
-
 def test_overwritten_bytes_are_found(tmp_path):
     path = save(tmp_path, 5) / "policy-0" / "state.pt"
     path.write_bytes(b"x" * path.stat().st_size)
@@ -181,19 +174,47 @@ def test_overwritten_bytes_are_found(tmp_path):
 
 
 @given(st.data())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_flipped_bit_is_refused(tmp_path, data):
-    path = save(tmp_path, 5) / "policy-1" / "state.pt"
-    content = bytearray(path.read_bytes())
-    index = data.draw(st.integers(0, len(content) - 1))
-    content[index] ^= 1 << data.draw(st.integers(0, 7))
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_flipped_bit_of_any_file_is_refused(tmp_path, data):
+    folder = save(tmp_path, 5, pending=Sample([], 4, 0))
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    path = data.draw(st.sampled_from(files))
     whole = path.read_bytes()
+    content = bytearray(whole)
+    content[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
     try:
-        with pytest.raises(CheckpointError, match="SHA-256 differs"):
+        with pytest.raises(CheckpointError, match=r"damaged.*other bytes"):
             load_checkpoint(tmp_path, config_hash="abc")
     finally:
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "checkpoint.sha256"])
+def test_every_byte_of_what_vouches_for_the_rest_counts(tmp_path, name):
+    path = save(tmp_path, 5) / name
+    whole = path.read_bytes()
+    for index in range(len(whole)):
+        content = bytearray(whole)
+        content[index] ^= 1 << index % 8
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match="damaged"):
+            load_checkpoint(tmp_path, config_hash="abc")
+    path.write_bytes(whole)
+    assert load_checkpoint(tmp_path, config_hash="abc").step == 5
+
+
+def test_a_renamed_checkpoint_is_refused(tmp_path):
+    path = save(tmp_path, 2)
+    path.rename(tmp_path / "step-00000012")
+    with pytest.raises(CheckpointError, match=r"of train step 2.*step-00000002"):
+        load_checkpoint(tmp_path, config_hash="abc")
+
+
+def test_a_file_that_was_not_written_is_refused(tmp_path):
+    (save(tmp_path, 5) / "policy-0" / "state-1.pt").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"not written with it: policy-0/state-1\.pt"):
+        load_checkpoint(tmp_path, config_hash="abc")
 
 
 def test_nothing_is_unpickled_but_plain_data(tmp_path):
@@ -208,9 +229,10 @@ def test_nothing_is_unpickled_but_plain_data(tmp_path):
     assert not (tmp_path / "hacked").exists()
 
 
-def test_another_format_is_refused(tmp_path):
-    manifest = save(tmp_path, 5) / "checkpoint.json"
-    manifest.write_text(manifest.read_text().replace('"format": 4', '"format": 99'))
+def test_another_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("pettingllms_trainers.runs.checkpoint._FORMAT", 99)
+    save(tmp_path, 5)
+    monkeypatch.undo()
     with pytest.raises(CheckpointError, match="format 99"):
         load_checkpoint(tmp_path, config_hash="abc")
 

@@ -20,10 +20,11 @@ from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.sampler import Sample
 
-_FORMAT = 4
+_FORMAT = 5
 _MANIFEST = "checkpoint.json"
+_SEAL = "checkpoint.sha256"
+"""Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it."""
 _PENDING = "rollouts.json"
-_KEYS = {"format", "config_hash", "step", "num_levels_used", "memory", "policies", "files"}
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -76,7 +77,7 @@ def save_checkpoint(
         The directory of the new checkpoint.
     """
     ranks = ranks or Ranks()
-    final = directory / f"step-{step:08d}"
+    final = directory / _folder(step)
     if ranks.broadcast(final.exists()):
         return final
     folders = {name: f"policy-{index}" for index, name in enumerate(policies)}
@@ -104,6 +105,7 @@ def save_checkpoint(
                 "files": _contents(partial),
             }
             (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+            (partial / _SEAL).write_bytes(_seal(partial))
     if ranks.is_main:
         for old in _all(directory)[:-keep]:
             shutil.rmtree(old)
@@ -136,8 +138,13 @@ def load_checkpoint(
     manifest = _read_manifest(path)
     if manifest["format"] != _FORMAT:
         raise CheckpointError(
-            f"{path} has the checkpoint format {manifest.get('format')}; this version reads "
+            f"{path} has the checkpoint format {manifest['format']}; this version reads "
             f"{_FORMAT}. Resume with the version that wrote it"
+        )
+    if manifest["step"] != int(path.name.removeprefix("step-")):
+        raise CheckpointError(
+            f"{path} has the checkpoint of train step {manifest['step']}: the directory was "
+            f"renamed or copied. Name it {_folder(manifest['step'])} again, or remove it"
         )
     if manifest["config_hash"] != config_hash:
         raise CheckpointError(
@@ -192,6 +199,14 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _seal(directory: Path) -> bytes:
+    return f"{_sha256(directory / _MANIFEST)}  {_MANIFEST}\n".encode("ascii")
+
+
+def _folder(step: int) -> str:
+    return f"step-{step:08d}"
+
+
 def _all(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
@@ -200,15 +215,22 @@ def _all(directory: Path) -> list[Path]:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _damaged(path, f"{_MANIFEST}: {error}") from error
-    if not isinstance(manifest, dict) or not set(manifest) >= _KEYS:
-        raise _damaged(path, f"{_MANIFEST} lacks some of {', '.join(sorted(_KEYS))}")
-    return manifest
+        is_sealed = (path / _SEAL).read_bytes() == _seal(path)
+    except OSError as error:
+        raise _damaged(path, str(error)) from error
+    if not is_sealed:
+        raise _damaged(path, f"{_MANIFEST} has other bytes than {_SEAL} says")
+    return json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
 
 
 def _check_files(path: Path, files: Mapping[str, Any]) -> None:
+    present = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
+    # Not left alone: a share of the weights too many would be read with the others.
+    if foreign := sorted(present - {*files, _MANIFEST, _SEAL}):
+        raise CheckpointError(
+            f"the checkpoint {path} has files that were not written with it: "
+            f"{', '.join(foreign)}. Remove them to resume from it"
+        )
     for name, content in files.items():
         file = path / name
         found = file.stat().st_size if file.is_file() else 0
