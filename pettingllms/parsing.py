@@ -20,7 +20,7 @@ not fit the grammar is a `ParseError` with a reason; it is never read as somethi
    remarks are as for lists. A call that cannot be read, or follows other words on the same
    line, makes the answer unreadable: none is dropped.
 
-Programs and boxed answers: see `pettingllms.markup`.
+Programs and boxed answers: see `pettingllms.markup`; answers of a few words: `pettingllms.phrases`.
 """
 
 from __future__ import annotations

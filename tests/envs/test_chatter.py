@@ -11,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pettingllms.transition import ParseError
+from pettingllms_envs.dining.rules import CHOICES
+from pettingllms_envs.dining.text import read_choice
 from pettingllms_envs.grid import moves_json, read_moves
+from pettingllms_envs.panel.text import (
+    FinalAnswer,
+    GiveFloor,
+    Statement,
+    read_expert,
+    read_moderator,
+)
 from pettingllms_envs.plan_path.calls import HelperCall, read_call
+from pettingllms_envs.search import SearchEnv
 from pettingllms_envs.sokoban.calls import read_calls as read_sokoban_calls
 from pettingllms_envs.sudoku.calls import read_calls as read_sudoku_calls
 from pettingllms_envs.sudoku.rules import FillAnswer
@@ -162,6 +172,64 @@ GAMES = {
     "walk and push": (WALKS, read_sokoban_calls),
     "check": (CHECKS, checked),
 }
+# Answers of a few words. Chatter may make them unreadable, for any words may be chatter.
+NAMES = st.sampled_from("abcdef")
+FLOORS = st.tuples(st.integers(0, 2), NAMES).map(lambda p: (f"{p[0]} {p[1]}", GiveFloor(*p)))
+SUMS = st.integers(0, 30).map(lambda total: (f"= {total}", FinalAnswer(total)))
+STATEMENTS = st.tuples(NAMES, st.integers(0, 9)).map(lambda p: (f"{p[0]} = {p[1]}", Statement(*p)))
+SEARCHED = SearchEnv()
+SEARCHED.reset(seed=0)
+SEARCHED.step("#### town")
+TITLES = [document.title for document in SEARCHED.state().task.documents]
+PHRASES = {
+    "choices": (
+        st.sampled_from(CHOICES).map(lambda choice: (choice, choice)),
+        lambda text, is_marked: read_choice(text),
+    ),
+    "moderator": (FLOORS | SUMS, lambda text, is_marked: read_moderator(text, 3, is_marked)),
+    "expert": (STATEMENTS, lambda text, is_marked: read_expert(text, "f", is_marked)),
+    "answers": (
+        st.sampled_from(TITLES).map(lambda title: (title, title)),
+        lambda text, is_marked: SEARCHED.parse("answerer_0", text),
+    ),
+}
+WRAPPINGS = (
+    "A",
+    "**A**",
+    "\\boxed{A}",
+    "<answer>A</answer>",
+    "Answer: A",
+    "The answer is A",
+    "A<|im_end|>",
+)
+
+
+@pytest.mark.parametrize("game", PHRASES)
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_phrases_are_read_whatever_wraps_them(game, wrapping, data):
+    answers, read = PHRASES[game]
+    answer, expected = data.draw(answers)
+    assert read("#### " + filled(wrapping, answer, "", ""), True) == expected
+
+
+@pytest.mark.parametrize("game", PHRASES)
+@settings(max_examples=300)
+@given(data=st.data())
+def test_no_chatter_turns_a_phrase_into_another(game, data):
+    answers, read = PHRASES[game]
+    answer, expected = data.draw(answers)
+    others = data.draw(answers)[0], data.draw(answers)[0]
+    before, after = (
+        "".join(kinds[one] for one in data.draw(st.lists(st.sampled_from(list(kinds)), max_size=3)))
+        for kinds in (BEFORE, AFTER)
+    )
+    dress = data.draw(st.sampled_from([*DRESS.values(), *(f"#### {one}" for one in WRAPPINGS)]))
+    found = read(filled(before + dress + after, answer, *others), True)
+    assert isinstance(found, ParseError) or found == expected
+
+
 EXAMPLES = {
     "moves": ('["U","R"]', '["L"]', '["D","D"]'),
     "fills": ("[[1,2,3],[4,1,2]]", "[[1,1,1]]", "[2,2,2]"),

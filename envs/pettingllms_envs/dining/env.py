@@ -69,9 +69,11 @@ _PROMPT = PromptTemplate(
 them lies one fork: fork i is on the left of philosopher i, and on the right of the one before. \
 Everybody has to eat the meals that the table shows, all within {max_turns} turns.
 Each turn all choose at the same time, without knowing what the others choose: left (take the left \
-fork), right (take the right fork), release (put down what you hold) or wait. A fork for which two \
-reach goes to neither. Whoever holds both forks eats one meal and puts both back. If everybody \
-holds exactly one fork, nobody can ever eat again: that is a deadlock, and the task has failed.
+fork), right (take the right fork), release (put down what you hold) or wait. Only forks that are \
+free at the start of the turn can be taken; one for which two reach goes to neither. At the end of \
+the turn whoever holds both forks eats one meal. Forks that are put down, by release or after a \
+meal, are free from the next turn on. Once everybody holds one fork at the end of a turn, the task \
+has failed: that is a deadlock, and it is too late to release.
 {costs}
 You may think first. The last line of your answer is #### and your choice, for example:
 #### left""",
@@ -161,8 +163,9 @@ class DiningEnv(TextEnv[DiningState]):
     ## Action
 
     One word: `#### left`, `right` (take that fork), `release` (put down what one holds) or
-    `wait`; the letters L, R, D (down) and W are read too. A fork that is not free cannot be
-    taken. Whoever holds both forks at the end of the turn eats and puts them back.
+    `wait`; `take left` and the letters L, R, D (down) and W are read too. A fork that is not free
+    at the start of the turn cannot be taken. Whoever holds both forks at its end eats and puts
+    them back. What is put down is free from the next turn on.
 
     ## Reward
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from pettingllms.errors import LevelFormatError
-from pettingllms.parsing import answer_part, bare_answer, one_line
+from pettingllms.parsing import one_line
+from pettingllms.phrases import read_phrase
 from pettingllms.transition import ParseError
 from pettingllms_envs.dining.generator import Level
 from pettingllms_envs.dining.rules import (
@@ -25,19 +26,35 @@ from pettingllms_envs.dining.rules import (
 
 LETTERS = {"l": LEFT, "r": RIGHT, "d": RELEASE, "w": WAIT}
 """Terse answers: left, right, down, wait."""
-_WORD = re.compile(r"[A-Za-z]+")
+_WILL = r"(?:i (?:will |would |want to |choose to )?)?"
+_TAKE = re.compile(
+    rf"{_WILL}(?:(?:take|choose|pick up|pick|grab|reach for) )?"
+    r"(?:the |my )?(left|right|wait)(?: fork)?"
+)
+_RELEASE = re.compile(
+    rf"{_WILL}(?:release|put (?:it |them )?down|put back)"
+    r"(?: (?:the|my|both|all)){0,2}(?: forks?)?"
+)
 _FORMAT = "'1 0 2 / . 1 .': meals of each philosopher / holder of each fork, . if it is free"
 
 
 def read_choice(text: str) -> str | ParseError:
-    """Read the choice of an answer: one of the words of `CHOICES`, or a letter of `LETTERS`."""
-    part = answer_part(text)
-    if isinstance(part, ParseError):
-        return part
-    word = bare_answer(part).strip("[]\"'() ").lower()
-    choice = LETTERS.get(word, word)
-    if choice in CHOICES:
-        return choice
+    """Read the choice of an answer: a word of `CHOICES`, or a letter of `LETTERS`.
+
+    Verbs and nouns around a word are read too: `take the left fork`, `put down`.
+    """
+    return read_phrase(text, _choice_in, needs_mark=False)
+
+
+def _choice_in(said: str) -> str | ParseError:
+    said = said.lower()
+    word = LETTERS.get(said, said)
+    if word in CHOICES:
+        return word
+    if found := _TAKE.fullmatch(said):
+        return found[1]
+    if _RELEASE.fullmatch(said):
+        return RELEASE
     shown = one_line(word, 40) or "an empty text"
     return ParseError(f"{shown} is none of {', '.join(CHOICES)}")
 

@@ -27,6 +27,8 @@ from pettingllms_envs.panel.rules import (
     with_statement,
 )
 from pettingllms_envs.panel.text import (
+    PASS,
+    TERSE_PASS,
     FinalAnswer,
     GiveFloor,
     Statement,
@@ -48,10 +50,10 @@ You moderate a panel of experts. Find the sum of some quantities, whole numbers 
 is known to one expert. You choose who speaks next and ask for one quantity; that expert then says \
 one thing, and you have the floor again. You alone answer, and your answer is final.
 {costs}
-You may think first. The last line of your answer is ####, and the number of an expert with the \
-quantity that you ask for, or = and the sum, for example:
-#### 1 b
-#### = 12""",
+You may think first. The last line of your answer is #### and what you do: the number of an expert \
+with the quantity that you ask for, or, once all parts are known, = with their sum (such as = 12). \
+For example, to ask expert 1 for b:
+#### 1 b""",
     """\
 The question: {question} = ?
 {experts}
@@ -63,9 +65,9 @@ _EXPERT = PromptTemplate(
 You are an expert on a panel. A moderator has to find the sum of some quantities, whole numbers \
 from 0 to 9, and chooses who speaks. Say what you know about the quantity that you are asked for.
 {costs}
-You may think first. The last line of your answer is ####, and one quantity with its value, or \
+You may think first. The last line of your answer is #### and one quantity with its value, or \
 pass, for example:
-#### b is 7""",
+#### b = 7""",
     """\
 You are expert {expert}. You know: {own}.
 The question: {question} = ?
@@ -152,10 +154,11 @@ class PanelEnv(TextEnv[PanelState]):
 
     ## Action
 
-    Moderator: an expert and a quantity, `#### 1 b`, or the answer, `#### = 12`. Expert: a
-    statement, `#### b is 7`, or `#### pass`. Texts without `####` are read only if the prompt of
-    the role does not show it. An unreadable text of the moderator leaves the floor where it is;
-    one of an expert is a pass.
+    Moderator: an expert and a quantity, `#### 1 b` or `ask expert 1 for b`, or the answer,
+    `#### = 12` or `the sum is 12`. Expert: a statement, `#### b = 7` or `b is 7`, the value alone
+    (of the quantity that was asked for), or `#### pass`. Texts without `####` are read only if the
+    prompt of the role does not show it. An unreadable text of the moderator leaves the floor where
+    it is; one of an expert is a pass.
 
     ## Reward
 
@@ -299,7 +302,7 @@ class PanelEnv(TextEnv[PanelState]):
     ) -> GiveFloor | FinalAnswer | Statement | ParseError:
         is_marked = bool(self._marks[role_of(agent)])
         if _is_expert(agent):
-            return read_expert(text, is_marked)
+            return read_expert(text, state.request, is_marked)
         return read_moderator(text, len(state.level.values), is_marked)
 
     def _act(
@@ -347,4 +350,7 @@ class PanelEnv(TextEnv[PanelState]):
         expert = _expert(agent) if _is_expert(agent) else None
         said = say(state, expert, policy, rng)
         mark = self._marks[role_of(agent)]
-        return mark + said if mark else said.replace(" ", "").replace("is", "").replace("pass", "-")
+        if mark:
+            return mark + said
+        said = said.replace(" ", "").replace(PASS, TERSE_PASS)
+        return said if expert is None else said.replace("=", "")

@@ -29,8 +29,8 @@ def say(state: PanelState, expert: int | None, policy: str, rng: random.Random) 
     own = dict(level.values[expert])
     if policy == "random" or (policy == "guess" and own):
         name = rng.choice(sorted(own))
-        return f"{name} is {own[name]}"
-    return f"{state.request} is {own[state.request]}" if state.request in own else PASS
+        return f"{name} = {own[name]}"
+    return f"{state.request} = {own[state.request]}" if state.request in own else PASS
 
 
 def _moderate(state: PanelState, policy: str, rng: random.Random) -> str:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pettingllms.parsing import Part, answer_part, bare_answer, one_line
+from pettingllms.parsing import one_line
+from pettingllms.phrases import read_phrase
 from pettingllms.transition import ParseError
 from pettingllms_envs.panel.rules import NAMES, PanelState
 
-PASS = "pass"
-_GIVE = re.compile(rf"(?:expert[_ ]?)?([0-9])[\s,]*([{NAMES}])")
-_SUM = re.compile(r"=?\s*([0-9]{1,3})")
-_STATE = re.compile(rf"([{NAMES}])\s*(?:is)?\s*([0-9])")
-_NOTHING = {PASS, "-"}
+PASS, TERSE_PASS = "pass", "-"
+_GIVE = re.compile(
+    r"(?:i )?(?:(?:ask|call|give the floor to) )?(?:expert[_ ]?)?([0-9])"
+    rf"(?:\s*[,:;]|\s+(?:for|about|what is|to say))?\s*(?:quantity )?([{NAMES}])"
+    r"(?: please)?\s*\??"
+)
+_SUM = re.compile(
+    r"(?:(?:(?:so |thus |therefore )?(?:the |my )?(?:final )?(?:answer|sum|total|result)"
+    rf"(?: is|:)?|[{NAMES}0-9 ]+(?:\+[{NAMES}0-9 ]+)+=)\s*=?|=)\s*([0-9]{{1,3}})"
+)
+_STATE = re.compile(
+    rf"(?:i know (?:that )?)?(?:(?:the )?(?:value of |quantity )?([{NAMES}])"
+    r"\s*(?:is|equals|[=:])?)?\s*([0-9])"
+)
 
 
 class GiveFloor(NamedTuple):
@@ -37,55 +47,52 @@ class Statement(NamedTuple):
     value: int
 
 
-def _said(text: str, is_marked: bool) -> str | ParseError:
-    part: Part | ParseError = answer_part(text)
-    if isinstance(part, ParseError):
-        return part
-    if is_marked and not part.is_marked:
-        return ParseError("no ####")
-    return bare_answer(part).strip("[]\"'() ").lower()
-
-
 def read_moderator(
     text: str, num_experts: int, is_marked: bool
 ) -> GiveFloor | FinalAnswer | ParseError:
-    """Read what the moderator does: `1 x` or `expert_1 x` gives the floor, `= 12` answers.
+    """Read what the moderator does: `1 x` or `ask expert 1 for x`; `= 12` or `the sum is 12`.
 
     Args:
         text: What the moderator wrote.
         num_experts: How many experts there are.
         is_marked: Whether the answer must follow `####`.
     """
-    said = _said(text, is_marked)
-    if isinstance(said, ParseError):
-        return said
-    if (given := _GIVE.fullmatch(said)) is not None:
-        expert = int(given[1])
-        if expert >= num_experts:
-            return ParseError(f"there is no expert {expert}")
-        return GiveFloor(expert, given[2])
-    if said.startswith("=") and (total := _SUM.fullmatch(said)) is not None:
-        return FinalAnswer(int(total[1]))
-    shown = one_line(said, 40) or "an empty text"
-    return ParseError(f"{shown} neither gives the floor nor answers")
+
+    def fits(said: str) -> GiveFloor | FinalAnswer | ParseError:
+        said = said.lower()
+        if (given := _GIVE.fullmatch(said)) is not None:
+            expert = int(given[1])
+            if expert >= num_experts:
+                return ParseError(f"there is no expert {expert}")
+            return GiveFloor(expert, given[2])
+        # A number alone may be an expert's: an answer is final, so that it says what it is.
+        if (total := _SUM.fullmatch(said)) is not None:
+            return FinalAnswer(int(total[1]))
+        shown = one_line(said, 40) or "an empty text"
+        return ParseError(f"{shown} neither gives the floor nor answers")
+
+    return read_phrase(text, fits, needs_mark=is_marked)
 
 
-def read_expert(text: str, is_marked: bool) -> Statement | ParseError:
-    """Read what an expert says: `x is 7`, or `pass`.
+def read_expert(text: str, request: str, is_marked: bool) -> Statement | ParseError:
+    """Read what an expert says: `x is 7`, `x = 7`, `x: 7`, `7` about the request, or `pass`.
 
     Args:
         text: What the expert wrote.
+        request: The quantity that the moderator has asked for.
         is_marked: Whether the statement must follow `####`.
     """
-    said = _said(text, is_marked)
-    if isinstance(said, ParseError):
-        return said
-    if said in _NOTHING:
-        return Statement("", 0)
-    if (stated := _STATE.fullmatch(said)) is not None:
-        return Statement(stated[1], int(stated[2]))
-    shown = one_line(said, 40) or "an empty text"
-    return ParseError(f"{shown} is no statement such as x is 7")
+
+    def fits(said: str) -> Statement | ParseError:
+        said = said.lower()
+        if said in (PASS, TERSE_PASS):
+            return Statement("", 0)
+        if (stated := _STATE.fullmatch(said)) is not None:
+            return Statement(stated[1] or request, int(stated[2]))
+        shown = one_line(said, 40) or "an empty text"
+        return ParseError(f"{shown} is no statement such as x = 7")
+
+    return read_phrase(text, fits, needs_mark=is_marked)
 
 
 def experts_text(state: PanelState) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from pettingllms.arguments import check_whole
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import UnreachableRequest
-from pettingllms.parsing import answer_part, bare_answer, one_line
+from pettingllms.parsing import one_line
+from pettingllms.phrases import read_phrase
 from pettingllms.prompts import (
     PromptField,
     PromptFields,
@@ -29,6 +31,7 @@ from pettingllms_envs.search.policies import answer_of, query_of
 from pettingllms_envs.search.tasks import (
     Document,
     SearchTask,
+    can_be_answer,
     content_of,
     is_match,
     parse_task,
@@ -40,6 +43,11 @@ MORE = "more"
 """What the answerer says to get another search."""
 TERSE_MORE = "?"
 """The same in one character."""
+_MORE = re.compile(
+    r"(?:(?:i|we)(?: still)? (?:need|want|ask for) |(?:please )?(?:search|ask|look) for )?"
+    r"(?:one |some )?more(?: documents?| searches| search| information)?(?: please)?",
+    re.IGNORECASE,
+)
 MAX_CHARS = 300
 """Longest query or answer that is read."""
 SHOWN_CHARS = 1000
@@ -138,6 +146,22 @@ _LIMITS = {
 }
 
 
+def _query_in(said: str) -> str | ParseError:
+    if len(said) > MAX_CHARS:
+        return ParseError(f"more than {MAX_CHARS} characters")
+    query = one_line(said, MAX_CHARS)
+    return query if words(query) else ParseError("no word")
+
+
+def _answer_in(said: str, task: SearchTask) -> str | ParseError:
+    if said == TERSE_MORE or _MORE.fullmatch(said):
+        return MORE
+    query = _query_in(said)
+    if isinstance(query, ParseError) or can_be_answer(query, task):
+        return query
+    return ParseError(f"{one_line(said, 40)} is no name of the documents; say only the answer")
+
+
 class SearchEnv(TextEnv[SearchState]):
     """Answer a question: one agent searches documents, another answers from what was found.
 
@@ -164,7 +188,9 @@ class SearchEnv(TextEnv[SearchState]):
 
     Searcher: a query, `#### founder Orvan Mills`, at most 300 characters. Answerer: the answer,
     `#### Edda Orvan`, in the same form, or the word `more` (or `?`). Texts without `####` are read
-    only if the prompt of the role does not show it.
+    only if the prompt of the role does not show it. An answer is final, so that sentences are no
+    answers: where documents hold the right answer, only their words are read as one, and no name of
+    a document within other words.
 
     ## Reward
 
@@ -325,24 +351,18 @@ class SearchEnv(TextEnv[SearchState]):
         return {**PromptFields(_FIELDS, state, agent, turn), **self._limits}
 
     def _parse(self, state: SearchState, agent: str, text: str) -> str | ParseError:
-        part = answer_part(text)
-        if isinstance(part, ParseError):
-            return part
-        # Whatever a text says would be an answer, so that it must be marked as one.
-        if not part.is_marked and self._marks[role_of(agent)]:
-            return ParseError("no ####")
-        said = bare_answer(part)
-        if len(said) > MAX_CHARS:
-            return ParseError(f"more than {MAX_CHARS} characters")
-        said = one_line(said, MAX_CHARS)
-        return said if said == TERSE_MORE or words(said) else ParseError("no word")
+        # Whatever a text says would be a query, so that it must be marked as one.
+        needs_mark = bool(self._marks[role_of(agent)])
+        if agent == "searcher_0":
+            return read_phrase(text, _query_in, needs_mark=needs_mark)
+        return read_phrase(text, lambda said: _answer_in(said, state.task), needs_mark=needs_mark)
 
     def _act(self, state: SearchState, agent: str, action: str | ParseError) -> Transition:
         if agent == "searcher_0":
             return self._search(state, action)
         if isinstance(action, ParseError):
             return Transition(state, 0.0, self._costs.malformed, info=self._facts(state, answer=""))
-        if action.casefold() in (MORE, TERSE_MORE):
+        if action == MORE:
             return Transition(state, info=self._facts(state, answer=""))
         is_right = is_match(action, state.task)
         end = SUCCESS + shaped(0, 1) if is_right else LOST

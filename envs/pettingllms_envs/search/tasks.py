@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import string
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from pettingllms.errors import LevelFormatError
 
-_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_ARTICLES = frozenset({"a", "an", "the"})
 _NO_SIGNS = str.maketrans(dict.fromkeys(string.punctuation, " "))
 _FORMAT = (
     'a JSON object {"question": text, "answers": [texts], "documents": [{"title": text, "text": '
@@ -48,12 +48,41 @@ def normalised(answer: str) -> str:
 
     Source: the exact match of SQuAD (Rajpurkar et al. 2016). Changed: punctuation becomes a space.
     """
-    return " ".join(_ARTICLE.sub(" ", answer.casefold().translate(_NO_SIGNS)).split())
+    words = answer.casefold().translate(_NO_SIGNS).split()
+    # A name that is an article is still a name: the letter `A`.
+    return " ".join([word for word in words if word not in _ARTICLES] or words)
 
 
 def is_match(answer: str, task: SearchTask) -> bool:
     """Return whether an answer equals the answer of a task or one of its aliases."""
     return normalised(answer) in map(normalised, task.answers)
+
+
+def can_be_answer(said: str, task: SearchTask) -> bool:
+    """Return whether a phrase answers the question, rightly or wrongly, rather than talks about it.
+
+    Right answers do. If they are words of the documents, other answers must be so too, and must not
+    hold the name of a document among other words: that is a sentence. If the right answers are in
+    no document, nothing distinguishes an answer, and any phrase is one.
+    """
+    if is_match(said, task):
+        return True
+    texts, titles = _searched(task.documents)
+    if not any(f" {normalised(one)} " in texts for one in task.answers):
+        return True
+    phrase = normalised(said)
+    if phrase in titles:
+        return True
+    padded = f" {phrase} "
+    return padded in texts and not any(f" {title} " in padded for title in titles)
+
+
+@lru_cache(maxsize=256)
+def _searched(documents: tuple[Document, ...]) -> tuple[str, frozenset[str]]:
+    """Return the normalised documents as one text, and their normalised titles."""
+    # Signs divide the documents, so that no phrase reaches over two of them.
+    texts = " / ".join(normalised(f"{title} {text}") for title, text in documents)
+    return f" {texts} ", frozenset(normalised(title) for title, _ in documents)
 
 
 def content_of(task: SearchTask) -> bytes:

@@ -246,7 +246,34 @@ def test_choices_are_read(choice, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "#### both", "left or right", "#### left right", "<think>left"]
+    ("text", "choice"),
+    [
+        ("#### take left", LEFT),
+        ("#### I will take the left fork.", LEFT),
+        ("#### Right fork", RIGHT),
+        ("#### put it down", RELEASE),
+        ("#### release the fork", RELEASE),
+        ("#### The answer is wait", WAIT),
+        ('```json\n{"action": "wait"}\n```', WAIT),
+        ("#### left (it is free)<|im_end|>", LEFT),
+    ],
+)
+def test_choices_in_words_are_read(text, choice):
+    assert read_choice(text) == choice
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "#### both",
+        "#### not left",
+        "#### left\n#### right",
+        "#### not: left",
+        "left or right",
+        "#### left right",
+        "<think>left",
+    ],
 )
 def test_what_is_no_choice(text):
     assert isinstance(read_choice(text), ParseError)

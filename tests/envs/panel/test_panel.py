@@ -193,36 +193,84 @@ def test_requests_that_cannot_be_met_are_refused():
         ("#### 1 b", GiveFloor(1, "b")),
         ("Let us see.\n#### expert_2 C", GiveFloor(2, "c")),
         ("#### 1, b", GiveFloor(1, "b")),
+        ("#### Ask 1 b", GiveFloor(1, "b")),
+        ("#### I ask expert 1 for b, or 2.", None),
+        ("#### ask expert 1 for b", GiveFloor(1, "b")),
+        ("#### expert 1: b?", GiveFloor(1, "b")),
         ("#### = 12", FinalAnswer(12)),
         ("#### =7.", FinalAnswer(7)),
+        ("#### a + b = 12", FinalAnswer(12)),
+        ("#### The answer is 2", FinalAnswer(2)),
+        ("#### the sum is 12", FinalAnswer(12)),
+        ("#### \\boxed{= 12}", FinalAnswer(12)),
+        ("#### 1 b\nSo far so good.\n#### = 12", FinalAnswer(12)),
+        ("#### 1 b\n#### = 12", None),  # the shape of a copied example
+        ("#### b = 7", None),  # what experts say
+        ("", None),
+        ("1 b", None),
+        ("#### 3 b", None),
+        ("#### b", None),
+        ("#### 12", None),
+        ("#### = x", None),
+        ("#### = -3", None),
     ],
 )
 def test_what_moderators_write(text, expected):
-    assert read_moderator(text, 3, is_marked=True) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", "1 b", "#### 3 b", "#### b", "#### 12", "#### = x", "#### = -3"]
-)
-def test_what_neither_gives_the_floor_nor_answers(text):
-    assert isinstance(read_moderator(text, 3, is_marked=True), ParseError)
+    found = read_moderator(text, 3, is_marked=True)
+    assert isinstance(found, ParseError) if expected is None else found == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("#### b is 7", Statement("b", 7)),
+        ("#### b = 7", Statement("b", 7)),
+        ("#### b: 7", Statement("b", 7)),
         ("#### b7", Statement("b", 7)),
+        ("#### The value of b is 7.", Statement("b", 7)),
+        ("#### 7", Statement("c", 7)),
+        ("#### The answer is 7", Statement("c", 7)),
         ("#### pass", Statement("", 0)),
+        ("", None),
+        ("b is 7", None),
+        ("#### b is 12", None),
+        ("#### not b: 7", None),
+        ("#### b = 7, d = 2", None),
+        ("#### I do not know", None),
     ],
 )
 def test_what_experts_write(text, expected):
-    assert read_expert(text, is_marked=True) == expected
+    found = read_expert(text, "c", is_marked=True)
+    assert isinstance(found, ParseError) if expected is None else found == expected
 
 
-@pytest.mark.parametrize("text", ["", "b is 7", "#### b is 12", "#### I do not know"])
-def test_what_is_no_statement(text):
-    assert isinstance(read_expert(text, is_marked=True), ParseError)
+def test_experts_may_copy_what_they_read():
+    env = started()
+    expert, name, value = asked(env)
+    env.step(f"#### {expert} {name}")
+    own = env.observe(f"expert_{expert}").partition("You know: ")[2].partition(".")[0].split(", ")
+    (said,) = (one for one in own if one.startswith(f"{name} = "))
+    env.step(f"#### {said}")
+    assert f"Said so far: {name} = {value} (expert {expert})." in env.observe("moderator_0")
+
+
+@pytest.mark.parametrize("role", ["moderator", "expert"])
+def test_examples_of_prompts_end_no_episode(role):
+    """Who copies what the prompt shows, line by line or as a whole, has not answered."""
+    env = started()
+    expert, name, _ = asked(env)
+    agent = "moderator_0"
+    if role == "expert":
+        env.step(f"#### {expert} {name}")
+        agent = f"expert_{expert}"
+    prompt = env.observe(agent)
+    shown = [line for line in prompt.split("\n") if line.startswith("####")]
+    assert shown
+    for text in [*shown, "\n".join(shown), prompt]:
+        fork = env.fork()
+        fork.step(text)
+        assert not any(fork.terminations.values())
+        assert fork.infos[agent]["parse_error"] is None or text == prompt
 
 
 def test_terse_prompts_need_no_mark():

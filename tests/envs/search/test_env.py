@@ -125,6 +125,85 @@ def test_what_is_no_answer(text):
     assert not any(env.terminations.values())
 
 
+RIGHT = "Edda Orvan"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer is A",
+        "So my final answer is: **A**.",
+        r"\boxed{A}",
+        r"$\boxed{\text{A}}$",
+        "<answer>A</answer>",
+        '```json\n{"answer": "A"}\n```',
+        '{"answer": "A", "confidence": 0.9}',
+        "A (the founder)",
+        "A<|im_end|>",
+        "A</s>",
+        "[A]",
+        "Final answer\n\nA",
+        "Their name: A",
+    ],
+)
+def test_the_answer_that_was_meant_is_read(text):
+    env = started()
+    env.step("#### Sorn")
+    env.step("#### " + text.replace("A", RIGHT, 1))
+    assert env.infos["answerer_0"]["answer"] == RIGHT
+    assert env.infos["answerer_0"]["success"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I need more documents",
+        "more information please",
+        "I do not know",
+        "none",
+        "A or Sorn",
+        "founded by A",
+        "It was founded by A.",
+        "A\n#### Sorn",
+        "<answer>A",
+    ],
+)
+def test_what_is_no_name_of_the_documents_ends_nothing(text):
+    env = started()
+    env.step("#### Sorn")
+    env.step("#### " + text.replace("A", RIGHT, 1))
+    assert not any(env.terminations.values())
+    assert bool(env.infos["answerer_0"]["parse_error"]) != ("more" in text)
+    assert env.infos["answerer_0"]["answer"] == ""
+
+
+def test_answers_that_no_document_holds_can_be_given():
+    env = started()
+    level = json.loads(LINE) | {"question": "Is it old?", "answers": ["yes"]}
+    for text, success in [("no", False), ("Yes.", True)]:
+        env.reset(options={"level": json.dumps(level)})
+        env.step("#### Sorn")
+        env.step(f"#### {text}")
+        assert all(env.terminations.values())
+        assert env.infos["answerer_0"]["success"] == success
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("The query is founder Orvan Mills", "founder Orvan Mills"),
+        ('{"query": "Orvan Mills"}', "Orvan Mills"),
+        ("Orvan Mills<|im_end|>", "Orvan Mills"),
+        ("Alien: Covenant", "Alien: Covenant"),
+        ("<b>Orvan", ""),
+    ],
+)
+def test_queries_are_what_was_meant(text, query):
+    env = started()
+    env.step(f"#### {text}")
+    assert env.infos["searcher_0"]["query"] == query
+
+
 def test_terse_prompts_need_no_mark():
     prompts = {role: {"system": "", "user": "{question}"} for role in ("searcher", "answerer")}
     env = started(prompts=prompts)
