@@ -1,4 +1,4 @@
-"""From an id to an environment, through the entry points of installed packages.
+"""From an id to an environment, through the entry points of installed packages; or from a source.
 
 Built-in environments are found like all others: the entry-point group `pettingllms.envs`.
 Nothing is imported before it is made, and no package's metadata is read before an id is looked up.
@@ -20,11 +20,9 @@ from pettingllms.errors import (
     UnknownEnvironment,
     suggestion,
 )
+from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, absolute, is_source
 from pettingllms.spec import EnvSpec
 from pettingllms.wrappers import ChecksWrapper
-
-WORKFLOW_PREFIX = "workflow:"
-"""Begins ids of workflows: ``workflow:package.module:name``; see `pettingllms.workflows`."""
 
 _REST = inspect.Parameter.VAR_POSITIONAL
 _registered: dict[str, EnvSpec] = {}
@@ -93,16 +91,19 @@ def refused_ids() -> Mapping[str, str]:
 def spec(id: str) -> EnvSpec:
     """Return how an environment is made, without importing it.
 
+    Args:
+        id: An id, or a source (see `pettingllms.sources`), of which the answer has the absolute
+            form.
+
     Raises:
         UnknownEnvironment: If nothing of that id is installed; suggests the nearest id.
         EnvironmentNotLoadable: If the id is announced in a way that cannot be used, for example by
             two packages.
-        InvalidArgument: If the id is no text.
+        InvalidArgument: If the id is no text, or an ill-formed source.
     """
     check_kind("id", id, str, "the id of an environment, such as 'plan_path_v0'")
-    if id.startswith(WORKFLOW_PREFIX):
-        path = id.removeprefix(WORKFLOW_PREFIX)
-        return EnvSpec(id, "pettingllms.workflows:WorkflowEnv", {"workflow": path})
+    if is_source(id):
+        return _of_source(absolute(id))
     found = _registered.get(id) or _announced().get(id)
     if found is not None:
         return found
@@ -117,8 +118,16 @@ def spec(id: str) -> EnvSpec:
         )
     raise UnknownEnvironment(
         f"no environment {id!r}{suggestion(id, known)} Installed: {', '.join(known)}. "
-        "Install the package that provides it, or call pettingllms.register."
+        "Install the package that provides it, call pettingllms.register, or name its place: "
+        f"{GRAMMAR}."
     )
+
+
+def _of_source(source: str) -> EnvSpec:
+    if not source.startswith(WORKFLOW_PREFIX):
+        return EnvSpec(source, source)
+    arguments = {"workflow": source.removeprefix(WORKFLOW_PREFIX)}
+    return EnvSpec(source, "pettingllms.workflows:WorkflowEnv", arguments)
 
 
 def _announced() -> Mapping[str, EnvSpec]:
@@ -137,7 +146,8 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     """Make an environment.
 
     Args:
-        id: One of `registered_ids()`, such as `"plan_path_v0"`, or `"workflow:module:name"`.
+        id: One of `registered_ids()`, such as `"plan_path_v0"`, or where the environment is:
+            `"module:Class"`, `"file.py"` or `"workflow:module:name"`, see `pettingllms.sources`.
         checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
             the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
         **kwargs: Arguments of the environment, documented in its class. `preset` names some of them

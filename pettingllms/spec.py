@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pettingllms.errors import EnvironmentNotLoadable
+from pettingllms.sources import load_source
 
 
 @dataclass(frozen=True)
@@ -15,9 +15,10 @@ class EnvSpec:
     """How an environment is made."""
 
     id: str
-    """Versioned name, `<name>_v<number>`; a change of behaviour is a new number."""
+    """Versioned name, `<name>_v<number>`, of which a change of behaviour is a new number; or an
+    absolute source, see `pettingllms.sources`."""
     entry_point: str | Callable[..., Any]
-    """`"module:attribute"` of the `TextEnv` class or factory, or the callable itself."""
+    """The source of the `TextEnv` class or factory, or the callable itself."""
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments that `make` passes on."""
     package: str = ""
@@ -37,14 +38,13 @@ class EnvSpec:
         """
         if callable(self.entry_point):
             return self.entry_point
-        module, _, attribute = self.entry_point.partition(":")
-        where = f"environment {self.id!r}{self.origin} is announced as {self.entry_point!r}"
-        try:
-            factory = getattr(importlib.import_module(module), attribute)
-        except Exception as error:
-            raise EnvironmentNotLoadable(
-                f"{where}, but loading it failed: {type(error).__name__}: {error}"
-            ) from error
+        what = f"environment {self.id!r}{self.origin}"
+        if self.entry_point != self.id:
+            what += f", announced as {self.entry_point!r},"
+        factory = load_source(self.entry_point, what)
         if not callable(factory):
-            raise EnvironmentNotLoadable(f"{where}, which is no class or function: {factory!r}")
+            raise EnvironmentNotLoadable(
+                f"{what} cannot be loaded: {factory!r} is no class or function; a workflow is "
+                "named workflow:module:name"
+            )
         return factory

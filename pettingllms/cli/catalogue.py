@@ -17,6 +17,7 @@ from pettingllms.env import TextEnv
 from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.evaluation.plan import roles_of
 from pettingllms.registry import make, registered_ids, spec
+from pettingllms.sources import is_source
 from pettingllms.testing.documentation import sections_of
 
 _SHOWN_SECTIONS = (
@@ -147,8 +148,12 @@ def _facts(env_id: str, env: TextEnv[Any]) -> Any:
     table.add_row("scripted policies", ", ".join(env.scripted_policies) or "none")
     table.add_row("presets", "\n".join(map(": ".join, _presets(env).items())) or "none")
     table.add_row("placeholders of prompts", ", ".join(env.prompt_fields))
-    table.add_row("package", spec(env_id).package or "registered by a call")
+    table.add_row("package", spec(env_id).package or _without_package(env_id))
     return table
+
+
+def _without_package(env_id: str) -> str:
+    return f"none: {spec(env_id).id}" if is_source(env_id) else "registered by a call"
 
 
 def _presets(env: TextEnv[Any]) -> dict[str, str]:

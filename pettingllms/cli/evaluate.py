@@ -50,6 +50,7 @@ from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import PolicyUnavailable, Usage
 from pettingllms.registry import make
+from pettingllms.sources import short_name
 
 _PLAN_OPTIONS = {
     "env_values": "--env",
@@ -279,7 +280,7 @@ def _chosen(
 
 
 def _free_folder(env_id: str) -> Path:
-    stem = f"runs/eval-{env_id}-{datetime.now():%Y%m%d-%H%M%S}"
+    stem = f"runs/eval-{short_name(env_id)}-{datetime.now():%Y%m%d-%H%M%S}"
     path, number = Path(stem), 1
     while path.exists():
         number += 1

@@ -13,6 +13,7 @@ from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, episode_spec
 from pettingllms.policies import Sampling
 from pettingllms.registry import make, spec
+from pettingllms.sources import absolute
 
 MAIN = "main"
 """Name of the variant in which every role is played by its own policy."""
@@ -30,7 +31,7 @@ class EvaluationPlan:
     """
 
     env_id: str
-    """Id of the environment."""
+    """Id of the environment, or its source."""
     variants: Mapping[str, Mapping[str, str]]
     """Variant -> role -> name of the policy (see `pettingllms.policies.load_policy`)."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -55,11 +56,12 @@ class EvaluationPlan:
     """Policy -> US dollars per million prompt tokens and per million completion tokens."""
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check the numbers; a source is kept in its absolute form.
 
         Raises:
             InvalidArgument: If one is out of its range, or there is no variant.
         """
+        object.__setattr__(self, "env_id", absolute(self.env_id))
         for name in ("num_levels", "num_samples"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -23,6 +23,7 @@ from pettingllms.evaluation.plan import held_out_kwargs, roles_of
 from pettingllms.evaluation.run_folder import RunFolderError
 from pettingllms.policies import Sampling
 from pettingllms.registry import make
+from pettingllms.sources import short_name
 
 CONFIG = "config.toml"
 _VERSION = re.compile(r"_v\d+$")
@@ -70,7 +71,7 @@ class TrainingRun:
         tables = _tables(self.config)
         if len(tables) == 1:
             return ("",)
-        return tuple(t.get("name") or _VERSION.sub("", str(t["id"])) for t in tables)
+        return tuple(t.get("name") or _VERSION.sub("", short_name(str(t["id"]))) for t in tables)
 
     def environment(self, name: str) -> TrainingRun:
         """Return the part of the run that is about one of several environments.

@@ -10,6 +10,7 @@ from typing import Any, cast
 from pettingllms.env import TextEnv
 from pettingllms.errors import ConformanceError
 from pettingllms.registry import make, spec
+from pettingllms.sources import is_source
 from pettingllms.testing.play import AnyEnv
 from pettingllms.testing.report import NotPromised, SkippedCheck
 
@@ -62,9 +63,10 @@ def _maker_of(env: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(env, str):
         return env
     found = spec(env)
-    if not found.package:  # registered by a call: another process does not know the id
+    # What was registered by a call has an id that another process does not know.
+    if not (found.package or is_source(found.id)):
         return partial(found.load(), **found.kwargs)
-    return _Made(env)
+    return _Made(found.id)
 
 
 class _Made:

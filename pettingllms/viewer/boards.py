@@ -13,7 +13,8 @@ from typing import Any
 
 from pettingllms.env import TextEnv
 from pettingllms.errors import PettingLLMsError
-from pettingllms.registry import WORKFLOW_PREFIX, make
+from pettingllms.registry import make
+from pettingllms.sources import WORKFLOW_PREFIX
 from pettingllms.transition import ParseError
 from pettingllms.viewer.episodes import Decision, Setting, ShownEpisode
 from pettingllms.viewer.runs import OpenedRun

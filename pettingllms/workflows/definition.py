@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from pettingllms.arguments import check_flag, check_kind, check_number, check_texts, check_whole
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
+from pettingllms.sources import load_source
 from pettingllms.splits import SPLITS
 from pettingllms.stages import order_of
 from pettingllms.transition import is_agent, role_of
@@ -160,9 +159,7 @@ def as_json(task: Any) -> str:
 
 
 def load_workflow(path: str, **arguments: Any) -> Workflow:
-    """Return the workflow that ``package.module:name`` names.
-
-    Modules of the working directory are found too, after installed ones.
+    """Return the workflow that a source names: ``package.module:name`` or ``file.py:name``.
 
     Args:
         path: Of a `Workflow`, or of a function that returns one.
@@ -172,19 +169,17 @@ def load_workflow(path: str, **arguments: Any) -> Workflow:
         InvalidArgument: The path is ill-formed, or arguments are given to a `Workflow`.
         EnvironmentNotLoadable: The import fails, or finds something else.
     """
-    module, colon, name = path.partition(":") if isinstance(path, str) else ("", "", "")
-    if not (module and colon and name.isidentifier()):
-        raise InvalidArgument("workflow", path, "package.module:name")
-    try:
-        found: Any = getattr(_imported(module), name)
-        if callable(found):
+    if not isinstance(path, str) or not path.rpartition(":")[2].isidentifier():
+        raise InvalidArgument("workflow", path, "package.module:name or file.py:name")
+    found: Any = load_source(path, f"the workflow {path!r}")
+    if callable(found):
+        try:
             found = found(**arguments)
-            arguments = {}
-    except Exception as error:
-        text = f"the workflow {path!r} cannot be loaded: {type(error).__name__}: {error}"
-        if isinstance(error, ModuleNotFoundError) and error.name == module:
-            text += f"; modules are installed ones, or in the working directory, {os.getcwd()}"
-        raise EnvironmentNotLoadable(text) from error
+        except Exception as error:
+            raise EnvironmentNotLoadable(
+                f"the workflow {path!r} cannot be made: {type(error).__name__}: {error}"
+            ) from error
+        arguments = {}
     if not isinstance(found, Workflow):
         raise EnvironmentNotLoadable(
             f"the workflow {path!r} is a {type(found).__name__}; allowed: a "
@@ -195,10 +190,3 @@ def load_workflow(path: str, **arguments: Any) -> Workflow:
             "arguments of the workflow", arguments, f"none: {path} is no function that takes them"
         )
     return found
-
-
-def _imported(module: str) -> Any:
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)  # a console script does not look there by itself
-    return importlib.import_module(module)

@@ -58,7 +58,8 @@ class WorkflowEnv(TextEnv[WorkflowState]):
     team the reward of the outcome.
 
     Args:
-        workflow: A `Workflow`, or ``package.module:name`` of one or of a function that returns one.
+        workflow: A `Workflow`, or ``package.module:name`` or ``file.py:name`` of one, or of a
+            function that returns one.
         split: Which tasks: ``"train"``, ``"validation"`` or ``"test"``.
         max_turns: Instead of the workflow's.
         alpha: Weight of the team reward.

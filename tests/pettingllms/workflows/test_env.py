@@ -277,7 +277,7 @@ def test_workflows_are_made_by_id(monkeypatch, tmp_path):
             pettingllms.make(f"workflow:{path}")
     with pytest.raises(EnvironmentNotLoadable, match="or in the working directory, "):
         pettingllms.make("workflow:no_team:make")
-    with pytest.raises(InvalidArgument, match=r"package\.module:name"):
+    with pytest.raises(InvalidArgument, match=r"package\.module:Name"):
         pettingllms.make("workflow:own_team")
 
 

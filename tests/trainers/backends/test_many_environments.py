@@ -42,7 +42,7 @@ ENGINES = {
 WORKFLOW = """
 num_steps = 1
 num_threads = 1
-env.workflow = "workflow_toys:echo"
+env.id = "workflow:workflow_toys:echo"
 every_policy = { model = "tiny", hidden_size = 64, num_layers = 1, num_heads = 2, init_std = 0.1 }
 roles = { caller = "c", echo = "e" }
 rollout = { num_levels = 3, max_completion_tokens = 1 }

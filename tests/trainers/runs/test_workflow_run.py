@@ -52,7 +52,7 @@ rollouts_every = 1
 num_rollouts = 1
 """
 ENVIRONMENT = 'id = "toy_echo_v0"\n[env.kwargs]\nmax_turns = 2'
-WORKFLOW = 'workflow = "workflow_toys:echo"\n[env.kwargs]\nmax_turns = 2'
+WORKFLOW = 'id = "workflow:workflow_toys:echo"\n[env.kwargs]\nmax_turns = 2'
 
 
 @pytest.fixture
@@ -108,8 +108,7 @@ def test_a_run_on_a_workflow_is_resumed_exactly(run_file, tmp_path):
     [
         ([], "has a reward for its outcome only"),
         (["--algorithm.name=reinforce", "--algorithm.credit=step"], "outcome only"),
-        (["--env.id=plan_path_v0"], "name one"),
-        (["--env.workflow=workflow_toys:nothing"], "cannot be loaded"),
+        (["--env.id=workflow:workflow_toys:nothing"], "cannot be loaded"),
         (["--env.kwargs.split=test"], "both use split"),
     ],
 )

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from pettingllms.registry import WORKFLOW_PREFIX
+from pettingllms.sources import absolute, short_name
 from pettingllms_trainers.config.section import Section
 
 _NAME = re.compile(r"\w+")
@@ -45,13 +45,13 @@ class EnvConfig(Section):
     """An environment that is played: one table [env], or several tables [[env]]."""
 
     id: str
-    """Id of an installed environment, such as plan_path_v0."""
-    workflow: str = ""
-    """In place of id: package.module:name of a workflow, or of a function that returns one; its
-    arguments are [env.kwargs.arguments]."""
+    """Id of an installed environment, such as plan_path_v0; or where it is: package.module:Class or
+    game.py:Class, a workflow workflow:package.module:name or workflow:team.py:name. Modules and
+    files are looked for in the working directory too. Arguments of a function that returns a
+    workflow are [env.kwargs.arguments]."""
     name: str = ""
     """What roles, metrics and reports of a run of several environments call it; empty: the id
-    without its version, or the name of the workflow. Without effect in a run of one environment."""
+    without its version, or the last name of a place. No effect in a run of one environment."""
     weight: float = Field(default=1.0, gt=0)
     """Share of the levels of a train step, in proportion to the other environments."""
     reward_scale: float = Field(default=1.0, gt=0)
@@ -64,18 +64,11 @@ class EnvConfig(Section):
     stage; held-out evaluation plays [evaluation.kwargs] over [env.kwargs] at every stage."""
     evaluation: EnvEvaluationConfig = EnvEvaluationConfig()
 
-    @model_validator(mode="before")
+    @field_validator("id")
     @classmethod
-    def _name_workflow(cls, data: Any) -> Any:
-        """A workflow has the id that its path makes."""
-        if not isinstance(data, dict) or not data.get("workflow"):
-            return data
-        id = f"{WORKFLOW_PREFIX}{data['workflow']}"
-        if data.get("id", id) != id:
-            raise ValueError(
-                f"env has both id = {data['id']!r} and workflow = {data['workflow']!r}; name one"
-            )
-        return {**data, "id": id}
+    def _is_found_again(cls, id: str) -> str:
+        """What the run records means the same in every working directory."""
+        return absolute(id)
 
     @model_validator(mode="after")
     def _check_curriculum(self) -> EnvConfig:
@@ -116,7 +109,7 @@ class EnvConfig(Section):
     @property
     def label(self) -> str:
         """Its name among several environments."""
-        return self.name or _VERSION.sub("", self.id.rpartition(":")[2])
+        return self.name or _label(self.id)
 
 
 def env_list(value: Any) -> Any:
@@ -149,5 +142,9 @@ def env_places(tables: Sequence[Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     for index, table in enumerate(tables):
         if isinstance(table, Mapping) and (name := table.get("name") or table.get("id")):
-            found[table.get("name") or _VERSION.sub("", str(name))] = index
+            found[table.get("name") or _label(str(name))] = index
     return found
+
+
+def _label(id: str) -> str:
+    return _VERSION.sub("", short_name(id))

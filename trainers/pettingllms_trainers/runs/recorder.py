@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pettingllms.sources import short_name
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.files import read_lines, whole_directory, write_atomically
 from pettingllms_trainers.learning.groups import ScoredDecisions
@@ -114,9 +115,8 @@ class Recorder:
         report = build_report(evaluations, final_variants) | {"warnings": self.warnings()}
         self.policies(pool)
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
-        plot_learning_curve(
-            self._files.curve, evaluations, title=", ".join(env.id for env in self._config.env)
-        )
+        title = ", ".join(short_name(env.id) for env in self._config.env)
+        plot_learning_curve(self._files.curve, evaluations, title=title)
         return report
 
 

@@ -1,0 +1,194 @@
+"""One grammar for what is named by its place: environments and workflows that no package announces.
+
+```
+sokoban_v0                  an installed environment: its id, which is no source
+package.module:Class        of an installed module, or of one in the working directory
+game.py:Class               of a file; relative paths begin in the working directory
+game.py                     the only environment that the file defines
+workflow:package.module:name, workflow:team.py:name     see `pettingllms.workflows`
+```
+
+A run records the absolute form of what it used, so that it is found again from anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from pettingzoo import AECEnv
+
+from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument
+
+WORKFLOW_PREFIX = "workflow:"
+"""Begins the names of workflows."""
+GRAMMAR = "package.module:Name, file.py or file.py:Name"
+
+_FILE = re.compile(r"(.*[^/\\]\.py)(?::([A-Za-z_]\w*))?")
+_MODULE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
+_PACKAGE_FILE = "__init__.py"
+
+
+class _Place(NamedTuple):
+    """Where something is."""
+
+    where: str
+    """A module, or the path of a file."""
+    name: str
+    """Its name there; empty: the only environment."""
+
+    @property
+    def is_file(self) -> bool:
+        return self.where.endswith(".py")
+
+    @property
+    def text(self) -> str:
+        return f"{self.where}:{self.name}" if self.name else self.where
+
+
+def is_source(text: str) -> bool:
+    """Return whether a text names a place, rather than what is installed under an id."""
+    return ":" in text or text.endswith(".py")
+
+
+def absolute(text: str) -> str:
+    """Return a name that means the same in every working directory; an id is one already.
+
+    A module of the working directory becomes its file. Nothing is imported.
+
+    Raises:
+        InvalidArgument: The text is ill-formed.
+    """
+    if not is_source(text):
+        return text
+    prefix, place = _parts(text)
+    file = Path(place.where).expanduser() if place.is_file else _file_here(place.where)
+    if file is None:
+        return text
+    return prefix + place._replace(where=str(file.resolve())).text
+
+
+def short_name(text: str) -> str:
+    """Return what folders, metrics and titles call an environment: of a source, the last name."""
+    if not is_source(text):
+        return text
+    _, place = _parts(text)
+    if place.name:
+        return place.name
+    file = Path(place.where)
+    return file.parent.name if file.name == _PACKAGE_FILE else file.stem
+
+
+def load_source(text: str, what: str) -> Any:
+    """Import a module or file, and return what a text names in it.
+
+    Modules of the working directory are found after installed ones. The folder of a file stays on
+    the path of modules, so that what it imports and what is sent to other processes is found.
+
+    Args:
+        text: A source without the prefix of workflows.
+        what: What it is, for errors, as the subject of a sentence.
+
+    Raises:
+        InvalidArgument: The text is ill-formed.
+        EnvironmentNotLoadable: The import fails, or finds nothing of the name.
+    """
+    _, place = _parts(text)
+    try:
+        if place.is_file:
+            module = _imported_file(Path(place.where).expanduser().absolute())
+        else:
+            if place.where not in sys.modules:
+                _look_in(Path.cwd())
+            module = importlib.import_module(place.where)
+        return getattr(module, place.name) if place.name else _only_environment(module)
+    except Exception as error:
+        kind = "" if isinstance(error, _NotThere) else f"{type(error).__name__}: "
+        told = f"{what} cannot be loaded: {kind}{error}"
+        lost = error.name if isinstance(error, ModuleNotFoundError) else None
+        if lost and f"{place.where}.".startswith(f"{lost}."):
+            told += f"; modules are installed ones, or in the working directory, {os.getcwd()}"
+        raise EnvironmentNotLoadable(told) from error
+
+
+class _NotThere(Exception):
+    """What a source names is not there; the message says why."""
+
+
+def _parts(text: str) -> tuple[str, _Place]:
+    """Return the prefix of a workflow, or an empty one, and the place.
+
+    Raises:
+        InvalidArgument: The text is ill-formed.
+    """
+    prefix = WORKFLOW_PREFIX if text.startswith(WORKFLOW_PREFIX) else ""
+    rest = text.removeprefix(prefix)
+    found = _FILE.fullmatch(rest) or _MODULE.fullmatch(rest)
+    if found is None:
+        raise InvalidArgument("source", text, f"{GRAMMAR}; of a workflow, after workflow:")
+    return prefix, _Place(found[1], found[2] or "")
+
+
+def _imported_file(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise _NotThere(f"there is no file {file}")
+    root, name = _module_of(file)
+    _look_in(root)
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None or not os.path.samefile(found.origin, file):
+        other = "none" if found is None else f"that of {found.origin}"
+        raise _NotThere(f"the module {name!r} is {other}, not {file}; give the file another name")
+    return importlib.import_module(name)
+
+
+def _only_environment(module: ModuleType) -> Any:
+    names = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, AECEnv)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
+    if len(names) != 1:
+        which = f"several environments: {', '.join(names)}" if names else "no environment"
+        raise _NotThere(f"the file defines {which}; name one, as in file.py:Class")
+    return getattr(module, names[0])
+
+
+def _file_here(module: str) -> Path | None:
+    """Return the file of a module of the working directory; None of an installed one."""
+    here = Path.cwd()
+    stem = here.joinpath(*module.split("."))
+    candidates = (stem.with_name(f"{stem.name}.py"), stem / _PACKAGE_FILE)
+    file = next((path for path in candidates if path.is_file()), None)
+    if file is None or _module_of(file) != (here, module):
+        return None
+    importlib.invalidate_caches()
+    top = PathFinder.find_spec(module.partition(".")[0], [*sys.path, str(here)])
+    is_here = top is not None and top.origin is not None and here in Path(top.origin).parents
+    return file if is_here else None
+
+
+def _module_of(file: Path) -> tuple[Path, str]:
+    """Return the folder from which a file is imported, and the name of its module."""
+    names = [] if file.name == _PACKAGE_FILE else [file.stem]
+    folder = file.parent
+    while (folder / _PACKAGE_FILE).is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(names)
+
+
+def _look_in(folder: Path) -> None:
+    """Have modules of a folder found, after all others."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    importlib.invalidate_caches()  # a file may be younger than the last look at its folder
