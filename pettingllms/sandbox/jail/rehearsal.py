@@ -90,6 +90,9 @@ def rehearse(locks: child.Locks) -> None:
         threads=0,
         calls_function=0,
     )
+    # The server needs descriptors for all its children: what bounds each of them does not bound it.
+    _, own_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    locks = locks._replace(hard_limits=(*locks.hard_limits[:-1], own_files))
     if locks.server_pid:
         locks = locks._replace(server_pid=os.getppid())
     with (
