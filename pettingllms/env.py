@@ -8,6 +8,7 @@ from typing import Any, Generic, cast
 
 from pettingllms.arguments import check_choice, check_kind, check_number, check_whole
 from pettingllms.branching import BranchingEnv
+from pettingllms.callers import ACTING, new_caller
 from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
 from pettingllms.hooks import GameHooks, StateT
@@ -115,6 +116,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         self._selects = type(self)._next_agent is not GameHooks._next_agent
         self._opens_stage = (True,) * len(order) if self._selects else stage_openings(stages)
         self.episode_seed = None
+        # Forks share it: they are branches of one episode.
+        self._caller = new_caller()
 
     # The AEC interface --------------------------------------------------------------------------
 
@@ -163,7 +166,11 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         if not isinstance(action, str):
             raise InvalidAction(f"{agent} is live and needs a text; got {action!r}")
         parsed = self._parse(self._state, agent, action)
-        state, team, local, terminated, success, facts = self._act(self._state, agent, parsed)
+        token = ACTING.set(self._caller)
+        try:
+            state, team, local, terminated, success, facts = self._act(self._state, agent, parsed)
+        finally:
+            ACTING.reset(token)
         if self._pays_outcome:
             team, local = float(success), 0.0
         team *= self.alpha

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, Self
 
+from pettingllms.callers import current_caller
 from pettingllms.errors import InvalidArgument
 from pettingllms.sandbox.isolation import Tier
 from pettingllms.sandbox.lane import Finished
@@ -187,12 +188,13 @@ class Sandbox:
     # ---- inner workings
 
     def _request(self, code: str, stdin: str | bytes, limits: Limits | None) -> ExecutionRequest:
-        return ExecutionRequest(_encode(code), _encode(stdin), limits or self.limits)
+        caller = current_caller()
+        return ExecutionRequest(_encode(code), _encode(stdin), limits or self.limits, caller=caller)
 
     def _call_requests(
         self, code: str, name: str, args_list: Iterable[Sequence[Any]], limits: Limits | None
     ) -> Iterator[ExecutionRequest]:
-        source = _encode(code)
+        source, caller = _encode(code), current_caller()
         for index, arguments in enumerate(args_list):
             try:
                 stdin = json.dumps([name, list(arguments)]).encode()
@@ -201,7 +203,7 @@ class Sandbox:
                 shown = reprlib.repr(arguments)
                 allowed = f"values that JSON can say ({error})"
                 raise InvalidArgument(f"args_list[{index}]", shown, allowed) from error
-            yield ExecutionRequest(source, stdin, limits or self.limits, calls_function=True)
+            yield ExecutionRequest(source, stdin, limits or self.limits, True, caller)
 
     def _stream(self, requests: Iterable[ExecutionRequest]) -> Iterator[Finished]:
         """Results in order, with a bounded number of requests in flight."""

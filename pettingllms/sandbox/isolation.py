@@ -40,6 +40,10 @@ FILES_NOT_HIDDEN = (
     "existence, size, owner and times of files of the host (this user may not change its root)"
 )
 
+STARVATION_NOT_SEEN = (
+    "time-outs of a busy machine (this kernel does not say how long a program waited)"
+)
+
 LOOKS_UP_FILES = "look files up by path"
 """What the canary prints where the root could not be hidden (see `jail.namespaces.hide_files`)."""
 

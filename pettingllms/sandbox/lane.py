@@ -17,7 +17,7 @@ Finished = tuple[ExecutionResult, bytes]
 class Run:
     """A request on its way to a result."""
 
-    __slots__ = ("attempts", "files", "future", "is_alone", "request")
+    __slots__ = ("attempts", "files", "future", "is_alone", "request", "runnable_s")
 
     def __init__(self, request: ExecutionRequest) -> None:
         self.request = request
@@ -27,6 +27,8 @@ class Run:
         """How many servers died with it."""
         self.is_alone = False
         """Whether it is repeated with nothing else running."""
+        self.runnable_s = 0.0
+        """Of `ChildReport`."""
 
     def release(self) -> None:
         """Close the run's files."""
@@ -55,6 +57,7 @@ class Run:
             reported = files.read(files.result, most) if files.result >= 0 else b""
         except (OSError, MemoryError) as error:
             return sandbox_failure(f"the output could not be read: {error}"), b""
+        report = report._replace(runnable_s=self.runnable_s)
         return judge(report, limits, stdout, stderr), reported
 
 

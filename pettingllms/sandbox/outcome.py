@@ -103,8 +103,9 @@ class ExecutionResult:
     """Whether stdout or stderr was cut at `output_bytes`."""
     starved: bool = False
     """Whether it ran out of `wall_s` while others kept it off the processors, so that the time-out
-    may not be the program's own doing. The sandbox has then repeated it with nothing else running
-    (once per program); where it is still so, do not remember the result."""
+    may not be the program's own doing. The sandbox has then repeated it with nothing else running,
+    unless its caller had many repeated for nothing; where it is still so, do not remember the
+    result."""
 
     @property
     def is_ok(self) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import threading
 import time
 import weakref
@@ -14,9 +16,10 @@ from typing import Any
 from pettingllms.errors import SandboxError
 from pettingllms.sandbox.lane import Finished, Lane, Run
 from pettingllms.sandbox.outcome import Status, sandbox_failure
+from pettingllms.sandbox.starvation import runnable_s
 from pettingllms.sandbox.verdict import ChildReport
 from pettingllms.sandbox.waiting import LONG_QUEUE, Waiting
-from pettingllms.sandbox.worker import ExecutionRequest, RunFiles, Worker, WorkerDied
+from pettingllms.sandbox.worker import ExecutionRequest, Late, RunFiles, Worker, WorkerDied
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +156,9 @@ class Pool:
                 if is_overdue and not self._replace(lane, "it does not answer"):
                     return
                 continue
+            if isinstance(report, Late):
+                self._end_late(lane, report)
+                continue
             with self._lock:
                 run = lane.in_flight.pop(report.number)
                 self._waiting.left(run)
@@ -167,6 +173,13 @@ class Pool:
             self._conclude(run, report)
             if not lane.is_up and not lane.in_flight and not self._replace(lane, ""):
                 return
+
+    def _end_late(self, lane: Lane, late: Late) -> None:
+        lane.in_flight[late.number].runnable_s = runnable_s(late.process)
+        # Where it may not be done from here, the server does it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(late.process, signal.SIGKILL)
+        os.close(late.process)
 
     def _conclude(self, run: Run, report: ChildReport) -> None:
         finished = run.collect(report)

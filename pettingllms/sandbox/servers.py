@@ -8,10 +8,12 @@ import weakref
 from typing import Any
 
 from pettingllms.errors import SandboxError
+from pettingllms.sandbox import starvation
 from pettingllms.sandbox.isolation import (
     FILES_NOT_HIDDEN,
     JAILS,
     NOT_COVERED,
+    STARVATION_NOT_SEEN,
     Tier,
     check_platform,
 )
@@ -80,6 +82,8 @@ class Servers:
         not_covered = list(NOT_COVERED) if is_jail else ["everything: it is no jail"]
         if is_jail and not pool.facts["hides_files"]:
             not_covered.append(FILES_NOT_HIDDEN)
+        if is_jail and not starvation.is_seen():
+            not_covered.append(STARVATION_NOT_SEEN)
         return {
             "isolation": str(self._tier),
             "is_jail": is_jail,

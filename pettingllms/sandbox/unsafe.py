@@ -137,7 +137,7 @@ def _wait(process: subprocess.Popen[bytes], started: float, wall_s: float) -> Ch
     wall = time.monotonic() - started
     cpu_s = usage.ru_utime + usage.ru_stime
     stage = child.SETTING_UP
-    return ChildReport(0, status, wall, cpu_s, rss, usage.ru_nivcsw, stage, killed_for, "")
+    return ChildReport(0, status, wall, cpu_s, rss, stage, killed_for, "")
 
 
 def _read(file: IO[bytes], most: int) -> bytes:

@@ -11,7 +11,7 @@ from pettingllms.sandbox.jail.server import OUT_OF_CPU, OUT_OF_TIME
 from pettingllms.sandbox.outcome import ExecutionResult, Limits, Status, clean, sandbox_failure
 
 _ENOUGH_CPU = 0.9
-_MANY_PREEMPTIONS = 3
+_HARDLY_ASLEEP = 0.9
 
 
 class ChildReport(NamedTuple):
@@ -23,14 +23,14 @@ class ChildReport(NamedTuple):
     wall_s: float
     cpu_s: float
     max_rss_bytes: int
-    preemptions: int
-    """How often a processor was taken from it while it had work to do."""
     stage: int
     """The stage the child had reached before the program began (see `jail.child`)."""
     killed_for: int
     """0, or why the server killed the child: `OUT_OF_TIME`, `OUT_OF_CPU`."""
     reason: str
     """Why locking up failed, if it did."""
+    runnable_s: float = 0.0
+    """If it was late: for how long its busiest thread ran or waited for a processor."""
 
 
 def judge(report: ChildReport, limits: Limits, stdout: bytes, stderr: bytes) -> ExecutionResult:
@@ -65,12 +65,11 @@ def _is_starved(report: ChildReport, limits: Limits) -> bool:
     """Whether a time-out on the clock looks as if others had the processors.
 
     A program that had one to itself would have used its processor time up, or all the time on the
-    clock. One that did not was either asleep, and then hardly anything was taken from it; or it
-    waited, and then it was preempted again and again.
+    clock. One that did not was asleep, or it waited for a processor; the kernel knows for how long.
     """
     enough_s = _ENOUGH_CPU * min(limits.cpu_s, limits.wall_s)
     is_short = report.killed_for == OUT_OF_TIME and report.cpu_s < enough_s
-    return is_short and report.preemptions >= _MANY_PREEMPTIONS
+    return is_short and report.runnable_s >= _HARDLY_ASLEEP * limits.wall_s
 
 
 def _status(

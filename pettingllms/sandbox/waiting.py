@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import deque
 
+from pettingllms.callers import Debts
 from pettingllms.sandbox.lane import Lane, Run
 from pettingllms.sandbox.outcome import ExecutionResult, Status
 
@@ -12,7 +13,8 @@ LONG_QUEUE = 4
 """With more than this many requests waiting per server, each server gets one ahead of its time, so
 that it need not wait for us between two programs. With fewer, a request could be stuck behind a
 slow one while another server is idle."""
-_MAX_KNOWN_SLOW = 10_000
+_CREDIT_S = 5.0
+_FORGIVEN = 0.05
 
 
 class Waiting:
@@ -20,9 +22,9 @@ class Waiting:
 
     A run that ran out of time on the clock although it hardly got a processor says nothing about
     its program, so it is repeated alone, once what runs has come to its end. Runs of that kind take
-    at most half of the time while others wait, and a program that was too slow alone is not
-    repeated again: whoever sleeps or spins delays others by one time limit per program, not per
-    run.
+    at most half of the time while others wait. A program that is too slow alone as well was
+    repeated for nothing, at the expense of all others; beyond a credit, its caller then has no more
+    runs repeated until a twentieth of the time since makes up for it.
     """
 
     def __init__(self) -> None:
@@ -31,8 +33,7 @@ class Waiting:
         self._running_alone: Run | None = None
         self._alone_since_s = 0.0
         self._next_alone_s = 0.0
-        self._known_slow: OrderedDict[int, None] = OrderedDict()
-        """Hashes of programs: a program may be large."""
+        self._wasted = Debts(_FORGIVEN)
 
     def add(self, run: Run) -> None:
         """Put a run at the end of the queue."""
@@ -44,14 +45,12 @@ class Waiting:
 
     def repeats_alone(self, run: Run, result: ExecutionResult) -> bool:
         """Take a run that ended back if it has to be repeated alone. Returns whether it has."""
-        program = hash(run.request.code)
+        caller = run.request.caller
         if run.is_alone:
             if result.status in (Status.TIMEOUT, Status.CPU_LIMIT):
-                self._known_slow[program] = None
-                if len(self._known_slow) > _MAX_KNOWN_SLOW:
-                    self._known_slow.popitem(last=False)
+                self._wasted.charge(caller, result.wall_s)
             return False
-        if not result.starved or program in self._known_slow:
+        if not result.starved or self._wasted.owed_s(caller) > _CREDIT_S:
             return False
         run.is_alone = True
         self._alone.append(run)

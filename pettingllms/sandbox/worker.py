@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pettingllms.errors import SandboxError
+from pettingllms.sandbox.jail.child import NUMBER
 from pettingllms.sandbox.jail.server import JOB, RESULT
 from pettingllms.sandbox.outcome import Limits
 from pettingllms.sandbox.verdict import ChildReport
@@ -33,6 +34,8 @@ class ExecutionRequest(NamedTuple):
     stdin: bytes
     limits: Limits
     calls_function: bool = False
+    caller: int = 0
+    """Who asks (`pettingllms.callers`)."""
 
 
 class RunFiles:
@@ -88,6 +91,14 @@ class RunFiles:
             os.close(self._open.pop())
 
 
+class Late(NamedTuple):
+    """The notice that a run has used up its time on the clock."""
+
+    number: int
+    process: int
+    """A pidfd. Whoever receives it ends the process and closes it; else the server does."""
+
+
 class WorkerDied(Exception):
     """The fork server hung up or died."""
 
@@ -138,12 +149,12 @@ class Worker:
             SandboxError: It died or did not come up in time; it is gone then.
         """
         try:
-            message = self._receive(_START_TIMEOUT_S)
+            message, _ = self._receive(_START_TIMEOUT_S)
         except WorkerDied as error:
             words = self._last_words()
             self.stop()
             raise SandboxError(f"the fork server did not come up: {words or error}") from error
-        if message is None:
+        if not message:
             self.kill()
             raise SandboxError(f"the fork server did not come up within {_START_TIMEOUT_S} s")
         return json.loads(message)
@@ -171,31 +182,35 @@ class Worker:
         with contextlib.suppress(OSError):
             socket.send_fds(self._socket, [message], files.descriptors)
 
-    def receive(self, timeout_s: float) -> ChildReport | None:
-        """The next job that ended, or None if none did within `timeout_s`.
+    def receive(self, timeout_s: float) -> ChildReport | Late | None:
+        """The next job that ended or is late, or None if none is within `timeout_s`.
 
         Raises:
             WorkerDied: The server is gone.
         """
-        data = self._receive(timeout_s)
-        if data is None:
+        data, descriptors = self._receive(timeout_s)
+        if not data:
             return None
+        if descriptors:
+            return Late(*NUMBER.unpack(data), process=descriptors[0])
         self.num_runs += 1
         reason = data[RESULT.size :].decode("utf-8", "replace")
-        return ChildReport._make((*RESULT.unpack(data[: RESULT.size]), reason))
+        return ChildReport._make((*RESULT.unpack(data[: RESULT.size]), reason, 0.0))
 
-    def _receive(self, timeout_s: float) -> bytes | None:
+    def _receive(self, timeout_s: float) -> tuple[bytes, list[int]]:
         poll = select.poll()
         try:
             poll.register(self._socket, select.POLLIN)
             if not poll.poll(timeout_s * 1000):
-                return None
-            data = self._socket.recv(1 << 16)
+                return b"", []
+            data, descriptors, _, _ = socket.recv_fds(
+                self._socket, 1 << 16, 1, socket.MSG_CMSG_CLOEXEC
+            )
         except (OSError, ValueError) as error:
             raise WorkerDied(str(error)) from error
         if not data:
             raise WorkerDied("the fork server hung up")
-        return data
+        return data, descriptors
 
     def hang_up(self) -> None:
         """End the conversation from any thread; whoever waits for an answer sees `WorkerDied`."""

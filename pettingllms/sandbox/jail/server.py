@@ -22,11 +22,13 @@ from . import child, kernel, setup
 from .threads import ThreadCount
 
 JOB = struct.Struct("=QQddQQIIB")
-RESULT = struct.Struct("=QiddQQBB")
+RESULT = struct.Struct("=QiddQBB")
 _DESCRIPTOR_BYTES = 4
 OUT_OF_TIME, OUT_OF_CPU = 1, 2
 """Why the server killed a child."""
 _SHORTEST_WAIT_S = 0.005
+_PATIENCE_S = 1.0
+"""How long the parent has to look at a child that is late, and to end it, before we end it."""
 _COULD_NOT_FORK = -1
 
 _NUM_PROCESSORS = os.cpu_count() or 1
@@ -53,27 +55,31 @@ class _Running:
         """When something is due."""
         return min(self.look_s, self.threads.refuse_s) if self.threads else self.look_s
 
-    def attend(self, now: float) -> None:
-        """Do what is due."""
-        if now >= self.look_s:
-            self.look(now)
+    def attend(self, now: float) -> bool:
+        """Do what is due; returns whether the child has just become late."""
         if self.threads:
             self.threads.refuse_overdue(now)
+        return now >= self.look_s and self._look(now)
 
-    def look(self, now: float) -> None:
+    def _look(self, now: float) -> bool:
         """Kill the child if it has used up its time, else set when to look again."""
-        if now >= self.started + self.job.wall_s:
+        if self.killed_for:
+            pass  # the parent did not end it
+        elif now >= self.started + self.job.wall_s:
             self.killed_for = OUT_OF_TIME
+            self.look_s = now + _PATIENCE_S
+            return True
         elif (left_s := self.job.cpu_s - self._cpu_s()) <= 0:
             self.killed_for = OUT_OF_CPU
         else:
             # Looking again when the limit could be reached at the earliest: few looks, exact kills.
             soonest_s = now + max(left_s / _NUM_PROCESSORS, _SHORTEST_WAIT_S)
             self.look_s = min(soonest_s, self.started + self.job.wall_s)
-            return
+            return False
         self.look_s = float("inf")
         # Not reaped yet, so the number is still this child's.
         os.kill(self.pid, signal.SIGKILL)
+        return False
 
     def _cpu_s(self) -> float:
         # The kernel's name for the processor-time clock of a process; exact, unlike RLIMIT_CPU.
@@ -138,9 +144,11 @@ class _Server:
 
     def _attend(self) -> None:
         now = time.monotonic()
-        for running in self._running.values():
-            if now >= running.attention_s:
-                running.attend(now)
+        for handle, running in self._running.items():
+            if now >= running.attention_s and running.attend(now):
+                # Nothing in here may read what the kernel counts about a process; the parent may.
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, child.DESCRIPTOR.pack(handle))
+                self._parent.sendmsg([child.NUMBER.pack(running.job.number)], [rights])
 
     def _take_listener(self) -> None:
         space = socket.CMSG_SPACE(_DESCRIPTOR_BYTES)
@@ -249,10 +257,7 @@ class _Server:
         cpu_s = usage.ru_utime + usage.ru_stime if usage else 0.0
         rss = usage.ru_maxrss * 1024 if usage else 0
         wall_s = time.monotonic() - started
-        preemptions = usage.ru_nivcsw if usage else 0
-        message = RESULT.pack(
-            job.number, status, wall_s, cpu_s, rss, preemptions, page[0], killed_for
-        )
+        message = RESULT.pack(job.number, status, wall_s, cpu_s, rss, page[0], killed_for)
         # Only a child that is still setting up is believed: afterwards the program could have
         # written here.
         reason = bytes(page[1:512]).rstrip(b"\0") if page[0] == child.SETTING_UP else b""

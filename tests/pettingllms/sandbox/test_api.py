@@ -289,7 +289,7 @@ class TestUnsafe:
 
 def test_a_sandbox_failure_is_not_the_programs_fault():
     def status(**facts):
-        usual = ChildReport(0, 0, 0.1, 0.1, 1 << 20, 0, child.RUNNING, killed_for=0, reason="")
+        usual = ChildReport(0, 0, 0.1, 0.1, 1 << 20, child.RUNNING, killed_for=0, reason="")
         return judge(usual._replace(**facts), Limits(), b"", b"").status
 
     assert status() is Status.OK

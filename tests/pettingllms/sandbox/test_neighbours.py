@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pettingllms.sandbox import Limits, Sandbox, Status, lane
+from pettingllms.callers import ACTING, new_caller
+from pettingllms.sandbox import Limits, Sandbox, Status, lane, starvation
 from pettingllms.sandbox.jail import child
 from pettingllms.sandbox.jail.server import OUT_OF_TIME
 from pettingllms.sandbox.jail.threads import niceness
@@ -175,7 +177,7 @@ class TestPipes:
 
 
 def report(**facts):
-    usual = ChildReport(0, 9, 8.0, 0.2, 1 << 20, 100, child.RUNNING, OUT_OF_TIME, "")
+    usual = ChildReport(0, 9, 8.0, 0.2, 1 << 20, child.RUNNING, OUT_OF_TIME, "", 7.9)
     return judge(usual._replace(**facts), Limits(wall_s=8, cpu_s=2), b"", b"")
 
 
@@ -183,7 +185,7 @@ class TestStarvation:
     def test_is_told_from_sleep_and_from_work(self):
         assert report().starved
         assert report().status is Status.TIMEOUT
-        assert not report(preemptions=1).starved, "it slept"
+        assert not report(runnable_s=7).starved, "it slept"
         assert not report(cpu_s=1.95).starved, "it had its processor time"
         assert not report(killed_for=0, wait_status=0).starved, "it ended"
         assert not report(cpu_s=2.5).starved
@@ -197,7 +199,7 @@ class TestStarvation:
             is_first = stdout not in judged
             judged.append(stdout)
             if is_first:
-                facts = {"killed_for": OUT_OF_TIME, "cpu_s": 0.0, "preemptions": 50}
+                facts = {"killed_for": OUT_OF_TIME, "cpu_s": 0.0, "runnable_s": 10.0}
                 report = report._replace(wait_status=9, **facts)
             return judge(report, limits, stdout, stderr)
 
@@ -213,19 +215,78 @@ class TestStarvation:
         ]
         assert len(judged) == 8
 
-    def test_a_program_is_repeated_until_it_was_too_slow_alone(self, any_jail, monkeypatch):
-        monkeypatch.setattr("pettingllms.sandbox.verdict._MANY_PREEMPTIONS", 0)
+    def test_a_caller_pays_for_repeats_in_vain(self, any_jail, monkeypatch):
+        monkeypatch.setattr("pettingllms.sandbox.verdict._HARDLY_ASLEEP", 0)
+        monkeypatch.setattr("pettingllms.sandbox.waiting._CREDIT_S", 0.3)
         quick = Limits(wall_s=0.2)
         with Sandbox(any_jail.describe()["isolation"], workers=1) as sandbox:
             (only,) = sandbox._servers.pool()._lanes
-            before = only.worker.num_runs
-            for _ in range(3):
-                result = sandbox.run("import time\ntime.sleep(50)", limits=quick)
+
+            def num_runs_of_a_slow_program(number):
+                before = only.worker.num_runs
+                result = sandbox.run(f"import time\ntime.sleep({number})", limits=quick)
                 assert (result.status, result.starved) == (Status.TIMEOUT, True)
-            assert only.worker.num_runs - before == 4
+                return only.worker.num_runs - before
+
+            assert [num_runs_of_a_slow_program(number) for number in range(50, 54)] == [2, 2, 1, 1]
+            token = ACTING.set(new_caller())
+            assert num_runs_of_a_slow_program(60) == 2
+            ACTING.reset(token)
+            assert num_runs_of_a_slow_program(61) == 1
+
+    def test_who_spins_and_then_sleeps_is_not_repeated(self, jail):
+        """However many compete for the processors meanwhile."""
+        if not starvation.is_seen():
+            pytest.skip("this kernel does not say how long a program waited")
+        code = "import time\nend = time.monotonic() + 0.7\nwhile time.monotonic() < end: pass\n"
+        code += "time.sleep(50)"
+        with (
+            Sandbox(jail.describe()["isolation"], workers=6) as sandbox,
+            ThreadPoolExecutor(6) as threads,
+        ):
+            lanes = sandbox._servers.pool()._lanes
+            before = sum(lane.worker.num_runs for lane in lanes)
+            list(threads.map(lambda n: sandbox.run(code, "", Limits(wall_s=2)), range(12)))
+            assert sum(lane.worker.num_runs for lane in lanes) - before == 12
+
+    def test_the_server_ends_what_the_parent_cannot(self, any_jail, monkeypatch):
+        def refuse(process, number):
+            raise PermissionError
+
+        monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+        result = any_jail.run("import time\ntime.sleep(50)", limits=Limits(wall_s=0.2))
+        assert result.status is Status.TIMEOUT
+
+    @pytest.mark.parametrize("threads", [0, 3])
+    def test_runs_and_waits_are_counted_and_sleep_is_not(self, threads):
+        code = (
+            "import sys, threading, time\nasleep = threading.Event()\n"
+            f"for _ in range({threads}):\n"
+            "    threading.Thread(target=asleep.wait, daemon=True).start()\n"
+            "for line in sys.stdin:\n    while time.process_time() < float(line): pass\n"
+            "    print(flush=True)"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            handle = os.pidfd_open(process.pid)
+
+            def use(seconds):
+                process.stdin.write(f"{seconds}\n")
+                process.stdin.flush()
+                process.stdout.readline()
+
+            use(0.2)
+            before = starvation.runnable_s(handle)
+            assert before >= 0.15
+            assert starvation.runnable_s(handle) - before < 0.1
+            use(0.5)
+            assert starvation.runnable_s(handle) - before >= 0.25
+        assert starvation.runnable_s(handle) == 0
+        os.close(handle)
 
     def test_many_at_once(self, any_jail, monkeypatch):
-        monkeypatch.setattr("pettingllms.sandbox.verdict._MANY_PREEMPTIONS", 0)
+        monkeypatch.setattr("pettingllms.sandbox.verdict._HARDLY_ASLEEP", 0)
         quick = Limits(wall_s=0.2)
         with (
             Sandbox(any_jail.describe()["isolation"], workers=3) as sandbox,
@@ -274,7 +335,7 @@ def test_alone_is_alone_and_nothing_is_lost(steps):
             return
         run = busy.in_flight.pop(min(busy.in_flight))
         waiting.left(run)
-        result = report(preemptions=50 if is_starved else 0)
+        result = report(runnable_s=7.9 if is_starved else 0)
         num_ended += not waiting.repeats_alone(run, result)
 
     for step in steps:
