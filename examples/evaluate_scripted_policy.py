@@ -4,7 +4,6 @@ Two line-ups play the same levels: a planner that plays like the oracle, and one
 random. A model behind an endpoint is named in the same place, `openai:MODEL@URL`.
 """
 
-import asyncio
 import tempfile
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as parent:
         folder = RunFolder.create(Path(parent) / "run", plan)
-        asyncio.run(evaluate(folder))
+        evaluate(folder)
         results = list(folder.results())
     for name, variant in summarise(plan, results).variants.items():
         low, high = variant.success.low, variant.success.high

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import json
@@ -103,7 +102,7 @@ def played(
     plan = plan.with_distinct_levels(plan.make_env())
     kept = RunFolder.create(folder, plan)
     with contextlib.redirect_stderr(io.StringIO()):  # how the models sample is no news
-        asyncio.run(evaluate(kept, max_concurrency=plan.num_levels))
+        evaluate(kept, max_concurrency=plan.num_levels)
     found = summarise(plan, kept.results()).variants
     return {name: found[name].success.value for name in policies}
 

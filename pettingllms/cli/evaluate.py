@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -169,14 +168,12 @@ def eval_command(context: click.Context, **values: Any) -> int:
     progress = Progress(folder.plan.num_episodes)
     try:
         with progress_bar(progress) as on_progress:
-            asyncio.run(
-                evaluate(
-                    folder,
-                    settings,
-                    max_concurrency=settings.max_concurrency,
-                    max_failures=values["max_failures"],
-                    on_progress=on_progress,
-                )
+            evaluate(
+                folder,
+                settings,
+                max_concurrency=settings.max_concurrency,
+                max_failures=values["max_failures"],
+                on_progress=on_progress,
             )
     except KeyboardInterrupt:
         reason, status = "interrupted", 130

@@ -1,12 +1,10 @@
 """Evaluation: play held-out levels with policies, keep every episode, report with intervals.
 
 ```python
-import asyncio
-
 team = {"tool": "oracle", "planner": "oracle"}
 plan = EvaluationPlan(env_id="plan_path_v0", variants={"main": team})
 folder = RunFolder.create("runs/oracle", plan)
-asyncio.run(evaluate(folder))
+evaluate(folder)
 print(summarise(folder.plan, folder.results()).variants["main"].success)
 ```
 """
@@ -23,7 +21,12 @@ from pettingllms.evaluation.report import (
     summarise_variant,
 )
 from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
-from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
+from pettingllms.evaluation.runner import (
+    EvaluationStopped,
+    Progress,
+    evaluate,
+    evaluate_async,
+)
 from pettingllms.evaluation.statistics import (
     Interval,
     clustered_share,
@@ -54,6 +57,7 @@ __all__ = [
     "correlation_of",
     "distinct_levels",
     "evaluate",
+    "evaluate_async",
     "level_seed",
     "manifest_of",
     "mean_interval",

@@ -17,6 +17,7 @@ from pettingllms.evaluation.episode import EpisodeResult, play_episode
 from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.run_folder import LineWriter, RunFolder
+from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, PolicyUnavailable, Usage, load_policy
 
 _logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Progress:
         self.num_retries += usage.num_retries
 
 
-async def evaluate(
+def evaluate(
     folder: RunFolder,
     settings: PolicySettings | None = None,
     *,
@@ -73,6 +74,8 @@ async def evaluate(
     that raised) is counted and left out; playing again with the same folder makes up for it, from
     the first action that was not answered.
 
+    It waits, inside a running event loop (a notebook) too; see also `evaluate_async`.
+
     Args:
         folder: Where the plan is and the results go.
         settings: How policies reach their models.
@@ -84,7 +87,28 @@ async def evaluate(
         InvalidArgument: If the plan does not fit the environment, or policies cannot play in it.
         PolicyUnavailable: If a policy cannot be used at all; before or in the middle.
         EvaluationStopped: If more episodes failed than allowed.
+        KeyboardInterrupt: If the user interrupts; what was answered is kept.
     """
+    return finish(
+        evaluate_async(
+            folder,
+            settings,
+            max_concurrency=max_concurrency,
+            max_failures=max_failures,
+            on_progress=on_progress,
+        )
+    )
+
+
+async def evaluate_async(
+    folder: RunFolder,
+    settings: PolicySettings | None = None,
+    *,
+    max_concurrency: int = 16,
+    max_failures: int = 10,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Do what `evaluate` does, as a coroutine."""
     if max_concurrency < 1:
         raise InvalidArgument("max_concurrency", max_concurrency, "an integer of at least 1")
     plan = folder.plan

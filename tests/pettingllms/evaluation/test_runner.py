@@ -75,7 +75,7 @@ def begin(guess_id, tmp_path):
 
 
 def play(folder, **changes):
-    return asyncio.run(evaluate(folder, **changes))
+    return evaluate(folder, **changes)
 
 
 def secret(prompt):

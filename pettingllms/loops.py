@@ -1,0 +1,93 @@
+"""Asynchronous and long work for callers that just wait, also inside a running event loop.
+
+A notebook's cells run inside one, where `asyncio.run` is refused. There the work has a thread, and
+an event loop of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def is_in_loop() -> bool:
+    """Return whether an event loop is running in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end and return its result, inside a running event loop too.
+
+    Raises:
+        KeyboardInterrupt: The user interrupted; the coroutine was cancelled, and has ended.
+    """
+    if not is_in_loop():
+        return asyncio.run(work)
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await work
+
+    def cancel() -> None:
+        loop, task = begun.result()
+        loop.call_soon_threadsafe(task.cancel)
+
+    with _interruptible():
+        return in_thread(lambda: asyncio.run(main()), cancel)
+
+
+def in_thread(work: Callable[[], T], interrupt: Callable[[], None] = lambda: None) -> T:
+    """Run a function in a thread of its own, and wait for its result.
+
+    Args:
+        work: The function.
+        interrupt: Called when the user interrupts; should make `work` end soon.
+
+    Raises:
+        KeyboardInterrupt: The user interrupted; `work` has ended, unless there was a second one.
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+            done.set_exception(error)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(run,), name="pettingllms", daemon=True)
+    thread.start()
+    try:
+        return done.result()
+    except KeyboardInterrupt:
+        interrupt()
+        thread.join()
+        raise
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Have SIGINT raise here: what asyncio does with it waits for the loop that waits for us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
