@@ -15,15 +15,15 @@ from collections.abc import Callable
 from inspect import getmembers, isfunction
 from pathlib import Path
 
-from document_tables import games, learning, speed, trainer
+from document_tables import games, learning, repository, speed, trainer
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "envs/README.md", "benchmarks/README.md")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "envs/README.md", "benchmarks/README.md")
 _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[[], str]] = {
     name: function
-    for module in (games, learning, speed, trainer)
+    for module in (games, learning, repository, speed, trainer)
     for name, function in getmembers(module, isfunction)
     if function.__module__ == module.__name__ and not name.startswith("_")
 }

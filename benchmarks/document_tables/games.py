@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pettingllms
@@ -10,16 +11,28 @@ from document_tables.markdown import caption, markdown, result
 
 def environments() -> str:
     """Return the table of the built-in environments, from their classes."""
-    rows: list[list[str]] = []
+    rows = [
+        [*_described(cls, env_id), ", ".join(cls.scripted_policies)] for env_id, cls in _games()
+    ]
+    return markdown(["id", "task", "roles", "scripted policies"], rows)
+
+
+def environments_in_brief() -> str:
+    """Return id, task and roles of the built-in environments."""
+    return markdown(["id", "task", "team"], [_described(cls, env_id) for env_id, cls in _games()])
+
+
+def _games() -> Iterator[tuple[str, Any]]:
+    """Yield id and class of every built-in environment."""
     for env_id in pettingllms.registered_ids():
         spec = pettingllms.spec(env_id)
-        if spec.package != "pettingllms":
-            continue
-        cls: Any = spec.load()
-        task = (cls.__doc__ or "").strip().splitlines()[0]
-        roles = ", ".join(cls.default_prompts)
-        rows.append([f"`{env_id}`", task, roles, ", ".join(cls.scripted_policies)])
-    return markdown(["id", "task", "roles", "scripted policies"], rows)
+        if spec.package == "pettingllms":
+            yield env_id, spec.load()
+
+
+def _described(cls: Any, env_id: str) -> list[str]:
+    task = (cls.__doc__ or "").strip().splitlines()[0]
+    return [f"`{env_id}`", task, ", ".join(cls.default_prompts)]
 
 
 def ladder() -> str:

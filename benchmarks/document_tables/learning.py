@@ -18,6 +18,30 @@ def learning_llm() -> str:
     return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
 
 
+_BRIEF = {
+    "learning_plan_path": "`make train`: two models of 0.17 M random weights, Plan-Path",
+    "learning_plan_path_smollm2": "`make train-llm`: SmolLM2-135M with two adapters, Plan-Path",
+    "learning_langgraph_coder_tester": "LangGraph coder and tester, two tiny models",
+}
+"""Result file -> what the README calls the run."""
+
+
+def learning_in_brief() -> str:
+    """Return the range over seeds of held-out success before and after training, three runs."""
+    rows: list[list[str]] = []
+    for name, title in _BRIEF.items():
+        runs = result(name)["runs"]
+        shares = (_range_over(runs, moment) for moment in ("warm_start", "after"))
+        rows.append([title, str(len(runs)), *shares])
+    return markdown(["run", "seeds", "before", "after"], rows)
+
+
+def _range_over(runs: list[dict[str, Any]], moment: str) -> str:
+    """Return the lowest and the highest success of the seeds, or one figure where all agree."""
+    shares = sorted(f"{100 * run[moment]['greedy']['success']:3.0f}" for run in runs)
+    return " to ".join(dict.fromkeys((shares[0].strip(), shares[-1].strip()))) + " %"
+
+
 _RECIPES = RESULTS.parents[1] / "trainers" / "configs" / "tiny"
 TINY = sorted(path.stem for path in _RECIPES.glob("*.toml") if path.stem != "two_games")
 """Recipes in trainers/configs/tiny for one game each."""

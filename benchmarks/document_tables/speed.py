@@ -73,13 +73,46 @@ def speed() -> str:
     data, teams = result("env_speed"), result("env_speed_teams")
     rows = [_games_row(row) for row in (*data["rows"], *teams["rows"]) if "here_us" in row]
     for workload, here, there, goal, source in SPEED:
-        name, *keys = source.split("/")
-        entry: Any = result(name)
-        for key in keys:
-            entry = entry[key]
+        entry = _entry(source)
         rows.append([workload, here, there, ratio(entry), _verdict(goal, entry)])
     header = ["workload", "here", "there", "ratio (range)", "goal"]
     return markdown(header, rows) + _peers(data) + _peers(teams)
+
+
+def speed_in_brief() -> str:
+    """Return the best ratio, the worst one and how many are losses, in a sentence."""
+    found = {
+        row["title"]: (row["ratio"]["median"], row["peer"], row["goal"])
+        for name in ("env_speed", "env_speed_teams")
+        for row in result(name)["rows"]
+        if "here_us" in row and row["peer"]
+    }
+    steps = [_entry(row[4])["median"] for row in SPEED if row[0].startswith("train step")]
+    best, worst = (pick(found, key=lambda title: found[title][0]) for pick in (max, min))
+    lost = sum(figure < 1 for figure, _, _ in found.values())
+    missed = sum(bool(goal) and figure < goal for figure, _, goal in found.values())
+    return (
+        f"On one CPU thread, train steps are {min(steps):.1f} to {max(steps):.1f} times as fast as "
+        f"TRL's; against other libraries' games, the best of {len(found)} comparisons is "
+        f"{_compared(best, found)} and the worst {_compared(worst, found)}, {lost} are losses, and "
+        f"{missed} miss the goal that we set ourselves.\n"
+    )
+
+
+def _compared(title: str, found: dict[str, tuple[float, str, float | None]]) -> str:
+    figure, peer, _ = found[title]
+    game, *rest = title.partition(";")[0].split(", ")
+    what = " ".join([game, *(part for part in rest if part in ("steps", "levels"))])
+    return f"{figure:.2g} times ({what}, beside {peer})"
+
+
+def _entry(source: str) -> dict[str, Any]:
+    """Return a measured ratio by result file and keys."""
+    name, *keys = source.split("/")
+    entry: Any = result(name)
+    for key in keys:
+        entry = entry[key]
+    return entry
 
 
 def _games_row(row: dict[str, Any]) -> list[str]:

@@ -23,15 +23,20 @@ class Decision(NamedTuple):
 
     agent: str
     turn: int
+    board: str
     texts: list[str]
     rewards: list[float]
     advantages: list[float]
     chosen: int
 
+    def moves(self, index: int) -> str:
+        """Return the moves of a candidate, as letters."""
+        return "".join(re.findall(r"[UDLR]", self.texts[index])) or "(no moves)"
+
 
 def tree_picture() -> str:
     """Return the picture as inline SVG, with a text for those who cannot see it."""
-    decisions, ending = _rollout()
+    decisions, ending = rollout()
     height = _ROW * len(decisions) + 34
     parts = [_decision(row, decision) for row, decision in enumerate(decisions)]
     last = decisions[-1]
@@ -46,10 +51,16 @@ def tree_picture() -> str:
     )
 
 
-def _rollout() -> tuple[list[Decision], str]:
+def rollout() -> tuple[list[Decision], str]:
     """Return the decisions of an episode and how it ended."""
     env = pettingllms.make(
-        "plan_path_v0", checks=False, team="proposer-planner", size=6, moves_per_turn=4, min_moves=7
+        "plan_path_v0",
+        checks=False,
+        team="proposer-planner",
+        size=6,
+        moves_per_turn=4,
+        min_moves=7,
+        render_mode="ansi",
     )
     env.reset(seed=_LEVEL_SEED)
     rng = random.Random(_CHANCE_SEED)
@@ -62,7 +73,8 @@ def _rollout() -> tuple[list[Decision], str]:
             fork.step(text)
         rewards = [fork.rewards[agent] for fork in forks]
         chosen = rewards.index(max(rewards))
-        decisions.append(Decision(agent, env.turn, texts, rewards, grpo(rewards), chosen))
+        found = (texts, rewards, grpo(rewards), chosen)
+        decisions.append(Decision(agent, env.turn, env.render(), *found))
         env = forks[chosen]
         agent = env.agent_selection
     return decisions, "solved" if env.infos[agent]["success"] else "not solved"
@@ -104,7 +116,7 @@ def _line(x: float, y: float, to_x: float, to_y: float, kind: str) -> str:
 
 def _box(decision: Decision, index: int, x: float, y: float, kind: str) -> str:
     lines: list[tuple[str, Any]] = [
-        ("action", "".join(re.findall(r"[UDLR]", decision.texts[index])) or "(no moves)"),
+        ("action", decision.moves(index)),
         ("figure", f"reward {decision.rewards[index]:+.2f}"),
         ("figure", f"adv. {decision.advantages[index]:+.2f}"),
     ]

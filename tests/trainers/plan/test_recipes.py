@@ -101,8 +101,8 @@ def test_commands_of_the_documents_name_recipes():
     assert [path for path in paths if not (PAPER / path).is_file()] == []
 
 
-def test_the_run_file_of_the_readme_fits_a_gpu_of_80_gib(tmp_path):
-    text = (PAPER.parents[2] / "README.md").read_text("utf-8")
+def test_the_run_file_of_the_page_on_adapters_fits_a_gpu_of_80_gib(tmp_path):
+    text = (PAPER.parents[2] / "docs" / "lora.md").read_text("utf-8")
     (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
     (tmp_path / "run.toml").write_text(block)
     config = load_config([tmp_path / "run.toml"])

@@ -1,0 +1,35 @@
+"""The table of the repository's packages."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from document_tables.markdown import markdown
+
+ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = ("pettingllms", "envs/pettingllms_envs", "trainers/pettingllms_trainers")
+_FOLDERS = {
+    "benchmarks": "Measurements, their result files, and the tables that are made from them",
+    "docs": "The site; its hooks generate reference pages",
+    "examples": "Short scripts, which the tests run",
+    "tests": "Mirror the packages, file by file",
+}
+
+
+def layout() -> str:
+    """Return every package with the first sentence of its docstring, and the other folders."""
+    rows: list[list[str]] = []
+    for name in _PACKAGES:
+        folder = ROOT / name
+        rows.append([f"**`{name}/`**", _sentence(folder)])
+        inner = sorted(path.parent for path in folder.glob("*/__init__.py"))
+        rows += [[f"`{package.name}/`", _sentence(package)] for package in inner]
+    rows += [[f"**`{name}/`**", text] for name, text in _FOLDERS.items()]
+    return markdown(["folder", "what is in it"], rows)
+
+
+def _sentence(package: Path) -> str:
+    """Return the first line of a package's docstring without its full stop."""
+    tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0].removesuffix(".")
