@@ -1,9 +1,9 @@
-"""What does branching buy? Runs the study, resumably, and writes its figures and its page.
+"""What does branching buy? Runs the study, resumably, and writes its figures and its pages.
 
     python benchmarks/study.py                      # the exact layer
     python benchmarks/study.py --layer tiny --resume
     python benchmarks/study.py --layer tiny --resume --further
-    python benchmarks/study.py --page               # only the figures and the page
+    python benchmarks/study.py --page               # only the figures and the pages
 
 Variants, settings and seeds are in `benchmarks/credit_study/table.toml`; the result of every cell
 is added to `benchmarks/results/credit_study.json` when it is there.
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from credit_study.cells import LAYERS, TABLE, Cell, compute, read_table, stages_of
-from credit_study.page import write_page
+from credit_study.page import write_pages
 from rich.progress import Progress, Task
 
 from pettingllms_trainers.files import write_atomically
@@ -147,12 +147,12 @@ def _so_far(task: Task) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a layer of the study and write the page."""
+    """Run a layer of the study and write the pages."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--layer", choices=LAYERS, default="exact")
     parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
     parser.add_argument("--further", action="store_true", help="the further rows of the layer, too")
-    parser.add_argument("--page", action="store_true", help="only write figures and page")
+    parser.add_argument("--page", action="store_true", help="only write figures and pages")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--output", type=Path, default=RESULT)
@@ -172,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
                 ]
                 num_failed += run(study, options.layer, cells, options.processes, Path(shared))
     if options.output == RESULT:
-        write_page(table, options.output)
+        write_pages(table, options.output)
     return bool(num_failed)
 
 

@@ -1,4 +1,4 @@
-"""Tables and figures of the study, and the page of the documentation that they are in."""
+"""Tables and figures of the study, and the pages of the documentation that they are in."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from credit_study.selection import Cells, Table
 from credit_study.tiny_tables import TINY_TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "which-credit.md"
+PAGES = sorted((ROOT / "docs" / "research").glob("*.md"))
 _BLOCK = re.compile(r"(<!-- study:(\w+) -->\n).*?(<!-- /study:\2 -->)", re.DOTALL)
 
 
-def write_page(table: Table, result: Path) -> None:
-    """Write the tables into the page, and the figures beside it."""
+def write_pages(table: Table, result: Path) -> None:
+    """Write the tables into the pages, and the figures beside them."""
     cells: Cells = json.loads(result.read_text(encoding="utf-8"))["cells"]
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), table, cells), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(rendered(page.read_text(encoding="utf-8"), table, cells), encoding="utf-8")
     draw(table, cells)
 
 
 def rendered(text: str, table: Table, cells: Cells) -> str:
-    """Return the page with all its tables made again."""
-    blocks = {"state": _state, **EXACT_TABLES, **TINY_TABLES}
+    """Return a page with all its tables made again."""
 
     def replace(match: re.Match[str]) -> str:
-        return match.group(1) + blocks[match.group(2)](table, cells) + match.group(3)
+        return match.group(1) + TABLES[match.group(2)](table, cells) + match.group(3)
 
     return _BLOCK.sub(replace, text)
 
@@ -65,3 +65,7 @@ def _part(layer: str, cell: Cell) -> str:
     if cell.is_further:
         return "tiny, further rows"
     return "tiny, one setting changed" if key.count("|") > 5 else "tiny, tasks"
+
+
+TABLES = {"state": _state, **EXACT_TABLES, **TINY_TABLES}
+"""Name of a block of a page -> what makes its table."""
