@@ -11,11 +11,12 @@ import contextvars
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_LOOK_UP_S = 0.2
 
 
 def is_in_loop() -> bool:
@@ -62,8 +63,10 @@ def in_thread(work: Callable[[], T], interrupt: Callable[[], None] = lambda: Non
         KeyboardInterrupt: The user interrupted; `work` has ended, unless there was a second one.
     """
     done: Future[T] = Future()
+    is_awaited = threading.Event()
 
     def run() -> None:
+        is_awaited.wait()  # an interrupt before that has nothing to end
         try:
             done.set_result(work())
         except BaseException as error:  # noqa: BLE001  raised again where it is waited for
@@ -73,11 +76,19 @@ def in_thread(work: Callable[[], T], interrupt: Callable[[], None] = lambda: Non
     thread = threading.Thread(target=context.run, args=(run,), name="pettingllms", daemon=True)
     thread.start()
     try:
-        return done.result()
+        is_awaited.set()
+        _wait_for(done)
     except KeyboardInterrupt:
         interrupt()
-        thread.join()
+        _wait_for(done)
         raise
+    return done.result()
+
+
+def _wait_for(done: Future[Any]) -> None:
+    # Looking up now and then: a signal that comes just before a wait would not end it.
+    while not wait([done], timeout=_LOOK_UP_S).done:
+        pass
 
 
 @contextmanager
