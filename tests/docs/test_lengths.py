@@ -19,7 +19,7 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
 )
 """Pages of the site, and documents that are parts of pages."""
-LONGER = {"docs/train.md", "benchmarks/README.md", "pettingllms/sandbox/README.md"}
+LONGER = {"benchmarks/README.md", "pettingllms/sandbox/README.md"}
 """Still to be divided."""
 _BLOCK = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
 _NOT_PROSE = re.compile(r"^\||^:::|^ +options:|^<!--")

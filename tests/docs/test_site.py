@@ -107,9 +107,9 @@ def test_every_key_and_every_command_is_described(site):
 def test_run_files_of_the_guide_load(tmp_path):
     from pettingllms_trainers.config.loading import load_config
 
-    blocks = re.findall(
-        r"^```toml\n(.*?)^```$", (ROOT / "docs" / "train.md").read_text("utf-8"), re.M | re.S
-    )
+    pages = ("train", "curriculum", "several-environments", "updates")
+    text = "".join((ROOT / "docs" / f"{page}.md").read_text("utf-8") for page in pages)
+    blocks = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
     assert len(blocks) == 6
     for block in blocks:
         (tmp_path / "run.toml").write_text(block)

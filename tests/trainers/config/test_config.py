@@ -413,7 +413,8 @@ def _blocks(page):
 def test_the_run_files_of_the_documents_are_valid(repository):
     """Those about hardware are additions to the first one of train.md."""
     whole, *_ = _blocks(repository / "docs" / "train.md")
-    additions = _blocks(repository / "docs" / "train-hardware.md")
+    pages = ("engines", "gpus", "machines")
+    additions = [b for name in pages for b in _blocks(repository / "docs" / f"{name}.md")]
     for addition in additions:
         replaced = {"policies", "roles"} if "roles" in addition else set()
         base = {key: value for key, value in whole.items() if key not in replaced}

@@ -221,7 +221,7 @@ def test_answers_that_no_retry_would_change(servers, requests, answer, message):
 
 
 def test_the_documents_start_servers_as_the_messages_say():
-    document = Path(__file__).resolve().parents[4] / "docs" / "train-hardware.md"
+    document = Path(__file__).resolve().parents[4] / "docs" / "engines.md"
     assert start_command() in " ".join(document.read_text().replace("\\\n", " ").split())
 
 
