@@ -168,9 +168,10 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         parsed = self._parse(self._state, agent, action)
         token = ACTING.set(self._caller)
         try:
-            state, team, local, terminated, success, facts = self._act(self._state, agent, parsed)
+            done = self._act(self._state, agent, parsed)
         finally:
             ACTING.reset(token)
+        state, team, local, terminated, success, facts, common = done
         if self._pays_outcome:
             team, local = float(success), 0.0
         team *= self.alpha
@@ -183,6 +184,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         }
         self.infos = self.infos.copy()
         self.infos[agent] = info
+        if common:
+            self.infos = {other: {**known, **common} for other, known in self.infos.items()}
         self.rewards = rewards = {}
         cumulative = self._cumulative_rewards
         for other in cumulative:

@@ -31,6 +31,8 @@ class Transition(NamedTuple):
 
     Branches share them, so they hold nothing that can be changed: no lists, no dicts.
     """
+    common: Mapping[str, Any] = NOTHING
+    """Such facts for the `infos` of every agent: what simultaneous actions have done together."""
 
 
 class ParseError(NamedTuple):

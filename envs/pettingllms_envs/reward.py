@@ -31,6 +31,11 @@ LOST = -0.01
 from the goal. It must be small: trying is how a policy begins to solve, and it loses most levels
 before it solves some."""
 
+UNANSWERED = 5 * LOST
+"""The potential where time ran out without an answer. It is below that of a wrong answer by about
+what an episode of bad texts costs: a team that gathers facts and never answers must not be paid
+more than one that answers and is right now and then."""
+
 MALFORMED, EMPTY, ILLEGAL = 0.05, 0.04, 0.04
 """What an episode of unreadable answers, of empty ones, or of illegal ones costs an agent."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import random
 from collections.abc import Callable, Mapping
@@ -89,7 +90,7 @@ class SingleAgentView(gymnasium.Env[str, str]):
         self._rng = random.Random(self.env.episode_seed)
         self._reward_of_reset = self._play_partners()
         self._is_over = False
-        return self.env.observe(self.agent), dict(self.env.infos[self.agent])
+        return self.env.observe(self.agent), self._info()
 
     def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play the agent's text; return observation, reward, terminated, truncated, info.
@@ -108,7 +109,11 @@ class SingleAgentView(gymnasium.Env[str, str]):
             reward += env.rewards[agent] + self._play_partners()
         terminated, truncated = env.terminations[agent], env.truncations[agent]
         self._is_over = terminated or truncated
-        return env.observe(agent), reward, terminated, truncated, dict(env.infos[agent])
+        return env.observe(agent), reward, terminated, truncated, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        # The agent may have no turn between two of our steps: then its info is the one before.
+        return copy.deepcopy(self.env.infos[self.agent])
 
     def _play_partners(self) -> float:
         """Let team-mates act until the agent is selected or all has ended; return its reward."""

@@ -192,7 +192,8 @@ class DiningEnv(TextEnv[DiningState]):
     ## Info keys
 
     - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
-    - `choice`: what the philosopher chose; `wait` for an unreadable text.
+    - `choice`: what the philosopher chose; `wait` for an unreadable text. All others are about the
+      table after the turn, and all philosophers have them as soon as the last one has chosen:
     - `meals_left`: meals still to eat, of all.
     - `distance`: turns of a shortest schedule from here; -1 in a deadlock.
     - `shortest`: turns of a shortest schedule of the level.
@@ -328,7 +329,7 @@ class DiningEnv(TextEnv[DiningState]):
         chosen = state._replace(choices=(*state.choices, choice))
         local = self._cost(state.table, _seat(agent), action)
         if len(chosen.choices) < len(self.possible_agents):
-            return Transition(chosen, local=local, info=self._facts(chosen, choice))
+            return Transition(chosen, local=local, info={"choice": choice})
         return self._served(chosen, local, choice)
 
     def _served(self, state: DiningState, local: float, choice: str) -> Transition:
@@ -340,18 +341,17 @@ class DiningEnv(TextEnv[DiningState]):
         rise = potential(table, turns_left - 1, level.shortest)
         rise -= potential(before, turns_left, level.shortest)
         ended = solved or is_deadlock(table)
-        info = self._facts(following, choice)
-        return Transition(following, rise + SUCCESS * solved, local, ended, solved, info)
+        info, facts = {"choice": choice}, self._facts(following)
+        return Transition(following, rise + SUCCESS * solved, local, ended, solved, info, facts)
 
     def _cost(self, table: Table, seat: int, action: str | ParseError) -> float:
         if isinstance(action, ParseError):
             return self._costs.malformed
         return 0.0 if is_possible(table, seat, action) else self._costs.empty
 
-    def _facts(self, state: DiningState, choice: str) -> dict[str, Any]:
+    def _facts(self, state: DiningState) -> dict[str, Any]:
         schedule = shortest_schedule(state.table)
         return {
-            "choice": choice,
             "meals_left": sum(state.table.hunger),
             "distance": -1 if schedule is None else len(schedule),
             "shortest": state.level.shortest,

@@ -41,14 +41,15 @@ from pettingllms_envs.panel.text import (
     read_expert,
     read_moderator,
 )
-from pettingllms_envs.reward import LOST, SUCCESS, costs, fault_text, shaped
+from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
 from pettingllms_envs.team_table import asks_for_mark
 
 _MODERATOR = PromptTemplate(
     """\
 You moderate a panel of experts. Find the sum of some quantities, whole numbers from 0 to 9. Each \
 is known to one expert. You choose who speaks next and ask for one quantity; that expert then says \
-one thing, and you have the floor again. You alone answer, and your answer is final.
+one thing, and you have the floor again. You alone answer, and your answer is final; no answer in \
+time is worse than a wrong one.
 {costs}
 You may think first. The last line of your answer is #### and what you do: the number of an expert \
 with the quantity that you ask for, or, once all parts are known, = with their sum (such as = 12). \
@@ -164,7 +165,8 @@ class PanelEnv(TextEnv[PanelState]):
 
     n is the number of quantities of the question, d is 1 plus the number of those that were not
     yet said, or wrongly, d0 is n + 1. The potential is 0.1 * (1 - d / d0); it is -0.01 after a
-    wrong answer and 0.1 after the right one. T is `max_turns`, A the number of agents.
+    wrong answer, 0.1 after the right one, and -0.05 when the actions are over without an answer.
+    T is `max_turns`, A the number of agents.
 
     | part | when | value |
     |---|---|---|
@@ -173,9 +175,9 @@ class PanelEnv(TextEnv[PanelState]):
     | local | unreadable text | -0.05 / (T A) |
     | local | expert: a false statement; moderator: an expert who cannot know | -0.04 / (T A) |
 
-    With alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in
-    [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.11], a local part in
-    [-0.05 / T, 0].
+    Asking and never answering pays less than answering wrongly. With alpha=1 the return of every
+    agent is in [1.05, 1.1] in a solved episode and in [-0.1, 0) in an unsolved one; a team part
+    lies in [-0.15, 1.11], a local part in [-0.05 / T, 0].
 
     ## Termination
 
@@ -195,8 +197,8 @@ class PanelEnv(TextEnv[PanelState]):
     - `known`: quantities that each expert knows, 1 to 4.
     - `needed`: quantities of the question, 1 to 4.
     - `max_turns`: turns of an episode.
-    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
-      to the names of quantities and the order of experts.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by the question and
+      by who knows which quantities, so that the first prompts of two splits differ.
     - `alpha`: weight of the team reward.
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
       nothing else.
@@ -285,7 +287,7 @@ class PanelEnv(TextEnv[PanelState]):
         self._costs = costs(self._num_actions, 1)
         fault = "a false statement, or asking an expert who cannot know"
         self._costs_text = fault_text(self._costs, fault, "a right answer", reward)
-        self.board = f"{experts} experts"
+        self.board = f"experts={experts} known={known} needed={needed}"
         self._marks = {r: "#### " * asks_for_mark(prompt) for r, prompt in self.prompts.items()}
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> PanelState:
@@ -335,7 +337,8 @@ class PanelEnv(TextEnv[PanelState]):
             "next_speaker": self._next_agent(after),
             "shortest": before.level.shortest,
         }
-        return Transition(after, potential(after) - potential(before), local, info=info)
+        team = potential(after) if after.actions_left else UNANSWERED
+        return Transition(after, team - potential(before), local, info=info)
 
     def _ansi(self, state: PanelState) -> str:
         lines = [f"{' + '.join(state.level.needed)} = ?"]

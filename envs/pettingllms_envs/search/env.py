@@ -24,7 +24,7 @@ from pettingllms.prompts import (
 from pettingllms.splits import split_of
 from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.level_files import read_level_option, read_levels
-from pettingllms_envs.reward import LOST, SUCCESS, costs, fault_text, shaped
+from pettingllms_envs.reward import LOST, SUCCESS, UNANSWERED, costs, fault_text, shaped
 from pettingllms_envs.search.bm25 import best, words
 from pettingllms_envs.search.generator import Request, generate
 from pettingllms_envs.search.policies import answer_of, query_of
@@ -58,6 +58,7 @@ class SearchState(NamedTuple):
     """The state of an episode."""
 
     task: SearchTask
+    turns_left: int
     found: tuple[int, ...] = ()
     """The documents found so far, in order."""
     query: str = ""
@@ -94,7 +95,8 @@ _ANSWERER = PromptTemplate(
     """\
 Answer a question in a team of two: each turn the searcher searches a small set of documents. Then \
 you, the answerer, read the question and all documents found so far, and answer with a name, or \
-ask for another search with the word more. There are {max_turns} turns; the first answer is final.
+ask for another search with the word more. There are {max_turns} turns; the first answer is final, \
+and no answer in time is worse than a wrong one.
 {costs}
 You may think first. The last line of your answer is #### and your answer, for example:
 #### Orvan Mills""",
@@ -195,8 +197,8 @@ class SearchEnv(TextEnv[SearchState]):
     ## Reward
 
     n is the number of documents that are needed, d is 1 plus the number of those not yet found,
-    d0 is n + 1. The potential is 0.1 * (1 - d / d0); it is -0.01 after a wrong answer and 0.1 after
-    a right one. T is `max_turns`.
+    d0 is n + 1. The potential is 0.1 * (1 - d / d0); it is -0.01 after a wrong answer, 0.1 after a
+    right one, and -0.05 when the turns are over without an answer. T is `max_turns`.
 
     | part | when | value |
     |---|---|---|
@@ -205,9 +207,9 @@ class SearchEnv(TextEnv[SearchState]):
     | local | unreadable text | -0.05 / T |
     | local | searcher: the search finds no new document | -0.04 / T |
 
-    With alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in
-    [-0.06, 0.1) in an unsolved one; a team part lies in [-0.11, 1.1], a local part in
-    [-0.05 / T, 0].
+    Finding documents and never answering pays less than answering wrongly. With alpha=1 the return
+    of every agent is in [1.05, 1.1] in a solved episode and in [-0.1, 0) in an unsolved one; a team
+    part lies in [-0.15, 1.1], a local part in [-0.05 / T, 0].
 
     ## Termination
 
@@ -320,7 +322,7 @@ class SearchEnv(TextEnv[SearchState]):
         costs_text = fault_text(self._costs, fault, "a right answer", reward)
         limits = (str(results), str(max_turns), costs_text)
         self._limits = dict(zip(_LIMITS, limits, strict=True))
-        self.board = "tasks"
+        self.board = f"hops={hops} documents={documents} results={results} style={style}"
         self._levels = self._given(levels)
         if not self._levels and hops > max_turns:
             raise UnreachableRequest(
@@ -342,10 +344,10 @@ class SearchEnv(TextEnv[SearchState]):
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> SearchState:
         if options.get("level") is not None:
-            return SearchState(read_level_option(options["level"], parse_task))
-        return SearchState(
-            rng.choice(self._levels) if self._levels else generate(rng, self._request)
-        )
+            task = read_level_option(options["level"], parse_task)
+        else:
+            task = rng.choice(self._levels) if self._levels else generate(rng, self._request)
+        return SearchState(task, self.max_turns)
 
     def _fields(self, state: SearchState, agent: str, turn: int) -> Mapping[str, object]:
         return {**PromptFields(_FIELDS, state, agent, turn), **self._limits}
@@ -360,10 +362,11 @@ class SearchEnv(TextEnv[SearchState]):
     def _act(self, state: SearchState, agent: str, action: str | ParseError) -> Transition:
         if agent == "searcher_0":
             return self._search(state, action)
-        if isinstance(action, ParseError):
-            return Transition(state, 0.0, self._costs.malformed, info=self._facts(state, answer=""))
-        if action == MORE:
-            return Transition(state, info=self._facts(state, answer=""))
+        if isinstance(action, ParseError) or action == MORE:
+            after = state._replace(turns_left=state.turns_left - 1)
+            team = 0.0 if after.turns_left else UNANSWERED - potential(state)
+            local = self._costs.malformed if isinstance(action, ParseError) else 0.0
+            return Transition(after, team, local, info=self._facts(after, answer=""))
         is_right = is_match(action, state.task)
         end = SUCCESS + shaped(0, 1) if is_right else LOST
         info = self._facts(state, answer=action)
@@ -373,7 +376,7 @@ class SearchEnv(TextEnv[SearchState]):
         query = "" if isinstance(action, ParseError) else action
         hits = tuple(best(query, state.task.corpus, self._request.results))
         found = tuple(dict.fromkeys((*state.found, *hits)))
-        after = SearchState(state.task, found, query, hits)
+        after = state._replace(found=found, query=query, hits=hits)
         local = self._costs.empty if found == state.found else 0.0
         if isinstance(action, ParseError):
             local = self._costs.malformed

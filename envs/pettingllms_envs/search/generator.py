@@ -15,7 +15,7 @@ from pettingllms.arguments import check_choice, check_whole
 from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.search.bm25 import best
-from pettingllms_envs.search.tasks import Document, SearchTask, content_of
+from pettingllms_envs.search.tasks import Document, SearchTask, content_of, names_answer
 
 STYLES = ("names", "letters")
 """Sentences with names, or the same facts with a letter per entity and relation."""
@@ -98,7 +98,8 @@ def generate(rng: random.Random, request: Request) -> SearchTask:
     """Return a random task with the requested properties.
 
     The certificate: every document that is needed is among the first `results` of a search for
-    its title, and every step of the question has exactly one value.
+    its title, every step of the question has exactly one value, no step leads back to an entity
+    that was passed before, and the question does not name the answer.
 
     Args:
         rng: The only source of chance.
@@ -110,6 +111,9 @@ def generate(rng: random.Random, request: Request) -> SearchTask:
     for _ in range(_ATTEMPTS):
         world = _world(rng, request)
         task = _task(rng, world, request)
+        # Neither a chain that comes back to where it was nor one whose end the question names.
+        if task is None or names_answer(task.question, task):
+            continue
         if request.split is not None and split_of(content_of(task)) != request.split:
             continue
         titles = (task.documents[one].title for one in task.supporting)
@@ -161,7 +165,7 @@ def _alias(name: str, kind: str) -> str:
     return aliases.get(kind, f"{name} River" if kind == "river" else f"Old {name}")
 
 
-def _task(rng: random.Random, world: _World, request: Request) -> SearchTask:
+def _task(rng: random.Random, world: _World, request: Request) -> SearchTask | None:
     chain: list[_Relation] = []
     while len(chain) != request.hops:
         chain, kind = [], rng.choice(("company", "person", "town"))
@@ -174,6 +178,8 @@ def _task(rng: random.Random, world: _World, request: Request) -> SearchTask:
     visited = [rng.choice(world.names[chain[0].subject])]
     for relation in chain:
         visited.append(world.facts[visited[-1], relation.letter])
+    if len(set(visited)) < len(visited):
+        return None
     documents = _documents(rng, world, request.style)
     titles = [document.title for document in documents]
     if request.style == "letters":
@@ -183,8 +189,8 @@ def _task(rng: random.Random, world: _World, request: Request) -> SearchTask:
         question = f"Name {phrases} {visited[0]}."
     answer = visited[-1]
     answers = (answer, world.aliases[answer]) if answer in world.aliases else (answer,)
-    needed = dict.fromkeys(titles.index(name) for name in visited[:-1])
-    return SearchTask(question, answers, documents, tuple(needed))
+    needed = tuple(titles.index(name) for name in visited[:-1])
+    return SearchTask(question, answers, documents, needed)
 
 
 def _documents(rng: random.Random, world: _World, style: str) -> tuple[Document, ...]:

@@ -58,6 +58,12 @@ def is_match(answer: str, task: SearchTask) -> bool:
     return normalised(answer) in map(normalised, task.answers)
 
 
+def names_answer(text: str, task: SearchTask) -> bool:
+    """Return whether the answer of a task, or an alias of it, is among the words of a text."""
+    words = f" {normalised(text)} "
+    return any(f" {normalised(one)} " in words for one in task.answers)
+
+
 def can_be_answer(said: str, task: SearchTask) -> bool:
     """Return whether a phrase answers the question, rightly or wrongly, rather than talks about it.
 
@@ -68,7 +74,7 @@ def can_be_answer(said: str, task: SearchTask) -> bool:
     if is_match(said, task):
         return True
     texts, titles = _searched(task.documents)
-    if not any(f" {normalised(one)} " in texts for one in task.answers):
+    if not names_answer(texts, task):
         return True
     phrase = normalised(said)
     if phrase in titles:

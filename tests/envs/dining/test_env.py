@@ -9,6 +9,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
 from pettingllms_envs.dining import DiningEnv
+from pettingllms_envs.dining.rules import is_deadlock, shortest_schedule
 
 LEVEL = "1 1 1 / . . ."
 
@@ -82,6 +83,22 @@ def test_a_deadlock_ends_the_episode_and_costs():
     assert info["deadlock"]
     assert info["distance"] == -1
     assert info["reward_parts"]["team"] == pytest.approx(-0.01)
+
+
+def test_infos_are_about_the_table_after_the_turn():
+    for seed in range(40):
+        env = pettingllms.make("dining_v0", checks=False, split=None)
+        env.reset(seed=seed)
+        rng = random.Random(seed)
+        while not any(env.terminations.values()) and env.turn < env.max_turns:
+            for agent in env.possible_agents:
+                env.step(env.scripted_action(agent, "greedy", rng))
+            table = env.state().table
+            schedule = shortest_schedule(table)
+            for info in env.infos.values():
+                assert info["deadlock"] == is_deadlock(table)
+                assert info["distance"] == (-1 if schedule is None else len(schedule))
+                assert info["meals_left"] == sum(table.hunger)
 
 
 def returned(env, player):

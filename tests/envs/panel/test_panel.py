@@ -3,17 +3,19 @@
 import random
 
 import pytest
+from gymnasium.utils.env_checker import check_env as check_gymnasium_env
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pettingllms
+from pettingllms.adapters.gymnasium import SingleAgentView
 from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.splits import SPLITS, split_of
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import mixed_actor, scripted_actor
 from pettingllms.transition import ParseError
 from pettingllms_envs.panel import PanelEnv
-from pettingllms_envs.panel.rules import Level, Request, canonical_form, generate
+from pettingllms_envs.panel.rules import Level, Request, canonical_form, content_of, generate
 from pettingllms_envs.panel.text import (
     FinalAnswer,
     GiveFloor,
@@ -135,6 +137,30 @@ def test_an_answer_is_final(offset):
     assert parts(env, "moderator_0")["team"] == pytest.approx(-0.01 if offset else 1.1)
 
 
+def test_asking_without_ever_answering_pays_less_than_a_wrong_answer():
+    env = started()
+
+    def ask_on(env, agent):
+        state = env.state()
+        name = next(iter(state.level.needed))
+        return (
+            env.scripted_action(agent, "oracle", random.Random(0))
+            if agent != "moderator_0"
+            else (f"#### {state.level.owner(name)} {name}")
+        )
+
+    steps = play(env, ask_on)
+    assert steps[-1]["truncated"]
+    assert sum(step["info"]["reward_parts"]["team"] for step in steps) == pytest.approx(-0.05)
+
+
+@pytest.mark.parametrize("expert", range(3))
+def test_gymnasiums_own_check_passes_for_every_expert(expert):
+    partners = {"moderator": "random", "expert": "oracle"}
+    env = SingleAgentView(pettingllms.make("panel_v0"), f"expert_{expert}", partners)
+    check_gymnasium_env(env, skip_render_check=True)
+
+
 @pytest.mark.parametrize("preset", [None, *PanelEnv.presets])
 def test_the_oracle_takes_the_fewest_actions(preset):
     env = pettingllms.make("panel_v0", checks=False, preset=preset, split="test")
@@ -172,13 +198,33 @@ def test_names_and_seats_do_not_matter_to_the_canonical_form(seed, order):
 def test_generated_levels_keep_their_request(split):
     for seed in range(20):
         level = generate(random.Random(seed), Request(4, 3, 3, split).checked())
-        assert split_of(canonical_form(level)) == split
+        assert split_of(content_of(level)) == split
         names = [name for own in level.values for name, _ in own]
         assert len(set(names)) == len(names) == 12
         assert len(set(level.needed)) == 3
 
 
+@pytest.mark.parametrize("preset", [None, *PanelEnv.presets])
+def test_no_first_prompt_of_one_split_occurs_in_another(preset):
+    seen = {}
+    for split in SPLITS:
+        env = pettingllms.make("panel_v0", checks=False, preset=preset, split=split)
+        for seed in range(200):
+            env.reset(seed=seed)
+            prompt = env.observe("moderator_0")
+            assert seen.setdefault(prompt, split) == split
+
+
+@given(seed=st.integers(0, 10**6), order=st.permutations(range(3)))
+def test_the_order_of_experts_does_not_matter_to_the_split(seed, order):
+    level = generate(random.Random(seed), Request(3, 2, 2, None))
+    image = Level(tuple(level.values[number] for number in order), level.needed[::-1])
+    assert content_of(image) == content_of(level)
+
+
 def test_requests_that_cannot_be_met_are_refused():
+    with pytest.raises(UnreachableRequest, match="raise experts=3 or known=1"):
+        generate(random.Random(0), Request(3, 1, 1, "test"))
     with pytest.raises(UnreachableRequest, match="needed=3 quantities are asked for"):
         pettingllms.make("panel_v0", experts=2, known=1, needed=3)
     with pytest.raises(UnreachableRequest, match="needed=3 quantities take 7 actions"):

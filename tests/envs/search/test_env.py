@@ -6,7 +6,7 @@ import random
 import pytest
 
 import pettingllms
-from pettingllms.errors import UnreachableRequest
+from pettingllms.errors import InvalidArgument, UnreachableRequest
 from pettingllms.splits import SPLITS
 from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import scripted_actor
@@ -123,6 +123,28 @@ def test_what_is_no_answer(text):
     env.step(text)
     assert env.infos["answerer_0"]["parse_error"]
     assert not any(env.terminations.values())
+
+
+def test_gathering_without_ever_answering_pays_less_than_a_wrong_answer():
+    for answer in ["#### more", "I need to think."]:
+        env = started()
+        total = 0.0
+        for query in ["Orvan Mills", "Edda", "Sorn", "Sorn"]:
+            env.step(f"#### {query}")
+            total += parts(env, "searcher_0")["team"]
+            env.step(answer)
+            total += parts(env, "answerer_0")["team"]
+        assert all(env.truncations.values())
+        assert total == pytest.approx(-0.05)
+
+
+def test_snapshots_of_other_settings_are_refused():
+    env = pettingllms.make("search_v0", checks=False)
+    env.reset(seed=0)
+    for kwargs in [{"hops": 1}, {"documents": 12}, {"results": 1}, {"style": "letters"}]:
+        other = pettingllms.make("search_v0", checks=False, **{"documents": 24, **kwargs})
+        with pytest.raises(InvalidArgument, match="snapshot"):
+            other.restore(env.snapshot())
 
 
 RIGHT = "Edda Orvan"

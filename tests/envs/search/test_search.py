@@ -124,6 +124,16 @@ def test_generated_questions_follow_the_documents(style, hops, split):
             assert number in best(task.documents[number].title, task.corpus, 2)
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_questions_name_no_answer_and_chains_repeat_nothing(style):
+    for seed in range(200):
+        task = generate(random.Random(seed), Request(3, 20, 3, style, None))
+        words = f" {normalised(task.question)} "
+        assert not any(f" {normalised(answer)} " in words for answer in task.answers)
+        titles = [task.documents[one].title for one in task.supporting]
+        assert len({*titles, task.answers[0]}) == 4
+
+
 def test_aliases_belong_to_one_entity():
     for seed in range(20):
         task = generate(random.Random(seed), Request(1, 64, 3, "names", None))

@@ -137,7 +137,7 @@ def test_levels_that_depend_on_hash(faults, mention, game, kwargs):
 
 def pays_turns_that_were_survived(state, action, done):
     """Doing nothing keeps clear of deadlocks, which is how a team learns it (arXiv 2606.07845)."""
-    return 0.2 * (done.state.turns_left < state.turns_left and not done.info["deadlock"])
+    return 0.2 * (done.state.turns_left < state.turns_left and not done.common["deadlock"])
 
 
 def pays_forks_that_are_taken(state, action, done):
