@@ -13,12 +13,13 @@ from pettingllms_trainers.backends.hf.adapters import AdapterBase
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.self_check import check_model
+from pettingllms_trainers.backends.hf.shapes import counted, published_config
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
 from pettingllms_trainers.backends.hf.updating import TrainingSettings
 from pettingllms_trainers.config import Config, EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.config.policies import LoraConfig
-from pettingllms_trainers.plan.memory import USABLE, Lengths, plan_memory
-from pettingllms_trainers.plan.shapes import counted, published_config
+from pettingllms_trainers.plan.memory import USABLE, plan_memory
+from pettingllms_trainers.runs.lengths import Lengths
 from pettingllms_trainers.types import (
     GenerateRequest,
     SamplingSettings,

@@ -87,8 +87,8 @@ def test_the_full_size_needs_a_gpu(tmp_path, capsys, monkeypatch):
 
 def test_the_run_of_the_full_size_is_planned():
     """Its configuration is right, and its model has between 25 and 100 million weights."""
+    from pettingllms_trainers.backends.hf.shapes import shape_of
     from pettingllms_trainers.config.loading import load_config
-    from pettingllms_trainers.plan.shapes import shape_of
 
     path = gpu_campaign.REPOSITORY / "benchmarks" / "configs" / "gpu_plan_path_full.toml"
     config = load_config(path)

@@ -4,6 +4,8 @@ import errno
 import json
 import re
 import signal
+import subprocess
+import sys
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -56,6 +58,17 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(run, tmp_path, flags, me
     assert "Traceback" not in err
     assert not (tmp_path / "run").exists()
     assert out == ""
+
+
+def test_a_run_does_not_pass_through_the_plan(small_run_file, tmp_path):
+    keys = ["--warm-start.num-steps", "2", "--output-dir", str(tmp_path / "run")]
+    program = "import sys; from pettingllms_trainers.cli import main; code = main(sys.argv[1:]); "
+    program += "print(code, *sorted(sys.modules))"
+    command = [sys.executable, "-c", program, str(small_run_file(1)), *keys]
+    code, *modules = subprocess.check_output(command, text=True).splitlines()[-1].split()
+    assert code == "0"
+    assert "pettingllms_trainers.runs.prompts" in modules
+    assert not [name for name in modules if name.startswith("pettingllms_trainers.plan")]
 
 
 def test_usage(capsys):

@@ -2,13 +2,15 @@
 
 The packages lie in the order of the data, and imports go up this list only::
 
-    cli, commands   which command; errors as exit codes
-    plan            what a run will need, before it starts
+    cli             which command; errors as exit codes
+    plan            what a run will need, for --dry-run; no run passes through it
+    commands        what each command does with a checked run file
     runs            the loop, evaluation, checkpoints, metrics, the directory of a run
     backends        transformers, vLLM, DeepSpeed, Ray: the only modules that import them
+    algorithms      how episodes are sampled and compared, by name
     rollout         episodes, rollout trees, the branch an episode continues with
     policies        the protocols of engines and updaters; which policy plays which role
-    algorithm       groups, advantages, mini-batches, packed batches, loss
+    learning        groups, advantages, mini-batches, packed batches, loss
     config          the run file
     types, errors, ranks, files, stopping
 """

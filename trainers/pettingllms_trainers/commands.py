@@ -39,13 +39,16 @@ def train(config: Config, *, is_resumed: bool) -> int:
     """
     environments, files = _check(config, is_resumed=is_resumed)
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
-    from pettingllms_trainers.plan.cache import with_cache
-    from pettingllms_trainers.plan.prompts import check_prompts
+    from pettingllms_trainers.backends.device import computes_on_gpu
+    from pettingllms_trainers.runs.lengths import with_cpu_cache
+    from pettingllms_trainers.runs.prompts import checked_prompts
 
-    check_prompts(config, environments)
-    config = with_cache(config, environments)
+    prompts = checked_prompts(config, environments)
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
+        # Not before: asking for a device starts CUDA, on GPUs that this rank is not to see.
+        if not computes_on_gpu(config, ranks.size):
+            config = with_cpu_cache(config, prompts)
         with (
             asyncio.Runner() as runner,
             open_fixed_policies(config, played_by(environments), runner) as fixed_policies,

@@ -2,11 +2,11 @@
 
 import pytest
 
+from pettingllms_trainers.backends.hf.shapes import shape_of
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.plan.cache import with_cache
-from pettingllms_trainers.plan.shapes import shape_of
-from pettingllms_trainers.plan.step import first_prompts, lengths_of
 from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.runs.lengths import lengths_of, with_cpu_cache
+from pettingllms_trainers.runs.prompts import first_prompts
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def sized():
                 "engine": {"kind": "vllm", "precision": precision, "vllm": vllm},
             }
         )
-        environments = make_environments(config)
+        prompts = first_prompts(config, make_environments(config))
         shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
-        (lengths,) = lengths_of(config, shapes, first_prompts(config, environments)).values()
+        (lengths,) = lengths_of(config, shapes, prompts).values()
         blocks = -(-sum(lengths) // 32)
         per_block = 32 * 2 * shapes["p"].key_value_size * shapes["p"].num_layers
-        size = with_cache(config, environments).engine.vllm.kv_cache_bytes
+        size = with_cpu_cache(config, prompts).engine.vllm.kv_cache_bytes
         # vLLM keeps an empty block for itself.
         empty = 0 if "kv_cache_bytes" in vllm else per_block * (4 if precision == "float32" else 2)
         return size - empty, blocks * per_block

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from pettingllms_trainers.backends.hf.local_files import model_problem
 from pettingllms_trainers.backends.hf.tiny import build_tiny
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.plan.models import answer_warnings, model_problems
+from pettingllms_trainers.plan.view import answer_warnings
 
 RUN = """
 [env]
@@ -130,7 +131,7 @@ def test_thinking_needs_room_or_must_be_turned_off(model, tmp_path, kwargs, limi
             "rollout": {"max_completion_tokens": limit},
         }
     )
-    assert list(model_problems(config)) == []
+    assert model_problem(config.policies["p"]) is None
     found = list(answer_warnings(config, {"planner": 9}))
     assert len(found) == warns
     assert not warns or "enable_thinking = false" in found[0]

@@ -10,7 +10,7 @@ from pettingllms_trainers.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_parallel", "named_device"]
+__all__ = ["check_parallel", "computes_on_gpu", "named_device"]
 
 
 def named_device(config: Config, num_ranks: int) -> torch.device:
@@ -46,6 +46,23 @@ def named_device(config: Config, num_ranks: int) -> torch.device:
             f'device = "{device.type}" or "auto": the launcher then says which'
         )
     return device
+
+
+def computes_on_gpu(config: Config, num_ranks: int) -> bool:
+    """Return whether the policies compute on GPUs; asks for a device, so after `joined_ranks`.
+
+    Workers of Ray have what is reserved for them, whatever this process sees.
+
+    Args:
+        config: The run's configuration.
+        num_ranks: As for `named_device`.
+
+    Raises:
+        ConfigError: As for `named_device`.
+    """
+    if config.ray.enabled and config.device == "auto":
+        return config.ray.gpus_per_worker > 0
+    return named_device(config, num_ranks).type != "cpu"
 
 
 def check_parallel(config: Config, num_ranks: int) -> None:

@@ -6,19 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pettingllms_trainers.backends.hf.shapes import ModelShape, shape_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.plan.gpus import Devices, devices_of
-from pettingllms_trainers.plan.memory import USABLE, Lengths, MemoryPlan, plan_memory
-from pettingllms_trainers.plan.shapes import ModelShape, shape_of
-from pettingllms_trainers.plan.step import (
-    RolePrompt,
-    StepPlan,
-    answer_lengths,
-    first_prompts,
-    lengths_of,
-    plan_step,
-)
+from pettingllms_trainers.plan.memory import USABLE, MemoryPlan, plan_memory
+from pettingllms_trainers.plan.step import StepPlan, answer_lengths, plan_step
 from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.runs.lengths import Lengths, lengths_of, with_cpu_cache
+from pettingllms_trainers.runs.prompts import RolePrompt, first_prompts
 
 __all__ = ["Plan", "make_plan"]
 
@@ -69,6 +64,8 @@ def make_plan(
     devices = devices_of(config, num_gpus, gpu_gib)
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     prompts = first_prompts(config, environments)
+    if not devices.num_gpus:
+        config = with_cpu_cache(config, prompts)
     lengths = lengths_of(config, shapes, prompts)
     step = plan_step(config, environments, lengths)
     every = config.evaluation.every

@@ -9,10 +9,11 @@ import math
 from typing import NamedTuple
 
 from pettingllms_trainers.backends.hf.head import MAX_LOGITS
+from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.plan.shapes import ModelShape
+from pettingllms_trainers.runs.lengths import Lengths
 
-__all__ = ["Lengths", "MicroBatchSize", "activation_bytes", "micro_batch_sizes"]
+__all__ = ["MicroBatchSize", "activation_bytes", "micro_batch_sizes"]
 
 _FLOAT, _HALF = 4, 2
 _LOGIT_BYTES = 16
@@ -49,13 +50,6 @@ _KEPT: dict[str, _Kept] = {
     # Adapters compute in float32, each with its own copy of the input.
     "bfloat16 adapter": _Kept(28, 10, 8, 4, _HALF, _HALF),
 }
-
-
-class Lengths(NamedTuple):
-    """Longest sequences of a policy, in tokens."""
-
-    prompt: int
-    completion: int
 
 
 class MicroBatchSize(NamedTuple):

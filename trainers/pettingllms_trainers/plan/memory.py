@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config, DeepSpeedConfig
 from pettingllms_trainers.config.policies import PolicyConfig, base_groups
-from pettingllms_trainers.plan.activations import Lengths, activation_bytes, micro_batch_sizes
-from pettingllms_trainers.plan.shapes import ModelShape
+from pettingllms_trainers.plan.activations import activation_bytes, micro_batch_sizes
+from pettingllms_trainers.runs.lengths import Lengths
 
-__all__ = ["USABLE", "Lengths", "MemoryPlan", "PolicyMemory", "gib", "plan_memory"]
+__all__ = ["USABLE", "MemoryPlan", "PolicyMemory", "gib", "plan_memory"]
 
 USABLE = 0.92
 """Share of a GPU's memory that a run can fill: the rest is lost in fragments."""

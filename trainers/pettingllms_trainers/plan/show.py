@@ -11,11 +11,10 @@ from transformers.utils import logging as transformers_logging
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
-from pettingllms_trainers.plan.cache import with_cache
-from pettingllms_trainers.plan.models import model_problems
 from pettingllms_trainers.plan.view import errors_of, plan_view
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.prompts import check_models
 from pettingllms_trainers.runs.trackers import check_trackers
 
 __all__ = ["show_plan"]
@@ -50,9 +49,7 @@ def show_plan(
     check_trackers(config.logging)
     environments = make_environments(config)
     RunDirectory(Path(config.output_dir)).check(config, is_resumed=is_resumed)
-    for problem in model_problems(config):
-        raise ConfigError(problem)
-    config = with_cache(config, environments)
+    check_models(config)
     plan = make_plan(config, environments, num_gpus=num_gpus, gpu_gib=gpu_gib)
     is_main = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
     console = Console(quiet=not is_main)

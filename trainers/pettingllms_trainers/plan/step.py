@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pettingllms import TextEnv
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.backends.hf.local_files import tokenizer_of
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.policies import PolicyConfig
 from pettingllms_trainers.config.roles import qualified
-from pettingllms_trainers.plan.memory import Lengths
-from pettingllms_trainers.plan.models import tokenizer_of
-from pettingllms_trainers.plan.shapes import ModelShape
 from pettingllms_trainers.rollout.environments import RunEnvironment
-from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
 from pettingllms_trainers.rollout.settings import RolloutSpec
+from pettingllms_trainers.runs.lengths import Lengths
 
-__all__ = ["RolePrompt", "StepPlan", "answer_lengths", "first_prompts", "lengths_of", "plan_step"]
+__all__ = ["StepPlan", "answer_lengths", "plan_step"]
 
-_NUM_LEVELS = 8
 _NUM_ANSWERED = 2
 """Levels that a scripted policy plays: in some environments each takes a second."""
-_TEMPLATE_BYTES = 64
-
-CountTokens = Callable[[Sequence[Mapping[str, str]]], int]
-
-
-class RolePrompt(NamedTuple):
-    """The longest prompt of a role in the first turn of some training levels."""
-
-    num_tokens: int
-    is_measured: bool
-    """False: one token for every byte, because there is no tokenizer on this machine."""
 
 
 class StepPlan(NamedTuple):
@@ -54,29 +39,6 @@ class StepPlan(NamedTuple):
     """Decisions of the roles of each policy with a model."""
     num_optimizer_steps: Mapping[str, int]
     """Of each policy that is trained."""
-
-
-def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, RolePrompt]:
-    """Return the longest first-turn prompt of every role that a model plays.
-
-    Args:
-        config: The run's configuration.
-        environments: What the run plays; it is not changed.
-    """
-    longest: dict[str, RolePrompt] = {}
-    for (env, stage), level in itertools.product(_stages(environments), range(_NUM_LEVELS)):
-        probe = stage.fork()
-        probe.reset(seed=derive_seed(config.seed, "planned level", level))
-        for agent in probe.possible_agents:
-            role = env.role(agent)
-            policy = config.models.get(config.policy_of(role) or "")
-            if policy is not None:
-                count = _counter(policy)
-                messages = probe.messages(agent)
-                size = _num_bytes(messages) if count is None else count(messages)
-                known = longest.get(role, RolePrompt(0, False))
-                longest[role] = RolePrompt(max(size, known.num_tokens), count is not None)
-    return longest
 
 
 def answer_lengths(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, int | None]:
@@ -117,32 +79,6 @@ def _stages(
     environments: Sequence[RunEnvironment],
 ) -> list[tuple[RunEnvironment, TextEnv[Any]]]:
     return [(env, stage) for env in environments for stage in env.training]
-
-
-def lengths_of(
-    config: Config, shapes: Mapping[str, ModelShape], prompts: Mapping[str, RolePrompt]
-) -> dict[str, Lengths]:
-    """Return the longest sequences of every policy.
-
-    A prompt can grow up to what the engine takes beside a completion; where no limit is set, it is
-    taken as a first prompt with one more completion, of another agent, in it.
-    """
-    lengths: dict[str, Lengths] = {}
-    longest = {
-        role: sampling_of(config.rollout, role).max_completion_tokens
-        for role in {*config.roles, *prompts}
-    }
-    for name, shape in shapes.items():
-        roles = [role for role in prompts if config.policy_of(role) == name]
-        completion = max(longest[role] for role in roles)
-        limit = shape.context_length
-        if config.engine.kind == "vllm" and config.engine.vllm.max_model_len:
-            prompt = min(config.engine.vllm.max_model_len, limit) - completion
-        else:
-            first = max(prompts[role].num_tokens for role in roles)
-            prompt = min(first + max(longest.values()), max(limit - completion, 1))
-        lengths[name] = Lengths(max(prompt, 1), completion)
-    return lengths
 
 
 def plan_step(
@@ -196,25 +132,3 @@ def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]
             if not policy.frozen
         },
     )
-
-
-def _num_bytes(messages: Sequence[Mapping[str, str]]) -> int:
-    return sum(len(message["content"].encode()) + _TEMPLATE_BYTES for message in messages)
-
-
-def _counter(policy: PolicyConfig) -> CountTokens | None:
-    tokenizer = tokenizer_of(policy)
-    if tokenizer is None or tokenizer.chat_template is None:
-        return None
-
-    def count(messages: Sequence[Mapping[str, str]]) -> int:
-        ids = tokenizer.apply_chat_template(
-            list(messages),
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=False,
-            **(policy.chat_template_kwargs or {}),
-        )
-        return len(ids)
-
-    return count

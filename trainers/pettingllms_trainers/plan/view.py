@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pettingllms_trainers.config import Config, EnvConfig
+from pettingllms_trainers.backends.hf.local_files import tokenizer_of
+from pettingllms_trainers.config import Config, EnvConfig, PolicyConfig
 from pettingllms_trainers.config.defaults import learning_rates, warm_start_rates
 from pettingllms_trainers.plan import Plan
 from pettingllms_trainers.plan.gpus import Devices
 from pettingllms_trainers.plan.memory import USABLE, gib
-from pettingllms_trainers.plan.models import answer_warnings
-from pettingllms_trainers.plan.prompts import prompt_problems
+from pettingllms_trainers.rollout.sampler import sampling_of
+from pettingllms_trainers.runs.prompts import prompt_problems
 
-__all__ = ["errors_of", "plan_view", "warnings_of"]
+__all__ = ["answer_warnings", "errors_of", "plan_view", "warnings_of"]
+
+_THINKING_TOKENS = 1024
+"""Completions shorter than this end while a model still thinks."""
 
 
 def plan_view(config: Config, plan: Plan) -> RenderableType:
@@ -96,6 +100,39 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
             "deepspeed.stage shards nothing in one process: start one for each GPU with "
             "torchrun --nproc-per-node, set deepspeed.offload, or leave the key out"
         )
+
+
+def answer_warnings(config: Config, answers: Mapping[str, int | None]) -> Iterator[str]:
+    """Yield which roles may not be able to finish an answer.
+
+    Args:
+        config: The run's configuration.
+        answers: Role to the tokens of its longest scripted answer, the end token included; None
+            where nothing on this machine can count them.
+    """
+    for role, longest in answers.items():
+        name = config.policy_of(role) or ""
+        limit = sampling_of(config.rollout, role).max_completion_tokens
+        key = f"rollout.max_completion_tokens = {limit}"
+        if (longest or 0) > limit:
+            yield (
+                f"answers of {role} will be truncated: those of a scripted policy have up to "
+                f"{longest} tokens, and {key}. Raise it, or that of rollout.per_role.{role}"
+            )
+        elif limit < _THINKING_TOKENS and _thinks(config.models[name]):
+            yield (
+                f"{role} will think, and {key} leaves little room for it: set "
+                f"policies.{name}.chat_template_kwargs = {{ enable_thinking = false }}, or allow "
+                f"{_THINKING_TOKENS} tokens or more"
+            )
+
+
+def _thinks(policy: PolicyConfig) -> bool:
+    """Return whether a chat template can turn thinking off, and is not asked to."""
+    tokenizer = tokenizer_of(policy)
+    template = "" if tokenizer is None else str(tokenizer.chat_template or "")
+    is_off = (policy.chat_template_kwargs or {}).get("enable_thinking") is False
+    return "enable_thinking" in template and not is_off
 
 
 def _credit_warnings(config: Config) -> Iterator[str]:

@@ -1,0 +1,131 @@
+"""The first prompts of a run, and whether they fit into its models: before anything is loaded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.backends.hf.local_files import (
+    context_length,
+    model_problem,
+    tokenizer_of,
+)
+from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.policies import TINY
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.rollout.sampler import sampling_of
+
+__all__ = ["RolePrompt", "check_models", "checked_prompts", "first_prompts", "prompt_problems"]
+
+_NUM_LEVELS = 8
+_TEMPLATE_BYTES = 64
+
+
+class RolePrompt(NamedTuple):
+    """The longest prompt of a role in the first turn of some training levels."""
+
+    num_tokens: int
+    is_measured: bool
+    """False: one token for every byte, because there is no tokenizer on this machine."""
+
+
+def check_models(config: Config) -> None:
+    """Raise `ConfigError` where a model is not there, or cannot chat."""
+    for name, policy in config.models.items():
+        if problem := model_problem(policy):
+            raise ConfigError(f"[policies.{name}] model = {policy.model!r}: {problem}")
+
+
+def checked_prompts(
+    config: Config, environments: Sequence[RunEnvironment]
+) -> dict[str, RolePrompt]:
+    """Return the first prompts of a run; raise before one starts in which none would fit.
+
+    Args:
+        config: The run's configuration.
+        environments: What the run plays; it is not changed.
+
+    Raises:
+        ConfigError: A model is not there or cannot chat, or the first prompts of a policy do not
+            fit; it names the key to change.
+    """
+    check_models(config)
+    prompts = first_prompts(config, environments)
+    known = {name: context_length(policy) for name, policy in config.models.items()}
+    contexts = {name: length for name, length in known.items() if length is not None}
+    for problem in prompt_problems(config, contexts, prompts):
+        raise ConfigError(problem)
+    return prompts
+
+
+def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, RolePrompt]:
+    """Return the longest first-turn prompt of every role that a model plays.
+
+    Args:
+        config: The run's configuration.
+        environments: What the run plays; it is not changed.
+    """
+    stages = [(env, stage) for env in environments for stage in env.training]
+    longest: dict[str, RolePrompt] = {}
+    for (env, stage), level in itertools.product(stages, range(_NUM_LEVELS)):
+        probe = stage.fork()
+        probe.reset(seed=derive_seed(config.seed, "planned level", level))
+        for agent in probe.possible_agents:
+            role = env.role(agent)
+            policy = config.models.get(config.policy_of(role) or "")
+            if policy is not None:
+                found = _measured(policy, probe.messages(agent))
+                longest[role] = max(found, longest.get(role, found))
+    return longest
+
+
+def _measured(policy: PolicyConfig, messages: Sequence[Mapping[str, str]]) -> RolePrompt:
+    tokenizer = tokenizer_of(policy)
+    if tokenizer is None or tokenizer.chat_template is None:
+        sizes = [len(message["content"].encode()) + _TEMPLATE_BYTES for message in messages]
+        return RolePrompt(sum(sizes), False)
+    ids = tokenizer.apply_chat_template(
+        list(messages),
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=False,
+        **(policy.chat_template_kwargs or {}),
+    )
+    return RolePrompt(len(ids), True)
+
+
+def prompt_problems(
+    config: Config, contexts: Mapping[str, int], prompts: Mapping[str, RolePrompt]
+) -> Iterator[str]:
+    """Yield which policies cannot read their first prompts, each with the key to change.
+
+    Args:
+        config: The run's configuration.
+        contexts: Policy to its longest prompt and completion together, in tokens.
+        prompts: Role to its longest prompt in the first turn.
+    """
+    for name, context in contexts.items():
+        roles = [role for role in prompts if config.policy_of(role) == name]
+        completion = max(sampling_of(config.rollout, r).max_completion_tokens for r in roles)
+        first = max((prompts[r].num_tokens for r in roles if prompts[r].is_measured), default=0)
+        longest = config.engine.vllm.max_model_len if config.engine.kind == "vllm" else 0
+        is_engine = 0 < longest < context
+        room = max((longest if is_engine else context) - completion, 0)
+        if first > room:
+            yield (
+                f"prompts of {name} begin at {first} tokens, and beside a completion of "
+                f"{completion} there is room for {room}: {_more_room(config, name, is_engine)}, or "
+                f"lower rollout.max_completion_tokens"
+            )
+
+
+def _more_room(config: Config, name: str, is_engine: bool) -> str:
+    """Return what lets a policy read longer prompts."""
+    if is_engine:
+        return "raise engine.vllm.max_model_len"
+    if config.policies[name].model == TINY:
+        return f"raise policies.{name}.max_length"
+    return "shorten the observations, take a model with a larger context"
