@@ -10,6 +10,7 @@ import pytest
 from pettingllms.testing import play
 from pettingllms.transition import role_of
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.view import warnings_of
@@ -109,6 +110,23 @@ def test_the_run_file_of_the_page_on_adapters_fits_a_gpu_of_80_gib(tmp_path):
     plan = make_plan(config, make_environments(config), num_gpus=1, gpu_gib=80)
     assert list(warnings_of(config, plan)) == []
     assert plan.fits
+    # CUDA, the base in bfloat16, two adapters with their moments in float32, the engine's share.
+    adapters = 2 * (4 + 8) * 87_293_952
+    by_hand = (1 << 30) + 2 * 8_190_735_360 + adapters + 0.4 * 80 * (1 << 30)
+    assert plan.memory.generating == round(by_hand)
+
+
+def test_the_gpus_that_are_named_decide_and_not_this_machine(tmp_path, capsys, monkeypatch):
+    """On a CPU vLLM's cache is as large as the run's sequences: no rule for a GPU."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    text = (PAPER.parents[2] / "docs" / "lora.md").read_text("utf-8")
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
+    (tmp_path / "run.toml").write_text(block)
+    flags = ["--output-dir", str(tmp_path / "run"), "--gpus", "1", "--gpu-memory", "80"]
+    assert main([str(tmp_path / "run.toml"), "--dry-run", *flags]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"completions are written\W+50\.2\W", out)
+    assert "The estimate fits." in out
 
 
 @pytest.mark.parametrize("path", [PAPER.parent / "default.toml", *TINY], ids=lambda path: path.stem)
