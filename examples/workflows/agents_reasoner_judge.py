@@ -4,6 +4,7 @@ Needs openai-agents. Train it from this folder: pettingllms-train agents_reasone
 """
 
 from agents import Agent, OpenAIResponsesModel, RunConfig, Runner
+from agents.exceptions import ModelBehaviorError
 
 from pettingllms.workflows import Workflow
 
@@ -30,6 +31,8 @@ def right(task, agent, messages, rng):
 workflow = Workflow(
     run=run,
     reward=lambda task, answer: answer == right(task, "judge_0", [], None),
+    # The SDK raises where an answer was cut at the limit of tokens.
+    misfit_errors=(ModelBehaviorError,),
     roles=("reasoner_0", "reasoner_1", "judge"),
     tasks={
         "train": [f"{number:03}" for number in range(1000) if number % 7],

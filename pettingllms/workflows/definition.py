@@ -58,6 +58,10 @@ class Workflow:
     misfit_reward: float = 0.0
     """What the team earns when an answer does not have the form that the request wants: JSON of a
     schema, or a call. The episode ends there, without success; finite."""
+    misfit_errors: tuple[type[Exception], ...] = ()
+    """What `run` raises when an answer is of no use to its framework, such as
+    ``agents.exceptions.ModelBehaviorError``. It then ends the episode like an answer without form;
+    all else that `run` raises is a failure."""
     max_turns: int = 16
     """Turns after which an episode is truncated, 1 or more; a turn is as many requests as there
     are agents. A truncated episode has no outcome, and no reward for it."""
@@ -76,6 +80,7 @@ class Workflow:
         order_of([[agent] for agent in self.agents])
         check_flag("step_rewards of the workflow", self.step_rewards)
         check_number("misfit_reward of the workflow", self.misfit_reward, -sys.float_info.max)
+        _check_errors(self.misfit_errors)
         check_whole("max_turns of the workflow", self.max_turns, 1)
         check_number("timeout_s of the workflow", self.timeout_s, 0.001)
         check_kind("demonstrators of the workflow", self.demonstrators, Mapping, "name -> function")
@@ -136,6 +141,13 @@ class Workflow:
                 f"the reward function returned {found!r}; allowed: a finite number, a truth value "
                 "or a Score"
             ) from error
+
+
+def _check_errors(kinds: object) -> None:
+    check_kind("misfit_errors of the workflow", kinds, tuple, "a tuple of exception classes")
+    for kind in cast("tuple[Any, ...]", kinds):
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise InvalidArgument("misfit_errors of the workflow", kind, "exception classes")
 
 
 def _check_tasks(tasks: object) -> None:

@@ -107,11 +107,20 @@ class WorkflowRun:
             if inspect.isawaitable(outcome):
                 outcome = asyncio.run(_awaited(outcome))
             score = self._workflow.score(json.loads(self._task), outcome)
+        except self._workflow.misfit_errors as error:
+            score, failure = self._misfit(error)
         except BaseException as error:  # noqa: BLE001  the boundary to somebody else's code
             failure = error
         with self._changed:
             self._score, self._failure = score, self._failure or failure
             self._changed.notify_all()
+
+    def _misfit(self, error: Exception) -> tuple[Score | None, Exception | None]:
+        """Return the score of a run that an answer ended; before any answer, nobody is to blame."""
+        if not self._calls:
+            return None, error
+        self._parse_error = f"{type(error).__name__}: {error}"
+        return Score(self._workflow.misfit_reward, success=False), None
 
     def _report(self, local: float, team: float, parse_error: str | None) -> None:
         if not self._workflow.step_rewards:

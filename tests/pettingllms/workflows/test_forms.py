@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pettingllms.errors import InvalidArgument
+from pettingllms.workflows.failures import WorkflowFailure
 from pettingllms.workflows.forms import Form, check_schema
 
 SUM = {
@@ -127,6 +129,42 @@ def test_a_call_or_json(opened):
 def test_what_follows_a_stop_text_is_no_part_of_the_form(opened):
     env = opened(asking(response_format=FORMAT, stop=["END"]), reward=lambda *_: 1.0)
     assert not ended(env, f"{FITS} END of it")
+
+
+def choosy(task, client):
+    """Answer what was said, and raise on three words."""
+    text = asking()(task, client)["content"]
+    if text in ("bad", "worse", "broken"):
+        raise {"bad": KeyError, "worse": LookupError, "broken": OSError}[text](text)
+    return text
+
+
+def test_errors_that_a_workflow_declares_are_outcomes(opened):
+    env = opened(choosy, reward=lambda *_: 1.0, misfit_reward=-2.0, misfit_errors=(LookupError,))
+    assert not ended(env, "good")
+    for text in ("bad", "worse"):
+        fork = env.fork()
+        fork.step(text)
+        assert fork.terminations["planner_0"]
+        assert fork.rewards["planner_0"] == -2.0
+        assert text in fork.infos["planner_0"]["parse_error"]
+        assert not fork.infos["planner_0"]["success"]
+    with pytest.raises(WorkflowFailure, match="OSError: broken"):
+        env.step("broken")
+
+
+def test_a_declared_error_before_any_answer_is_a_failure(opened):
+    def run(task, client):
+        raise LookupError("no model")
+
+    with pytest.raises(WorkflowFailure, match="no model"):
+        opened(run, reward=lambda *_: 1.0, misfit_errors=(LookupError,))
+
+
+@pytest.mark.parametrize("kinds", [LookupError, (3,), (KeyboardInterrupt,)])
+def test_declared_errors_are_exception_classes(opened, kinds):
+    with pytest.raises(InvalidArgument, match="misfit_errors"):
+        opened(choosy, reward=lambda *_: 1.0, misfit_errors=kinds)
 
 
 def test_structured_output_of_langchain(opened):
