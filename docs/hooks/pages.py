@@ -22,7 +22,14 @@ from measured_ratios import measured_ratios
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from paper_index import paper_index
-from project_documents import benchmarks, environments, metrics, new_package, sandbox
+from project_documents import (
+    benchmarks,
+    environments,
+    metrics,
+    new_package,
+    sandbox,
+    sandbox_threats,
+)
 from tree_picture import tree_picture
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -40,6 +47,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "paper": paper_index,
     "ratios": measured_ratios,
     "sandbox": sandbox,
+    "sandbox_threats": sandbox_threats,
     "tree": tree_picture,
 }
 """Name -> function that returns Markdown."""

@@ -19,6 +19,11 @@ def sandbox() -> str:
     return _document("pettingllms/sandbox/README.md")
 
 
+def sandbox_threats() -> str:
+    """Return the document of what the sandbox defends against."""
+    return _document("pettingllms/sandbox/THREATS.md")
+
+
 def metrics() -> str:
     """Return the list of metrics."""
     return _document("trainers/METRICS.md")

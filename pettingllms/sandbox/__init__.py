@@ -1,6 +1,6 @@
 """The one way in which model-written code is run.
 
-See README.md in this folder for the threat model, the tiers and what is not covered.
+See README.md in this folder for its use, THREATS.md for the tiers and what is not covered.
 """
 
 from pettingllms.sandbox.api import Sandbox

@@ -72,5 +72,5 @@ CALLS: Final[dict[str, Reach]] = {
     **dict.fromkeys(("gettimeofday", "time"), Reach(machine="clocks")),
     "getcpu": Reach(machine="processors: the number of the one it runs on"),
     "getrandom": Reach(machine="entropy: does not run out"),
-    "uname": Reach(machine="names: kernel and, in tiers B and C, host; README.md says so"),
+    "uname": Reach(machine="names: kernel and, in tiers B and C, host; THREATS.md says so"),
 }

@@ -98,7 +98,7 @@ def _rules(*, has_fstat: bool) -> dict[str, _Action]:
     read_only = (0,), _OPEN_FOR_WRITING
     # No path may be looked up. But fstat is a newfstatat with an empty path in some C libraries,
     # and a filter sees the address of the path only, so a path that is not empty passes as well.
-    # Then the root, in which there is nothing, answers; README.md says where there is none such.
+    # Then the root, in which there is nothing, answers; THREATS.md says where there is none such.
     open_file_only = _Rule((_Test(3, (_AT_EMPTY_PATH,), _AT_EMPTY_PATH),), absent)
     # clone is allowed for threads only: memory and thread group shared, none of the flags that
     # make namespaces or a traced child.
