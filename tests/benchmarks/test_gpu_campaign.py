@@ -59,13 +59,13 @@ def test_parts_do_what_is_left(tmp_path):
         Measurement("run", work("run", status="left"), 0),
         Measurement("long", work("long"), 100),
     ]
-    assert gpu_campaign.do_part(Results(path, "toy"), jobs, time.monotonic() + 10) == 3
+    assert gpu_campaign.do_part(Results(path, "toy"), jobs, time.monotonic() + 90) == 3
     assert calls == ["first", "run"], "a run that is not complete ends a part"
     jobs[2] = Measurement("run", work("run"), 0)
-    assert gpu_campaign.do_part(Results(path, "toy"), jobs, time.monotonic() + 10) == 3
+    assert gpu_campaign.do_part(Results(path, "toy"), jobs, time.monotonic() + 90) == 3
     assert calls == ["first", "run", "run"], "the last needs more time than is left"
     results = Results(path, "toy")
-    assert gpu_campaign.do_part(results, jobs, time.monotonic() + 1000) == 0
+    assert gpu_campaign.do_part(results, jobs, time.monotonic() + 10_000) == 0
     assert results.jobs["first"]["speed"] == 1
     assert results.jobs["broken"]["error"] == "RuntimeError: no kernel"
     assert calls[-1] == "long"
