@@ -2,7 +2,7 @@
 
 The packages lie in the order of the data, and imports go up this list only::
 
-    cli             which command; errors as exit codes
+    api, cli        from Python, from the command line; errors as exit codes
     plan            what a run will need, for --dry-run; no run passes through it
     commands        what each command does with a checked run file
     runs            the loop, evaluation, checkpoints, metrics, the directory of a run
@@ -14,3 +14,19 @@ The packages lie in the order of the data, and imports go up this list only::
     config          the run file
     types, errors, ranks, files, stopping
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pettingllms_trainers.api import Run, load_run, train
+
+__all__ = ["Run", "load_run", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what takes a second when it is used: modules of this package need not."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pettingllms_trainers import api
+
+    return getattr(api, name)

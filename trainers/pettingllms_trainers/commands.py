@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.policies.fixed import FixedPolicy, open_fixed_policies
+from pettingllms_trainers.policies.fixed import open_fixed_policies
+from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments, played_by
 from pettingllms_trainers.runs.folder import RunDirectory
@@ -24,12 +25,20 @@ from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 from pettingllms_trainers.stopping import StopRequest, StopRequested
 
 
-def train(config: Config, *, is_resumed: bool) -> int:
+def train(
+    config: Config,
+    *,
+    is_resumed: bool,
+    on_step: Callable[[int, Mapping[str, float]], None] | None = None,
+    stop: StopRequest | None = None,
+) -> int:
     """Train from the start, or from the newest checkpoint; show the report.
 
     Args:
         config: The run's configuration.
         is_resumed: Whether the run continues what is in its output directory.
+        on_step: Called with the number and the metrics of each train step, from 1.
+        stop: Listens to signals already; None: those of this thread.
 
     Returns:
         Exit code.
@@ -54,7 +63,10 @@ def train(config: Config, *, is_resumed: bool) -> int:
             open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
             open_machines(config, ranks) as machines,
         ):
-            return _train(config, environments, files, machines, fixed_policies, runner)
+            pool = machines.build_pool(fixed_policies)
+            listening = StopRequest(pool.ranks) if stop is None else contextlib.nullcontext(stop)
+            trackers = Trackers(files.directory, config, on_step)
+            return _train(config, environments, files, machines, pool, runner, listening, trackers)
 
 
 def _train(
@@ -62,10 +74,11 @@ def _train(
     environments: Sequence[RunEnvironment],
     files: RunDirectory,
     machines: Machines,
-    fixed_policies: Mapping[str, FixedPolicy],
+    pool: PolicyPool,
     runner: asyncio.Runner,
+    listening: contextlib.AbstractContextManager[StopRequest],
+    trackers: Trackers,
 ) -> int:
-    pool = machines.build_pool(fixed_policies)
     episodes = machines.build_episodes(environments)
     changes = files.changes(config)
     pool.ranks.barrier()
@@ -76,9 +89,8 @@ def _train(
 
     console = Console(quiet=not pool.ranks.is_main)
     progress = progress_view(config.logging.progress, console, config.num_steps)
-    trackers = Trackers(files.directory, config)
     has_begun = True
-    with StopRequest(pool.ranks) as stop, trackers, progress:
+    with listening as stop, trackers, progress:
         recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         for change in changes:
             recorder.note(change)
@@ -99,7 +111,13 @@ def _train(
         console.print(report_table(report))
         for warning in report["warnings"]:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
-        console.print(f"written to {files.directory}", soft_wrap=True)
+        console.print(f"written to {files.directory}; next:", soft_wrap=True)
+        for command in (
+            f"pettingllms view {files.directory} --open",
+            f"pettingllms eval --run {files.directory}",
+            f"pettingllms-train export {files.directory} DIRECTORY",
+        ):
+            console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from types import FrameType
 from typing import Any, Self
 
@@ -18,8 +19,9 @@ class StopRequested(Exception):
 class StopRequest:
     """Remembers the first signal; a second one acts as if this object were not there.
 
-    Used as a context in the main thread. With several ranks `is_wanted` and `check` are collective,
-    and a second signal is ignored: a launcher passes on what a terminal has sent to all anyway.
+    Used as a context. Signals reach the main thread alone, so in another one it hears of none. With
+    several ranks `is_wanted` and `check` are collective, and a second signal is ignored: a launcher
+    passes on what a terminal has sent to all anyway.
 
     Args:
         ranks: The processes of the run; None for this one alone.
@@ -49,6 +51,8 @@ class StopRequest:
 
     def __enter__(self) -> Self:
         """Listen to the signals."""
+        if threading.current_thread() is not threading.main_thread():
+            return self
         for kind in _SIGNALS:
             self._previous[kind] = signal.signal(kind, self._remember)
         return self

@@ -21,7 +21,7 @@ from pettingllms_trainers.runs.metrics import (
     template_of,
     update_metrics,
 )
-from pettingllms_trainers.runs.plots import plot_learning_curve
+from pettingllms_trainers.runs.plots import learning_curve
 from pettingllms_trainers.runs.progress import (
     LiveProgress,
     PlainProgress,
@@ -226,7 +226,7 @@ def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
     assert heading.index("before training") < heading.index("after warm start")
     (row,) = [row for row in rows if "team, greedy" in row]
     assert row.index("2.0 %") < row.index("30.0 %") < row.index("90.0 %")
-    plot_learning_curve(tmp_path / "curve.png", lines, title="toy")
+    learning_curve(lines, "toy").savefig(tmp_path / "curve.png", dpi=150)
 
 
 def test_report_shows_before_after_and_scripted_policies(tmp_path):
@@ -243,5 +243,5 @@ def test_report_shows_before_after_and_scripted_policies(tmp_path):
         assert part in text
     assert "10.0 % (0.0 to 20.0), 3 failed" in text
     assert text.count("failed") == 1
-    plot_learning_curve(tmp_path / "curve.png", lines, title="toy")
+    learning_curve(lines, "toy").savefig(tmp_path / "curve.png", dpi=150)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

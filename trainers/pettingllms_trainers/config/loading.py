@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import tomli_w
 from pydantic import ValidationError
@@ -48,6 +48,27 @@ def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Conf
     if flags:
         table = flag_table(flags, merge_layers(layers))
         layers.append(layer_of(table, _COMMAND_LINE))
+    return validate(layers)
+
+
+def config_of(
+    source: Config | Mapping[str, Any] | str | Path | Sequence[str | Path],
+    changes: Mapping[str, Any],
+) -> Config:
+    """Return the configuration of run files, or of what one would contain, with changes over it.
+
+    Raises:
+        ConfigError: As for `load_config`.
+    """
+    if isinstance(source, Config):
+        source = source.model_dump(mode="json", exclude_none=True)
+    if isinstance(source, Mapping):
+        layers = [layer_of(source, "the configuration")]
+    else:
+        paths = [source] if isinstance(source, str | Path) else source
+        layers = [read_layer(Path(path)) for path in paths]
+    if changes:
+        layers.append(layer_of(changes, "the arguments"))
     return validate(layers)
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pettingllms_trainers.runs.evaluate import is_scripted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _CURVES = {"greedy": "#1b6ca8", "sampled": "#d1495b"}
 _LINES = ("--", ":", "-.")
 
 
-def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], title: str) -> None:
+def learning_curve(evaluations: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """Draw held-out success over train steps, with 95 % intervals, and scripted policies as lines.
 
     Args:
-        path: PNG file to write.
         evaluations: Lines of evaluations.jsonl, oldest first.
         title: Heading of the picture.
     """
@@ -64,4 +65,4 @@ def plot_learning_curve(path: Path, evaluations: Sequence[Mapping[str, Any]], ti
     axes.set_title(title)
     axes.grid(alpha=0.25)
     axes.legend(loc="lower right", fontsize="small")
-    figure.savefig(path, dpi=150)
+    return figure

@@ -14,7 +14,7 @@ from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.metrics import checked
-from pettingllms_trainers.runs.plots import plot_learning_curve
+from pettingllms_trainers.runs.plots import learning_curve
 from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.report import build_report
 from pettingllms_trainers.runs.stuck import StuckWatch
@@ -116,7 +116,7 @@ class Recorder:
         self.policies(pool)
         write_atomically(self._files.report, json.dumps(report, indent=2) + "\n")
         title = ", ".join(short_name(env.id) for env in self._config.env)
-        plot_learning_curve(self._files.curve, evaluations, title=title)
+        learning_curve(evaluations, title).savefig(self._files.curve, dpi=150)
         return report
 
 

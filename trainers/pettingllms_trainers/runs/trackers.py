@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,10 +35,16 @@ class Trackers:
     Args:
         directory: That of the run.
         config: The run's configuration.
+        on_step: Called with the number and the metrics of each train step, from 1.
     """
 
-    def __init__(self, directory: Path, config: Config) -> None:
-        self._directory, self._config = directory, config
+    def __init__(
+        self,
+        directory: Path,
+        config: Config,
+        on_step: Callable[[int, Mapping[str, float]], None] | None = None,
+    ) -> None:
+        self._directory, self._config, self._on_step = directory, config, on_step
         self._tensorboard: Any = None
         self._wandb: Any = None
 
@@ -78,6 +84,8 @@ class Trackers:
                 self._tensorboard.add_scalar(name, value, step)
         if self._wandb is not None and step >= self._wandb.step:
             self._wandb.log(dict(metrics), step=step, commit=True)
+        if self._on_step is not None and step > 0:
+            self._on_step(step, metrics)
 
 
 def _wandb_run(directory: Path, config: Config) -> Any:

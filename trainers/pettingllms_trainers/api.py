@@ -1,0 +1,245 @@
+"""Training from Python, in scripts and in notebooks: `train` and `load_run`.
+
+```python
+from pettingllms_trainers import load_run, train
+
+run = train("run.toml", num_steps=5, on_step=lambda step, metrics: print(step))
+run.metrics["rollout/success"].plot()
+run.evaluate(num_levels=20)
+```
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pettingllms.evaluation import (
+    EvaluationPlan,
+    Report,
+    RunFolder,
+    RunFolderError,
+    evaluate,
+    summarise,
+)
+from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms.loops import in_thread, is_in_loop
+from pettingllms.sources import short_name
+from pettingllms.viewer import write_view
+from pettingllms_trainers import commands
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.loading import config_of, load_config
+from pettingllms_trainers.files import read_lines
+from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.plots import learning_curve
+from pettingllms_trainers.stopping import StopRequest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+OnStep = Callable[[int, Mapping[str, float]], None]
+"""Called after each train step with its number, from 1, and its metrics."""
+_FIGURES = ("success", "success_low", "success_high", "num_turns", "num_episodes", "num_failed")
+
+
+def train(
+    source: Config | Mapping[str, Any] | str | Path | Sequence[str | Path],
+    *,
+    resume: bool = False,
+    on_step: OnStep | None = None,
+    **changes: Any,
+) -> Run:
+    """Train as `pettingllms-train` does, and return the run; works in a notebook too.
+
+    Args:
+        source: A run file, several ones of which later ones count, or what one would contain.
+        resume: Whether to continue what is in the output directory.
+        on_step: Called after each train step; what it raises ends the run.
+        **changes: Keys of the run file, over it: ``num_steps=5, optimizer={"num_epochs": 2}``.
+
+    Raises:
+        PettingLLMsError: Bad input, or the run failed.
+        KeyboardInterrupt: The run was interrupted. It has saved a checkpoint, from which
+            ``resume=True`` continues.
+    """
+    config = config_of(source, changes)
+    work = partial(commands.train, config, is_resumed=resume, on_step=on_step)
+    if is_in_loop():
+        with StopRequest() as stop:  # signals reach this thread only
+            code = in_thread(partial(work, stop=stop))
+    else:
+        code = work()
+    if code:
+        raise KeyboardInterrupt(f"stopped; continue with resume=True ({config.output_dir})")
+    return Run(config.output_dir)
+
+
+def load_run(directory: str | Path) -> Run:
+    """Return a run that was trained before, finished or not.
+
+    Raises:
+        RunFolderError: The directory is not that of a run.
+    """
+    return Run(directory)
+
+
+class Run:
+    """A run of training: its figures, its pictures, and its policies.
+
+    Args:
+        directory: Its output directory.
+
+    Raises:
+        RunFolderError: It is not that of a run.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self._trained = TrainingRun.open(directory)
+        self._files = RunDirectory(self._trained.path)
+
+    @property
+    def directory(self) -> Path:
+        """Its output directory, absolute."""
+        return self._trained.path
+
+    @property
+    def config(self) -> Config:
+        """Its configuration."""
+        return load_config(self._files.config)
+
+    @property
+    def metrics(self) -> DataFrame:
+        """A row per train step, from 0, the start; a column per metric, see METRICS.md."""
+        from pandas import DataFrame  # a second, which not every caller needs
+
+        return DataFrame(read_lines(self._files.metrics)).set_index("step")
+
+    @property
+    def evaluations(self) -> DataFrame:
+        """Held-out success: a row per evaluation and variant, such as greedy; shares in [0, 1]."""
+        from pandas import DataFrame
+
+        rows = [
+            {"step": line["step"], "variant": name, **{key: found[key] for key in _FIGURES}}
+            for line in read_lines(self._files.evaluations)
+            for name, found in line["variants"].items()
+        ]
+        return DataFrame(rows, columns=["step", "variant", *_FIGURES])
+
+    def plot(self) -> Figure:
+        """Return the learning curve as a figure of matplotlib.
+
+        Raises:
+            RunFolderError: Nothing is evaluated yet.
+        """
+        lines = read_lines(self._files.evaluations)
+        if not lines:
+            raise RunFolderError(f"{self.directory} has no evaluation yet, so there is no curve")
+        ids = ", ".join(short_name(env.id) for env in self.config.env)
+        return learning_curve(lines, ids)
+
+    def view(self) -> Page:
+        """Write the run as one page, and return it; a notebook shows it."""
+        return Page(write_view(self.directory, self.directory / "view.html").path)
+
+    def policy(self, role: str, *, environment: str | None = None, step: int | None = None) -> str:
+        """Return the name of a role's policy, as `pettingllms.policies.load_policy` takes it.
+
+        Raises:
+            InvalidArgument: There is no such environment or checkpoint.
+            RunFolderError: There is no such role, or nothing is trained yet.
+        """
+        line_up = self._of(environment).line_up(step)
+        if role not in line_up:
+            raise RunFolderError(f"the run has no role {role!r}; it has: {', '.join(line_up)}")
+        return line_up[role]
+
+    def evaluate(
+        self,
+        *,
+        num_levels: int | None = None,
+        num_samples: int = 1,
+        policies: Mapping[str, str] | None = None,
+        environment: str | None = None,
+        step: int | None = None,
+        out: str | Path | None = None,
+    ) -> Report:
+        """Play held-out levels of the run with its policies, as `pettingllms eval --run` does.
+
+        Args:
+            num_levels: Levels; None: as many as the run's own evaluation has.
+            num_samples: Plays of each level.
+            policies: Role to another policy than the run's, such as ``oracle``.
+            environment: Which one, of a run with several.
+            step: Train step of a checkpoint; None: the newest state.
+            out: Folder that keeps the episodes; None: a new one beside the run.
+        """
+        part = self._of(environment)
+        line_up = {**part.line_up(step), **(policies or {})}
+        numbers = part.levels()
+        plan = EvaluationPlan(
+            env_id=part.env_id,
+            variants={"main": line_up},
+            env_kwargs=part.held_out_kwargs(),
+            sampling=part.sampling(line_up),
+            seed=numbers.get("seed", 0),
+            num_levels=num_levels or numbers.get("episodes", 100),
+            num_samples=num_samples,
+        )
+        folder = RunFolder.create(
+            out or self._free_folder(), plan.with_distinct_levels(plan.make_env())
+        )
+        evaluate(folder)
+        return summarise(folder.plan, folder.results(), folder.bill())
+
+    def _of(self, environment: str | None) -> TrainingRun:
+        known = self._trained.environments
+        if environment is None and len(known) > 1:
+            raise RunFolderError(f"the run has several environments; name one: {', '.join(known)}")
+        return self._trained if environment is None else self._trained.environment(environment)
+
+    def _free_folder(self) -> Path:
+        number, path = 1, self.directory.with_name(f"{self.directory.name}-eval")
+        while path.exists():
+            number += 1
+            path = self.directory.with_name(f"{self.directory.name}-eval-{number}")
+        return path
+
+    def __repr__(self) -> str:
+        """Return its directory, and how far it is."""
+        steps = max((line["step"] for line in read_lines(self._files.metrics)), default=0)
+        return f"Run({str(self.directory)!r}, {steps} of {self.config.num_steps} train steps)"
+
+    def _repr_html_(self) -> str:
+        text = f"<p>{html.escape(repr(self))}</p>"
+        if not read_lines(self._files.evaluations):
+            return text
+        picture = io.BytesIO()
+        self.plot().savefig(picture, format="png", dpi=100)
+        data = base64.b64encode(picture.getvalue()).decode("ascii")
+        return f'{text}<img alt="learning curve" src="data:image/png;base64,{data}">'
+
+
+class Page:
+    """A page that shows a run; a notebook shows it in a frame.
+
+    Args:
+        path: The HTML file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        """Return where it is."""
+        return f"Page({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.path.read_text(encoding="utf-8"), quote=True)
+        return f'<iframe srcdoc="{page}" width="100%" height="700"></iframe>'
