@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -73,6 +73,11 @@ class PromptFields(Mapping[str, object], Generic[StateT]):
 
     def __len__(self) -> int:
         return len(self.source)
+
+
+def as_observation(messages: Sequence[Mapping[str, str]]) -> str:
+    """Return what `observe` gives where `messages` gives these: their contents, as one text."""
+    return "\n\n".join(message["content"] for message in messages)
 
 
 class CompiledText:

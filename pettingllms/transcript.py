@@ -145,11 +145,17 @@ class RecordTranscripts(ChecksWrapper[Any]):
             self.env.state_hash(),
         )
 
-    def step(self, action: str | None) -> None:
-        """Step the selected agent and record it (the steps of ended agents are not recorded)."""
+    def step(self, action: str | None, observation: str | None = None) -> None:
+        """Step the selected agent and record it (the steps of ended agents are not recorded).
+
+        Args:
+            action: See `TextEnv.step`.
+            observation: What the agent has read; None: its observation is built once more.
+        """
         self._require("step")
         agent = self.env.agent_selection
-        observation = str(self.env.observe(agent))
+        if observation is None:
+            observation = str(self.env.observe(agent))
         super().step(action)
         if action is not None and self.transcript is not None:
             record = _step_record(self.env, agent, observation, action)

@@ -19,6 +19,7 @@ from pettingllms.policies import (
     Usage,
     acted,
 )
+from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts, Transcript
 
@@ -166,14 +167,15 @@ async def play_episode(
     agent = raw.agent_selection
     while not (raw.terminations[agent] or raw.truncations[agent]):
         role = role_of(agent)
-        chat = [*chats.get(agent, ()), *raw.messages(agent)]
+        messages = raw.messages(agent)
+        chat = [*chats.get(agent, ()), *messages]
         chance = derive_seed(spec.seed, "sample", len(written)) % _SEED_RANGE
         prompt = Prompt(chat, agent, chance, raw, raw.constraints(agent))
         known = log.kept(spec[:3], len(written), prompt)
         completion, usage = known or await _asked(
             policies[role], prompt, sampling.get(role) or Sampling(), log, spec, len(written)
         )
-        recorder.step(acted(completion, usage))
+        recorder.step(acted(completion, usage), as_observation(messages))
         if raw.observation_mode == "delta":
             chats[agent] = [*chat, {"role": "assistant", "content": completion.text}]
         is_error = raw.infos[agent]["parse_error"] is not None

@@ -15,7 +15,7 @@ from pettingllms.arguments import check_choice
 from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptTemplate
+from pettingllms.prompts import PromptTemplate, as_observation
 from pettingllms.spaces import Action, Observation, TokenCounts
 from pettingllms.splits import SPLITS
 from pettingllms.transition import Transition, role_of
@@ -144,7 +144,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
 
     def observe(self, agent: str) -> Observation:
         """Return the messages as one text."""
-        return Observation(_as_text(self.messages(agent)))
+        return Observation(as_observation(self.messages(agent)))
 
     # Hooks of TextEnv ---------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         return state
 
     def _fields(self, state: WorkflowState, agent: str, turn: int) -> Mapping[str, object]:
-        return {"chat": "" if state.request is None else _as_text(state.request.chat())}
+        return {"chat": "" if state.request is None else as_observation(state.request.chat())}
 
     def _parse(self, state: WorkflowState, agent: str, text: str) -> Action:
         return _action(text)
@@ -220,10 +220,6 @@ def _misfit(state: WorkflowState, action: Action) -> str | None:
 
 def _action(text: str) -> Action:
     return text if isinstance(text, Action) else Action(text)
-
-
-def _as_text(chat: Sequence[Mapping[str, str]]) -> str:
-    return "\n\n".join(message["content"] for message in chat)
 
 
 class _Runs:

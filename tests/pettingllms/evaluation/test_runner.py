@@ -134,6 +134,22 @@ def test_every_episode_replays_exactly(begin):
         assert transcript.steps[-1]["action"] == "42"
 
 
+def test_every_prompt_is_built_once(begin, guess_id, monkeypatch):
+    moments = []
+    guess_class = type(pettingllms.make(guess_id).unwrapped)
+    fields = guess_class._fields
+
+    def counted(self, state, agent, turn):
+        moments.append((agent, turn))
+        return fields(self, state, agent, turn)
+
+    monkeypatch.setattr(guess_class, "_fields", counted)
+    folder = begin("random", "oracle", num_levels=1)
+    play(folder)
+    (result,) = folder.results()
+    assert len(moments) == sum(role.num_actions for role in result.roles.values()) > 1
+
+
 @pytest.mark.parametrize(("mode", "lengths"), [("delta", [2, 4, 6]), ("full", [2, 2, 2])])
 def test_chats_grow_in_delta_mode_only(begin, scripted, mode, lengths):
     policy = scripted("mine", lambda prompt: "0")

@@ -56,9 +56,13 @@ def tree(episode, rewards, text="ab"):
 @pytest.fixture
 def tree_file(tmp_path):
     """Return a function that makes a tree file: how to record a step, and what it has written."""
-    pool = SimpleNamespace(
-        policies={"p": SimpleNamespace(token_texts=lambda ids: [chr(token) for token in ids])}
-    )
+    asked = []
+
+    def token_texts(ids):
+        asked.append(ids)
+        return [chr(token) for token in ids]
+
+    pool = SimpleNamespace(policies={"p": SimpleNamespace(token_texts=token_texts)})
 
     def make(num_steps=10, **logging):
         config = Config(
@@ -80,6 +84,7 @@ def tree_file(tmp_path):
             lines=lambda: read_lines(files.rollouts),
             size=lambda: files.rollouts.stat().st_size,
             notes=notes,
+            asked=asked,
         )
 
     return make
@@ -121,6 +126,13 @@ def test_a_tree_has_its_tokens_and_all_its_figures(tree_file):
     assert low["tokens"] == expected
     assert low["advantage"] == -high["advantage"] != 0
     assert decision["temperature"] == 1.0, "figures of a decision are written by their names"
+
+
+def test_a_tokenizer_is_asked_once_for_all_trees_of_a_step(tree_file):
+    file = tree_file(num_rollouts=4)
+    file.record(1, [tree(episode, [(0.0, 1.0)] * 3) for episode in range(4)])
+    assert len(file.lines()) == 4
+    assert file.asked == [[97, 98]]
 
 
 def test_held_out_episodes_are_of_a_set_of_their_own(tree_file):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pettingllms import role_of
+from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.errors import EnvironmentFailure
@@ -254,7 +255,7 @@ class Player:
             role=qualified(settings.env, role),
             policy=sampled.policy,
             prompt_ids=sampled.prompt_ids,
-            observation="\n\n".join(message["content"] for message in state.messages),
+            observation=as_observation(state.messages),
             candidates=candidates,
             temperature=settings.sampling[role].temperature,
             chosen=chosen,

@@ -171,7 +171,6 @@ class Trainer:
         config, trees = self.config, sample.trees
         is_trained, moment = partial(config.trains, step=step - 1), self._moment(step - 1)
         scored = score_decisions(trees, config.algorithm, is_trained, moment)
-        self.recorder.rollouts(step, trees, scored, self.pool)
         data = training_groups(
             scored.decisions, mask_truncated=self.config.loss.mask_truncated_completions
         )
@@ -189,6 +188,8 @@ class Trainer:
         wait_s = time.perf_counter() - begun - learn_s
         started = time.perf_counter()
         self.pool.push_weights()
+        sync_s = time.perf_counter() - started
+        self.recorder.rollouts(step, trees, scored, self.pool)
         return {
             **rollout_metrics(trees, scored, config.algorithm.candidates_per_decision),
             **age_metrics(trees, step - 1),
@@ -196,7 +197,7 @@ class Trainer:
             **timing_metrics(trees, stats, generate_s=sample.generate_s, update_s=update_s),
             **fits,
             "time/wait_s": wait_s,
-            "time/sync_s": time.perf_counter() - started,
+            "time/sync_s": sync_s,
         }
 
     def _moment(self, step: int) -> Moment:

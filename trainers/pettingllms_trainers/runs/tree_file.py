@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -68,7 +69,7 @@ class TreeFile:
         scored: Sequence[Decision],
         pool: PolicyPool,
     ) -> None:
-        texts = {name: policy.token_texts for name, policy in pool.policies.items()}
+        texts = _token_texts(trees, pool)
         for tree in trees:
             line = {"set": tree_set, **place, **tree_to_json(tree, scored, texts)}
             num_bytes = len(json.dumps(line)) + 32  # the number of the step comes before it
@@ -97,6 +98,22 @@ class TreeFile:
             kept = sorted(held_out + kept, key=lambda line: line["step"])
             write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
         return True
+
+
+def _token_texts(trees: Sequence[RolloutTree], pool: PolicyPool) -> dict[str, dict[int, str]]:
+    """Return policy to token to text: a tokenizer is asked once for all that the trees hold."""
+    tokens: dict[str, set[int]] = defaultdict(set)
+    for tree in trees:
+        for decision in (*tree.prefix, *tree.decisions):
+            tokens[decision.policy].update(
+                token for one in decision.candidates for token in one.completion.token_ids
+            )
+    asked = {
+        name: (policy.token_texts, sorted(tokens[name]))
+        for name, policy in pool.policies.items()
+        if policy.token_texts is not None
+    }
+    return {name: dict(zip(ids, read(ids), strict=True)) for name, (read, ids) in asked.items()}
 
 
 def _place(name: str, env: EnvConfig, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from pettingllms_trainers.policies.protocols import TokenTexts
 from pettingllms_trainers.types import Candidate, Decision, RolloutTree, TokenCompletion
 
 _DIGITS = 4
@@ -16,15 +15,15 @@ _DIGITS = 4
 def tree_to_json(
     tree: RolloutTree,
     scored: Iterable[Decision] = (),
-    token_texts: Mapping[str, TokenTexts | None] | None = None,
+    token_texts: Mapping[str, Mapping[int, str]] | None = None,
 ) -> dict[str, Any]:
     """Return a rollout tree as JSON data.
 
     Args:
         tree: The tree.
         scored: Groups with advantages; those of other trees are ignored.
-        token_texts: Policy to its tokenizer's texts of tokens; the completions of other policies
-            are written without tokens.
+        token_texts: Policy to the texts of its tokens; the completions of other policies are
+            written without tokens.
     """
     scored_ones = {decision.key: decision for decision in scored}
     texts = token_texts or {}
@@ -48,7 +47,7 @@ def tree_to_json(
     }
 
 
-def _decision(decision: Decision, token_texts: TokenTexts | None) -> dict[str, Any]:
+def _decision(decision: Decision, token_texts: Mapping[int, str] | None) -> dict[str, Any]:
     return {
         **_figures(decision),
         "agent": decision.key.agent,
@@ -61,7 +60,7 @@ def _decision(decision: Decision, token_texts: TokenTexts | None) -> dict[str, A
     }
 
 
-def _candidate(candidate: Candidate, token_texts: TokenTexts | None) -> dict[str, Any]:
+def _candidate(candidate: Candidate, token_texts: Mapping[int, str] | None) -> dict[str, Any]:
     completion = candidate.completion
     written = {
         **_figures(candidate),
@@ -87,10 +86,10 @@ def _figures(value: Decision | Candidate) -> dict[str, float]:
     }
 
 
-def _tokens(completion: TokenCompletion, token_texts: TokenTexts) -> dict[str, list[Any]]:
+def _tokens(completion: TokenCompletion, token_texts: Mapping[int, str]) -> dict[str, list[Any]]:
     """Return columns with one entry per token."""
     columns: dict[str, list[Any]] = {
-        "text": token_texts(completion.token_ids),
+        "text": [token_texts[token] for token in completion.token_ids],
         "logprob": [round(value, _DIGITS) for value in completion.logprobs],
     }
     if completion.entropies:
