@@ -19,9 +19,9 @@ from pettingllms_trainers.backends.hf.updating import TrainingSettings
 from pettingllms_trainers.config import Config, EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.config.policies import LoraConfig
 from pettingllms_trainers.plan.memory import USABLE, plan_memory
-from pettingllms_trainers.runs.lengths import Lengths
 from pettingllms_trainers.types import (
     GenerateRequest,
+    Lengths,
     SamplingSettings,
     TrainingCompletion,
     TrainingGroup,

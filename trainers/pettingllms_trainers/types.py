@@ -51,6 +51,13 @@ class GenerateRequest:
     """Decides the draws together with the weights; other requests of a call do not matter."""
 
 
+class Lengths(NamedTuple):
+    """Longest sequences of a policy, in tokens."""
+
+    prompt: int
+    completion: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestLimits:
     """What a request is checked against: what the model and the machine can hold."""

@@ -11,6 +11,12 @@ from rich.console import Console
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from pettingllms_trainers.algorithms.grpo import Grpo
+from pettingllms_trainers.backends.hf.activations import (
+    _KEPT,
+    MicroBatchSize,
+    activation_bytes,
+    micro_batch_sizes,
+)
 from pettingllms_trainers.backends.hf.attention import flat_forward, use_layouts
 from pettingllms_trainers.backends.hf.learner import arithmetic
 from pettingllms_trainers.backends.hf.packed import PackedLayout
@@ -20,16 +26,11 @@ from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import make_plan
-from pettingllms_trainers.plan.activations import (
-    _KEPT,
-    MicroBatchSize,
-    activation_bytes,
-    micro_batch_sizes,
-)
 from pettingllms_trainers.plan.memory import plan_memory
-from pettingllms_trainers.plan.view import errors_of, plan_view, warnings_of
+from pettingllms_trainers.plan.problems import errors_of, warnings_of
+from pettingllms_trainers.plan.view import plan_view
 from pettingllms_trainers.rollout.environments import make_environments
-from pettingllms_trainers.runs.lengths import Lengths
+from pettingllms_trainers.types import Lengths
 
 GIB = 1 << 30
 SIZES = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "max_length": 128}

@@ -13,7 +13,7 @@ from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.plan import make_plan
-from pettingllms_trainers.plan.view import warnings_of
+from pettingllms_trainers.plan.problems import warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
 
 PAPER = Path(__file__).resolve().parents[3] / "trainers" / "configs" / "paper"

@@ -85,3 +85,8 @@ class EngineConfig(Section):
     loss.old_logprobs is recomputed, as it is by default with vLLM."""
     vllm: VLLMConfig = VLLMConfig()
     vllm_server: VLLMServerConfig = VLLMServerConfig()
+
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of a number in this precision."""
+        return 2 if self.precision == "bfloat16" else 4

@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+import torch
+
+from pettingllms_trainers.backends.device import computes_on_gpu
 from pettingllms_trainers.backends.hf.shapes import ModelShape, shape_of
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.plan.gpus import Devices, devices_of
+from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.plan.memory import USABLE, MemoryPlan, plan_memory
-from pettingllms_trainers.plan.step import StepPlan, answer_lengths, plan_step
+from pettingllms_trainers.ranks import num_launched
 from pettingllms_trainers.rollout.environments import RunEnvironment
-from pettingllms_trainers.runs.lengths import Lengths, lengths_of, with_cpu_cache
-from pettingllms_trainers.runs.prompts import RolePrompt, first_prompts
+from pettingllms_trainers.runs.lengths import lengths_of, with_cpu_cache
+from pettingllms_trainers.runs.prompts import RolePrompt, answer_lengths, first_prompts
+from pettingllms_trainers.types import Lengths
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Devices", "Plan", "StepPlan", "make_plan"]
+
+_GIB = 1 << 30
+
+
+class Devices(NamedTuple):
+    """What a run computes on."""
+
+    found: str
+    """What this machine has, for people."""
+    num_gpus: int
+    """Processes with a GPU each; 0 when the run computes on the CPU."""
+    num_bytes: int
+    """Memory of one GPU, or of the machine without one."""
+    num_wanted: float
+    """GPUs that Ray is asked for; 0 without Ray."""
+
+    @property
+    def wanted(self) -> str:
+        """What the plan is for, for people."""
+        size = f"{self.num_bytes / _GIB:.0f} GiB"
+        if not self.num_gpus:
+            return f"the CPU, {size}"
+        return f"{self.num_gpus} GPU{'s' * (self.num_gpus > 1)} of {size}"
+
+
+class StepPlan(NamedTuple):
+    """Upper limits of one train step."""
+
+    num_levels: int
+    """Those of all refills included."""
+    num_turns: int
+    agents: tuple[str, ...]
+    num_decisions: int
+    """Of all levels: turns times agents, every episode at its turn limit."""
+    num_samples: int
+    """Completions."""
+    num_prompt_tokens: int
+    num_completion_tokens: int
+    num_groups: Mapping[str, int]
+    """Decisions of the roles of each policy with a model."""
+    num_optimizer_steps: Mapping[str, int]
+    """Of each policy that is trained."""
 
 
 class Plan(NamedTuple):
@@ -55,21 +103,22 @@ def make_plan(
     Args:
         config: The run's configuration.
         environments: What the run plays; it is not changed.
-        num_gpus: GPUs to plan for; None for what the run would use here.
+        num_gpus: GPUs to plan for, whatever is here; None for what the run would use here.
         gpu_gib: Memory of each GPU in GiB; None for that of the GPUs here, 80 without any.
 
     Raises:
         ConfigError: The sizes of a model are not known, or the device cannot be one.
     """
-    devices = devices_of(config, num_gpus, gpu_gib)
-    shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
+    devices = _devices(config, num_gpus, gpu_gib)
     prompts = first_prompts(config, environments)
     if not devices.num_gpus:
         config = with_cpu_cache(config, prompts)
+    shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     lengths = lengths_of(config, shapes, prompts)
-    step = plan_step(config, environments, lengths)
-    every = config.evaluation.every
+    step = _plan_step(config, environments, lengths)
+    every, evaluation = config.evaluation.every, config.evaluation
     middle = sum(step % every == 0 for step in range(1, config.num_steps)) if every else 0
+    levels = (env.config.evaluation.num_episodes or evaluation.num_episodes for env in environments)
     return Plan(
         devices=devices,
         shapes=shapes,
@@ -88,12 +137,31 @@ def make_plan(
         ),
         answers=answer_lengths(config, environments),
         num_evaluations=1 + middle + (config.num_steps > 0),
-        num_held_out=len(config.evaluation.ways)
-        * sum(
-            env.config.evaluation.num_episodes or config.evaluation.num_episodes
-            for env in environments
-        ),
+        num_held_out=len(evaluation.ways) * sum(levels),
     )
+
+
+def _devices(config: Config, num_gpus: int | None, gpu_gib: float | None) -> Devices:
+    """Return the devices to plan for: those given, else those that the run would use here."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    sizes = [torch.cuda.get_device_properties(index).total_memory for index in range(count)]
+    host, here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), min(sizes, default=0)
+    found = f"{os.cpu_count()} CPU cores, {host / _GIB:.0f} GiB, "
+    found += f"{count} GPUs of {here / _GIB:.0f} GiB" if count else "no GPU"
+    ray = config.ray
+    wanted = ray.enabled * ray.workers_per_policy * ray.gpus_per_worker
+    wanted *= len(base_groups(config.models))
+    launched = count if _is_spread(config) and count else num_launched()
+    number = num_gpus or (count or math.ceil(wanted) if wanted else launched)
+    is_on_gpu = computes_on_gpu(config, number)  # raises where the device cannot be one
+    if num_gpus is None and gpu_gib is None and not is_on_gpu:
+        return Devices(found, 0, host, wanted)
+    size = round(gpu_gib * _GIB) if gpu_gib is not None else here or 80 * _GIB
+    return Devices(found, number, size, wanted)
+
+
+def _is_spread(config: Config) -> bool:
+    return config.engine.kind == "vllm" and config.engine.vllm.tensor_parallel_size > 1
 
 
 def _num_ranks(config: Config, devices: Devices) -> int:
@@ -101,5 +169,50 @@ def _num_ranks(config: Config, devices: Devices) -> int:
     if config.ray.enabled:
         return config.ray.workers_per_policy
     # One process: the other GPUs are its engines'.
-    is_spread = config.engine.kind == "vllm" and config.engine.vllm.tensor_parallel_size > 1
-    return 1 if is_spread else max(devices.num_gpus, 1)
+    return 1 if _is_spread(config) else max(devices.num_gpus, 1)
+
+
+def _plan_step(
+    config: Config, environments: Sequence[RunEnvironment], lengths: Mapping[str, Lengths]
+) -> StepPlan:
+    """Return the upper limits of a train step.
+
+    With several environments each figure is the maximum over them, as if one had all levels.
+    """
+    plans = [_plan_of(config, env, lengths) for env in environments]
+    most = max(plans, key=lambda plan: plan.num_decisions)
+    columns = dict(zip(StepPlan._fields, zip(*plans, strict=True), strict=True))
+    sums = ("num_samples", "num_prompt_tokens", "num_completion_tokens")
+    found: dict[str, Any] = {name: max(columns[name]) for name in sums}
+    for name in ("num_groups", "num_optimizer_steps"):
+        tables: tuple[Mapping[str, int], ...] = columns[name]
+        found[name] = {policy: max(table[policy] for table in tables) for policy in tables[0]}
+    return most._replace(**found)
+
+
+def _plan_of(config: Config, env: RunEnvironment, lengths: Mapping[str, Lengths]) -> StepPlan:
+    rollout, algorithm, optimizer = config.rollout, config.algorithm, config.optimizer
+    agents = tuple(env.training[0].possible_agents)  # those of all stages
+    num_turns = max(stage.max_turns for stage in env.training)
+    num_levels = rollout.num_levels * (1 + rollout.max_refills)
+    num_samples = algorithm.candidates_per_decision
+    per_agent = num_levels * algorithm.episodes_per_level * num_turns
+    assigned = [config.policy_of(env.role(agent)) or "" for agent in agents]
+    asked = [lengths[name] for name in assigned if name in lengths]
+    num_groups = {name: per_agent * assigned.count(name) for name in config.models}
+    return StepPlan(
+        num_levels=num_levels,
+        num_turns=num_turns,
+        agents=agents,
+        num_decisions=per_agent * len(agents),
+        num_samples=per_agent * num_samples * len(asked),
+        num_prompt_tokens=per_agent * sum(each.prompt for each in asked),
+        num_completion_tokens=per_agent * num_samples * sum(each.completion for each in asked),
+        num_groups=num_groups,
+        num_optimizer_steps={
+            name: optimizer.num_epochs
+            * optimizer.num_minibatches(num_groups[name] * num_samples, num_groups[name])
+            for name, policy in config.models.items()
+            if not policy.frozen
+        },
+    )

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pettingllms_trainers.backends.hf.activations import activation_bytes, micro_batch_sizes
 from pettingllms_trainers.backends.hf.shapes import ModelShape
-from pettingllms_trainers.config import Config, DeepSpeedConfig
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import PolicyConfig, base_groups
-from pettingllms_trainers.plan.activations import activation_bytes, micro_batch_sizes
-from pettingllms_trainers.runs.lengths import Lengths
+from pettingllms_trainers.types import Lengths
 
-__all__ = ["USABLE", "MemoryPlan", "PolicyMemory", "gib", "plan_memory"]
+__all__ = ["USABLE", "MemoryPlan", "PolicyMemory", "plan_memory"]
 
 USABLE = 0.92
 """Share of a GPU's memory that a run can fill: the rest is lost in fragments."""
@@ -26,8 +26,7 @@ _PROCESS_BYTES = 480 << 20
 """Python, PyTorch, transformers and an environment, without CUDA: measured before a model loads."""
 _HEAP_SHARE = 1.5
 """Heap of a process on a CPU over the activations in it: glibc leaves holes where aligned blocks
-were, and cannot fill them with blocks of the same size. Tensors alone are as planned, 1,225 of
-1,233 MiB; the heap for them was 1.3 times as large in bfloat16 and 1.25 to 1.7 times in float32.
+were. Tensors alone are as planned, 1,225 of 1,233 MiB; their heap was 1.25 to 1.7 times as large.
 With every tensor mapped on its own it is 1.0, which takes half as much time again."""
 _ENGINE_BYTES = 2 << 30
 """What an engine takes besides weights and KV cache: graphs and the activations of a prefill."""
@@ -42,12 +41,12 @@ class PolicyMemory(NamedTuple):
     """What one policy has on one GPU, in bytes; `cpu` is on the host."""
 
     weights: int
-    gradients: int
-    optimizer: int
-    reference: int
-    activations: int
+    gradients: int = 0
+    optimizer: int = 0
+    reference: int = 0
+    activations: int = 0
     """Of a micro-batch, its logits and lower-precision copies of weights included."""
-    cpu: int
+    cpu: int = 0
 
     @property
     def kept(self) -> int:
@@ -82,11 +81,6 @@ class MemoryPlan(NamedTuple):
         return max(self.generating, self.updating)
 
 
-def gib(num_bytes: float) -> str:
-    """Return a number of bytes for people."""
-    return "<0.1" if 0 < num_bytes < 0.05 * (1 << 30) else f"{num_bytes / (1 << 30):.1f}"
-
-
 def plan_memory(
     config: Config,
     shapes: Mapping[str, ModelShape],
@@ -114,33 +108,28 @@ def plan_memory(
         optimizer = config.optimizer.model_copy(update={"packed_attention": "flex"})
         config = config.model_copy(update={"optimizer": optimizer})
     groups = base_groups(config.models)
-    known = dict.fromkeys(config.models) if num_groups is None else num_groups
     policies: dict[str, PolicyMemory] = {}
-    for group in groups:
-        for index, name in enumerate(group):
-            kind = _kind(config, config.models[name])
-            activations = max(
-                activation_bytes(config, shapes[name], lengths[name], size, kind)
-                for size in micro_batch_sizes(config, lengths[name], known[name])
-            )
-            policies[name] = _policy_memory(
-                config,
-                config.models[name],
-                shapes[name],
-                round(activations * (1 if has_gpu else _HEAP_SHARE)),
-                num_ranks,
-                index == 0,
-                len(config.roles_of(name)) if num_roles is None else num_roles[name],
-            )
+    for name, first in ((name, group[0]) for group in groups for name in group):
+        policy, shape, longest = config.models[name], shapes[name], lengths[name]
+        sizes = micro_batch_sizes(config, longest, num_groups[name] if num_groups else None)
+        kind = _kind(config, policy)
+        activations = max(activation_bytes(config, shape, longest, size, kind) for size in sizes)
+        activations = round(activations * (1 if has_gpu else _HEAP_SHARE))
+        roles = len(config.roles_of(name)) if num_roles is None else num_roles[name]
+        copies = max(roles, 1) if config.optimizer.role_gradients else 1
+        base = config.engine.number_bytes * shape.num_parameters if name == first else 0
+        policies[name] = _policy_memory(config, policy, shape, activations, num_ranks, copies, base)
     placed = _busiest_gpu(config, groups, policies)
     shown = [policies[name] for group in placed for name in group]
     kept = sum(memory.kept for memory in shown) + (_CONTEXT_BYTES if has_gpu else _PROCESS_BYTES)
     written = {
-        name: _written(config, lengths[name], is_bounded=num_groups is not None)
-        for name in config.models
+        name: _written(config, longest, is_bounded=num_groups is not None)
+        for name, longest in lengths.items()
     }
     engine_weights, kv_cache, engine_total = _engines(config, placed, shapes, gpu_bytes, written)
     asleep = _SLEEPING_BYTES * len(placed) if config.engine.vllm.sleep else engine_total
+    # The host holds what is offloaded, and the last model while it is loaded.
+    loading = _FLOAT * max(shape.num_parameters for shape in shapes.values())
     return MemoryPlan(
         policies=policies,
         engine_weights=engine_weights,
@@ -150,17 +139,17 @@ def plan_memory(
         updating=kept
         + max((memory.passing for memory in shown), default=0)
         + (asleep if config.engine.kind == "vllm" else 0),
-        cpu=_host_bytes(shapes, policies, num_ranks),
+        cpu=num_ranks * (sum(memory.cpu for memory in policies.values()) + loading),
     )
 
 
-def _host_bytes(
-    shapes: Mapping[str, ModelShape], policies: Mapping[str, PolicyMemory], num_ranks: int
-) -> int:
-    """Return what the host holds: while the last model is loaded, or afterwards."""
-    kept = sum(memory.cpu for memory in policies.values())
-    loading = _FLOAT * max(shape.num_parameters for shape in shapes.values())
-    return num_ranks * (kept + loading)
+def _kind(config: Config, policy: PolicyConfig) -> str:
+    """Return how a policy computes while it learns; see `activations`."""
+    precision = config.engine.precision
+    if policy.has_adapter:
+        return f"{precision} adapter"
+    is_half = config.deepspeed.stage and precision != "float32"
+    return f"{precision} weights" if is_half else precision
 
 
 def _policy_memory(
@@ -169,41 +158,39 @@ def _policy_memory(
     shape: ModelShape,
     activations: int,
     num_ranks: int,
-    has_base: bool,
-    num_roles: int,
+    num_gradients: int,
+    base: int,
 ) -> PolicyMemory:
-    is_half = config.engine.precision == "bfloat16"
-    frozen = (_HALF if is_half else _FLOAT) * shape.num_parameters if has_base else 0
+    """Return what a policy has, with frozen weights of `base` bytes; roles can have own gradients.
+
+    ZeRO has a float32 copy of its share of the weights.
+    """
+    size = config.engine.number_bytes
     if policy.frozen:
         is_on_gpu = config.engine.kind == "transformers"
-        return PolicyMemory(frozen * is_on_gpu, 0, 0, 0, 0, frozen * (not is_on_gpu))
-    trained, reference = shape.num_trained, _FLOAT * shape.num_trained
-    if not config.loss.kl_coefficient:
-        reference = 0
-    own = _FLOAT * trained
-    gradients = own * (max(num_roles, 1) if config.optimizer.role_gradients else 1)
-    moments = _ADAM_BYTES * trained
+        return PolicyMemory(base) if is_on_gpu else PolicyMemory(0, cpu=base)
+    trained, own = shape.num_trained, _FLOAT * shape.num_trained
+    gradients, moments = own * num_gradients, _ADAM_BYTES * trained
+    reference = own if config.loss.kl_coefficient else 0
     if policy.has_adapter:
-        return PolicyMemory(frozen + own, gradients, moments, reference, activations, 0)
-    stage = config.deepspeed.stage
+        return PolicyMemory(base + own, gradients, moments, reference, activations)
+    stage, offload = config.deepspeed.stage, config.deepspeed.offload
     if not stage:
         # In bfloat16 a forward pass makes copies of all matrices, which the backward pass needs;
         # the output layer computes in float32.
         matrices = shape.num_matrix_parameters - shape.vocab_size * shape.hidden_size
-        copies = _HALF * matrices if is_half else 0
-        return PolicyMemory(own, gradients, moments, reference, activations + copies, 0)
-    size = _HALF if is_half else _FLOAT
-    return _sharded_memory(config.deepspeed, trained, size, activations, reference, num_ranks)
-
-
-def _kind(config: Config, policy: PolicyConfig) -> str:
-    """Return how a policy computes while it learns; see `activations`."""
-    precision = config.engine.precision
-    if policy.has_adapter:
-        return f"{precision} adapter"
-    return (
-        f"{precision} weights" if config.deepspeed.stage and precision != "float32" else precision
-    )
+        activations += _HALF * matrices if size == _HALF else 0
+        return PolicyMemory(own, gradients, moments, reference, activations)
+    weights, optimizer = size * trained, (_FLOAT + _ADAM_BYTES) * trained // num_ranks
+    gradients = own // num_ranks if stage >= 2 else (size + _FLOAT) * trained
+    cpu = 0
+    if stage == 3:
+        weights, reference = weights // num_ranks, reference // num_ranks
+    if offload != "none":
+        cpu, optimizer, gradients = optimizer + own // num_ranks, 0, 0
+    if offload == "all":
+        cpu, weights = cpu + weights, 0
+    return PolicyMemory(weights, gradients, optimizer, reference, activations, cpu)
 
 
 def _written(config: Config, lengths: Lengths, *, is_bounded: bool) -> int:
@@ -216,37 +203,6 @@ def _written(config: Config, lengths: Lengths, *, is_bounded: bool) -> int:
         evaluated = config.evaluation.num_episodes * sum(lengths)
         written = min(written, max(episodes, evaluated))
     return max(written, sum(lengths))
-
-
-def _sharded_memory(
-    deepspeed: DeepSpeedConfig,
-    trained: int,
-    size: int,
-    activations: int,
-    reference: int,
-    num_ranks: int,
-) -> PolicyMemory:
-    """Return what training all weights takes; ZeRO has a float32 copy of its share of them.
-
-    Args:
-        deepspeed: What is sharded, and what is kept on the host.
-        trained: Number of weights.
-        size: Bytes of a weight as layers compute with it.
-        activations: Of a micro-batch.
-        reference: Bytes of the reference's weights, unshared.
-        num_ranks: Processes that share.
-    """
-    weights = size * trained
-    optimizer = (_FLOAT + _ADAM_BYTES) * trained // num_ranks
-    gradients = _FLOAT * trained // num_ranks if deepspeed.stage >= 2 else (size + _FLOAT) * trained
-    cpu = 0
-    if deepspeed.stage == 3:
-        weights, reference = weights // num_ranks, reference // num_ranks
-    if deepspeed.offload != "none":
-        cpu, optimizer, gradients = optimizer + _FLOAT * trained // num_ranks, 0, 0
-    if deepspeed.offload == "all":
-        cpu, weights = cpu + weights, 0
-    return PolicyMemory(weights, gradients, optimizer, reference, activations, cpu)
 
 
 def _busiest_gpu(
@@ -268,24 +224,19 @@ def _engines(
     written: Mapping[str, int],
 ) -> tuple[int, int, int]:
     """Return weights, KV cache and all of the engines on a GPU."""
-    engine = config.engine
-    size = _HALF if engine.precision == "bfloat16" else _FLOAT
-    models = [shapes[group[0]] for group in groups]
-    if engine.kind == "transformers":
-        # One policy writes at a time.
-        cache = max(
-            2 * size * model.key_value_size * model.num_layers * written[name]
-            for model, group in zip(models, groups, strict=True)
-            for name in group
-        )
-        return 0, cache, cache
+    engine, vllm = config.engine, config.engine.vllm
+    size = engine.number_bytes
     if engine.kind == "vllm_server":
         return 0, 0, 0
-    weights = sum(size * model.num_parameters for model in models)
-    weights //= engine.vllm.tensor_parallel_size
-    rest = _ENGINE_BYTES * len(models)
-    if engine.vllm.kv_cache_bytes:
-        cache = engine.vllm.kv_cache_bytes * len(models)
+    if engine.kind == "transformers":  # one policy writes at a time
+        names = [name for group in groups for name in group]
+        cache = max(size * shapes[name].cache_size * written[name] for name in names)
+        return 0, cache, cache
+    weights = sum(size * shapes[group[0]].num_parameters for group in groups)
+    weights //= vllm.tensor_parallel_size
+    rest = _ENGINE_BYTES * len(groups)
+    if vllm.kv_cache_bytes:
+        cache = vllm.kv_cache_bytes * len(groups)
         return weights, cache, weights + cache + rest
-    total = round(engine.vllm.gpu_memory_utilization * gpu_bytes) * len(models)
+    total = round(vllm.gpu_memory_utilization * gpu_bytes) * len(groups)
     return weights, max(total - weights - rest, 0), total

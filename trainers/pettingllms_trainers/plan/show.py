@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import tempfile
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
@@ -10,12 +15,20 @@ from transformers.utils import logging as transformers_logging
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.plan import make_plan
-from pettingllms_trainers.plan.view import errors_of, plan_view
-from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.plan import Plan, make_plan
+from pettingllms_trainers.plan.problems import errors_of
+from pettingllms_trainers.plan.view import plan_view
+from pettingllms_trainers.policies.fixed import open_fixed_policies
+from pettingllms_trainers.ranks import Ranks, joined_ranks
+from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments, played_by
+from pettingllms_trainers.runs.assembly import build_trainer
 from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.machines import open_machines
+from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.prompts import check_models
-from pettingllms_trainers.runs.trackers import check_trackers
+from pettingllms_trainers.runs.recorder import SilentRecorder
+from pettingllms_trainers.runs.trackers import Trackers, check_trackers
+from pettingllms_trainers.stopping import StopRequest
 
 __all__ = ["show_plan"]
 
@@ -50,14 +63,50 @@ def show_plan(
     environments = make_environments(config)
     RunDirectory(Path(config.output_dir)).check(config, is_resumed=is_resumed)
     check_models(config)
-    plan = make_plan(config, environments, num_gpus=num_gpus, gpu_gib=gpu_gib)
-    is_main = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
-    console = Console(quiet=not is_main)
-    console.print(plan_view(config, plan))
-    if any(errors_of(config, plan)):
-        return 2
-    if measures:
-        from pettingllms_trainers.plan.measure import measure, time_text
-
-        console.print(time_text(config, plan, measure(config, environments)), soft_wrap=True)
+    # Of the processes that torchrun has started; those that measure see their own GPU only.
+    console = Console(quiet=os.environ.get("RANK", "0") != "0")
+    with joined_ranks() if measures else contextlib.nullcontext(Ranks()) as ranks:
+        plan = make_plan(config, environments, num_gpus=num_gpus, gpu_gib=gpu_gib)
+        console.print(plan_view(config, plan))
+        if any(errors_of(config, plan)):
+            return 2
+        if measures:
+            times = _measured(config, environments, ranks)
+            console.print(_time_text(config, plan, *times), soft_wrap=True)
     return 0
+
+
+def _measured(
+    config: Config, environments: Sequence[RunEnvironment], ranks: Ranks
+) -> tuple[float, float]:
+    """Take a train step and an evaluation with untrained policies; return the seconds of each."""
+    with (
+        asyncio.Runner() as runner,
+        open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
+        open_machines(config, ranks) as machines,
+        tempfile.TemporaryDirectory() as directory,
+        StopRequest(ranks) as stop,
+    ):
+        files = RunDirectory(Path(directory))
+        trackers = Trackers(files.directory, config)  # not opened: it writes nothing
+        trainer = build_trainer(
+            config,
+            environments,
+            machines.build_pool(fixed_policies),
+            SilentRecorder(files, config, ProgressView(), trackers),
+            files,
+            episodes=machines.build_episodes(environments),
+            stop=stop,
+            runner=runner,
+        )
+        return trainer.measure()
+
+
+def _time_text(config: Config, plan: Plan, step_s: float, evaluation_s: float) -> str:
+    total = config.num_steps * step_s + plan.num_evaluations * evaluation_s
+    return (
+        f"Measured here, with untrained policies: a train step takes {step_s:.1f} s, an "
+        f"evaluation {evaluation_s:.1f} s. {config.num_steps} train steps and "
+        f"{plan.num_evaluations} evaluations take about {timedelta(seconds=round(total))}"
+        + (", besides the warm start." if config.warm_start.num_steps else ".")
+    )

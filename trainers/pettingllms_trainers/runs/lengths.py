@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pettingllms_trainers.backends.hf.shapes import ModelShape, shape_of
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.runs.prompts import RolePrompt
+from pettingllms_trainers.types import Lengths
 
-__all__ = ["Lengths", "lengths_of", "with_cpu_cache"]
+__all__ = ["lengths_of", "with_cpu_cache"]
 
 _BLOCK = 32
 """Tokens of a block of vLLM's cache on a CPU; a sequence fills its last one in part."""
-
-
-class Lengths(NamedTuple):
-    """Longest sequences of a policy, in tokens."""
-
-    prompt: int
-    completion: int
 
 
 def lengths_of(
@@ -70,13 +63,12 @@ def with_cpu_cache(config: Config, prompts: Mapping[str, RolePrompt]) -> Config:
     per_level = algorithm.episodes_per_level * algorithm.candidates_per_decision
     asked = config.rollout.num_levels * per_level
     num_sequences = min(vllm.max_num_seqs, max(asked, config.evaluation.num_episodes))
-    size = 2 if config.engine.precision == "bfloat16" else 4
     needed = 0
     for name, shape in shapes.items():
         longest = min(vllm.max_model_len or shape.context_length, shape.context_length)
         blocks = num_sequences * -(-sum(lengths[name]) // _BLOCK)
         # One more: vLLM keeps an empty block for itself.
         num_tokens = (1 + max(blocks, -(-longest // _BLOCK))) * _BLOCK
-        needed = max(needed, 2 * size * shape.key_value_size * shape.num_layers * num_tokens)
+        needed = max(needed, config.engine.number_bytes * shape.cache_size * num_tokens)
     sized = vllm.model_copy(update={"kv_cache_bytes": needed})
     return config.model_copy(update={"engine": config.engine.model_copy(update={"vllm": sized})})

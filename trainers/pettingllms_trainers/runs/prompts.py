@@ -1,4 +1,4 @@
-"""The first prompts of a run, and whether they fit into its models: before anything is loaded."""
+"""What roles read and write at first, and whether it fits: before anything is loaded."""
 
 from __future__ import annotations
 
@@ -14,13 +14,25 @@ from pettingllms_trainers.backends.hf.local_files import (
 )
 from pettingllms_trainers.config import Config, PolicyConfig
 from pettingllms_trainers.config.policies import TINY
+from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import sampling_of
+from pettingllms_trainers.rollout.scripted import play_scripted_episode
+from pettingllms_trainers.rollout.settings import RolloutSpec
 
-__all__ = ["RolePrompt", "check_models", "checked_prompts", "first_prompts", "prompt_problems"]
+__all__ = [
+    "RolePrompt",
+    "answer_lengths",
+    "check_models",
+    "checked_prompts",
+    "first_prompts",
+    "prompt_problems",
+]
 
 _NUM_LEVELS = 8
+_NUM_ANSWERED = 2
+"""Levels that a scripted policy plays: in some environments each takes a second."""
 _TEMPLATE_BYTES = 64
 
 
@@ -95,6 +107,36 @@ def _measured(policy: PolicyConfig, messages: Sequence[Mapping[str, str]]) -> Ro
         **(policy.chat_template_kwargs or {}),
     )
     return RolePrompt(len(ids), True)
+
+
+def answer_lengths(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, int | None]:
+    """Return the tokens of the longest answer of every role in episodes of a scripted policy.
+
+    Those of the environment's first scripted policy, its best; end tokens are included. None for
+    roles whose model has no tokenizer on this machine, and for those of an environment without
+    scripted policies.
+    """
+    models = {
+        role: config.models[policy]
+        for env in environments
+        for role in (qualified(env.name, each) for each in env.roles)
+        if (policy := config.policy_of(role)) in config.models
+    }
+    longest: dict[str, int | None] = dict.fromkeys(models)
+    stages = [(env, stage) for env in environments for stage in env.training]
+    for (env, stage), level in itertools.product(stages, range(_NUM_ANSWERED)):
+        if not stage.scripted_policies:
+            continue
+        seed = derive_seed(config.seed, "planned level", level)
+        policies = {role: {stage.scripted_policies[0]: 1.0} for role in env.roles}
+        spec = RolloutSpec(level, seed, seed)
+        for decision in play_scripted_episode(stage, spec, policies).decisions:
+            role = qualified(env.name, decision.role)
+            tokenizer = tokenizer_of(models[role]) if role in models else None
+            if tokenizer is not None:
+                ids = tokenizer.encode(decision.text, add_special_tokens=False, verbose=False)
+                longest[role] = max(1 + len(ids), longest[role] or 0)
+    return longest
 
 
 def prompt_problems(

@@ -56,6 +56,11 @@ class ModelShape(NamedTuple):
     source: str
     """Where the sizes come from."""
 
+    @property
+    def cache_size(self) -> int:
+        """Numbers that a token leaves in a KV cache."""
+        return 2 * self.key_value_size * self.num_layers
+
 
 def shape_of(name: str, policy: PolicyConfig) -> ModelShape:
     """Return the sizes of a policy's model, without loading or downloading weights.

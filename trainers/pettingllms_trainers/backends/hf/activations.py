@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pettingllms_trainers.backends.hf.head import MAX_LOGITS
 from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.runs.lengths import Lengths
+from pettingllms_trainers.types import Lengths
 
 __all__ = ["MicroBatchSize", "activation_bytes", "micro_batch_sizes"]
 
@@ -90,33 +90,30 @@ def micro_batch_sizes(
         num_groups: Decisions of the policy in a train step, at most; None: any number.
     """
     algorithm, optimizer = config.algorithm, config.optimizer
-    of_decision = algorithm.candidates_per_decision
-    group_sizes = {of_decision}
-    if optimizer.packing:  # decisions of one prompt may be joined
+    of_decision, is_packed = algorithm.candidates_per_decision, optimizer.packing
+    group_sizes = {of_decision} | ({1} if optimizer.spread_prompts else set())
+    if is_packed:  # decisions of one prompt may be joined
         group_sizes.add(of_decision * algorithm.episodes_per_level)
-    if optimizer.spread_prompts:
-        group_sizes.add(1)
-    sizes: list[MicroBatchSize] = []
-    for num_candidates in sorted(group_sizes):
-        tokens = optimizer.tokens_per_microbatch
-        if num_groups is not None:
-            usual = algorithm.usual_candidates * algorithm.episodes_per_level
-            of_prompt = min(usual, num_candidates)
-            of_step = math.ceil(num_groups * of_decision / num_candidates)
-            most = math.ceil(optimizer.completions_per_minibatch / of_prompt) or of_step
-            copies = 1 if optimizer.packing else num_candidates
-            of_group = num_candidates * (lengths.completion - 1) + copies * lengths.prompt
-            tokens = min(tokens, min(most, of_step) * of_group)
-        sizes.append(
-            MicroBatchSize.of(lengths, num_candidates, tokens, is_packed=optimizer.packing)
-        )
+    found: list[tuple[int, int]] = []  # completions of a group, tokens of all groups
+    for number in sorted(group_sizes):
+        of_prompt = min(algorithm.usual_candidates * algorithm.episodes_per_level, number)
+        of_step = math.ceil((num_groups or 0) * of_decision / number)
+        most = math.ceil(optimizer.completions_per_minibatch / of_prompt) or of_step
+        copies = 1 if is_packed else number
+        of_group = number * (lengths.completion - 1) + copies * lengths.prompt
+        found.append((number, min(most, of_step) * of_group))
     if config.warm_start.num_steps:
-        tokens = optimizer.tokens_per_microbatch
-        if num_groups is not None:
-            longest = lengths.prompt + lengths.completion - 1
-            tokens = min(tokens, config.warm_start.batch_size * longest)
-        sizes.append(MicroBatchSize.of(lengths, 1, tokens, is_packed=optimizer.packing))
-    return sizes
+        found.append((1, config.warm_start.batch_size * (sum(lengths) - 1)))
+    most_tokens = optimizer.tokens_per_microbatch
+    return [
+        MicroBatchSize.of(
+            lengths,
+            number,
+            most_tokens if num_groups is None else min(most_tokens, needed),
+            is_packed=is_packed,
+        )
+        for number, needed in found
+    ]
 
 
 def activation_bytes(
