@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import importlib.util
-import json
-import math
 import os
-import selectors
 import signal
-import subprocess
-import sys
 import threading
 import time
-import weakref
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pettingllms.arguments import check_number, check_whole
+from pettingllms.callers import Debts, current_caller
 from pettingllms.errors import MissingDependency
 from pettingllms_envs.math.fair_queue import FairQueue
 from pettingllms_envs.math.forms import objection
@@ -34,16 +27,13 @@ from pettingllms_envs.math.notation import (
     without_unit,
 )
 from pettingllms_envs.math.units import split_unit, unit_named
+from pettingllms_envs.math.verifier_process import VerifierProcess
 
-_WORKER = Path(__file__).with_name("verifier_worker.py")
-_START_TIMEOUT_S = 120.0
-_GRACE_S = 5
-"""Seconds after the time limit after which a process ends by itself, should its parent be gone."""
-_DYING_S = 0.2
 _CACHE_SIZE = 20_000
-_WALL_FACTOR, _WALL_EXTRA_S = 5, 5
-"""Seconds on the clock that a comparison may take: the first number per second of processor
-time, plus the second. Only an overloaded machine or a stopped process takes that long."""
+_FORGIVEN = 0.25
+_SHORT = 0.25
+"""Share of the time limit that every comparison has at first, more than twice what the slowest
+honest answer of the public data sets takes."""
 
 MAX_DEPTH = 30
 """Answers with brackets nested deeper are not read: parsing takes time exponential in the depth."""
@@ -75,15 +65,24 @@ class Verdict(NamedTuple):
         return self.outcome is Outcome.CORRECT
 
 
+NO_TIME = Verdict(Outcome.VERIFIER_FAILED, "the machine left the verifier no time")
+NO_CREDIT = Verdict(
+    Outcome.VERIFIER_FAILED, "more processor time than is left to a caller who used much before"
+)
+_PASSING = (NO_TIME, NO_CREDIT)
+"""Verdicts on the moment and not on the texts: they are not remembered."""
+
+
 class Verifier:
     """Compares answers by mathematical equivalence.
 
     Integers, equal texts, other units and answers that are not written out are judged here, in
     time linear in the text; everything else goes to a pool of processes that run math-verify.
-    Requests are served in the order in which they were made, so a caller waits for at most one
-    comparison of each other caller. A process that uses more processor time for a comparison than
-    the limit is ended and replaced. Verdicts are remembered, failures too, except when the machine
-    left a process no time. Safe to use from threads and in forked processes.
+    A comparison has a quarter of the time limit first; one that needs more then has the whole, if
+    its caller does not owe more than that. What comparisons take is owed by their callers, an
+    environment or else a thread, until four times as long has passed: who owes least is served
+    first, in the order of asking among equals. Verdicts are remembered, failures too, except those
+    of the moment. Safe to use from threads and in forked processes.
 
     Args:
         num_workers: Processes, 1 to 1024. They start when first needed (about a second each).
@@ -110,7 +109,10 @@ class Verifier:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[str, str, float], Verdict] = OrderedDict()
-        self._places: FairQueue[_Process | None] = FairQueue([None] * self.num_workers)
+        self._debts = Debts(_FORGIVEN)
+        self._places: FairQueue[VerifierProcess | None] = FairQueue(
+            [None] * self.num_workers, self._debts.owed_s
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Verifier, (self.num_workers, self.timeout_s)
@@ -181,34 +183,48 @@ class Verifier:
         # Outside of the lock: a comparison takes up to seconds. Two threads may ask the same, which
         # is harmless.
         verdict = self._ask(key)
-        if verdict is None:
-            return Verdict(Outcome.VERIFIER_FAILED, "the machine left the verifier no time")
+        if verdict in _PASSING:
+            return verdict
         with self._lock:
             self._cache[key] = verdict
             if len(self._cache) > _CACHE_SIZE:
                 self._cache.popitem(last=False)
         return verdict
 
-    def _ask(self, request: tuple[str, str, float]) -> Verdict | None:
-        """Return the verdict of a process; None where that was not a matter of the texts."""
+    def _ask(self, request: tuple[str, str, float]) -> Verdict:
+        """Return the verdict of a process, after a second attempt if the first was too short."""
+        verdict = self._attempt(request, _SHORT * self.timeout_s)
+        if verdict != NO_CREDIT or self._debts.owed_s(current_caller()) > self.timeout_s:
+            return verdict
+        verdict = self._attempt(request, self.timeout_s)
+        detail = f"more than {self.timeout_s} s of processor time"
+        return Verdict(Outcome.VERIFIER_FAILED, detail) if verdict == NO_CREDIT else verdict
+
+    def _attempt(self, request: tuple[str, str, float], limit_s: float) -> Verdict:
+        """Return the verdict of a process, `NO_CREDIT` if it takes longer than a limit."""
+        caller = current_caller()
         # A place holds a process or None; processes start on first use and stay warm.
-        process = self._places.take()
+        process = self._places.take(caller)
         try:
             if process is None or not process.is_alive:
-                process = _Process(self.timeout_s)
-            reply = process.ask(request)
-            if reply is not None:
+                process = VerifierProcess(self.timeout_s)
+            started_s = time.monotonic()
+            reply = process.ask(request, limit_s)
+            self._debts.charge(caller, time.monotonic() - started_s)
+            if reply is None:
+                process.end()
+                process = None
+                return NO_TIME
+            if not isinstance(reply, signal.Signals):
                 return Verdict(Outcome(reply[0]), reply[1])
-            cause = process.end()
-            process = None
-            # The worker sets its own processor-time limit, so hard texts end by SIGPROF whatever
-            # the load.
-            if cause == -signal.SIGPROF:
-                detail = f"more than {self.timeout_s} s of processor time"
-                return Verdict(Outcome.VERIFIER_FAILED, detail)
-            # Killed by us: it had too little time. Anything else is a crash, as on deep recursion.
-            is_crash = cause not in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGALRM)
-            return Verdict(Outcome.VERIFIER_FAILED, f"a crash ({cause})") if is_crash else None
+            # The comparison sets its own limit of processor time, so hard texts end by SIGPROF
+            # whatever the load.
+            if reply is signal.SIGPROF:
+                return NO_CREDIT
+            # Killed from outside. Anything else is a crash, as on deep recursion.
+            is_crash = reply not in (signal.SIGKILL, signal.SIGTERM, signal.SIGALRM)
+            detail = f"a crash ({reply.name})"
+            return Verdict(Outcome.VERIFIER_FAILED, detail) if is_crash else NO_TIME
         finally:
             self._places.give_back(process)
 
@@ -229,76 +245,6 @@ def _judged_here(wanted: str, given: str, tolerance: float) -> Verdict | None:
     # Before the verifier: refusing `2^{10}` here also means never evaluating it.
     reason = objection(wanted, given)
     return Verdict(Outcome.WRONG, reason) if reason else None
-
-
-class _Process:
-    """One verifier process and the pipes to it."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._wall_s = _WALL_FACTOR * timeout_s + _WALL_EXTRA_S
-        limits = (str(timeout_s), str(math.ceil(self._wall_s) + _GRACE_S))
-        self._popen = subprocess.Popen(
-            [sys.executable, str(_WORKER), *limits],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # Ctrl-C in the terminal must not kill the workers of a run that wants to end cleanly.
-            start_new_session=True,
-        )
-        self._finalizer = weakref.finalize(self, _end, self._popen, os.getpid())
-        self._buffer = b""
-        if self._read_line(_START_TIMEOUT_S) is None:
-            self.end()
-            raise MissingDependency("starting a verifier process", "math-verify", "math")
-
-    @property
-    def is_alive(self) -> bool:
-        return self._popen.poll() is None
-
-    def ask(self, request: tuple[str, str, float]) -> tuple[str, str] | None:
-        """Return outcome and detail, or None when the process hung or died."""
-        assert self._popen.stdin is not None
-        try:
-            self._popen.stdin.write(json.dumps(request).encode() + b"\n")
-            self._popen.stdin.flush()
-        except BrokenPipeError:
-            return None
-        line = self._read_line(self._wall_s)
-        return None if line is None else json.loads(line)
-
-    def _read_line(self, timeout_s: float) -> bytes | None:
-        assert self._popen.stdout is not None
-        deadline_s = time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._popen.stdout, selectors.EVENT_READ)
-            # A reply may come in pieces, and the deadline holds for all of them.
-            while b"\n" not in self._buffer:
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0 or not selector.select(left_s):
-                    return None
-                piece = os.read(self._popen.stdout.fileno(), 1 << 16)
-                if not piece:
-                    return None
-                self._buffer += piece
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        return line
-
-    def end(self) -> int | None:
-        """End the process and return what ended it, as `Popen.returncode`."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # It closed its output: the kernel may not have reported yet what it died of.
-            self._popen.wait(_DYING_S)
-        self._finalizer()
-        return self._popen.returncode
-
-
-def _end(process: subprocess.Popen[bytes], owner_pid: int) -> None:
-    if owner_pid == os.getpid():  # a forked copy must not end its parent's processes
-        process.kill()
-        process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
 
 
 _default: Verifier | None = None

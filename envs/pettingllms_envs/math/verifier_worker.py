@@ -1,22 +1,28 @@
 """Program of a verifier process: reads requests, writes verdicts, one JSON object per line.
 
-It is started by `verifier.py` as a plain script with two numbers of seconds, imports nothing of
-this project, and can be killed at any moment. A comparison that takes more processor time than the
-first number ends the process: math-verify's own limit works by a Python signal handler, which does
-not interrupt long integer arithmetic, and time on the clock says more about the machine than the
-text.
+It is started by `verifier_process.py` as a plain script with a number of seconds, imports nothing
+of this project, and can be killed at any moment. A comparison that takes more processor time than
+its limit is killed: math-verify's own limit works by a Python signal handler, which does not
+interrupt long integer arithmetic, and time on the clock says more about the machine than the text.
+So comparisons are a child's; when it dies, the number of the signal is the answer, and another
+takes its place at once, for the library is loaded.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 import signal
 import sys
 from typing import Any
 
 MEMORY_BYTES = 2 << 30
+
+_USUAL = (("1/2", "0.5"), ("x+3", "1+x"), (r"\sqrt{12}", r"2\sqrt{3}"), ("[0,1]", r"0\le x\le 1"))
+"""Compared before the first child is made: the library fills its caches, which take longer than
+most comparisons."""
 
 
 def _parsed(answer: str) -> list[Any]:
@@ -52,13 +58,12 @@ def judge(reference: str, candidate: str, tolerance: float) -> tuple[str, str]:
     return "wrong", ""
 
 
-def main(cpu_limit_s: float, wall_limit_s: int) -> None:
+def serve(wall_limit_s: int) -> None:
     """Answer requests until standard input ends; die of one that takes longer than a limit."""
-    print(json.dumps("ready"), flush=True)  # noqa: T201  the parent reads this
     for line in sys.stdin:
-        request = json.loads(line)
+        cpu_limit_s, *request = json.loads(line)
         # Without handlers: the kernel ends the process, whatever it does. The alarm is for the
-        # case that no parent is left to end a process that waits for nothing.
+        # case that nobody is left to end a process that waits for nothing.
         signal.setitimer(signal.ITIMER_PROF, cpu_limit_s)
         signal.alarm(wall_limit_s)
         try:
@@ -70,9 +75,26 @@ def main(cpu_limit_s: float, wall_limit_s: int) -> None:
         print(json.dumps([outcome, detail]), flush=True)  # noqa: T201  the parent reads this
 
 
+def main(wall_limit_s: int) -> None:
+    """Have children answer requests, one child after the other, until standard input ends."""
+    for reference, candidate in _USUAL:
+        judge(reference, candidate, 0.0)
+    print(json.dumps("ready"), flush=True)  # noqa: T201  the parent reads this
+    while True:
+        # Requests come one at a time, so no child has read one that was meant for the next.
+        pid = os.fork()
+        if pid == 0:
+            serve(wall_limit_s)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code >= 0:
+            return
+        print(json.dumps(-code), flush=True)  # noqa: T201  the parent reads this
+
+
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     import math_verify
 
     logging.disable(logging.CRITICAL)
-    main(float(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from pettingllms.callers import ACTING, current_caller, new_caller
 from pettingllms.errors import InvalidArgument
 from pettingllms_envs.datasets import load_math_problems
 from pettingllms_envs.math import Outcome, Verdict, Verifier
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS
-from pettingllms_envs.math.verifier import _WORKER
+from pettingllms_envs.math.verifier import NO_CREDIT, NO_TIME
+from pettingllms_envs.math.verifier_process import _WORKER
 
 PUBLIC_PAIRS = Path(__file__).with_name("math_verify_pairs.tsv")
 
@@ -224,12 +226,49 @@ def test_units_and_tolerance(verifier):
 COSTLY = "(a+b+c+d+e)^{60}"
 
 
-def test_a_hung_process_is_replaced_and_is_no_wrong_answer():
+def test_a_text_that_takes_too_long_is_no_wrong_answer_and_costs_no_new_start():
     verifier = Verifier(timeout_s=1.5)
     assert verifier.judge("1/2", "0.5").is_correct
+    (process,) = verifier._places._free
     verdict = verifier.judge("2(x+1)", COSTLY)
     assert verdict.outcome is Outcome.VERIFIER_FAILED
     assert "1.5 s of processor time" in verdict.detail
+    assert verifier.judge("1/3", r"\frac{2}{6}").is_correct
+    assert list(verifier._places._free) == [process]
+
+
+def test_who_used_much_has_less_at_a_time_and_others_have_not():
+    tried = []
+
+    class Heavy(Verifier):
+        def _attempt(self, request, limit_s):
+            tried.append(limit_s)
+            return NO_CREDIT
+
+    verifier = Heavy(timeout_s=2.0)
+    verifier._debts.charge(current_caller(), 1e6)
+    assert verifier.judge("2(x+1)", COSTLY) == NO_CREDIT
+    token = ACTING.set(new_caller())
+    # Not remembered: it says nothing about the text.
+    assert "more than 2.0 s" in verifier.judge("2(x+1)", COSTLY).detail
+    ACTING.reset(token)
+    assert "more than 2.0 s" in verifier.judge("2(x+1)", COSTLY).detail
+    assert tried == [0.5, 0.5, 2.0]
+
+
+def test_what_comparisons_take_is_owed_by_their_caller(verifier):
+    token = ACTING.set(new_caller())
+    assert verifier._debts.owed_s(current_caller()) == 0
+    verifier.judge("x+7", "y+7")
+    assert verifier._debts.owed_s(current_caller()) > 0
+    ACTING.reset(token)
+
+
+def test_a_process_that_ended_is_replaced():
+    verifier = Verifier()
+    assert verifier.judge("1/2", "0.5").is_correct
+    (process,) = verifier._places._free
+    process.end()
     assert verifier.judge("1/3", r"\frac{2}{6}").is_correct
 
 
@@ -287,7 +326,7 @@ def test_failures_are_remembered_unless_the_machine_was_at_fault():
     for _ in range(3):
         assert verifier.judge("2(x+1)", COSTLY).outcome is Outcome.VERIFIER_FAILED
     assert len(verifier.asked) == 1
-    verifier.reply = None
+    verifier.reply = NO_TIME
     assert verifier.judge("2(y+1)", COSTLY).outcome is Outcome.VERIFIER_FAILED
     verifier.reply = Verdict(Outcome.CORRECT)
     assert verifier.judge("2(y+1)", COSTLY).is_correct
@@ -332,7 +371,7 @@ def test_a_caller_who_keeps_asking_does_not_starve_others():
 
     class Recording(Verifier):
         def _ask(self, request):
-            place = self._places.take()
+            place = self._places.take(current_caller())
             gate.wait()
             order.append(request[1])
             self._places.give_back(place)
@@ -365,7 +404,7 @@ def test_a_caller_who_keeps_asking_does_not_starve_others():
 def test_processes_end_with_the_verifier():
     verifier = Verifier()
     verifier.judge("1/2", "0.5")
-    process = verifier._places.take()
+    (process,) = verifier._places._free
     popen = process._popen
     assert popen.poll() is None
     del verifier, process
@@ -378,7 +417,7 @@ def test_processes_end_with_the_verifier():
 def test_a_forked_copy_leaves_the_processes_of_its_parent_alone(monkeypatch):
     verifier = Verifier()
     verifier.judge("1/2", "0.5")
-    process = verifier._places.take()
+    (process,) = verifier._places._free
     with monkeypatch.context() as patch:
         patch.setattr("os.getpid", lambda: -1)
         process.end()
@@ -388,16 +427,19 @@ def test_a_forked_copy_leaves_the_processes_of_its_parent_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("limits", "cause"), [(("1", "60"), signal.SIGPROF), (("60", "1"), signal.SIGALRM)]
+    ("cpu_limit_s", "wall_limit_s", "cause"), [(1, 60, signal.SIGPROF), (60, 1, signal.SIGALRM)]
 )
-def test_a_process_ends_by_itself_whatever_it_does(limits, cause):
+def test_a_comparison_ends_by_itself_whatever_it_does(cpu_limit_s, wall_limit_s, cause):
     process = subprocess.Popen(
-        [sys.executable, str(_WORKER), *limits], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, str(_WORKER), str(wall_limit_s)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     process.stdout.readline()
-    out, _ = process.communicate(json.dumps(["5", "9^{9^{9^{9}}}", 0.0]).encode() + b"\n")
-    assert process.returncode == -cause
-    assert out == b""
+    request = json.dumps([cpu_limit_s, "5", "9^{9^{9^{9}}}", 0.0]).encode() + b"\n"
+    out, _ = process.communicate(request)
+    assert process.returncode == 0
+    assert json.loads(out) == cause
 
 
 def test_a_verifier_can_be_sent_to_another_process(verifier):
