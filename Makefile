@@ -1,6 +1,6 @@
 # make train   install what is needed, then teach a team of agents (the embedded default)
 # make train-llm   fetch a pretrained chat model of 93 MB and teach a team of two LoRA adapters on it
-# make test    install what is needed, then run all tests
+# make test    install what is needed, then run all tests but the nightly ones
 # make check   formatting, lint, types, import contracts
 # Repeated calls reuse what is there. Variables, settable on the command line:
 PYTHON ?= python3

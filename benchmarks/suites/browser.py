@@ -122,9 +122,18 @@ class Browser:
     def until(self, condition: str) -> None:
         """Wait until an expression is true."""
         end = time.monotonic() + _TIMEOUT_S
-        while not self.js(f"Boolean({condition})"):
+        while not self._holds(condition):
             assert time.monotonic() < end, (condition, self.problems())
             time.sleep(0.01)
+
+    def _holds(self, condition: str) -> bool:
+        """Return whether an expression is true; on a page that is just being left, none is."""
+        try:
+            return bool(self.js(f"Boolean({condition})"))
+        except AssertionError as error:
+            if "navigated or closed" in str(error):
+                return False
+            raise
 
     def press(self, *keys: str) -> None:
         """Press keys one after another."""

@@ -244,6 +244,7 @@ def test_later_seeds_take_the_best_learning_rate_of_the_first(table):
     assert row.startswith("| Plan-Path | outcome | AT-GRPO | 0.0001 | 1 | 200 | 25 % | 75 %")
 
 
+@pytest.mark.nightly
 def test_further_rows_are_computed_when_they_are_asked_for(table, tmp_path, capsys):
     text = table.read_text().replace('label = "K = 3"', 'label = "K = 3"\nfurther = true')
     table.write_text(text.replace("every = 1\n", 'every = 1\nfurther = ["value_random"]\n'))
@@ -349,6 +350,7 @@ def test_fresh_seeds_confirm_a_row_at_the_rate_and_apart_from_the_known_ones(tab
     assert row.endswith("| +25 | +50 | +0 | +25 (+0 to +50) |")
 
 
+@pytest.mark.nightly
 def test_figure_cells_train_roles_together_and_apart(table, tmp_path):
     table.write_text(table.read_text().replace("seeds = [0, 1]", "seeds = [0]"))
     output = tmp_path / "result.json"
@@ -384,6 +386,7 @@ def run_of(table, name, seed=0, **changes):
     return [ROOT / given["task"]["config"]], tiny.flags_of(*(given[name] for name in names))
 
 
+@pytest.mark.nightly
 def test_a_run_is_the_same_with_a_shared_warm_start(table, tmp_path):
     files, flags = run_of(table, "value_random")
     flags = {**flags, "num_steps": 2}

@@ -281,7 +281,13 @@ def train_twice(config, folder, *keys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "keys", [(), _VINE, _LOCKSTEP, _BOUND], ids=["tree", "vine", "lockstep", "bounded update"]
+    "keys",
+    [
+        pytest.param((), id="tree"),
+        pytest.param(_VINE, id="vine", marks=pytest.mark.nightly),
+        pytest.param(_LOCKSTEP, id="lockstep", marks=pytest.mark.nightly),
+        pytest.param(_BOUND, id="bounded update"),
+    ],
 )
 def test_two_processes_train_as_one(small_run_file, tmp_path, keys):
     """Plain data parallel training, with an uneven number of levels and groups."""

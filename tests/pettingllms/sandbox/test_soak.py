@@ -14,6 +14,7 @@ def suite(repository, monkeypatch):
     return importlib.import_module("sandbox_soak")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_soak(any_jail, suite):
     with Sandbox(isolation=any_jail.describe()["isolation"], workers=4) as sandbox:

@@ -73,6 +73,8 @@ class Chat:
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """Return the text of each token, control tokens included."""
+        if not token_ids:
+            return []  # an empty batch is decoded to one empty text
         return self.tokenizer.batch_decode([[token] for token in token_ids])
 
     @cached_property
