@@ -30,8 +30,10 @@ from measuring import frame, parser_of, spread, write
 from pettingllms.sandbox import ExecutionResult, Limits, Sandbox, Status
 from pettingllms_envs.code import EXERCISES, CodeEnv
 from pettingllms_envs.code.judge import Judge
+from pettingllms_envs.code.known_bad import BadProgram
 from pettingllms_envs.code.memory import Memory
 from pettingllms_envs.code.problems import builtin_problem
+from pettingllms_envs.datasets import CodeProblem
 
 NUM_WORKERS = 2
 NUM_CANDIDATES = 4
@@ -61,7 +63,14 @@ class ForgetfulJudge(Judge):
 
     def __init__(self, sandbox: Any) -> None:
         super().__init__(sandbox)
-        self._runs, self._passed = Memory(0), Memory(0)
+        self._memory = Memory(0)
+        self._found: dict[str, tuple[BadProgram, ...]] = {}
+
+    def bad_programs(self, problem: CodeProblem) -> tuple[BadProgram, ...]:
+        """Return the known-bad programs of a problem, found once."""
+        if problem.id not in self._found:
+            self._found[problem.id] = super().bad_programs(problem)
+        return self._found[problem.id]
 
 
 def episode(env: CodeEnv, problem_id: str) -> None:

@@ -19,21 +19,24 @@ from pettingllms_envs.code.executions import (
     in_short_time,
 )
 from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs
-from pettingllms_envs.code.memory import Memory
+from pettingllms_envs.code.memory import Memory, key_of
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 _OUTPUT_FACTOR = 4
 """A program may print this many times as much as the longest expected output."""
 
-_MAX_REMEMBERED = 20_000
+MAX_BYTES = 1 << 27
+"""Bound on what a judge remembers: 128 MiB, some hundred thousand verdicts."""
+
 _MAX_REMEMBERED_CHARS = 20_000
 
 
 class Judge:
     """Runs programs on tests and remembers what happened, by program and inputs.
 
-    Thread-safe. The inputs of one program go to the sandbox in portions, so that a program that
-    exceeds its limits everywhere is stopped after a few runs.
+    What is remembered are digests and verdicts, at most `MAX_BYTES` of them. Thread-safe. The
+    inputs of one program go to the sandbox in portions, so that a program that exceeds its limits
+    everywhere is stopped after a few runs.
 
     Args:
         sandbox: Where programs run; None: the shared one.
@@ -45,9 +48,7 @@ class Judge:
         self._exact = exact
         self._lock = threading.Lock()
         self._num_starved = 0
-        self._runs: Memory[tuple[Execution, ...]] = Memory(_MAX_REMEMBERED)
-        self._passed: Memory[tuple[bool, ...]] = Memory(_MAX_REMEMBERED)
-        self._bad: Memory[tuple[BadProgram, ...]] = Memory(_MAX_REMEMBERED)
+        self._memory = Memory(MAX_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _judge, (self._sandbox, self._exact)
@@ -63,8 +64,8 @@ class Judge:
             SandboxError: The sandbox itself failed.
         """
         # The time limit is part of the key: the same program may end well under a longer one.
-        key = (program, problem.function_name, problem.time_limit_s, tuple(inputs))
-        known = self._runs.recall(key)
+        key = key_of("run", program, problem.function_name, problem.time_limit_s, tuple(inputs))
+        known: tuple[Execution, ...] | None = self._memory.recall(key)
         if known is not None:
             return known
         # If any run was starved meanwhile, by any thread, nothing found is remembered: a slow
@@ -75,7 +76,7 @@ class Judge:
         # Large outputs are cheap to compute again and expensive to keep.
         is_short = sum(len(run.output) for run in runs) <= _MAX_REMEMBERED_CHARS
         if is_short and self._num_starved == num_starved:
-            self._runs.remember(key, runs)
+            self._memory.remember(key, runs)
         return runs
 
     def passes(
@@ -90,8 +91,10 @@ class Judge:
         Raises:
             SandboxError: The sandbox itself failed.
         """
-        key = (program, problem.function_name, problem.time_limit_s, tests)
-        known = self._passed.recall(key)
+        # Golden tests may be megabytes and are no model's text: Python keeps the hash of each.
+        parts = (program, problem.function_name, problem.time_limit_s, len(tests), hash(tests))
+        key = key_of("passes", *parts)
+        known: tuple[bool, ...] | None = self._memory.recall(key)
         if known is None:
             num_starved = self._num_starved
             verdicts = self._verdicts(problem, program, tests, MAX_SLOW_RUNS)
@@ -99,7 +102,7 @@ class Judge:
             # slowness.
             known = (*verdicts, *([False] * (len(tests) - len(verdicts))))
             if self._num_starved == num_starved:
-                self._passed.remember(key, known)
+                self._memory.remember(key, known)
         return known
 
     def quick_verdicts(
@@ -145,13 +148,13 @@ class Judge:
         Raises:
             SandboxError: The sandbox itself failed.
         """
-        key = (problem.id, problem.solution, problem.wrong_programs, problem.tests)
-        known = self._bad.recall(key)
+        key = key_of("bad", problem.id, problem.solution, hash(problem))
+        known: tuple[BadProgram, ...] | None = self._memory.recall(key)
         if known is None:
             num_starved = self._num_starved
             known = find_bad_programs(problem, functools.partial(self.quick_verdicts, problem))
             if self._num_starved == num_starved:
-                self._bad.remember(key, known)
+                self._memory.remember(key, known)
         return known
 
     def exposes(self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]) -> bool:
