@@ -59,7 +59,7 @@ def build(tmp_path):
         (tmp_path / "run.toml").write_text(RUN)
         config = load_config(tmp_path / "run.toml", ["--rollout.ahead=1", *flags])
         weights = Weights()
-        sampler = WatchedSampler(weights, has_copy=config.engine.kind != "transformers")
+        sampler = WatchedSampler(weights, has_copy=config.engine.has_copy)
         return TrainingRollouts(sampler, config, stop or StopRequest(), ranks), sampler, weights
 
     return make

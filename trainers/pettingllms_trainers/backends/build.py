@@ -64,7 +64,7 @@ def build_policies(config: Config, ranks: Ranks | None = None) -> dict[str, Tran
 
 def _only_gives_weights(config: Config, policy: PolicyConfig) -> bool:
     """Return whether a model neither generates nor learns: an engine has a copy of it."""
-    return policy.frozen and config.engine.kind != "transformers"
+    return policy.frozen and config.engine.has_copy
 
 
 def _build_group(
@@ -180,8 +180,8 @@ def _training(config: Config, name: str, *, is_cpu: bool) -> TrainingSettings:
 
 def _memory_advice(config: Config, policy: PolicyConfig, *, is_cpu: bool) -> tuple[str, ...]:
     advice: list[str] = []
-    if config.engine.kind == "vllm":
-        if not config.engine.vllm.sleep:
+    if config.engine.can.reserves_memory:
+        if not config.engine.sleeps:
             advice.append("set engine.vllm.sleep = true (now false)")
         share = config.engine.vllm.gpu_memory_utilization
         advice.append(f"lower engine.vllm.gpu_memory_utilization (now {share:g})")

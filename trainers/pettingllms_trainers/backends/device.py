@@ -78,8 +78,8 @@ def check_parallel(config: Config, num_ranks: int) -> None:
     # Imported here: torch takes seconds.
     import torch
 
-    size = config.engine.vllm.tensor_parallel_size
-    if config.engine.kind != "vllm" or size == 1:
+    size = config.engine.num_shards
+    if size == 1:
         return
     if num_ranks > 1 and not config.ray.enabled:
         raise ConfigError(

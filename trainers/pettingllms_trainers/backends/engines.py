@@ -6,10 +6,10 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from pettingllms_trainers.backends.device import check_parallel
@@ -17,7 +17,6 @@ from pettingllms_trainers.backends.hf.adapters import Adapter
 from pettingllms_trainers.backends.hf.copied import CopiedModel
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
-from pettingllms_trainers.backends.vllm.engine import VLLMEngine
 from pettingllms_trainers.backends.vllm.handover import MEMORY_FILES
 from pettingllms_trainers.config import Config, EngineConfig
 from pettingllms_trainers.errors import ConfigError
@@ -63,6 +62,37 @@ class EngineWithWeights(TakesWeights, Protocol):
         self, requests: Sequence[GenerateRequest], adapters: Sequence[str | None]
     ) -> list[list[TokenCompletion]]:
         """Generate, each request with an adapter that was loaded, or None."""
+        ...
+
+
+class EngineBuilder(Protocol):
+    """Starts an engine; the module of every kind that has a copy of the weights has one."""
+
+    def __call__(
+        self,
+        config: Config,
+        loaded: LoadedModel,
+        *,
+        endpoints: Sequence[str],
+        ranks: Ranks,
+        has_own_process: bool,
+        max_adapters: int,
+        max_adapter_rank: int,
+    ) -> EngineWithWeights:
+        """Return an engine for a model.
+
+        Args:
+            config: The run's configuration.
+            loaded: The model that learns; its weights come later, by `load_weights`.
+            endpoints: Where it listens, of a kind that is not local.
+            ranks: The processes that train together.
+            has_own_process: Whether it computes outside this process, of a kind that is local.
+            max_adapters: LoRA adapters that can be loaded; 0: none.
+            max_adapter_rank: Highest rank of an adapter.
+
+        Raises:
+            ConfigError: It cannot be started or reached.
+        """
         ...
 
 
@@ -170,7 +200,7 @@ def build_engines(
     Raises:
         ConfigError: An engine cannot be started or reached.
     """
-    if config.engine.kind == "transformers":
+    if not config.engine.has_copy:
         return {name: _own_model(policy, config.engine) for name, policy in policies.items()}
     check_parallel(config, ranks.size)
     groups: dict[object, list[str]] = {}
@@ -185,7 +215,7 @@ def build_engines(
             # Engines of one process take turns, and an engine in this one keeps the update waiting.
             # Allocators of engines that sleep cannot share a process: vLLM refuses the second one.
             # The parts of engines on several GPUs have processes of their own anyway.
-            is_spread = config.engine.vllm.tensor_parallel_size > 1
+            is_spread = config.engine.num_shards > 1
             has_own_process = computes_elsewhere(config, len(groups)) and not is_spread
             engines |= _shared(config, members, ranks, has_own_process)
         except ConfigError as error:
@@ -198,7 +228,8 @@ def computes_elsewhere(config: Config, num_engines: int) -> bool:
 
     Then all of them can generate at the same time, and while policies learn.
     """
-    return config.engine.kind == "vllm" and (num_engines > 1 or config.plays_beside_updates)
+    is_copy_here = config.engine.has_copy and config.engine.can.is_local
+    return is_copy_here and (num_engines > 1 or config.plays_beside_updates)
 
 
 def _own_model(policy: TransformersPolicy, config: EngineConfig) -> tuple[Generate, Sync | None]:
@@ -218,7 +249,8 @@ def _shared(
     first = next(iter(policies))
     adapters = {name: p.loaded.adapter for name, p in policies.items() if p.loaded.adapter}
     lora_ranks = [adapter.rank for adapter in adapters.values() if adapter.rank]
-    engine = _with_weights(
+    build_engine: EngineBuilder = import_module(config.engine.can.module).build_engine
+    engine = build_engine(
         config,
         policies[first].loaded,
         endpoints=config.policies[first].endpoints,
@@ -233,44 +265,6 @@ def _shared(
         engine, list(policies.values()), folder_for_files(config, _num_adapter_bytes(policies))
     )
     return {name: (AdapterEngine(engine, a.name), sync) for name, a in adapters.items()}
-
-
-def _with_weights(
-    config: Config,
-    loaded: LoadedModel,
-    *,
-    endpoints: Sequence[str],
-    ranks: Ranks,
-    has_own_process: bool,
-    **room: int,
-) -> EngineWithWeights:
-    """Return an engine of a model with room for adapters: `max_adapters`, `max_adapter_rank`."""
-    if config.engine.kind == "vllm":
-        with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
-            # No weights: those come from the policy, so that there is one source of them.
-            loaded.model.config.save_pretrained(folder)
-            loaded.tokenizer.save_pretrained(folder)
-            return VLLMEngine(
-                folder,
-                loaded.tokenizer,
-                stop_ids=loaded.stop_ids,
-                config=config.engine,
-                has_own_process=has_own_process,
-                is_continuous=config.rollout.continuous,
-                **room,
-            )
-    # Imported here: only this engine speaks HTTP.
-    from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
-
-    return VLLMServerEngine(
-        endpoints,
-        loaded.tokenizer,
-        stop_ids=loaded.stop_ids,
-        config=config.engine.vllm_server,
-        dtype=torch.float32 if config.engine.precision == "float32" else torch.bfloat16,
-        processes=ranks,
-        **room,
-    )
 
 
 def _num_adapter_bytes(policies: Mapping[str, TransformersPolicy]) -> int:

@@ -149,7 +149,7 @@ class ConfigData(Section):
         """The loss with `old_logprobs` chosen."""
         if self.loss.old_logprobs != "auto":
             return self.loss
-        is_same = self.engine.kind == "transformers" and not self.rollout.ahead
+        is_same = not self.engine.has_copy and not self.rollout.ahead
         choice = "engine" if is_same else "recompute"
         return self.loss.model_copy(update={"old_logprobs": choice})
 
@@ -159,5 +159,5 @@ class ConfigData(Section):
 
         Not where the model that learns generates, or evaluates V for the rollouts.
         """
-        has_engines = self.engine.kind != "transformers" and self.algorithm.critic is None
+        has_engines = self.engine.has_copy and self.algorithm.critic is None
         return bool(self.rollout.ahead) and has_engines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -21,6 +22,34 @@ def _check_endpoints(urls: tuple[str, ...]) -> tuple[str, ...]:
 
 Endpoints = Annotated[tuple[str, ...], AfterValidator(_check_endpoints)]
 """Addresses of servers, without a slash at the end."""
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """What engines of one kind can do; code asks for this, not for the name of a kind."""
+
+    module: str = ""
+    """Module whose `build_engine` starts one (see `EngineBuilder`). It then has a copy of the
+    weights. Empty: the model that learns generates."""
+    is_local: bool = True
+    """Whether it computes on the devices of the run; otherwise it has addresses."""
+    takes_requests: bool = False
+    """Whether it takes requests while it computes."""
+    reserves_memory: bool = False
+    """Whether it takes a fixed share of a GPU's memory, which it can give back while it sleeps."""
+    shards: bool = False
+    """Whether it can spread its weights over several GPUs."""
+
+
+Kind = Literal["transformers", "vllm", "vllm_server"]
+
+_VLLM = "pettingllms_trainers.backends.vllm"
+KINDS: dict[Kind, EngineKind] = {
+    "transformers": EngineKind(),
+    "vllm": EngineKind(f"{_VLLM}.engine", takes_requests=True, reserves_memory=True, shards=True),
+    "vllm_server": EngineKind(f"{_VLLM}.server", is_local=False, takes_requests=True),
+}
+"""A new kind of engine is a name above, a row here and a module."""
 
 
 class VLLMConfig(Section):
@@ -66,7 +95,7 @@ class VLLMServerConfig(Section):
 class EngineConfig(Section):
     """How completions are generated."""
 
-    kind: Literal["transformers", "vllm", "vllm_server"] = "transformers"
+    kind: Kind = "transformers"
     """transformers: the model that is trained generates; vllm: vLLM in this process; vllm_server:
     vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update; on
     GPUs it is experimental: tested on CPUs only."""
@@ -90,3 +119,28 @@ class EngineConfig(Section):
     def number_bytes(self) -> int:
         """Bytes of a number in this precision."""
         return 2 if self.precision == "bfloat16" else 4
+
+    @property
+    def can(self) -> EngineKind:
+        """What engines of this kind can do."""
+        return KINDS[self.kind]
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether the engine has a copy of the weights, beside the model that learns."""
+        return bool(self.can.module)
+
+    @property
+    def num_shards(self) -> int:
+        """GPUs over which one engine is spread."""
+        return self.vllm.tensor_parallel_size if self.can.shards else 1
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether the engines give their memory back while policies are updated."""
+        return self.can.reserves_memory and self.vllm.sleep
+
+    @property
+    def max_length(self) -> int:
+        """Longest prompt and completion together that its settings allow; 0: the model's own."""
+        return self.vllm.max_model_len if self.can.reserves_memory else 0

@@ -161,7 +161,7 @@ def _devices(config: Config, num_gpus: int | None, gpu_gib: float | None) -> Dev
 
 
 def _is_spread(config: Config) -> bool:
-    return config.engine.kind == "vllm" and config.engine.vllm.tensor_parallel_size > 1
+    return config.engine.num_shards > 1
 
 
 def _num_ranks(config: Config, devices: Devices) -> int:

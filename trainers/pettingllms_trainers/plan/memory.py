@@ -127,7 +127,7 @@ def plan_memory(
         for name, longest in lengths.items()
     }
     engine_weights, kv_cache, engine_total = _engines(config, placed, shapes, gpu_bytes, written)
-    asleep = _SLEEPING_BYTES * len(placed) if config.engine.vllm.sleep else engine_total
+    asleep = _SLEEPING_BYTES * len(placed) if config.engine.sleeps else engine_total
     # The host holds what is offloaded, and the last model while it is loaded.
     loading = _FLOAT * max(shape.num_parameters for shape in shapes.values())
     return MemoryPlan(
@@ -138,7 +138,7 @@ def plan_memory(
         generating=kept + engine_total,
         updating=kept
         + max((memory.passing for memory in shown), default=0)
-        + (asleep if config.engine.kind == "vllm" else 0),
+        + (asleep if config.engine.can.reserves_memory else 0),
         cpu=num_ranks * (sum(memory.cpu for memory in policies.values()) + loading),
     )
 
@@ -167,8 +167,7 @@ def _policy_memory(
     """
     size = config.engine.number_bytes
     if policy.frozen:
-        is_on_gpu = config.engine.kind == "transformers"
-        return PolicyMemory(base) if is_on_gpu else PolicyMemory(0, cpu=base)
+        return PolicyMemory(0, cpu=base) if config.engine.has_copy else PolicyMemory(base)
     trained, own = shape.num_trained, _FLOAT * shape.num_trained
     gradients, moments = own * num_gradients, _ADAM_BYTES * trained
     reference = own if config.loss.kl_coefficient else 0
@@ -226,14 +225,14 @@ def _engines(
     """Return weights, KV cache and all of the engines on a GPU."""
     engine, vllm = config.engine, config.engine.vllm
     size = engine.number_bytes
-    if engine.kind == "vllm_server":
+    if not engine.can.is_local:
         return 0, 0, 0
-    if engine.kind == "transformers":  # one policy writes at a time
+    if not engine.has_copy:  # one policy writes at a time
         names = [name for group in groups for name in group]
         cache = max(size * shapes[name].cache_size * written[name] for name in names)
         return 0, cache, cache
     weights = sum(size * shapes[group[0]].num_parameters for group in groups)
-    weights //= vllm.tensor_parallel_size
+    weights //= engine.num_shards
     rest = _ENGINE_BYTES * len(groups)
     if vllm.kv_cache_bytes:
         cache = vllm.kv_cache_bytes * len(groups)

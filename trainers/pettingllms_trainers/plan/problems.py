@@ -88,7 +88,7 @@ def _env_warnings(config: Config) -> Iterator[str]:
 
 
 def _memory_warnings(config: Config, plan: Plan) -> Iterator[str]:
-    devices, memory, vllm = plan.devices, plan.memory, config.engine.vllm
+    devices, memory = plan.devices, plan.memory
     if not plan.fits:
         where = "GPU" if devices.num_gpus else "the machine"
         yield (
@@ -96,12 +96,12 @@ def _memory_warnings(config: Config, plan: Plan) -> Iterator[str]:
             f"{where} a run can fill {gib(USABLE * devices.num_bytes)}. What helps: "
             f"{', '.join(_advice(config, devices))}, or more or larger GPUs"
         )
-    if config.engine.kind != "vllm" or not devices.num_gpus:
+    if not config.engine.can.reserves_memory or not devices.num_gpus:
         return
     longest = max(sum(lengths) for lengths in plan.lengths.values())
     shape = max(plan.shapes.values(), key=lambda shape: shape.num_parameters)
     num_key_heads = shape.key_value_size * shape.num_heads // shape.query_size
-    parts = min(vllm.tensor_parallel_size, num_key_heads)
+    parts = min(config.engine.num_shards, num_key_heads)
     per_token = config.engine.number_bytes * (shape.cache_size // parts)
     if memory.kv_cache < per_token * longest:
         yield (
@@ -116,7 +116,8 @@ def _advice(config: Config, devices: Devices) -> Iterator[str]:
     if not config.optimizer.gradient_checkpointing:
         yield "optimizer.gradient_checkpointing = true"
     yield f"a lower optimizer.tokens_per_microbatch (now {config.optimizer.tokens_per_microbatch})"
-    if config.engine.kind == "vllm" and devices.num_gpus and not config.engine.vllm.sleep:
+    can_sleep = config.engine.can.reserves_memory and not config.engine.sleeps
+    if can_sleep and devices.num_gpus:
         yield "engine.vllm.sleep = true"
     if any(not policy.frozen and not policy.has_adapter for policy in config.models.values()):
         if devices.num_gpus > 1 and config.deepspeed.stage < 3:
@@ -127,23 +128,21 @@ def _advice(config: Config, devices: Devices) -> Iterator[str]:
 
 
 def _machine_warnings(config: Config, plan: Plan) -> Iterator[str]:
-    number, vllm = plan.devices.num_gpus, config.engine.vllm
-    if config.engine.kind == "vllm":
-        size = vllm.tensor_parallel_size
-        if not number and vllm.sleep:
-            yield "engine.vllm.sleep needs a GPU"
-        for name, shape in plan.shapes.items():
-            if shape.num_heads % size:
-                yield (
-                    f"engine.vllm.tensor_parallel_size = {size} does not divide the "
-                    f"{shape.num_heads} attention heads of {config.models[name].model}: vLLM will "
-                    "refuse it"
-                )
-        if 0 < number < size and not config.ray.enabled:
+    number, size = plan.devices.num_gpus, config.engine.num_shards
+    if not number and config.engine.sleeps:
+        yield "engine.vllm.sleep needs a GPU"
+    for name, shape in plan.shapes.items():
+        if shape.num_heads % size:
             yield (
-                f"engine.vllm.tensor_parallel_size is {size}, and there are {number} GPUs: an "
-                "engine needs that many"
+                f"engine.vllm.tensor_parallel_size = {size} does not divide the "
+                f"{shape.num_heads} attention heads of {config.models[name].model}: vLLM will "
+                "refuse it"
             )
+    if 0 < number < size and not config.ray.enabled:
+        yield (
+            f"engine.vllm.tensor_parallel_size is {size}, and there are {number} GPUs: an "
+            "engine needs that many"
+        )
     if number < plan.devices.num_wanted:
         yield (
             f"Ray is asked for {plan.devices.num_wanted:g} GPUs and there are {number}: fewer "

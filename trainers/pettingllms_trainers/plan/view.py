@@ -43,11 +43,11 @@ def _tables(config: Config, plan: Plan) -> Iterator[Table]:
         "Learning", "policy, learning rate, warm start, template arguments", _learning(config)
     )
     where = "each GPU" if plan.devices.num_gpus else "this machine"
-    engines = [] if config.engine.kind == "vllm_server" else ["engines"]
+    engines = ["engines"] if config.engine.can.is_local else []
     yield _table(  # a column for each: headings stay short
         f"Memory on {where}, GiB", ["", *own, *engines], _memory(plan, has_engines=bool(engines))
     )
-    asleep = ", engines asleep" if config.engine.vllm.sleep else ""
+    asleep = ", engines asleep" if config.engine.sleeps else ""
     peaks = {
         "completions are written": memory.generating,
         f"a policy learns{asleep}": memory.updating,

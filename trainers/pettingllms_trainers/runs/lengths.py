@@ -33,8 +33,8 @@ def lengths_of(
         roles = [role for role in prompts if config.policy_of(role) == name]
         completion = max(longest[role] for role in roles)
         limit = shape.context_length
-        if config.engine.kind == "vllm" and config.engine.vllm.max_model_len:
-            prompt = min(config.engine.vllm.max_model_len, limit) - completion
+        if config.engine.max_length:
+            prompt = min(config.engine.max_length, limit) - completion
         else:
             first = max(prompts[role].num_tokens for role in roles)
             prompt = min(first + max(longest.values()), max(limit - completion, 1))
@@ -55,7 +55,7 @@ def with_cpu_cache(config: Config, prompts: Mapping[str, RolePrompt]) -> Config:
         prompts: Role to its longest prompt in the first turn.
     """
     vllm = config.engine.vllm
-    if config.engine.kind != "vllm" or vllm.kv_cache_bytes:
+    if not config.engine.can.reserves_memory or vllm.kv_cache_bytes:
         return config
     shapes = {name: shape_of(name, policy) for name, policy in config.models.items()}
     lengths = lengths_of(config, shapes, prompts)

@@ -153,7 +153,7 @@ def prompt_problems(
         roles = [role for role in prompts if config.policy_of(role) == name]
         completion = max(sampling_of(config.rollout, r).max_completion_tokens for r in roles)
         first = max((prompts[r].num_tokens for r in roles if prompts[r].is_measured), default=0)
-        longest = config.engine.vllm.max_model_len if config.engine.kind == "vllm" else 0
+        longest = config.engine.max_length
         is_engine = 0 < longest < context
         room = max((longest if is_engine else context) - completion, 0)
         if first > room:

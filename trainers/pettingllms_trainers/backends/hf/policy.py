@@ -72,13 +72,13 @@ class TransformersPolicy:
         self.chat = Chat(
             loaded.tokenizer, {**loaded.template_kwargs, **(chat_template_kwargs or {})}
         )
-        wants_sharing = engine.kind == "transformers" and engine.attention == "shared_prefix"
+        wants_sharing = not engine.has_copy and engine.attention == "shared_prefix"
         wants_packing = training is not None and training.optimizer.packing
         learner, is_right = None, True
         if training is not None:
             with loaded.active():  # an adapter's weights require a gradient only then
                 learner = new_learner(loaded.model, training.optimizer, engine.precision, ranks)
-        if engine.kind == "transformers" or training is not None:
+        if not engine.has_copy or training is not None:
             packed = training.optimizer.packed_attention if training and wants_packing else "padded"
             # Weights that are sharded can be computed with behind their optimizer only.
             sharded = learner.optimizer.forward if learner and learner.weights.is_sharded else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from importlib import import_module
@@ -15,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.vllm.format import (
     RawCompletion,
     completions_of,
@@ -23,12 +25,41 @@ from pettingllms_trainers.backends.vllm.format import (
 from pettingllms_trainers.backends.vllm.handover import memory_folder, write_weights
 from pettingllms_trainers.backends.vllm.running import EngineInput, RunningRequests
 from pettingllms_trainers.backends.vllm.start import start_engine
-from pettingllms_trainers.config.engine import EngineConfig
+from pettingllms_trainers.config import Config, EngineConfig
 from pettingllms_trainers.errors import GenerationError
 from pettingllms_trainers.policies.requests import check_request
+from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
 
-__all__ = ["VLLMEngine"]
+__all__ = ["VLLMEngine", "build_engine"]
+
+
+def build_engine(
+    config: Config,
+    loaded: LoadedModel,
+    *,
+    endpoints: Sequence[str],
+    ranks: Ranks,
+    has_own_process: bool,
+    max_adapters: int,
+    max_adapter_rank: int,
+) -> VLLMEngine:
+    """See `EngineBuilder`."""
+    del endpoints, ranks
+    with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
+        # No weights: those come from the policy, so that there is one source of them.
+        loaded.model.config.save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
+        return VLLMEngine(
+            folder,
+            loaded.tokenizer,
+            stop_ids=loaded.stop_ids,
+            config=config.engine,
+            max_adapters=max_adapters,
+            max_adapter_rank=max_adapter_rank,
+            has_own_process=has_own_process,
+            is_continuous=config.rollout.continuous,
+        )
 
 
 class VLLMEngine:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.vllm.format import completions_of, sampling_parameters
 from pettingllms_trainers.backends.vllm.handover import MEMORY_FILES, write_weights
 from pettingllms_trainers.backends.vllm.replica import (
@@ -33,18 +34,43 @@ from pettingllms_trainers.backends.vllm.replica import (
     RequestFailed,
     start_command,
 )
+from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.engine import VLLMServerConfig
 from pettingllms_trainers.errors import ConfigError, GenerationError
 from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import GenerateRequest, RequestLimits, TokenCompletion
 
-__all__ = ["VLLMServerEngine"]
+__all__ = ["VLLMServerEngine", "build_engine"]
 
 logger = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S = 10.0
 _PAUSE_S = 0.5
+
+
+def build_engine(
+    config: Config,
+    loaded: LoadedModel,
+    *,
+    endpoints: Sequence[str],
+    ranks: Ranks,
+    has_own_process: bool,
+    max_adapters: int,
+    max_adapter_rank: int,
+) -> VLLMServerEngine:
+    """See `EngineBuilder`."""
+    del has_own_process
+    return VLLMServerEngine(
+        endpoints,
+        loaded.tokenizer,
+        stop_ids=loaded.stop_ids,
+        config=config.engine.vllm_server,
+        dtype=torch.float32 if config.engine.precision == "float32" else torch.bfloat16,
+        max_adapters=max_adapters,
+        max_adapter_rank=max_adapter_rank,
+        processes=ranks,
+    )
 
 
 class VLLMServerEngine:

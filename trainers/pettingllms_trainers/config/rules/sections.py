@@ -36,7 +36,7 @@ def _check_role_gradients(config: ConfigData) -> None:
 def _check_ahead(config: ConfigData) -> None:
     if not config.rollout.ahead:
         return
-    if config.engine.kind == "vllm" and config.engine.vllm.sleep:
+    if config.engine.sleeps:
         raise ValueError(
             "rollout.ahead = 1 generates while policies learn, and engine.vllm.sleep = true "
             "takes the engines' memory away then; set one of them only"
@@ -71,7 +71,7 @@ def _check_lora(config: ConfigData) -> None:
 
 def _check_engine(config: ConfigData) -> None:
     for name, policy in config.models.items():
-        if bool(policy.endpoints) != (config.engine.kind == "vllm_server"):
+        if bool(policy.endpoints) == config.engine.can.is_local:
             raise ValueError(
                 f'policies.{name}.endpoints are needed with engine.kind = "vllm_server" and '
                 f'only there; got engine.kind = "{config.engine.kind}" and '
@@ -94,7 +94,7 @@ def _check_engine(config: ConfigData) -> None:
 
 
 def _check_continuous(config: ConfigData) -> None:
-    if config.rollout.continuous and (config.engine.kind == "transformers" or config.ray.enabled):
+    if config.rollout.continuous and (config.ray.enabled or not config.engine.can.takes_requests):
         who = "workers of Ray answer" if config.ray.enabled else "the engine transformers answers"
         raise ValueError(
             "rollout.continuous = true needs an engine that takes requests while it computes, "
@@ -104,8 +104,7 @@ def _check_continuous(config: ConfigData) -> None:
 
 
 def _check_tensor_parallel(config: ConfigData) -> None:
-    size, gpus = config.engine.vllm.tensor_parallel_size, config.ray.gpus_per_worker
-    wanted = size if config.engine.kind == "vllm" else 1
+    wanted, gpus = config.engine.num_shards, config.ray.gpus_per_worker
     # Without a GPU the parts of an engine compute on the cores of their worker.
     if config.ray.enabled and gpus and gpus != wanted and (gpus > 1 or wanted > 1):
         raise ValueError(
