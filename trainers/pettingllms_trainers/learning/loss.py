@@ -18,6 +18,7 @@ from pettingllms_trainers.types import STATS_FIELDS, Measured
 __all__ = [
     "Diagnostics",
     "LossTerms",
+    "MicroLoss",
     "StepDiagnostics",
     "TokenStatistics",
     "kl_estimate",
@@ -43,6 +44,10 @@ class TokenStatistics(NamedTuple):
     """``[M]`` log-probability of the target."""
     entropy: Tensor
     """``[M]`` entropy of the distribution, in nats."""
+
+
+MicroLoss = Callable[[TokenStatistics, Targets], Tensor]
+"""Statistics and targets of a micro-batch to its share of the loss of the mini-batch."""
 
 
 class _TokenStatistics(torch.autograd.Function):

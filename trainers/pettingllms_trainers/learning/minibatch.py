@@ -1,4 +1,4 @@
-"""A mini-batch before it becomes tensors: groups, the weight of their tokens, parts that fit.
+"""What each optimizer step of an update learns from: groups, and the weight of their tokens.
 
 Each token carries its own weight in the loss, computed over the whole mini-batch: however a
 mini-batch is cut into micro-batches, their losses add up to the same number.
@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.config import OptimizerConfig
+from pettingllms_trainers.learning.batch import Scores, WeightedGroup
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 __all__ = [
     "Aggregation",
-    "Scores",
-    "WeightedGroup",
+    "Part",
     "check_groups",
-    "fitting_parts",
     "joined_by_prompt",
-    "shares",
+    "mini_batch",
+    "mini_batches",
+    "parts_of",
     "weighted_groups",
 ]
 
@@ -31,28 +35,89 @@ Aggregation = Literal["token_mean", "sequence_mean", "length_free"]
 _MAX_JOINED = 16
 """Completions of a joined group at most: shorter groups are padded to the longest one."""
 
-Scores = tuple[tuple[float, ...], ...]
-"""Log-probabilities of a group's tokens: completion, token."""
 
+class Part(NamedTuple):
+    """What an optimizer step has whole or not at all: a group, or one completion of it."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WeightedGroup:
-    """A group, or some of its completions, with the loss weight of their tokens."""
-
+    source: int
+    """Index of the group."""
     group: TrainingGroup
-    weights: tuple[float, ...]
-    """Weight of every token of each completion."""
-    old_logprobs: Scores | None = None
-    """Denominators of the ratio; None to take the sampling log-probabilities."""
-    reference_logprobs: Scores | None = None
-    """Log-probabilities of the scripted policy; None without one."""
+    old_logprobs: Scores | None
+    reference_logprobs: Scores | None
 
-    def num_tokens(self, is_packed: bool) -> int:
-        """Return the number of input tokens."""
-        num_prompts = 1 if is_packed else len(self.group.completions)
-        # The last token of a completion predicts nothing that was sampled: it is no input.
-        own = sum(len(completion.token_ids) - 1 for completion in self.group.completions)
-        return num_prompts * len(self.group.prompt_ids) + own
+    def completions(self) -> Iterator[Part]:
+        """Yield a part for each completion."""
+        for index, completion in enumerate(self.group.completions):
+            yield Part(
+                self.source,
+                replace(self.group, completions=(completion,)),
+                None if self.old_logprobs is None else (self.old_logprobs[index],),
+                None if self.reference_logprobs is None else (self.reference_logprobs[index],),
+            )
+
+
+def parts_of(
+    groups: Sequence[TrainingGroup],
+    old: Sequence[Scores] | None,
+    reference: Sequence[Scores] | None,
+    *,
+    by_completion: bool,
+) -> list[Part]:
+    """Return the parts of an update.
+
+    Args:
+        groups: All of it.
+        old: Denominators of the ratios, by group; None to take the sampling log-probabilities.
+        reference: Log-probabilities of the reference policy, by group; None without one.
+        by_completion: Whether completions of one prompt may be in different optimizer steps.
+    """
+    parts = [
+        Part(
+            index,
+            group,
+            None if old is None else old[index],
+            None if reference is None else reference[index],
+        )
+        for index, group in enumerate(groups)
+    ]
+    return [one for part in parts for one in part.completions()] if by_completion else parts
+
+
+def mini_batches(
+    parts: Sequence[Part], optimizer: OptimizerConfig, seed: tuple[int, int]
+) -> Iterator[list[int]]:
+    """Yield the indices of the parts of each optimizer step.
+
+    Args:
+        parts: Those of the update.
+        optimizer: Epochs, and completions of an optimizer step.
+        seed: Decides the order, with the number of the epoch.
+    """
+    # Counted in completions: a group has K of them in a tree, and one in a whole episode.
+    num_completions = sum(len(part.group.completions) for part in parts)
+    num_steps = optimizer.num_minibatches(num_completions, len(parts))
+    for epoch in range(optimizer.num_epochs):
+        order = np.random.default_rng((*seed, epoch)).permutation(len(parts))
+        # Divided evenly: a small last mini-batch would take a whole step on a few groups.
+        for indices in np.array_split(order, num_steps):
+            yield indices.tolist()
+
+
+def mini_batch(
+    parts: Sequence[Part], aggregation: Aggregation, max_completion_tokens: int
+) -> list[WeightedGroup]:
+    """Return what one optimizer step learns from; for the arguments see `weighted_groups`."""
+    weighted = weighted_groups([part.group for part in parts], aggregation, max_completion_tokens)
+    return joined_by_prompt(
+        [
+            replace(
+                group,
+                old_logprobs=part.old_logprobs,
+                reference_logprobs=part.reference_logprobs,
+            )
+            for group, part in zip(weighted, parts, strict=True)
+        ]
+    )
 
 
 def check_groups(groups: Sequence[TrainingGroup]) -> None:
@@ -139,56 +204,6 @@ def joined_by_prompt(groups: Sequence[WeightedGroup]) -> list[WeightedGroup]:
             last_of_prompt[prompt] = len(found)
             found.append(weighted)
     return found
-
-
-def fitting_parts(
-    weighted: WeightedGroup, max_tokens: int, is_packed: bool
-) -> Iterator[WeightedGroup]:
-    """Yield the group, or its completions in parts of at most `max_tokens` input tokens.
-
-    The prompt is repeated in every part; a single completion that is too long is a part of its own.
-    """
-    if weighted.num_tokens(is_packed) <= max_tokens:
-        yield weighted
-        return
-    prompt_length = len(weighted.group.prompt_ids)
-    first = num_tokens = 0
-    for index, completion in enumerate(weighted.group.completions):
-        added = (
-            len(completion.token_ids) - 1 + (0 if is_packed and index > first else prompt_length)
-        )
-        if index > first and num_tokens + added > max_tokens:
-            yield _slice(weighted, first, index)
-            first, num_tokens = index, 0
-            added = len(completion.token_ids) - 1 + prompt_length
-        num_tokens += added
-    yield _slice(weighted, first, len(weighted.weights))
-
-
-def shares(groups: Sequence[WeightedGroup], num_shares: int, is_packed: bool) -> list[list[int]]:
-    """Return the indices of the groups in shares of about equal numbers of tokens.
-
-    Every group is in one share; shares keep the order of the groups, and may be empty.
-    """
-    sizes = [group.num_tokens(is_packed) for group in groups]
-    found: list[list[int]] = [[] for _ in range(num_shares)]
-    loads = [0] * num_shares
-    # Longest first to the lightest share: within 4/3 of the best balance, and equal on all ranks.
-    for index in sorted(range(len(groups)), key=lambda index: -sizes[index]):
-        lightest = loads.index(min(loads))
-        found[lightest].append(index)
-        loads[lightest] += sizes[index]
-    return [sorted(share) for share in found]
-
-
-def _slice(weighted: WeightedGroup, first: int, last: int) -> WeightedGroup:
-    old, reference = weighted.old_logprobs, weighted.reference_logprobs
-    return WeightedGroup(
-        group=replace(weighted.group, completions=weighted.group.completions[first:last]),
-        weights=weighted.weights[first:last],
-        old_logprobs=None if old is None else old[first:last],
-        reference_logprobs=None if reference is None else reference[first:last],
-    )
 
 
 def _joined(first: WeightedGroup, second: WeightedGroup) -> WeightedGroup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,15 +20,17 @@ from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.weights import Weights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import MicroBatch, PackedTokens, Targets, micro_batches
-from pettingllms_trainers.learning.loss import TokenStatistics, token_statistics
-from pettingllms_trainers.learning.minibatch import (
+from pettingllms_trainers.learning.batch import (
+    MicroBatch,
+    PackedTokens,
     Scores,
     WeightedGroup,
     fitting_parts,
+    micro_batches,
     shares,
-    weighted_groups,
+    unweighted,
 )
+from pettingllms_trainers.learning.loss import MicroLoss, TokenStatistics, token_statistics
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
@@ -43,10 +45,6 @@ class _Pass(NamedTuple):
     """Whether its result counts."""
     role: str = ""
     """Whose samples it holds, where roles are kept apart."""
-
-
-MicroLoss = Callable[[TokenStatistics, Targets], Tensor]
-"""Statistics and targets of a micro-batch to its share of the loss of the mini-batch."""
 
 
 def arithmetic(model: PreTrainedModel, precision: str) -> contextlib.AbstractContextManager[Any]:
@@ -193,16 +191,12 @@ class Learner:
         # The logits of a first token are those of the prompt's last one, whatever the token is.
         first = TrainingCompletion((0,), (0.0,), 0.0)
         groups = [
-            WeightedGroup(
-                group=TrainingGroup(role="", prompt_ids=prompt, completions=(first,)),
-                weights=(0.0,),
-            )
-            for prompt in prompts
+            TrainingGroup(role="", prompt_ids=prompt, completions=(first,)) for prompt in prompts
         ]
         self.model.eval()
         parts: list[Tensor] = []
         with arithmetic(self.model, self.precision), bare_output(self.model):
-            for batch in self._micro_batches(groups):
+            for batch in self._micro_batches(unweighted(groups)):
                 moved = batch.to(self._device)
                 logits = target_logits(self.model, moved, is_flex=self._is_flex)
                 parts.append(logits.float())
@@ -211,7 +205,7 @@ class Learner:
     @torch.no_grad()
     def score(self, groups: Sequence[TrainingGroup]) -> list[Scores]:
         """Return the log-probabilities of the sampled tokens, at the sampling temperature."""
-        weighted = weighted_groups(groups, "token_mean", 1)
+        weighted = unweighted(groups)
         own = self._share(weighted)
         values: list[float] = []
         for batch, is_own, _ in self._passes(weighted, own):

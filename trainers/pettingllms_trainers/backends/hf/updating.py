@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,20 +22,21 @@ from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import Targets
+from pettingllms_trainers.learning.batch import Scores
+from pettingllms_trainers.learning.engine_gap import engine_gap, with_gap_check
 from pettingllms_trainers.learning.loss import (
     Diagnostics,
+    MicroLoss,
     StepDiagnostics,
-    TokenStatistics,
     policy_loss,
     update_figures,
 )
 from pettingllms_trainers.learning.minibatch import (
-    Scores,
-    WeightedGroup,
+    Part,
     check_groups,
-    joined_by_prompt,
-    weighted_groups,
+    mini_batch,
+    mini_batches,
+    parts_of,
 )
 from pettingllms_trainers.learning.role_gradients import Products, role_figures
 from pettingllms_trainers.ranks import Ranks
@@ -179,20 +179,15 @@ class Updater:
         old = reference = None
         if settings.loss.old_logprobs == "recompute" or self._is_engine_rounded(groups[0]):
             old = self.score(groups)
-        gap = _engine_gap(groups, old, settings.max_logprob_gap)
+        gap = engine_gap(groups, old, settings.max_logprob_gap) if old else (0.0, 0.0)
         if self._reference is not None:
             with self._learner.weights.holding(self._reference):
                 reference = self.score(groups)
-        parts = [
-            _Part(index, group, _of(old, index), _of(reference, index))
-            for index, group in enumerate(groups)
-        ]
-        if settings.optimizer.spread_prompts:
-            parts = [one for part in parts for one in part.completions()]
+        parts = parts_of(groups, old, reference, by_completion=settings.optimizer.spread_prompts)
         report = _Report(gap)
         target_kl = settings.loss.target_kl
         used: set[int] = set()
-        for indices in self._mini_batches([part.group for part in parts], step):
+        for indices in mini_batches(parts, settings.optimizer, (settings.seed, step)):
             used.update(indices)
             self._step([parts[index] for index in indices], rate, report)
             if target_kl and report.last_kl(self._ranks) > target_kl:
@@ -229,21 +224,14 @@ class Updater:
         finally:
             self._learner.optimizer.restart()
 
-    def _step(self, parts: Sequence[_Part], rate: float, report: _Report) -> None:
+    def _step(self, parts: Sequence[Part], rate: float, report: _Report) -> None:
         settings, diagnostics = self._settings, Diagnostics()
-        weighted = weighted_groups(
-            [part.group for part in parts],
-            settings.loss.aggregation,
-            settings.max_completion_tokens,
+        groups = mini_batch(parts, settings.loss.aggregation, settings.max_completion_tokens)
+        loss: MicroLoss = functools.partial(
+            policy_loss, config=settings.loss, diagnostics=diagnostics
         )
-        groups = joined_by_prompt(_with_scores(weighted, parts))
-        is_first = not report.steps
-
-        def loss(statistics: TokenStatistics, targets: Targets) -> Tensor:
-            if is_first and targets.old_logprobs is None:
-                _check_gap(statistics.logprobs, targets.logprobs, settings.max_logprob_gap)
-            return policy_loss(statistics, targets, settings.loss, diagnostics)
-
+        if not report.steps and groups[0].old_logprobs is None:
+            loss = with_gap_check(loss, settings.max_logprob_gap)
         roles = None
         if settings.compares_roles:
             roles = RoleGradients(self._learner.weights.trained.values(), self._ranks)
@@ -268,19 +256,6 @@ class Updater:
                 f"those of the last optimizer step. What helps: {'; '.join(advice)}. Then continue "
                 "with --resume; only another deepspeed stage needs a new run"
             ) from error
-
-    def _mini_batches(self, groups: Sequence[TrainingGroup], step: int) -> Iterator[list[int]]:
-        """Yield the groups of each optimizer step; their order depends on seed and step only."""
-        optimizer = self._settings.optimizer
-        # Counted in completions: a group has K of them in a tree, and one in a whole episode.
-        num_completions = sum(len(group.completions) for group in groups)
-        num_steps = optimizer.num_minibatches(num_completions, len(groups))
-        for epoch in range(optimizer.num_epochs):
-            generator = np.random.default_rng((self._settings.seed, step, epoch))
-            order = generator.permutation(len(groups))
-            # Divided evenly: a small last mini-batch would take a whole step on a few groups.
-            for part in np.array_split(order, num_steps):
-                yield part.tolist()
 
     def save_state(self, directory: Path) -> None:
         """See `Update.save_state`; every rank writes its share. Collective."""
@@ -316,69 +291,6 @@ class Updater:
         self._learner.optimizer.load_weights(read_shares(directory)["model"])
 
 
-class _Part(NamedTuple):
-    """What an optimizer step has whole or not at all: a group, or one completion of it."""
-
-    source: int
-    """Index of the group."""
-    group: TrainingGroup
-    old_logprobs: Scores | None
-    reference_logprobs: Scores | None
-
-    def completions(self) -> Iterator[_Part]:
-        """Yield a part for each completion."""
-        for index, completion in enumerate(self.group.completions):
-            yield _Part(
-                self.source,
-                replace(self.group, completions=(completion,)),
-                None if self.old_logprobs is None else (self.old_logprobs[index],),
-                None if self.reference_logprobs is None else (self.reference_logprobs[index],),
-            )
-
-
-def _of(scores: Sequence[Scores] | None, index: int) -> Scores | None:
-    return None if scores is None else scores[index]
-
-
-def _with_scores(groups: Sequence[WeightedGroup], parts: Sequence[_Part]) -> list[WeightedGroup]:
-    return [
-        replace(
-            group,
-            old_logprobs=part.old_logprobs,
-            reference_logprobs=part.reference_logprobs,
-        )
-        for group, part in zip(groups, parts, strict=True)
-    ]
-
-
-def _engine_gap(
-    groups: Sequence[TrainingGroup], old: Sequence[Scores] | None, limit: float
-) -> tuple[float, float]:
-    """Return mean and maximum distance of the engine's log-probabilities from recomputed ones.
-
-    Raises:
-        UpdateError: The mean is above the limit.
-    """
-    if old is None:
-        return 0.0, 0.0
-    engine = [value for group in groups for c in group.completions for value in c.logprobs]
-    trainer = [value for score in old for part in score for value in part]
-    return _check_gap(torch.tensor(trainer), torch.tensor(engine), limit)
-
-
-def _check_gap(trainer: Tensor, engine: Tensor, limit: float) -> tuple[float, float]:
-    distances = (trainer.detach() - engine).abs()
-    mean = float(distances.mean())
-    if mean > limit:  # one that is not finite is reported by the step
-        raise UpdateError(
-            f"update: the engine's log-probabilities are {mean:.3g} nats from the trainer's on "
-            f"average, allowed are {limit:g} (engine.max_logprob_gap). The engine has other "
-            "weights, or computes otherwise: restart it with the model of this run; nothing was "
-            "trained"
-        )
-    return mean, float(distances.max())
-
-
 class _Report:
     """Collects the diagnostics of all optimizer steps of one update."""
 
@@ -405,7 +317,7 @@ class _Report:
         last = StepDiagnostics.merged(ranks.gather(self.steps[-1:]))
         return update_figures([last])["approx_kl"]
 
-    def stats(self, parts: Sequence[_Part], rate: float, ranks: Ranks) -> UpdateStats:
+    def stats(self, parts: Sequence[Part], rate: float, ranks: Ranks) -> UpdateStats:
         """Return the statistics of the update. Collective."""
         shares = ranks.gather([self.steps])
         steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
