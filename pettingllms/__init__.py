@@ -9,32 +9,62 @@ for agent in env.agent_iter():
 ```
 """
 
+import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pettingllms.adapters.registries import connect as _connect
-from pettingllms.env import TextEnv
-from pettingllms.prompts import PromptTemplate
-from pettingllms.registry import make, register, registered_ids, spec
-from pettingllms.spec import EnvSpec
-from pettingllms.state import Snapshot
-from pettingllms.transition import ParseError, Transition, role_of
-
 if TYPE_CHECKING:
+    from pettingllms.env import TextEnv
+    from pettingllms.env_spec import EnvSpec
     from pettingllms.evaluation import evaluate
+    from pettingllms.prompts import PromptTemplate
+    from pettingllms.registry import make, register, registered_ids, spec
+    from pettingllms.state import Snapshot
+    from pettingllms.transition import ParseError, Transition, role_of
 
 __version__ = "0.1.0"
 
-_connect()
+_HOMES = {
+    "EnvSpec": "env_spec",
+    "ParseError": "transition",
+    "PromptTemplate": "prompts",
+    "Snapshot": "state",
+    "TextEnv": "env",
+    "Transition": "transition",
+    "evaluate": "evaluation",
+    "make": "registry",
+    "register": "registry",
+    "registered_ids": "registry",
+    "role_of": "transition",
+    "spec": "registry",
+}
+"""Public name -> the module that defines it."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import what takes a quarter of the time of the whole package, and few programs use."""
-    if name != "evaluate":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pettingllms.evaluation import evaluate
+def _connect() -> None:
+    from pettingllms.adapters.registries import connect
 
-    return evaluate
+    connect()
 
+
+if not TYPE_CHECKING:  # else any name at all would be one of this module
+
+    def __getattr__(name: str) -> Any:
+        """Import at first use: a sandbox or a command needs neither NumPy nor Gymnasium."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        _connect()
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+# Whoever has a registry loaded expects our names in it after this import.
+if {"gymnasium", "pettingzoo"} & set(sys.modules):
+    _connect()
 
 __all__ = [
     "EnvSpec",

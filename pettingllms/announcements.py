@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pettingllms.env_spec import EnvSpec
 from pettingllms.errors import EnvironmentNotLoadable, InvalidArgument, suggestion
-from pettingllms.spec import EnvSpec
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

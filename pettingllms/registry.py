@@ -14,6 +14,7 @@ from typing import Any
 from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
 from pettingllms.arguments import check_kind, plain
 from pettingllms.env import TextEnv
+from pettingllms.env_spec import EnvSpec
 from pettingllms.errors import (
     EnvironmentNotLoadable,
     InvalidArgument,
@@ -21,7 +22,6 @@ from pettingllms.errors import (
     suggestion,
 )
 from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, absolute, is_source
-from pettingllms.spec import EnvSpec
 from pettingllms.wrappers import ChecksWrapper
 
 _REST = inspect.Parameter.VAR_POSITIONAL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import gymnasium
@@ -14,8 +14,12 @@ from pettingllms.announcements import own_ids
 from pettingllms.registry import make, on_new_ids
 
 
+@cache
 def connect() -> None:
     """Register our environments with Gymnasium and PettingZoo, now and in future.
+
+    `pettingllms` calls it: at its import if either library is loaded then, else when the first of
+    its names is used.
 
     Now: those that come with this package. Later: every id that becomes known, see
     `pettingllms.registry.on_new_ids`. Registering stores a name; it imports no environment.

@@ -6,6 +6,7 @@ import base64
 import enum
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from pettingllms.errors import SandboxError
@@ -30,6 +31,8 @@ class Tier(enum.StrEnum):
 JAILS = (Tier.NAMESPACES, Tier.LANDLOCK, Tier.SEALED)
 
 _FIRST_JAIL_UID, _NUM_JAIL_UIDS = 61184, 4335  # the range that systemd keeps for dynamic users
+
+_PROCESS = Path("/proc/self")
 
 NOT_COVERED: tuple[str, ...] = (
     "bugs of the kernel in the calls that are allowed (adversarial training belongs in a VM)",
@@ -100,7 +103,7 @@ def check_platform() -> None:
     """Refuse where there is no jail.
 
     Raises:
-        SandboxError: This is not Linux.
+        SandboxError: This is not Linux, it has no memory files, or root cannot become anyone else.
     """
     if sys.platform != "linux":
         raise SandboxError(
@@ -108,6 +111,53 @@ def check_platform() -> None:
             "Linux container, in WSL 2 or in a virtual machine (the default settings of Docker "
             "are enough)."
         )
+    _check_memory_files()
+    if os.geteuid() == 0:
+        _check_that_root_can_become_another()
+
+
+def _check_memory_files() -> None:
+    try:
+        os.close(os.memfd_create("probe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+    except (AttributeError, OSError) as error:  # a Python without it, or a machine that refuses it
+        raise SandboxError(
+            f"programs are handed over in memory files, and there is no memfd_create here: {error}."
+            " Use Linux 3.17 or later with a Python that was built for glibc 2.27 or later or musl "
+            "1.1.20 or later, such as those of python.org's images; in a container, allow the call "
+            "memfd_create in its seccomp profile."
+        ) from error
+
+
+def _check_that_root_can_become_another() -> None:
+    """Refuse where root is alone in its user namespace: no program is run as root."""
+    can_drop_groups = _read(_PROCESS / "setgroups").strip() != "deny"
+    maps = {name: _read(_PROCESS / name) for name in ("uid_map", "gid_map")}
+    if can_drop_groups and all(_maps_jail_uids(text) for text in maps.values()):
+        return
+    given = "; ".join(f"{name}: {' '.join(text.split())}" for name, text in maps.items())
+    last = _FIRST_JAIL_UID + _NUM_JAIL_UIDS - 1
+    raise SandboxError(
+        "no program runs as root, and the root of this user namespace can become none of the users "
+        f"{_FIRST_JAIL_UID} to {last} ({given}). Run as an ordinary user (`--user 1000` of docker "
+        "and podman), or give the container 65,536 ids: a range for you in /etc/subuid and "
+        "/etc/subgid, as rootless docker and podman ask for."
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # a kernel without user namespaces
+        return ""
+
+
+def _maps_jail_uids(text: str) -> bool:
+    """Whether an id map covers the users of jails; without a map there is nothing in the way."""
+    ranges = [tuple(map(int, line.split())) for line in text.splitlines()]
+    last = _FIRST_JAIL_UID + _NUM_JAIL_UIDS - 1
+    return not ranges or any(
+        first <= _FIRST_JAIL_UID and last < first + count for first, _, count in ranges
+    )
 
 
 def jail_uid(seed: int) -> int | None:

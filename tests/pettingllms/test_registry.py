@@ -91,6 +91,24 @@ def test_importing_the_package_imports_no_environment_and_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize("module", ["pettingllms", "pettingllms.sandbox"])
+def test_what_needs_no_arrays_loads_none(module):
+    code = (
+        f"import sys, {module}; "
+        "bad = {'numpy', 'gymnasium', 'pettingzoo'} & set(sys.modules);"
+        "assert not bad, bad;"
+        "import gymnasium;"
+        "assert 'make' in dir(pettingllms) and pettingllms.registered_ids();"
+        "assert 'pettingllms/Sokoban-v0' in gymnasium.registry"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_unknown_names_of_the_package_are_refused():
+    with pytest.raises(AttributeError, match="no attribute 'mak'"):
+        pettingllms.mak  # noqa: B018
+
+
 def test_importing_the_package_reads_the_entry_points_of_no_other():
     code = (
         "import importlib.metadata as metadata\n"

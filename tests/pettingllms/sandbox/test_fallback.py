@@ -2,17 +2,21 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 
 import pytest
 
+from pettingllms.errors import SandboxError
+from pettingllms.sandbox import Sandbox, isolation, probe
 from pettingllms.sandbox.syscalls import syscall_numbers
 
 NUMBERS = syscall_numbers()
 UNSHARE = NUMBERS["unshare"]
 LANDLOCK = 444
 SECCOMP = NUMBERS["seccomp"]
+MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}[platform.machine()]
 
 SCRIPT = """
 import errno, json, struct, sys
@@ -77,6 +81,80 @@ def test_without_anything(machine):
     for tier in ("namespaces", "landlock", "sealed"):
         assert f"{tier}: " in message
     assert "pettingllms doctor" in message
+
+
+def test_without_memory_files(machine):
+    isolation, _, message = machine([MEMFD_CREATE])
+    assert isolation is None
+    assert "no memfd_create here" in message
+    assert "seccomp profile" in message
+
+
+def test_a_python_without_memory_files(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(SandboxError, match=r"no memfd_create here.*Use Linux 3\.17"):
+        Sandbox(workers=1).run("print(1)")
+    assert all("no memfd_create here" in report.reason for report in probe())
+
+
+ALONE = """
+import os, sys
+from pettingllms.sandbox.jail import kernel
+
+uid, gid = os.getuid(), os.getgid()
+try:
+    kernel.unshare(kernel.CLONE_NEWUSER)
+except OSError as error:
+    sys.exit(f"no user namespace: {error}")
+for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+    with open(f"/proc/self/{name}", "w") as file:
+        file.write(text)
+
+from pettingllms.errors import SandboxError
+from pettingllms.sandbox import Sandbox
+try:
+    print(Sandbox(workers=1).run("print(6 * 7)"))
+except SandboxError as error:
+    print(error)
+"""
+
+
+def test_a_root_that_is_alone_in_its_namespace():
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    if "no user namespace" in done.stderr:
+        pytest.skip(done.stderr)
+    assert "the root of this user namespace can become none of" in done.stdout, done.stderr
+    assert "Run as an ordinary user" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "is_covered"),
+    [
+        ("0 0 4294967295", True),
+        ("0 1000 1\n1 100000 65536\n", True),  # rootless docker and podman
+        ("", True),  # a kernel without user namespaces
+        ("0 1000 1", False),
+        ("0 1000 1\n1 100000 1000\n", False),
+    ],
+)
+def test_which_ids_of_a_container_are_enough(monkeypatch, tmp_path, text, is_covered):
+    for name, written in (("uid_map", text), ("gid_map", "0 0 65536"), ("setgroups", "allow")):
+        (tmp_path / name).write_text(written)
+    monkeypatch.setattr(isolation, "_PROCESS", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    if is_covered:
+        isolation.check_platform()
+    else:
+        with pytest.raises(SandboxError, match="65,536 ids"):
+            isolation.check_platform()
 
 
 @pytest.mark.parametrize("tier", ["namespaces", "landlock"])
