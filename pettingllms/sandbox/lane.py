@@ -14,7 +14,7 @@ Finished = tuple[ExecutionResult, bytes]
 """A result, and what the driver of a called function reported (empty otherwise)."""
 
 
-class Run:
+class SandboxRun:
     """A request on its way to a result."""
 
     __slots__ = ("attempts", "files", "future", "is_alone", "request", "runnable_s")
@@ -72,7 +72,7 @@ class Lane:
     def __init__(self, worker: Worker, slots: int) -> None:
         self.worker = worker
         self.slots = slots
-        self.in_flight: dict[int, Run] = {}
+        self.in_flight: dict[int, SandboxRun] = {}
         self.last_event_s = time.monotonic()
         self.is_up = True
         self.lock = threading.Lock()

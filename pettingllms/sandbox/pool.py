@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from pettingllms.errors import SandboxError
-from pettingllms.sandbox.lane import Finished, Lane, Run
+from pettingllms.sandbox.lane import Finished, Lane, SandboxRun
 from pettingllms.sandbox.outcome import Status, sandbox_failure
 from pettingllms.sandbox.starvation import runnable_s
 from pettingllms.sandbox.verdict import ChildReport
@@ -94,7 +94,7 @@ class Pool:
         Raises:
             SandboxError: The pool is closed, or no server could be restarted.
         """
-        run = Run(request)
+        run = SandboxRun(request)
         with self._lock:
             if self._is_closed:
                 raise SandboxError("this sandbox is closed. Make a new one.")
@@ -125,7 +125,7 @@ class Pool:
             # the lock to conclude other runs.
             self._hand_over(lane, worker, number, run)
 
-    def _hand_over(self, lane: Lane, worker: Worker, number: int, run: Run) -> None:
+    def _hand_over(self, lane: Lane, worker: Worker, number: int, run: SandboxRun) -> None:
         limits = run.request.limits
         with lane.lock:
             if lane.in_flight.get(number) is not run:
@@ -181,7 +181,7 @@ class Pool:
             signal.pidfd_send_signal(late.process, signal.SIGKILL)
         os.close(late.process)
 
-    def _conclude(self, run: Run, report: ChildReport) -> None:
+    def _conclude(self, run: SandboxRun, report: ChildReport) -> None:
         finished = run.collect(report)
         if finished[0].status is Status.SANDBOX_ERROR and run.attempts + 1 < _MAX_ATTEMPTS:
             run.release()
@@ -215,7 +215,7 @@ class Pool:
         self._requeue(runs, failure)
         return self._restart(lane)
 
-    def _requeue(self, runs: list[Run], failure: str) -> None:
+    def _requeue(self, runs: list[SandboxRun], failure: str) -> None:
         """Let runs that got no result wait again, once."""
         for run in runs:
             run.attempts += 1

@@ -6,7 +6,7 @@ import time
 from collections import deque
 
 from pettingllms.callers import Debts
-from pettingllms.sandbox.lane import Lane, Run
+from pettingllms.sandbox.lane import Lane, SandboxRun
 from pettingllms.sandbox.outcome import ExecutionResult, Status
 
 LONG_QUEUE = 4
@@ -28,22 +28,22 @@ class Waiting:
     """
 
     def __init__(self) -> None:
-        self._ordinary: deque[Run] = deque()
-        self._alone: deque[Run] = deque()
-        self._running_alone: Run | None = None
+        self._ordinary: deque[SandboxRun] = deque()
+        self._alone: deque[SandboxRun] = deque()
+        self._running_alone: SandboxRun | None = None
         self._alone_since_s = 0.0
         self._next_alone_s = 0.0
         self._wasted = Debts(_FORGIVEN)
 
-    def add(self, run: Run) -> None:
+    def add(self, run: SandboxRun) -> None:
         """Put a run at the end of the queue."""
         self._ordinary.append(run)
 
-    def add_first(self, run: Run) -> None:
+    def add_first(self, run: SandboxRun) -> None:
         """Put a run whose server died at the front of the queue."""
         (self._alone if run.is_alone else self._ordinary).appendleft(run)
 
-    def repeats_alone(self, run: Run, result: ExecutionResult) -> bool:
+    def repeats_alone(self, run: SandboxRun, result: ExecutionResult) -> bool:
         """Take a run that ended back if it has to be repeated alone. Returns whether it has."""
         caller = run.request.caller
         if run.is_alone:
@@ -56,7 +56,7 @@ class Waiting:
         self._alone.append(run)
         return True
 
-    def take(self, lanes: list[Lane]) -> tuple[Lane, Run] | None:
+    def take(self, lanes: list[Lane]) -> tuple[Lane, SandboxRun] | None:
         """The next run and the server that has a free hand for it, if there are both."""
         up = [lane for lane in lanes if lane.is_up]
         if not up or self._running_alone is not None:
@@ -73,14 +73,14 @@ class Waiting:
             return None
         return lane, self._ordinary.popleft()
 
-    def left(self, run: Run) -> None:
+    def left(self, run: SandboxRun) -> None:
         """A server has no longer to do with a run."""
         if run is self._running_alone:
             self._running_alone = None
             now = time.monotonic()
             self._next_alone_s = now + (now - self._alone_since_s)
 
-    def clear(self) -> list[Run]:
+    def clear(self) -> list[SandboxRun]:
         """Empty the queue; returns what was in it."""
         runs = [*self._ordinary, *self._alone]
         self._ordinary.clear()

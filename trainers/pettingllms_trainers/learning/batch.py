@@ -153,6 +153,7 @@ def shares(groups: Sequence[WeightedGroup], num_shares: int, is_packed: bool) ->
     Every group is in one share; shares keep the order of the groups, and may be empty.
     """
     sizes = [group.num_tokens(is_packed) for group in groups]
+    # Ranks agree without a message, since this depends on the groups alone.
     found: list[list[int]] = [[] for _ in range(num_shares)]
     loads = [0] * num_shares
     # Longest first to the lightest share: within 4/3 of the best balance, and equal on all ranks.
@@ -181,6 +182,7 @@ def fitting_parts(
         )
         if index > first and num_tokens + added > max_tokens:
             yield _slice(weighted, first, index)
+            # The prompt is computed again in every part: that is what splitting a group costs.
             first, num_tokens = index, 0
             added = len(completion.token_ids) - 1 + prompt_length
         num_tokens += added
@@ -211,12 +213,14 @@ def micro_batches(
         max_tokens: Input tokens in memory at once, padding not counted.
         is_packed: Whether prompts are computed once per group, or rows are padded.
     """
+    # Greedy and in order: the learner sorts by the length of prompts, so neighbours pad little.
     pending: list[WeightedGroup] = []
     num_pending = num_prompt = longest = 0
     parts = (part for group in groups for part in fitting_parts(group, max_tokens, is_packed))
     for part in parts:
         num_tokens, length = part.num_tokens(is_packed), len(part.group.prompt_ids)
         num_padded = (len(pending) + 1) * max(longest, length)
+        # Padding is computed like tokens: one long prompt would make all short ones pay.
         is_uneven = num_padded > _MAX_PADDING * (num_prompt + length)
         if pending and (is_uneven or num_pending + num_tokens > max_tokens):
             yield _micro_batch(pending, is_packed)
@@ -241,12 +245,14 @@ def _targets(groups: Sequence[WeightedGroup]) -> Targets:
         for weighted in groups
         for completion, weight in zip(weighted.group.completions, weighted.weights, strict=True)
     ]
+    # One number per completion is spread over its tokens here, once, rather than in the loss.
     repeats = torch.tensor([len(completion.token_ids) for completion, _, _ in pairs])  # sums to M
 
     def spread(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32).repeat_interleave(repeats)
 
     temperatures = [temperature for _, _, temperature in pairs]
+    # A division by 1 would copy the logits, the largest tensor there is.
     is_plain = all(temperature == 1.0 for temperature in temperatures)
     return Targets(
         token_ids=torch.tensor([token for c, _, _ in pairs for token in c.token_ids]),
@@ -260,6 +266,7 @@ def _targets(groups: Sequence[WeightedGroup]) -> Targets:
 
 
 def _flat(scores: Sequence[Scores | None]) -> Tensor | None:
+    # All or none: the ratios of a mini-batch are to one and the same policy.
     if any(score is None for score in scores):
         return None
     return torch.tensor([value for score in scores for part in score or () for value in part])
@@ -279,6 +286,7 @@ def _packed_tokens(groups: Sequence[TrainingGroup]) -> PackedTokens:
             own = len(completion.token_ids) - 1
             # The prompt's last token predicts the first target, each own token the one after it.
             kept += (end - 1, *range(len(token_ids), len(token_ids) + own))
+            # A completion of one token is all target and no input: the prompt predicts it.
             if own:
                 token_ids += completion.token_ids[:-1]
                 positions += range(prompt_length, prompt_length + own)
@@ -301,6 +309,7 @@ def _padded_rows(groups: Sequence[TrainingGroup]) -> PaddedRows:
         for completion in group.completions
     ]
     length = max(len(prompt) + len(completion) - 1 for prompt, completion in rows)
+    # Padded on the right: positions count from 0 in every row, as they did when sampling.
     token_ids = torch.zeros(len(rows), length, dtype=torch.long)  # [R, L]
     mask = torch.zeros(len(rows), length, dtype=torch.long)
     columns: list[int] = []

@@ -73,8 +73,10 @@ def collect_decisions(
     found: list[tuple[RolloutTree, Decision]] = []
     for tree in trees:
         if tree.status is not RolloutStatus.OK:
+            # A failed episode has no outcome, and half of one would be compared with whole ones.
             continue
         for decision in tree.decisions:
+            # Fixed policies have no token ids: there is nothing to train.
             if decision.prompt_ids and (is_trained is None or is_trained(decision.role)):
                 _check_unique(seen, decision)
                 found.append((tree, decision))
@@ -82,6 +84,7 @@ def collect_decisions(
 
 
 def _check_unique(seen: dict[DecisionKey, Decision], decision: Decision) -> None:
+    # Two rollouts with one episode id would mix without a word: their keys are equal.
     earlier = seen.setdefault(decision.key, decision)
     if earlier is decision:
         return
@@ -127,9 +130,13 @@ def score_decisions(
         if not has_signal(values):
             continue  # zero advantages would only dilute the means over tokens
         for member, advantage in zip(members, algorithm.advantages(values), strict=True):
+            # A member may stand for several candidates: all decisions of an episode share its
+            # return.
             advantages.update(dict.fromkeys(member.candidates, advantage))
+        # Counted by policy, not by group: a group may compare roles of several policies.
         indices = {index for member in members for index, _ in member.candidates}
         num_groups.update({decisions[index].policy for index in indices})
+    # After all groups are known: the scale is over the step, not over one group.
     if algorithm.scales_by_batch:
         advantages = _scaled_by_role(advantages, [decision.role for decision in decisions])
     used = [
@@ -150,6 +157,7 @@ def _scaled_by_role(
     advantages: Mapping[tuple[int, int], float], roles: Sequence[str]
 ) -> dict[tuple[int, int], float]:
     """Divide advantages by their root mean square over the step, per role."""
+    # Per role, since one with rare and large rewards would otherwise silence the others.
     of_role: dict[str, list[float]] = defaultdict(list)
     for (index, _), advantage in advantages.items():
         of_role[roles[index]].append(advantage)
@@ -187,6 +195,7 @@ def training_groups(
             if advantage is None or not math.isfinite(advantage):
                 raise GroupError(f"decision {tuple(decision.key)} has the advantage {advantage}")
             completion = candidate.completion
+            # It stays in its group's mean and deviation: only its own tokens are not learnt from.
             if mask_truncated and completion.finish_reason == "length":
                 continue
             completions.append(

@@ -20,7 +20,7 @@ from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 __all__ = [
     "Aggregation",
-    "Part",
+    "UpdatePart",
     "check_groups",
     "joined_by_prompt",
     "mini_batch",
@@ -36,7 +36,7 @@ _MAX_JOINED = 16
 """Completions of a joined group at most: shorter groups are padded to the longest one."""
 
 
-class Part(NamedTuple):
+class UpdatePart(NamedTuple):
     """What an optimizer step has whole or not at all: a group, or one completion of it."""
 
     source: int
@@ -45,10 +45,10 @@ class Part(NamedTuple):
     old_logprobs: Scores | None
     reference_logprobs: Scores | None
 
-    def completions(self) -> Iterator[Part]:
+    def completions(self) -> Iterator[UpdatePart]:
         """Yield a part for each completion."""
         for index, completion in enumerate(self.group.completions):
-            yield Part(
+            yield UpdatePart(
                 self.source,
                 replace(self.group, completions=(completion,)),
                 None if self.old_logprobs is None else (self.old_logprobs[index],),
@@ -62,7 +62,7 @@ def parts_of(
     reference: Sequence[Scores] | None,
     *,
     by_completion: bool,
-) -> list[Part]:
+) -> list[UpdatePart]:
     """Return the parts of an update.
 
     Args:
@@ -72,7 +72,7 @@ def parts_of(
         by_completion: Whether completions of one prompt may be in different optimizer steps.
     """
     parts = [
-        Part(
+        UpdatePart(
             index,
             group,
             None if old is None else old[index],
@@ -84,7 +84,7 @@ def parts_of(
 
 
 def mini_batches(
-    parts: Sequence[Part], optimizer: OptimizerConfig, seed: tuple[int, int]
+    parts: Sequence[UpdatePart], optimizer: OptimizerConfig, seed: tuple[int, int]
 ) -> Iterator[list[int]]:
     """Yield the indices of the parts of each optimizer step.
 
@@ -104,7 +104,7 @@ def mini_batches(
 
 
 def mini_batch(
-    parts: Sequence[Part], aggregation: Aggregation, max_completion_tokens: int
+    parts: Sequence[UpdatePart], aggregation: Aggregation, max_completion_tokens: int
 ) -> list[WeightedGroup]:
     """Return what one optimizer step learns from; for the arguments see `weighted_groups`."""
     weighted = weighted_groups([part.group for part in parts], aggregation, max_completion_tokens)

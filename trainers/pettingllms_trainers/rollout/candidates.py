@@ -29,7 +29,7 @@ class SamplingFailed(Exception):
         self.kind = kind
 
 
-class Sampled(NamedTuple):
+class SampledCandidates(NamedTuple):
     """What was asked and what was answered."""
 
     policy: str
@@ -81,7 +81,9 @@ class Candidates:
         """Return whether an agent's policy looks at the environment, besides the prompt."""
         return isinstance(self.pool.for_role(role_of(agent)), FixedPolicy)
 
-    async def sample(self, episode: int, state: EpisodeState, num: int, seed: int) -> Sampled:
+    async def sample(
+        self, episode: int, state: EpisodeState, num: int, seed: int
+    ) -> SampledCandidates:
         """Return usable answers of the agent that acts next; one of a fixed policy.
 
         Args:
@@ -101,16 +103,18 @@ class Candidates:
             with _sampling_failures(f"failures of {policy.name}"):
                 messages, agent = state.messages, state.agent
                 answer = await policy.answer(messages, agent, env, sampling, seed)
-            return Sampled(policy.name, (), [answer])
+            return SampledCandidates(policy.name, (), [answer])
         prompt_ids = policy.encode(state.messages)
         request = GenerateRequest(
             prompt_ids=prompt_ids, num_candidates=num, sampling=sampling, seed=seed
         )
         with _sampling_failures():
             completions = await policy.batcher.sample(request)
-        return Sampled(policy.name, prompt_ids, self._usable(completions, num))
+        return SampledCandidates(policy.name, prompt_ids, self._usable(completions, num))
 
-    async def branch(self, episode: int, sampled: Sampled) -> tuple[Sampled, tuple[Branch, ...]]:
+    async def branch(
+        self, episode: int, sampled: SampledCandidates
+    ) -> tuple[SampledCandidates, tuple[Branch, ...]]:
         """Return what the answers earn in branches of an episode, without those that were lost.
 
         Args:

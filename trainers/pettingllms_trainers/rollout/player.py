@@ -16,7 +16,7 @@ from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.config.roles import qualified
 from pettingllms_trainers.errors import EnvironmentFailure
-from pettingllms_trainers.rollout.candidates import Candidates, Sampled, SamplingFailed
+from pettingllms_trainers.rollout.candidates import Candidates, SampledCandidates, SamplingFailed
 from pettingllms_trainers.rollout.episode import Branch, EpisodeState
 from pettingllms_trainers.rollout.settings import RolloutSpec
 from pettingllms_trainers.types import (
@@ -45,7 +45,7 @@ class _Asked(NamedTuple):
     """What was asked of an agent, maybe before its turn."""
 
     messages: tuple[Mapping[str, str], ...]
-    answer: asyncio.Task[Sampled]
+    answer: asyncio.Task[SampledCandidates]
 
 
 class Player:
@@ -111,23 +111,29 @@ class Player:
             await play
         except EnvironmentFailure as error:
             await self._fail(RolloutStatus.ENV_FAILED, error)
+        # Told apart, since the cure differs: an environment to mend, or an engine to restart.
         except SamplingFailed as error:
             await self._fail(RolloutStatus.GENERATION_FAILED, error, error.kind)
 
     async def start(self) -> None:
         """Go to the first state of the level."""
         self._episode, self.state = await self.candidates.episodes.start(self.spec.env_seed)
+        # Rewards of the start count, or returns would not add up to those of the environment.
         self._initial_hash, self._returns = self.state.state_hash, dict(self.state.rewards)
 
     async def move_to(self, place: Place) -> None:
         """Give up the own state for one that another episode of the level was in."""
+        # Closed first: the answers that were asked of simultaneous agents belong to the old state.
         await self.close()
         self._episode, self.state = await self.candidates.episodes.fork(place.episode)
         self._initial_hash, self._returns = place.initial_hash, dict(place.returns)
+        # What was played so far stays in the tree, since its candidates were sampled and scored;
+        # only the path to the outcome is that of the other episode.
         self._prefix, self._num_given_up = place.path, len(self.decisions)
 
     async def kept(self) -> Place:
         """Return the present state in an episode of its own, which whoever asks has to close."""
+        # A fork, because `follow` changes the environment in place and this state would be gone.
         copy, _ = await self.candidates.episodes.fork(self.episode)
         return self.here._replace(episode=copy)
 
@@ -140,7 +146,7 @@ class Player:
         """Take a decision with a single candidate."""
         await self.follow(*await self.branch(1))
 
-    async def branch(self, num_candidates: int) -> tuple[Sampled, tuple[Branch, ...]]:
+    async def branch(self, num_candidates: int) -> tuple[SampledCandidates, tuple[Branch, ...]]:
         """Return candidates of the next decision, and what each earns in a fork of its own.
 
         Args:
@@ -150,7 +156,7 @@ class Player:
 
     async def follow(
         self,
-        sampled: Sampled,
+        sampled: SampledCandidates,
         branches: Sequence[Branch],
         values: Sequence[float] | None = None,
         chosen: int = 0,
@@ -164,7 +170,9 @@ class Player:
             chosen: Index of the candidate that is followed.
         """
         assert self.state is not None, "a decision is taken in a state"
+        # Before the environment moves on: the decision records the state that it was taken in.
         self.decisions.append(self._decision(sampled, scored(sampled, branches, values), chosen))
+        # The chosen fork becomes the episode; nothing is computed twice.
         self.state = await self.candidates.episodes.follow(self.episode, chosen)
         for name, reward in self.state.rewards.items():
             self._returns[name] += reward
@@ -176,7 +184,9 @@ class Player:
         left = [asked.answer for asked in self._asked.values()]
         self._asked = {}
         for answer in left:
+            # An engine may still be writing; nobody will read it, and its slot is free for others.
             answer.cancel()
+        # Awaited, or the loop would report exceptions of tasks that nobody asks for.
         await asyncio.gather(*left, return_exceptions=True)
         if self._episode is not None:
             await self.candidates.episodes.close(self._episode)
@@ -190,6 +200,8 @@ class Player:
             env=self.candidates.settings.env,
             initial_state_hash=self._initial_hash,
             decisions=tuple(self.decisions),
+            # A failed episode has no outcome: counted as lost, it would teach the roles that
+            # failures of the machine are their own.
             outcome=None if self.has_failed else self._outcome(),
             status=self._status,
             cause=self._cause,
@@ -214,7 +226,7 @@ class Player:
         self._status, self._cause = status, str(error)
         await self.close()
 
-    async def _sampled(self, num_candidates: int) -> Sampled:
+    async def _sampled(self, num_candidates: int) -> SampledCandidates:
         """Return the candidates of the next decision; all agents of its stage are asked at once.
 
         Agents of a later stage are not: they must see what these did. K candidates answer one
@@ -227,6 +239,7 @@ class Player:
             for agent, messages in state.stage_mates
         ]
         for number, mate in enumerate([state, *mates]):
+            # A fixed policy may read the environment, which must then be at its own turn.
             must_wait = number > 0 and self.candidates.needs_environment(mate.agent)
             if mate.agent not in self._asked and not must_wait:
                 position = len(self.decisions) + number
@@ -240,12 +253,13 @@ class Player:
         return await asked.answer
 
     def _ask(self, state: EpisodeState, position: int, num_candidates: int) -> _Asked:
+        # Roles that do not branch still answer, once, so that the others meet a real team-mate.
         num = num_candidates if self.candidates.settings.branches(role_of(state.agent)) else 1
         answer = self.candidates.sample(self.episode, state, num, self.seed("sample", position))
         return _Asked(state.messages, asyncio.ensure_future(answer))
 
     def _decision(
-        self, sampled: Sampled, candidates: tuple[Candidate, ...], chosen: int
+        self, sampled: SampledCandidates, candidates: tuple[Candidate, ...], chosen: int
     ) -> Decision:
         state, settings = self.state, self.candidates.settings
         assert state is not None, "a decision is taken in a state"
@@ -260,12 +274,13 @@ class Player:
             temperature=settings.sampling[role].temperature,
             chosen=chosen,
             state_hash=state.state_hash,
+            # Fixed policies have no weights that could be older than the trainer's.
             version=settings.version if sampled.prompt_ids else None,
         )
 
 
 def scored(
-    sampled: Sampled, branches: Sequence[Branch], values: Sequence[float] | None = None
+    sampled: SampledCandidates, branches: Sequence[Branch], values: Sequence[float] | None = None
 ) -> tuple[Candidate, ...]:
     """Return candidates with what they earned and what follows them."""
     followed = (0.0,) * len(branches) if values is None else values

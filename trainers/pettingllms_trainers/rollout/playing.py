@@ -75,8 +75,10 @@ async def play_all(plays: Sequence[Play], failures: FailureLog, ranks: Ranks) ->
         for play, own in zip(plays, candidates, strict=True)
         for specs in _of_levels(play.specs, play.strategy.num_together)
     ]
+    # Levels of all environments in one call: each engine batches what is asked at one moment.
     trees = await _play_levels(levels, ranks)
     failed = [tree for tree in trees if tree.status is not RolloutStatus.OK]
+    # Checked at the end and over all ranks: all of them stop, or none does.
     failures.check(len(failed), len(trees), "rollouts", failed[0].cause or "" if failed else "")
     counts = ranks.gather([(own.num_dropped, own.num_asked, own.drop_cause) for own in candidates])
     num_dropped = sum(count[0] for count in counts)
@@ -92,13 +94,16 @@ def _of_levels(specs: Sequence[RolloutSpec], num: int) -> list[Sequence[RolloutS
 
 async def _play_levels(levels: Sequence[_Level], ranks: Ranks) -> list[RolloutTree]:
     """Return the trees of all levels, in order; each rank plays its share of the levels."""
+    # A level is not divided: in some strategies its episodes wait for each other.
     played = await together(_play(*level) for level in ranks.share(levels))
+    # Gathered in the order in which they were shared: trees are those of one process alone.
     return [tree for trees in ranks.gather(played) for tree in trees]
 
 
 async def _play(strategy: Strategy, players: Sequence[Player]) -> list[RolloutTree]:
     try:
         await strategy.play(players)
+    # Also when a sibling failed: environments hold processes and sandbox workers.
     finally:
         for player in players:
             await player.close()

@@ -31,8 +31,8 @@ from pettingllms.errors import PettingLLMsError
 
 __all__ = [
     "ATTENTION",
-    "Part",
     "Ragged",
+    "SeenKeys",
     "TokenLayout",
     "UnsupportedModel",
     "causal_attention",
@@ -164,7 +164,7 @@ def _needs_equal_heads(query: Tensor, mask: Tensor | None) -> bool:
     return query.is_cuda and (mask is not None or query.dtype == torch.float32)
 
 
-class Part(NamedTuple):
+class SeenKeys(NamedTuple):
     """Keys that some queries see."""
 
     keys: Tensor
@@ -191,7 +191,7 @@ class Part(NamedTuple):
         return (weights.flatten(2, -2) @ self.values).unflatten(2, weights.shape[2:-1])
 
 
-def split_attention(query: Tensor, own: Part, prompts: Part, siblings: Ragged) -> Tensor:
+def split_attention(query: Tensor, own: SeenKeys, prompts: SeenKeys, siblings: Ragged) -> Tensor:
     """Return attention of completions over themselves and the prompts that they share.
 
     Args:

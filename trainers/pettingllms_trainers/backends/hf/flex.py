@@ -111,6 +111,7 @@ class FlexLayout:
         # Layers may give float32 queries with bfloat16 values to a kernel that casts them.
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else value.dtype
         output = _attend(
+            # A kernel is compiled for one length; `padded_length` keeps their number small.
             self._padded(query.to(dtype)),
             self._padded(key.to(dtype)),
             self._padded(value.to(dtype)),
@@ -177,6 +178,7 @@ def _blocks(
         seen[touched, touched] |= np.tri(touched.stop - touched.start, dtype=bool)
         filled[inside, inside] |= np.tri(inside.stop - inside.start, k=-1, dtype=bool)
     # Completions of a prompt are neighbours: their queries see its keys as one.
+    # Taken as one span, their blocks are filled where those of single completions are not.
     siblings: dict[int, _Span] = {}
     for (start, end), owner in zip(completions, owners, strict=True):
         first, last = siblings.get(owner, (start, start))

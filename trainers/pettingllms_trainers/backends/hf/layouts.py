@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pettingllms_trainers.backends.hf.attention import (
-    Part,
     Ragged,
+    SeenKeys,
     causal_attention,
     split_attention,
 )
@@ -46,6 +46,7 @@ class PrefillLayout:
     ) -> Tensor:
         """See `TokenLayout.attend`."""
         keys, values = self.rows.pad(key), self.rows.pad(value)
+        # Contiguous: every decoding step reads them whole, and the prefill writes them once.
         self.keys[layer] = keys.transpose(1, 2).contiguous()
         self.values[layer] = values.transpose(1, 2).contiguous()
         return self.rows.unpad(causal_attention(self.rows.pad(query), keys, values, window))
@@ -101,6 +102,7 @@ class DecodeLayout:
             own = keys.new_zeros(num_new, keys.shape[1], _CAPACITY_STEP, keys.shape[3])
             own_values = values.new_zeros(*own.shape[:3], values.shape[3])
             return _LayerCache(keys, values, own, own_values)
+        # Prompts are padded to the longest live one; `keep` shortens again when that is gone.
         length = max(keys.shape[2], old.prompt_keys.shape[2])
         own = old.keys.new_zeros(num_new, *old.keys.shape[1:])
         own_values = old.values.new_zeros(num_new, *old.values.shape[1:])
@@ -183,8 +185,8 @@ class DecodeLayout:
         cache.values[:, :, self.cursor] = value
         prompt_mask, own_mask = self._masks(window)
         num_keys, num_used = key.shape[1], self.cursor + 1
-        own = Part(cache.keys[:, :, :num_used], cache.values[:, :, :num_used], own_mask)
-        prompts = Part(cache.prompt_keys, cache.prompt_values, prompt_mask)
+        own = SeenKeys(cache.keys[:, :, :num_used], cache.values[:, :, :num_used], own_mask)
+        prompts = SeenKeys(cache.prompt_keys, cache.prompt_values, prompt_mask)
         query = query.unflatten(1, (num_keys, -1))  # [N, J, G, D]
         return split_attention(query, own, prompts, self._rows).flatten(1, 2)
 

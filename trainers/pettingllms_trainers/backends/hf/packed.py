@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pettingllms_trainers.backends.hf.attention import (
-    Part,
     Ragged,
+    SeenKeys,
     causal_attention,
     grouped_attention,
     split_attention,
@@ -110,8 +110,8 @@ class PackedLayout:
         hidden = ~mask[:, :, :, None]  # [C, 1, T, 1, P + T]
         prompt_hidden, own_hidden = hidden.split([self.prompts.length, query.shape[1]], -1)
         query = query.unflatten(2, (heads, -1)).transpose(1, 2)  # [C, J, T, G, D]
-        own = Part(own_keys.transpose(1, 2), own_values.transpose(1, 2), own_hidden)
-        prompts = Part(
+        own = SeenKeys(own_keys.transpose(1, 2), own_values.transpose(1, 2), own_hidden)
+        prompts = SeenKeys(
             prompt_keys[self._used].transpose(1, 2),
             prompt_values[self._used].transpose(1, 2),
             self._siblings.pad(prompt_hidden).transpose(1, 2),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pettingllms_trainers.types import GenerateRequest, SamplingSettings
 
-__all__ = ["RowSampling", "Sampled", "uniforms"]
+__all__ = ["RowSampling", "SampledTokens", "uniforms"]
 
 _MIN_LOGIT = -1e4
 """In place of -inf; exp of it is 0."""
@@ -20,7 +20,7 @@ _BLOCK = 64
 """Tokens that are summed up before the running sum."""
 
 
-class Sampled(NamedTuple):
+class SampledTokens(NamedTuple):
     """One token for each row."""
 
     token_ids: Tensor
@@ -70,7 +70,7 @@ class RowSampling:
             if values is not None:
                 setattr(self, name, values[rows])
 
-    def sample(self, logits: Tensor, draws: Tensor) -> Sampled:
+    def sample(self, logits: Tensor, draws: Tensor) -> SampledTokens:
         """Return a token for each row.
 
         Greedy rows take the most probable token; log-probability and entropy are at temperature 1.
@@ -95,7 +95,7 @@ class RowSampling:
         log_total = logits.gather(1, tokens) - logprobs
         moment = probabilities.mul_(logits.clamp(min=_MIN_LOGIT)).sum(-1, keepdim=True)
         entropies = log_total - moment
-        return Sampled(tokens.squeeze(1), logprobs.squeeze(1), entropies.squeeze(1))
+        return SampledTokens(tokens.squeeze(1), logprobs.squeeze(1), entropies.squeeze(1))
 
     def _processed(self, logits: Tensor) -> Tensor:
         """Return logits after temperature, then top-k, then top-p; excluded tokens have -inf."""

@@ -32,7 +32,7 @@ from pettingllms_trainers.learning.loss import (
     update_figures,
 )
 from pettingllms_trainers.learning.minibatch import (
-    Part,
+    UpdatePart,
     check_groups,
     mini_batch,
     mini_batches,
@@ -224,7 +224,7 @@ class Updater:
         finally:
             self._learner.optimizer.restart()
 
-    def _step(self, parts: Sequence[Part], rate: float, report: _Report) -> None:
+    def _step(self, parts: Sequence[UpdatePart], rate: float, report: _Report) -> None:
         settings, diagnostics = self._settings, Diagnostics()
         groups = mini_batch(parts, settings.loss.aggregation, settings.max_completion_tokens)
         loss: MicroLoss = functools.partial(
@@ -317,7 +317,7 @@ class _Report:
         last = StepDiagnostics.merged(ranks.gather(self.steps[-1:]))
         return update_figures([last])["approx_kl"]
 
-    def stats(self, parts: Sequence[Part], rate: float, ranks: Ranks) -> UpdateStats:
+    def stats(self, parts: Sequence[UpdatePart], rate: float, ranks: Ranks) -> UpdateStats:
         """Return the statistics of the update. Collective."""
         shares = ranks.gather([self.steps])
         steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
