@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 SUFFIX = ".tmpl"
-"""Of every template; keeps tools from reading them as part of this package."""
+"""The suffix of every template; keeps tools from reading them as part of this package."""
 
 
 def write_tree(name: str, target: Path, filled: Callable[[str], str]) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from typing import Any
 from pettingllms.viewer.runs import OpenedRun
 
 MAX_POINTS = 400
-"""Of a curve on the page; longer ones show every n-th train step, and the last."""
+"""Points of a curve on the page; longer ones show every n-th train step, and the last."""
 _NO_DIFFERENCE = ("output_dir", "logging.")
 """What keys begin with that decide no result."""
 

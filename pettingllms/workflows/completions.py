@@ -27,7 +27,7 @@ class WireAnswer(NamedTuple):
     model: str
     """As the request named it."""
     number: int
-    """Of the request within its run. Ids count instead of being drawn, so that a run that is
+    """Number of the request within its run. Ids count instead of being drawn, so that a run that is
     repeated gets the same ones."""
 
     @property

@@ -26,7 +26,7 @@ class Score(NamedTuple):
     """What an outcome is worth."""
 
     reward: float
-    """For the team; finite."""
+    """Reward of the team; finite."""
     success: bool
     """Whether the task is solved."""
 

@@ -52,7 +52,7 @@ class Answered(NamedTuple):
     action: Action
     """What the agent wrote."""
     number: int
-    """Of the request within its run, from 0."""
+    """Number of the request within its run, from 0."""
 
 
 class ChatMessage(NamedTuple):

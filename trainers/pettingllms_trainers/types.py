@@ -197,7 +197,7 @@ class RolloutTree:
     num_continuation_tokens: int = 0
     """Tokens that were sampled for continuations, beside those of the candidates."""
     prefix: tuple[Decision, ...] = ()
-    """Of an episode that continued from another's state: the decisions that led there. They belong
+    """Where an episode continued from another's state: the decisions that led there. They belong
     to other trees of the level."""
     num_given_up: int = 0
     """In lockstep: so many of its first decisions led to a state that was given up for the one that
@@ -367,7 +367,7 @@ class Imitation:
     batch_size: int
     """Demonstrations per step."""
     learning_rate: float
-    """Of the first step; it falls linearly to a tenth."""
+    """Rate of the first step; it falls linearly to a tenth."""
     seed: int
     """Decides the order of the demonstrations."""
 

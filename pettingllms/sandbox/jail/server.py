@@ -103,7 +103,7 @@ class _Server:
         self._exit_number: int = config["numbers"]["exit"]
         self._running: dict[int, _Running] = {}
         self._listeners: dict[int, int] = {}
-        """Of the children's filters, with the handles of the children."""
+        """Descriptors of the children's filters, with the handles of the children."""
         self._channel, self._childs_channel = kernel.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET
         )

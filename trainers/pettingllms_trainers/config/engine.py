@@ -100,12 +100,12 @@ class EngineConfig(Section):
     vLLM servers. vLLM has its own copy of the weights and gets the new ones after every update; on
     GPUs it is experimental: tested on CPUs only."""
     attention: Literal["shared_prefix", "expanded"] = "shared_prefix"
-    """Of transformers. shared_prefix: candidates attend one copy of their prompt, unless the check
-    at the start finds that this changes log-probabilities; expanded: plain decoding (needs
+    """With transformers only. shared_prefix: candidates attend one copy of their prompt, unless the
+    check at the start finds that this changes log-probabilities; expanded: plain decoding (needs
     optimizer.packing = false)."""
     tokens_per_batch: int = Field(default=65536, ge=1)
-    """Of transformers: prompt and completion tokens that are held at once; does not change the
-    result."""
+    """With transformers only: prompt and completion tokens that are held at once; does not change
+    the result."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of generation and training; the weights that are trained are kept in float32."""
     max_logprob_gap: float = Field(default=1.0, gt=0)

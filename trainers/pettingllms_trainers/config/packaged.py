@@ -19,7 +19,7 @@ class PackagedModel(NamedTuple):
     requirement: str
     """The package, with its version."""
     sha256: str
-    """Of the wheel."""
+    """Digest of the wheel, in hexadecimal."""
     file: str
     """Path of the model in the wheel."""
     megabytes: int

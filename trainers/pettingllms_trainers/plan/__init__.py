@@ -55,7 +55,7 @@ class StepPlan(NamedTuple):
     num_turns: int
     agents: tuple[str, ...]
     num_decisions: int
-    """Of all levels: turns times agents, every episode at its turn limit."""
+    """Decisions of all levels: turns times agents, every episode at its turn limit."""
     num_samples: int
     """Completions."""
     num_prompt_tokens: int
@@ -63,7 +63,7 @@ class StepPlan(NamedTuple):
     num_groups: Mapping[str, int]
     """Decisions of the roles of each policy with a model."""
     num_optimizer_steps: Mapping[str, int]
-    """Of each policy that is trained."""
+    """Optimizer steps of each policy that is trained."""
 
 
 class Plan(NamedTuple):

@@ -45,7 +45,7 @@ class PolicyMemory(NamedTuple):
     optimizer: int = 0
     reference: int = 0
     activations: int = 0
-    """Of a micro-batch, its logits and lower-precision copies of weights included."""
+    """What a micro-batch needs, its logits and lower-precision copies of weights included."""
     cpu: int = 0
 
     @property

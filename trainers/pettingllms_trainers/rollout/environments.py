@@ -25,7 +25,7 @@ class RunEnvironment(NamedTuple):
     training: tuple[TextEnv[Any], ...]
     """One per stage of the curriculum, in order; without a curriculum one."""
     held_out: TextEnv[Any]
-    """For evaluation."""
+    """Held-out levels, for evaluation."""
     roles: Mapping[str, str]
     """Role, as the environment has it, to the name of its policy."""
 

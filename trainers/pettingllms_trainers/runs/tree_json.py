@@ -9,7 +9,7 @@ from typing import Any
 from pettingllms_trainers.types import Candidate, Decision, RolloutTree, TokenCompletion
 
 _DIGITS = 4
-"""Of log-probabilities and entropies: for people, and they are most of a tree's size."""
+"""Digits of log-probabilities and entropies: for people, and they are most of a tree's size."""
 
 
 def tree_to_json(

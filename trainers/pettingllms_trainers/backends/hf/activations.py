@@ -33,7 +33,7 @@ class _Kept(NamedTuple):
     query: float
     """Queries, output of the attention, and the input of o."""
     head_norm: float
-    """Of queries and keys, where they are normalised too."""
+    """Inputs of the norms of queries and keys, where the model has these."""
     number: int
     """Bytes of a key or value."""
     residual: int

@@ -34,7 +34,7 @@ _BLOCK = 128
 """Tokens of a block: what the kernels of PyTorch are made for."""
 
 _MIN_HEAD_SIZE = 16
-"""Of the matrix products of Triton."""
+"""Smallest head that Triton's matrix products take."""
 
 _MAX_KERNELS = 64
 """One for each padded length, with and without gradient, and each kind of head."""

@@ -30,7 +30,7 @@ _DEFAULT_COMPLETION_TOKENS = 512
 _KWARGS = "chat_template_kwargs"
 _OPTIONS = ("precision", "device", "attention", "tokens_per_batch", _KWARGS)
 _STORED = ("temperature", "top_p", "top_k")
-"""Of a model's generation_config, what is used where a request does not say."""
+"""Keys of a model's generation_config that are used where a request does not say."""
 _IGNORED = ("repetition_penalty", "min_p", "typical_p", "num_beams")
 """What would change the sampling and is not used."""
 

@@ -22,7 +22,7 @@ __all__ = ["Bundle", "explained", "joined_cluster", "reserved", "start_actor"]
 logger = logging.getLogger(__name__)
 
 _OBJECT_STORE_BYTES = 512 << 20
-"""Of a cluster that is started here; what does not fit goes to the disk."""
+"""Object store of a cluster that is started here; what does not fit goes to the disk."""
 
 _CONNECT_TIMEOUT_S = 10.0
 _PATIENCE_S = 5.0
