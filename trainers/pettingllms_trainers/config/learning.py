@@ -90,7 +90,7 @@ class OptimizerConfig(Section):
     packing: bool = True
     """Whether a group's prompt is computed once for all its completions; same result."""
     packed_attention: Literal["auto", "flex", "padded"] = "auto"
-    """With packing only. flex: FlexAttention, compiled for the GPU at the first steps, without copies
+    """With packing only. flex: FlexAttention, compiled for the GPU at the first steps, no copies
     of prompts (experimental); padded: rows padded to one length; auto: flex on a GPU."""
     role_gradients: bool = False
     """Whether gradient norms of the roles of a shared policy, their shares of the gradient and the
