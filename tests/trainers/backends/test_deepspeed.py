@@ -210,7 +210,7 @@ from transformers import AutoModelForCausalLM
 from pettingllms_trainers.backends.deepspeed import loading_shards, zero_learner
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import WeightedGroup
+from pettingllms_trainers.learning.weighted import WeightedGroup
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import Scores, Targets
+from pettingllms_trainers.learning.batch import Targets
 from pettingllms_trainers.learning.loss import MicroLoss, TokenStatistics
+from pettingllms_trainers.learning.weighted import Scores
 from pettingllms_trainers.types import TrainingGroup
 
 __all__ = ["engine_gap", "with_gap_check"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from pettingllms.errors import InvalidArgument
 from pettingllms_trainers.config import OptimizerConfig
-from pettingllms_trainers.learning.batch import Scores, WeightedGroup
+from pettingllms_trainers.learning.weighted import Scores, WeightedGroup
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 
 __all__ = [

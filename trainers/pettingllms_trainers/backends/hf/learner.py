@@ -20,17 +20,15 @@ from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.weights import Weights
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import (
-    MicroBatch,
-    PackedTokens,
+from pettingllms_trainers.learning.batch import MicroBatch, PackedTokens, micro_batches
+from pettingllms_trainers.learning.loss import MicroLoss, TokenStatistics, token_statistics
+from pettingllms_trainers.learning.weighted import (
     Scores,
     WeightedGroup,
     fitting_parts,
-    micro_batches,
     shares,
     unweighted,
 )
-from pettingllms_trainers.learning.loss import MicroLoss, TokenStatistics, token_statistics
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingCompletion, TrainingGroup
 

@@ -20,16 +20,14 @@ from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
+from pettingllms_trainers.backends.hf.update_report import UpdateReport
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.batch import Scores
 from pettingllms_trainers.learning.engine_gap import engine_gap, with_gap_check
 from pettingllms_trainers.learning.loss import (
     Diagnostics,
     MicroLoss,
-    StepDiagnostics,
     policy_loss,
-    update_figures,
 )
 from pettingllms_trainers.learning.minibatch import (
     UpdatePart,
@@ -38,7 +36,7 @@ from pettingllms_trainers.learning.minibatch import (
     mini_batches,
     parts_of,
 )
-from pettingllms_trainers.learning.role_gradients import Products, role_figures
+from pettingllms_trainers.learning.weighted import Scores
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
     Demonstration,
@@ -184,7 +182,7 @@ class Updater:
             with self._learner.weights.holding(self._reference):
                 reference = self.score(groups)
         parts = parts_of(groups, old, reference, by_completion=settings.optimizer.spread_prompts)
-        report = _Report(gap)
+        report = UpdateReport(gap)
         target_kl = settings.loss.target_kl
         used: set[int] = set()
         for indices in mini_batches(parts, settings.optimizer, (settings.seed, step)):
@@ -224,7 +222,7 @@ class Updater:
         finally:
             self._learner.optimizer.restart()
 
-    def _step(self, parts: Sequence[UpdatePart], rate: float, report: _Report) -> None:
+    def _step(self, parts: Sequence[UpdatePart], rate: float, report: UpdateReport) -> None:
         settings, diagnostics = self._settings, Diagnostics()
         groups = mini_batch(parts, settings.loss.aggregation, settings.max_completion_tokens)
         loss: MicroLoss = functools.partial(
@@ -289,48 +287,3 @@ class Updater:
             CheckpointError: The state is damaged or of another model; nothing was changed.
         """
         self._learner.optimizer.load_weights(read_shares(directory)["model"])
-
-
-class _Report:
-    """Collects the diagnostics of all optimizer steps of one update."""
-
-    def __init__(self, engine_gap: tuple[float, float]) -> None:
-        self._engine_gap = engine_gap
-        self.steps: list[StepDiagnostics] = []
-        self._norms: list[float] = []
-        self._products: list[Products] = []
-
-    def add(self, diagnostics: Diagnostics, grad_norm: float, roles: RoleGradients | None) -> None:
-        """Add one optimizer step."""
-        self.steps.append(diagnostics.total())
-        self._norms.append(grad_norm)
-        if roles is not None:
-            self._products.append(roles.products)
-
-    def last_kl(self, ranks: Ranks) -> float:
-        """Return `UpdateStats.approx_kl` of the last mini-batch, from before its step. Collective.
-
-        Source: the early stopping of PPO in OpenAI Spinning Up, by mini-batch as in Stable
-            Baselines 3. Changed: no factor of 1.5, and the step of the mini-batch that shows it is
-            taken.
-        """
-        last = StepDiagnostics.merged(ranks.gather(self.steps[-1:]))
-        return update_figures([last])["approx_kl"]
-
-    def stats(self, parts: Sequence[UpdatePart], rate: float, ranks: Ranks) -> UpdateStats:
-        """Return the statistics of the update. Collective."""
-        shares = ranks.gather([self.steps])
-        steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
-        lengths = [len(c.token_ids) for part in parts for c in part.group.completions]
-        return UpdateStats(
-            num_groups=len({part.source for part in parts}),
-            num_completions=len(lengths),
-            num_tokens=sum(lengths),
-            num_optimizer_steps=len(steps),
-            engine_gap_mean=self._engine_gap[0],
-            engine_gap_max=self._engine_gap[1],
-            grad_norm=sum(self._norms) / len(steps),
-            learning_rate=rate,
-            role_gradients=role_figures(self._products),
-            **update_figures(steps),
-        )
