@@ -11,8 +11,8 @@ TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 # pip, or uv when it is installed
 INSTALLER ?= pip
-CONFIG ?= trainers/configs/default.toml
-RUN ?= runs/$(basename $(notdir $(CONFIG)))-$(shell date +%Y%m%d-%H%M%S)
+CONFIG ?= recipe:plan_path
+RUN ?= runs/$(basename $(notdir $(CONFIG:recipe:%=%)))-$(shell date +%Y%m%d-%H%M%S)
 LLM_RUN ?= runs/plan_path_smollm2-$(shell date +%Y%m%d-%H%M%S)
 ARGS ?=
 PYTEST_WORKERS ?= 2
@@ -33,7 +33,7 @@ train: $(VENV)/.train
 
 train-llm: $(VENV)/.llm
 	$(BIN)/pettingllms-train fetch-model smollm2
-	$(BIN)/pettingllms-train trainers/configs/plan_path_smollm2.toml --output-dir $(LLM_RUN) $(ARGS)
+	$(BIN)/pettingllms-train recipe:plan_path_smollm2 --output-dir $(LLM_RUN) $(ARGS)
 
 # Bytecode is kept whatever the shell says: each worker would rewrite all test modules, and each of
 # the processes that tests start would compile all that it loads.

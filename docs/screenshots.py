@@ -1,7 +1,7 @@
 """Pictures of the viewer and of the live table, for README and documents.
 
-    pettingllms-train trainers/configs/default.toml --output-dir runs/random
-    pettingllms-train trainers/configs/default.toml --output-dir runs/greedy \
+    pettingllms-train recipe:plan_path --output-dir runs/random
+    pettingllms-train recipe:plan_path --output-dir runs/greedy \
         --algorithm.branch-choice greedy
     python docs/screenshots.py runs/random runs/greedy
 

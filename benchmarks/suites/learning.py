@@ -1,6 +1,6 @@
 """Does a recipe learn? Held-out success before, after warm start and in the end, on several seeds.
 
-    python benchmarks/suites/learning.py [--seeds 0 1 2] [--jobs 1] [--config FILE.toml]
+    python benchmarks/suites/learning.py [--seeds 0 1 2] [--jobs 1] [--config CONFIG]
 
 Every seed is a run of `pettingllms-train` in a process of its own, exactly as a person starts it.
 All seeds are written, whatever came out, with 95 % Wilson intervals and the scripted policies on
@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CONFIG = REPOSITORY / "trainers" / "configs" / "default.toml"
+CONFIG = "recipe:plan_path"
 RESULTS = REPOSITORY / "benchmarks" / "results"
 PACKAGES = ("torch", "transformers", "pettingllms-trainers", "openai", "langgraph", "openai-agents")
 FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_turns")
@@ -38,13 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    parser.add_argument("--config", type=Path, default=CONFIG)
+    parser.add_argument("--config", default=CONFIG)
     parser.add_argument("--output", type=Path)
     options, flags = parser.parse_known_args(arguments)
-    name = options.config.stem
-    if options.config == CONFIG:
-        with options.config.open("rb") as file:
-            name = tomllib.load(file)["env"]["id"].removesuffix("_v0")
+    name = Path(options.config.removeprefix("recipe:")).stem
     output = options.output or RESULTS / f"learning_{name}.json"
     with ThreadPoolExecutor(options.jobs) as pool:
         started = [pool.submit(train, options.config, seed, flags) for seed in options.seeds]
@@ -53,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "suite": "learning",
         "date": datetime.now(UTC).date().isoformat(),
         "command": "python benchmarks/suites/learning.py " + " ".join(sys.argv[1:]),
-        "config": options.config.name,
+        "config": options.config,
         "git": git_state(),
         "hardware": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, no GPU",
         "versions": {"python": platform.python_version(), **installed()},
@@ -63,16 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(result, indent=2))
 
 
-def train(config: Path, seed: int, flags: Sequence[str]) -> dict[str, Any]:
+def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
     """Train with one seed and return its figures."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        command = [sys.executable, "-m", "pettingllms_trainers.cli", config.name]
+        # In the folder of the run file, where the module of a workflow is.
+        is_recipe = config.startswith("recipe:")
+        place = REPOSITORY if is_recipe else Path(config).resolve().parent
+        name = config if is_recipe else Path(config).name
+        command = [sys.executable, "-m", "pettingllms_trainers.cli", name]
         command += ["--output-dir", str(directory), "--seed", str(seed), *flags]
         command += ["--logging.progress", "plain", "--logging.no-tensorboard"]
         started = time.perf_counter()
-        # In the folder of the run file, where the module of a workflow is.
-        process = subprocess.Popen(command, cwd=config.resolve().parent, stdout=sys.stderr)
+        process = subprocess.Popen(command, cwd=place, stdout=sys.stderr)
         _, status, usage = os.wait4(process.pid, 0)
         wall_s, cpu_s = time.perf_counter() - started, usage.ru_utime + usage.ru_stime
         if status:

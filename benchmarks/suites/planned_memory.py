@@ -28,7 +28,7 @@ from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.rollout.environments import make_environments
 
-CONFIG = REPOSITORY / "trainers" / "configs" / "plan_path_smollm2.toml"
+CONFIG = "recipe:plan_path_smollm2"
 FEW = ["--num-steps", "1", "--num-threads", "1", "--evaluation.num-episodes", "2"]
 FEW += ["--warm-start.num-steps", "12", "--warm-start.batch-size", "4"]
 FEW += ["--warm-start.num-episodes", "20", "--logging.progress", "off", "--logging.no-tensorboard"]
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for title, own in ROWS.items()
         if options.only in title
     }
-    result = frame("planned_memory", []) | {"config": CONFIG.name}
+    result = frame("planned_memory", []) | {"config": CONFIG}
     result["hardware"] = f"{platform.system()} {platform.machine()}, no GPU"
     result["rows"] = [found[title] for title in ROWS if title in found]
     write(result, options.output)
@@ -66,7 +66,7 @@ def row(title: str, flags: Sequence[str]) -> dict[str, Any]:
     config = load_config(CONFIG, flags)
     planned = make_plan(config, make_environments(config)).memory.peak
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pettingllms_trainers.cli", str(CONFIG), *flags]
+        command = [sys.executable, "-m", "pettingllms_trainers.cli", CONFIG, *flags]
         process = subprocess.Popen([*command, "--output-dir", f"{folder}/run"], cwd=REPOSITORY)
         _, status, usage = os.wait4(process.pid, 0)
         if status:

@@ -36,7 +36,7 @@ VARIANTS: dict[str, list[str]] = {
     "ahead": ["--rollout.ahead=1"],
     "ahead and continuous": ["--rollout.ahead=1", "--rollout.continuous"],
 }
-CONFIG = measuring.REPOSITORY / "trainers" / "configs" / "plan_path_shared.toml"
+CONFIG = "recipe:plan_path_shared"
 TEAM = [
     "--policies.{name}.hidden-size=128",
     "--policies.{name}.num-heads=4",
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measured(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
     """Return the step times of all variants."""
     (name,) = _policies()
-    run(["warm-start", str(CONFIG), "--output-dir", str(folder / "team")], TEAM, name)
+    run(["warm-start", CONFIG, "--output-dir", str(folder / "team")], TEAM, name)
     model = folder / "team" / "policies" / name
     cores = sorted(os.sched_getaffinity(0))
     times: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
@@ -108,7 +108,7 @@ def measured(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
                 out = folder / f"{variant}-{index}"
                 own = [f"--policies.{name}.model={model}", f"--policies.{name}.endpoints", url]
                 own += [f"--seed={index}", f"--num-steps={num_steps}", *flags]
-                run([str(CONFIG), "--output-dir", str(out), *own], STEPS, name)
+                run([CONFIG, "--output-dir", str(out), *own], STEPS, name)
                 lines = read_lines(out / "metrics.jsonl")[1 + _NUM_FIRST :]
                 times[variant].append(_medians(lines))
                 print(f"round {index}, {variant}: {times[variant][-1]}", flush=True)

@@ -2,7 +2,7 @@
 
     python benchmarks/suites/trainer_scaling.py
 
-Every point is a run of the real `Trainer`, variations of the embedded default (`default.toml`):
+Every point is a run of the real `Trainer`, variations of the embedded default (`recipe:plan_path`):
 teams are warmed up once, until they write actions that can be read, and then trained with a
 learning rate near zero, so that every step of a point does the same kind of work. Points of a sweep
 alternate with one another, seed by seed; a seed chooses levels and draws. Times are CPU seconds of
@@ -20,7 +20,6 @@ import json
 import math
 import sys
 import tempfile
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -34,8 +33,8 @@ from transformers.utils import logging as transformers_logging
 
 from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.merge import read_layer
 
-CONFIGS = measuring.REPOSITORY / "trainers" / "configs"
 COUNTS = ("num_decisions", "num_prompt_tokens", "num_sampled_tokens", "num_trained_tokens")
 LEARNING_RATE = 1e-9
 """Of the timed steps: they leave the policies as they are."""
@@ -80,8 +79,8 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 def recipes() -> dict[str, dict[str, Any]]:
     """Return the run files that sweeps begin with, by name."""
-    default = tomllib.loads((CONFIGS / "default.toml").read_text(encoding="utf-8"))
-    shared = tomllib.loads((CONFIGS / "plan_path_shared.toml").read_text(encoding="utf-8"))
+    default = read_layer("recipe:plan_path").table
+    shared = read_layer("recipe:plan_path_shared").table
     planner = "{board_flat}{goal_row}{goal_col}"
     single = {
         "env.kwargs.team": "single",

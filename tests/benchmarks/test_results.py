@@ -4,10 +4,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from pettingllms.evaluation.statistics import wilson_interval
+from pettingllms_trainers.config.recipes import (
+    Recorded,
+    read_recipe,
+    recipe_names,
+    recipe_path,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
@@ -80,7 +87,7 @@ def test_rollouts_that_are_played_ahead_change_no_learning_curve():
 )
 def test_tiny_recipes_learn_on_every_seed_or_say_that_no_run_is_recorded(name):
     """After training a team is above the warm start and chance, also taken over all seeds."""
-    path = ROOT / "trainers" / "configs" / "tiny" / f"{name}.toml"
+    path = recipe_path(name)
     recorded = ROOT / "benchmarks" / "results" / f"learning_{path.stem}.json"
     assert recorded.exists() != ("Not shown to learn" in path.read_text())
     if not recorded.exists():
@@ -94,6 +101,27 @@ def test_tiny_recipes_learn_on_every_seed_or_say_that_no_run_is_recorded(name):
         assert gains[-1] > 0
         assert after["success"] > run["scripted"]["scripted:random"]["success"]
     assert sum(gains) / len(gains) >= 0.1
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if "/" not in name])
+def test_recipes_say_what_is_recorded_of_them(name):
+    path = ROOT / "benchmarks" / "results" / f"learning_{name}.json"
+    recorded = read_recipe(name)[0].recorded
+    if not path.exists():
+        assert recorded is None
+        return
+    runs = json.loads(path.read_text())["runs"]
+    before = [
+        round(run.get("warm_start", run.get("before"))["greedy"]["success"], 3) for run in runs
+    ]
+    after = [round(run["after"]["greedy"]["success"], 3) for run in runs]
+    assert recorded == Recorded(
+        seeds=len(runs),
+        minutes=round(min(run["wall_s"] for run in runs) / 60, 1),
+        cpu_minutes=round(median(run["cpu_s"] for run in runs) / 60, 1),
+        before=(min(before), max(before)),
+        after=(min(after), max(after)),
+    )
 
 
 def test_a_run_on_two_games_learns_both_on_every_seed():

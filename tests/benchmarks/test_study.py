@@ -71,7 +71,7 @@ limit_s = 100
 plays_untaught = true
 [tiny.tasks.plan_path]
 label = "Plan-Path"
-config = "trainers/configs/default.toml"
+config = "trainers/pettingllms_trainers/recipes/plan_path.toml"
 tokens = 200
 every = 1
 [tiny.tasks.plan_path.keys]

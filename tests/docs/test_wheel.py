@@ -86,7 +86,8 @@ def test_root_wheel_alone_makes_an_environment_without_torch(root_wheel, tmp_pat
     subprocess.run([python, "-I", "-c", code], check=True, cwd=tmp_path)
 
 
-def test_trainer_wheel_holds_every_module(tmp_path):
+def test_trainer_wheel_holds_every_module_and_recipe(tmp_path):
     names, _ = members(build_wheel(ROOT / "trainers", tmp_path))
-    for path in (ROOT / "trainers" / "pettingllms_trainers").rglob("*.py"):
+    package = ROOT / "trainers" / "pettingllms_trainers"
+    for path in [*package.rglob("*.py"), *package.rglob("*.toml")]:
         assert path.relative_to(ROOT / "trainers").as_posix() in names

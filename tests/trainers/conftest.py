@@ -325,9 +325,8 @@ def smollm2():
 @pytest.fixture(scope="session")
 def short_recipe():
     """Return the arguments of a short run of the recipe of `make train-llm`."""
-    recipe = Path(__file__).resolve().parents[2] / "trainers/configs/plan_path_smollm2.toml"
     return [
-        str(recipe),
+        "recipe:plan_path_smollm2",
         "--num-steps", "1",
         "--num-threads", "1",
         "--warm-start.num-steps", "2",

@@ -3,7 +3,7 @@
 ```python
 from pettingllms_trainers import load_run, train
 
-run = train("run.toml", num_steps=5, on_step=lambda step, metrics: print(step))
+run = train("recipe:plan_path", num_steps=5, on_step=lambda step, metrics: print(step))
 run.metrics["rollout/success"].plot()
 run.evaluate(num_levels=20)
 ```
@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from pettingllms.sources import short_name
 from pettingllms.viewer import write_view
 from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.config.loading import config_of, load_config
+from pettingllms_trainers.config.loading import RunFiles, config_of, load_config
 from pettingllms_trainers.files import read_lines
 from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.plots import learning_curve
@@ -49,7 +49,7 @@ _FIGURES = ("success", "success_low", "success_high", "num_turns", "num_episodes
 
 
 def train(
-    source: Config | Mapping[str, Any] | str | Path | Sequence[str | Path],
+    source: Config | Mapping[str, Any] | RunFiles,
     *,
     resume: bool = False,
     on_step: OnStep | None = None,
@@ -58,7 +58,8 @@ def train(
     """Train as `pettingllms-train` does, and return the run; works in a notebook too.
 
     Args:
-        source: A run file, several ones of which later ones count, or what one would contain.
+        source: A run file, such as ``recipe:plan_path`` or a path, several ones of which later
+            ones count, or what one would contain.
         resume: Whether to continue what is in the output directory.
         on_step: Called after each train step; what it raises ends the run.
         **changes: Keys of the run file, over it: ``num_steps=5, optimizer={"num_epochs": 2}``.

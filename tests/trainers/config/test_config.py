@@ -3,7 +3,6 @@
 import re
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -11,12 +10,12 @@ from pydantic import ValidationError
 from pettingllms_trainers.config import Config, config_hash
 from pettingllms_trainers.config.loading import dump_config, load_config, validate
 from pettingllms_trainers.config.merge import Layer
+from pettingllms_trainers.config.recipes import recipe_names
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.types import SamplingSettings
 
-_FOLDER = Path(__file__).resolve().parents[3] / "trainers" / "configs"
-CONFIGS = sorted([*_FOLDER.glob("*.toml"), *_FOLDER.glob("tiny/*.toml")])
+RECIPES = [f"recipe:{name}" for name in recipe_names() if "/" not in name]
 MINIMAL = """
 [env]
 id = "toy_echo_v0"
@@ -47,13 +46,9 @@ def problem(path, *flags):
     return str(caught.value)
 
 
-def test_there_are_run_files():
-    assert "default.toml" in [path.name for path in CONFIGS]
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_every_run_file_loads_and_loads_back_equal(path, tmp_path):
-    config = load_config(path)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_loads_and_loads_back_equal(recipe, tmp_path):
+    config = load_config(recipe)
     copy = tmp_path / "copy.toml"
     copy.write_text(dump_config(config))
     assert load_config(copy) == config

@@ -12,12 +12,18 @@ from pettingllms.transition import role_of
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.config.recipes import recipe_names, recipe_path
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.problems import warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
 
-PAPER = Path(__file__).resolve().parents[3] / "trainers" / "configs" / "paper"
-TINY = sorted((PAPER.parent / "tiny").glob("*.toml"))
+ROOT = Path(__file__).resolve().parents[3]
+PAPER = recipe_path("paper/paper").parent
+TINY = [
+    path
+    for path in sorted(PAPER.parent.glob("*.toml"))
+    if path.stem not in ("plan_path_shared", "plan_path_smollm2")
+]
 TASKS = ("sokoban", "sudoku", "plan_path", "code", "math", "math_ensemble")
 MODELS = ("qwen3_1.7b", "qwen3_8b")
 TRAINING = (("lora", 1), ("lora", 8), ("full_1gpu", 1), ("full_8gpu", 8))
@@ -44,7 +50,7 @@ def test_there_is_no_other_file():
     assert {path.relative_to(PAPER).as_posix() for path in PAPER.rglob("*.toml")} == known
 
 
-@pytest.mark.parametrize("path", [PAPER.parent / "default.toml", *TINY], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
 def test_any_game_can_be_paid_for_its_outcome_alone(path):
     if "[[env]]" in path.read_text(encoding="utf-8"):
         pytest.skip("several environments: each has arguments of its own")
@@ -57,7 +63,7 @@ def test_any_game_can_be_paid_for_its_outcome_alone(path):
     assert not any("credit" in warning for warning in warnings_of(config, plan))
 
 
-@pytest.mark.parametrize("path", [PAPER.parent / "default.toml", *TINY], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
 def test_any_game_can_be_played_in_lockstep(path):
     config = load_config([path, PAPER.parent / "options" / "lockstep.toml"])
     assert (config.algorithm.name, config.algorithm.norm) == ("lockstep", "std")
@@ -95,15 +101,15 @@ def test_turns_of_the_tasks():
 
 
 def test_commands_of_the_documents_name_recipes():
-    text = (PAPER.parents[2] / "docs" / "train-larger.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "train-larger.md").read_text(encoding="utf-8")
     section = text.partition("## The recipes")[2].partition("\n## ")[0]
-    paths = set(re.findall(r"[\w./]+\.toml", section))
-    assert len(paths) >= 6
-    assert [path for path in paths if not (PAPER / path).is_file()] == []
+    names = set(re.findall(r"recipe:([\w./]+)", section))
+    assert len(names) >= 6
+    assert names <= {*recipe_names()}
 
 
 def test_the_run_file_of_the_page_on_adapters_fits_a_gpu_of_80_gib(tmp_path):
-    text = (PAPER.parents[2] / "docs" / "lora.md").read_text("utf-8")
+    text = (ROOT / "docs" / "lora.md").read_text("utf-8")
     (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
     (tmp_path / "run.toml").write_text(block)
     config = load_config([tmp_path / "run.toml"])
@@ -119,7 +125,7 @@ def test_the_run_file_of_the_page_on_adapters_fits_a_gpu_of_80_gib(tmp_path):
 def test_the_gpus_that_are_named_decide_and_not_this_machine(tmp_path, capsys, monkeypatch):
     """On a CPU vLLM's cache is as large as the run's sequences: no rule for a GPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    text = (PAPER.parents[2] / "docs" / "lora.md").read_text("utf-8")
+    text = (ROOT / "docs" / "lora.md").read_text("utf-8")
     (block,) = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
     (tmp_path / "run.toml").write_text(block)
     flags = ["--output-dir", str(tmp_path / "run"), "--gpus", "1", "--gpu-memory", "80"]
@@ -129,7 +135,7 @@ def test_the_gpus_that_are_named_decide_and_not_this_machine(tmp_path, capsys, m
     assert "The estimate fits." in out
 
 
-@pytest.mark.parametrize("path", [PAPER.parent / "default.toml", *TINY], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
 def test_tiny_models_can_write_what_is_demonstrated(path):
     """Every character that they read or write is a token, and all fits in their context."""
     config = load_config(path)

@@ -8,8 +8,8 @@ from pettingllms_trainers.rollout.environments import held_out_kwargs, make_envi
 
 
 @pytest.fixture
-def load(repository):
-    return lambda *flags: load_config(repository / "trainers/configs/default.toml", list(flags))
+def load():
+    return lambda *flags: load_config("recipe:plan_path", list(flags))
 
 
 def test_other_arguments_of_the_evaluation_leave_it_on_the_test_split(load):
@@ -29,11 +29,10 @@ def test_a_policy_whose_roles_never_branch_is_refused(load):
         load(*flags, "--algorithm.name", "continuation")
 
 
-def test_v_is_refused_where_agents_act_at_the_same_time(repository):
-    path = repository / "trainers/configs/tiny/math.toml"
-    assert make_environments(load_config(path, ["--algorithm.name", "continuation"]))
+def test_v_is_refused_where_agents_act_at_the_same_time():
+    assert make_environments(load_config("recipe:math", ["--algorithm.name", "continuation"]))
     with pytest.raises(ConfigError, match=r"reasoner_0 act at the same time.*continuation"):
-        make_environments(load_config(path, ["--algorithm.name", "value"]))
+        make_environments(load_config("recipe:math", ["--algorithm.name", "value"]))
 
 
 def test_a_named_split_is_taken(load):

@@ -197,13 +197,12 @@ def test_one_shared_policy_plays_both_roles(copy_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_default_run_learns_plan_path(repository, tmp_path):
+def test_the_default_run_learns_plan_path(tmp_path):
     """The first steps of the default recipe, with its learning rate held: a clear gain."""
     flags = ["--num-steps", "8", "--optimizer.final-fraction", "1", "--seed", "0"]
     flags += ["--evaluation.num-episodes", "128", "--evaluation.every", "0"]
     flags += ["--evaluation.scripted", "greedy", "--logging.no-tensorboard"]
-    config = repository / "trainers" / "configs" / "default.toml"
-    assert main([str(config), "--output-dir", str(tmp_path / "run"), *flags]) == 0
+    assert main(["recipe:plan_path", "--output-dir", str(tmp_path / "run"), *flags]) == 0
     report = json.loads((tmp_path / "run" / "eval.json").read_text())
     before = report["before"]["variants"]["greedy"]["success"]
     after = report["after"]["variants"]["greedy"]

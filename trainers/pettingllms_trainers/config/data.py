@@ -58,6 +58,8 @@ class ConfigData(Section):
     roles: Annotated[dict[str, str], BeforeValidator(flat_roles)]
     """Role to policy name; roles that name one policy share its weights. With several environments
     ROLE is that role in all of them, ENV.ROLE in one, which comes before ROLE."""
+    sources: tuple[str, ...] = ()
+    """Run files that this was read from, in their order; the trainer fills it in."""
     output_dir: str = "runs/run"
     """Directory of everything the run writes; must be new or empty, unless it is resumed."""
     seed: int = Field(default=0, ge=0)

@@ -14,6 +14,7 @@ _RESULTLESS = (
     *_PROLONGING,
     "stuck_after",
     "stop_when_stuck",
+    "sources",
     "output_dir",
     "logging.",
     "ray.",

@@ -28,11 +28,15 @@ from pettingllms_trainers.errors import ConfigError
 _COMMAND_LINE = "the command line"
 
 
-def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Config:
+RunFiles = str | Path | Sequence[str | Path]
+"""One run file or several: paths of TOML files, or ``recipe:NAME``; later ones count."""
+
+
+def load_config(files: RunFiles, flags: Sequence[str] = ()) -> Config:
     """Return the configuration of one or more run files with flags over them.
 
     Args:
-        paths: TOML files; the last file that has a key counts.
+        files: The last file that has a key counts.
         flags: Command-line flags such as `["--optimizer.learning-rate", "3e-4"]`. `--help`
             prints the help with the values of the files and exits.
 
@@ -40,7 +44,7 @@ def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Conf
         ConfigError: A file is missing or not TOML, or a key or value in it or of a flag is wrong.
         SystemExit: After `--help`.
     """
-    layers = [read_layer(path) for path in ([paths] if isinstance(paths, Path) else paths)]
+    layers = _layers(files)
     if {"-h", "--help"} & set(flags):
         names = " ".join(layer.source for layer in layers)
         sys.stdout.write(help_text(validate(layers), names))
@@ -51,10 +55,7 @@ def load_config(paths: Path | Sequence[Path], flags: Sequence[str] = ()) -> Conf
     return validate(layers)
 
 
-def config_of(
-    source: Config | Mapping[str, Any] | str | Path | Sequence[str | Path],
-    changes: Mapping[str, Any],
-) -> Config:
+def config_of(source: Config | Mapping[str, Any] | RunFiles, changes: Mapping[str, Any]) -> Config:
     """Return the configuration of run files, or of what one would contain, with changes over it.
 
     Raises:
@@ -65,8 +66,7 @@ def config_of(
     if isinstance(source, Mapping):
         layers = [layer_of(source, "the configuration")]
     else:
-        paths = [source] if isinstance(source, str | Path) else source
-        layers = [read_layer(Path(path)) for path in paths]
+        layers = _layers(source)
     if changes:
         layers.append(layer_of(changes, "the arguments"))
     return validate(layers)
@@ -79,6 +79,8 @@ def validate(layers: Sequence[Layer]) -> Config:
         ConfigError: A key is unknown, a value is wrong, or two values contradict each other.
     """
     table = merge_layers(layers)
+    if any(layer.file for layer in layers):
+        table["sources"] = [name for layer in layers for name in _sources_of(layer)]
     try:
         return Config.model_validate(table)
     except ValidationError as error:
@@ -99,6 +101,16 @@ def validate(layers: Sequence[Layer]) -> Config:
 def dump_config(config: Config) -> str:
     """Return the resolved configuration as the text of a run file; it loads back equal."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _sources_of(layer: Layer) -> Sequence[str]:
+    """Return what a layer was read from; the configuration of a run knows that itself."""
+    known = layer.table.get("sources")
+    return known if isinstance(known, list | tuple) else [layer.file] if layer.file else []
+
+
+def _layers(files: RunFiles) -> list[Layer]:
+    return [read_layer(name) for name in ([files] if isinstance(files, str | Path) else files)]
 
 
 def _problem(detail: ErrorDetails, location: Sequence[str]) -> str:

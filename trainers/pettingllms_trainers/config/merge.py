@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pettingllms_trainers.config.announced import DEFAULT, known_parameters
 from pettingllms_trainers.config.env import env_places
+from pettingllms_trainers.config.recipes import PREFIX, TABLE, recipe_of, recipe_path
 from pettingllms_trainers.config.roles import flat_roles
 from pettingllms_trainers.errors import ConfigError
 
@@ -28,22 +29,39 @@ class Layer(NamedTuple):
     """What messages call it."""
     table: dict[str, Any]
     """Its content."""
+    file: str = ""
+    """What finds the run file again from anywhere; empty: it is none."""
 
 
-def layer_of(table: Mapping[str, Any], source: str) -> Layer:
-    """Return a table of keys as a layer."""
-    return Layer(source, {key: flat_roles(v) if key == "roles" else v for key, v in table.items()})
+def layer_of(table: Mapping[str, Any], source: str, file: str = "") -> Layer:
+    """Return a table of keys as a layer, without [recipe].
+
+    Raises:
+        ConfigError: [recipe] is wrong.
+    """
+    if TABLE in table:
+        recipe_of(table[TABLE], source)
+    own = {
+        key: flat_roles(value) if key == "roles" else value
+        for key, value in table.items()
+        if key != TABLE
+    }
+    return Layer(source, own, file)
 
 
-def read_layer(path: Path) -> Layer:
-    """Return the content of a TOML file.
+def read_layer(name: str | Path) -> Layer:
+    """Return the content of a run file: a TOML file, or ``recipe:NAME`` of the package.
 
     Raises:
         ConfigError: There is no such file, or it is not TOML.
     """
+    source = str(name)
+    is_recipe = source.startswith(PREFIX)
+    path = recipe_path(source.removeprefix(PREFIX)) if is_recipe else Path(name)
     try:
         with path.open("rb") as file:
-            return layer_of(tomllib.load(file), str(path))
+            found = source if is_recipe else str(path.absolute())
+            return layer_of(tomllib.load(file), source, found)
     except FileNotFoundError:
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")])
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""

@@ -4,7 +4,6 @@ import itertools
 import json
 from contextlib import nullcontext
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,10 +15,11 @@ from pettingllms_trainers.backends.engines import computes_elsewhere
 from pettingllms_trainers.backends.vllm import start
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.policies import base_groups
+from pettingllms_trainers.config.recipes import recipe_path
 
 # vLLM's imports call torch by old names.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-PAPER = Path(__file__).resolve().parents[4] / "trainers" / "configs" / "paper"
+PAPER = recipe_path("paper/paper").parent
 MODELS = ("qwen3_1.7b", "qwen3_8b")
 TRAINING = {"lora": 8, "full_1gpu": 1, "full_8gpu": 8}
 OPTIONS = ((), ("shared",), ("thinking",))
