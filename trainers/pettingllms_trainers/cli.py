@@ -34,10 +34,10 @@ from pettingllms_trainers.recipe_list import copy_recipe, recipe_list, recipe_te
 from pettingllms_trainers.runs.export import export_policy
 
 _USAGE = """\
-usage: pettingllms-train recipes
-       pettingllms-train recipe NAME [--copy [PATH]]
-       pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
+usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
+       pettingllms-train recipes
+       pettingllms-train recipe NAME [--copy [PATH]]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
        pettingllms-train export RUN DIRECTORY [--policy NAME] [--step N] [--merge]
        pettingllms-train fetch-model NAME [--wheel FILE]
