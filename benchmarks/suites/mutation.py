@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -76,6 +76,11 @@ _MAX_WALL_S = 300
 _MAX_DATA_BYTES = 6 << 30
 
 
+_GUARDS = ("strict", "frozen", "kw_only", "slots")
+"""Arguments that turn a mistake in the code itself into an error: whether they are set is no
+behaviour of code without that mistake, so that no mutant changes them."""
+
+
 class Change(NamedTuple):
     """The lines that a mutant has instead of those of the module, without indentation."""
 
@@ -103,34 +108,41 @@ class Module(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What outcomes depend on: the module and its tests."""
-        texts = [(REPOSITORY / path).read_bytes() for path in (self.path, *self.tests)]
+        """What outcomes depend on: the module, its tests and this suite."""
+        texts = [(REPOSITORY / path).read_bytes() for path in (self.path, *self.tests, __file__)]
         return blake2b(b"\0".join(texts), digest_size=8).hexdigest()
 
 
 def mutants_of(source: str) -> list[Mutant]:
     """Return the mutants of a module that compile, each once, in the order of the operators."""
-    found: dict[str, Mutant] = {}
-    original = ast.parse(source)
+    found: list[Mutant] = []
+    seen = {_meaning(source)}
     for name in OPERATORS:
         operator = get_operator(f"core/{name}")()
         for occurrence in count():
             code = mutate_code(source, operator, occurrence)
             if code is None:
                 break
-            if "not not " in code:
-                continue  # the same as without any
             with contextlib.suppress(SyntaxError):
-                tree = ast.parse(code)
-                # A lone `*` in a signature is taken for a product, and a `/` in its place compiles.
-                if _positional(tree) == _positional(original):
-                    found.setdefault(ast.dump(tree), _mutant(name, source, code))
-    return [*found.values()]
+                meaning = _meaning(code)
+                if meaning not in seen:
+                    seen.add(meaning)
+                    found.append(_mutant(name, source, code))
+    return found
 
 
-def _positional(tree: ast.Module) -> list[int]:
-    """Return the number of positional-only arguments of each function."""
-    return [len(node.posonlyargs) for node in ast.walk(tree) if isinstance(node, ast.arguments)]
+def _meaning(code: str) -> str:
+    """Return what two texts have in common that behave alike by their form."""
+    tree = ast.parse(code.replace("not not ", ""))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            node.keywords = [word for word in node.keywords if word.arg not in _GUARDS]
+        # A lone `*` in a signature is taken for a product, and a `/` in its place compiles.
+        if isinstance(node, ast.arguments):
+            node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+            node.defaults = [*node.defaults, *filter(None, node.kw_defaults)]
+            node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
+    return ast.dump(tree)
 
 
 def _mutant(operator: str, source: str, code: str) -> Mutant:
@@ -257,8 +269,8 @@ def _measure(module: Module, entry: dict[str, Any], pool: Any) -> Iterator[dict[
     """Yield the figures of a module after each mutant; `entry` holds those that are known."""
     source = (REPOSITORY / module.path).read_text(encoding="utf-8")
     mutants = mutants_of(source)
-    why = {Change(item["was"], item["now"]): item["why"] for item in module.equivalent}
-    if stale := why.keys() - {mutant.change for mutant in mutants}:
+    declared = {Change(item["was"], item["now"]) for item in module.equivalent}
+    if stale := declared - {mutant.change for mutant in mutants}:
         raise SystemExit(f"{DECLARATIONS.name} declares mutants that {module.path} lacks: {stale}")
     if entry.get("digest") != module.digest:
         entry = {"digest": module.digest, "outcomes": ""}
@@ -270,15 +282,15 @@ def _measure(module: Module, entry: dict[str, Any], pool: Any) -> Iterator[dict[
     jobs = [Job(module.path, mutant.code, module.tests, max_cpu_s) for mutant in mutants]
     for outcome in pool.imap(tested, jobs[len(outcomes) :]):
         outcomes += "s" if outcome.passed else "k"
-        yield _figures(module, mutants, outcomes, why)
-    yield _figures(module, mutants, outcomes, why)
+        yield _figures(module, mutants, outcomes, declared)
+    yield _figures(module, mutants, outcomes, declared)
 
 
 def _figures(
-    module: Module, mutants: Sequence[Mutant], outcomes: str, why: dict[Change, str]
+    module: Module, mutants: Sequence[Mutant], outcomes: str, declared: Set[Change]
 ) -> dict[str, Any]:
     known = [(mutant, outcome == "k") for mutant, outcome in zip(mutants, outcomes, strict=False)]
-    proper = [(mutant, killed) for mutant, killed in known if mutant.change not in why]
+    proper = [(mutant, killed) for mutant, killed in known if mutant.change not in declared]
     return {
         "digest": module.digest,
         "tests": module.tests,
@@ -288,7 +300,7 @@ def _figures(
         "num_killed": sum(killed for _, killed in proper),
         "survivors": [_described(mutant) for mutant, killed in proper if not killed],
         "wrongly_declared": [
-            _described(mutant) for mutant, killed in known if killed and mutant.change in why
+            _described(mutant) for mutant, killed in known if killed and mutant.change in declared
         ],
     }
 

@@ -11,6 +11,7 @@ from pettingllms_trainers.algorithms.continuation import Continuation
 from pettingllms_trainers.algorithms.grpo import Grpo
 from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.algorithms.value import Value
+from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.learning.groups import (
     collect_decisions,
@@ -119,7 +120,22 @@ def test_copies_raise_and_never_enter_the_statistics():
 def test_failed_trees_are_never_trained_on():
     """Trap 12."""
     failed = tree(decision([0, 1]), status=RolloutStatus.ENV_FAILED)
-    assert score_decisions([failed], AtGrpo()).decisions == ()
+    whole = tree(decision([0, 2], episode=1), episode=1)
+    scored = score_decisions([failed, whole], AtGrpo())
+    assert [found.key.episode for found in scored.decisions] == [1]
+
+
+def test_an_algorithm_is_told_the_moment_of_the_rollouts():
+    moments = []
+
+    class Remembering(AtGrpo):
+        def groups(self, decisions, moment):
+            moments.append(moment)
+            return super().groups(decisions, moment)
+
+    for moment in (None, Moment(step=7)):
+        score_decisions([tree(decision([0, 1]))], Remembering(), moment=moment)
+    assert moments == [Moment(), Moment(step=7)]
 
 
 def test_sampled_tokens_are_what_is_trained(echo_env, scripted_pool, play):
@@ -339,10 +355,12 @@ def test_truncated_completions_are_compared_but_left_out_of_the_loss():
     decisions = [
         cut(decision([1.0, 0.0, 0.0]), 1),
         cut(decision([0.0, 1.0], index=1), 0, 1),
+        decision([0.0, 3.0], index=2),
     ]
     scored = score_decisions([tree(*decisions)], AtGrpo()).decisions
     (every,) = training_groups(scored).values()
     (kept,) = training_groups(scored, mask_truncated=True).values()
-    assert [len(group.completions) for group in every] == [3, 2]
-    (group,) = kept
+    assert [len(group.completions) for group in every] == [3, 2, 2]
+    group, last = kept
+    assert last == every[2]
     assert group.completions == (every[0].completions[0], every[0].completions[2])

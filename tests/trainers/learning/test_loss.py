@@ -86,6 +86,7 @@ def test_excluded_tokens_do_not_spoil_statistics_and_gradients():
     statistics = token_statistics(logits, TARGET_IDS)
     (statistics.logprobs.sum() + statistics.entropy.sum()).backward()
     assert statistics.entropy.isfinite().all()
+    assert token_statistics(logits.detach(), torch.full((M,), 5)).logprobs.tolist() == [-1e4] * M
     assert logits.grad.isfinite().all()
     assert not logits.grad[:, 5].any()
 
@@ -115,7 +116,7 @@ def test_the_loss_is_the_clipped_surrogate(values, low, high):
         (0.3, 1.0, False),
         (-0.5, 1.0, True),
         (-0.5, -1.0, False),
-        (0.3, -1.0, True),
+        (0.3, -0.5, True),
     ],
 )
 def test_the_clip_cuts_gradients_and_counts_them(log_ratio, advantage, has_gradient):
@@ -214,9 +215,16 @@ def test_the_expected_gradient_of_the_penalty_is_that_of_the_divergence(estimato
     torch.testing.assert_close(found, true)
 
 
+def test_a_vocabulary_larger_than_the_cache_is_read_row_by_row():
+    ids = torch.tensor([0, 1, 300_000])
+    statistics = token_statistics(torch.zeros(3, 300_001), ids)
+    torch.testing.assert_close(statistics.entropy, torch.full((3,), math.log(300_001)))
+    torch.testing.assert_close(statistics.logprobs, -statistics.entropy)
+
+
 def test_far_away_policies_give_finite_losses():
     config = LossConfig()
-    assert math.isfinite(loss_of([0.0], [-5000.0], [-1.0], config))
+    assert loss_of([0.0], [-5000.0], [-1.0], config) == pytest.approx(math.exp(20))
     assert math.isfinite(loss_of([-5000.0], [0.0], [-1.0], config))
 
 

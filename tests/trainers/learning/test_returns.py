@@ -1,11 +1,18 @@
 """Returns that are averaged over the episodes that were in one state."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers.errors import GroupError
-from pettingllms_trainers.learning.returns import StateReturns, returns_to_go
+from pettingllms_trainers.learning.returns import (
+    StateReturns,
+    path_returns,
+    returns_to_go,
+    state_returns,
+)
 from pettingllms_trainers.types import (
     Candidate,
     Decision,
@@ -57,6 +64,27 @@ def test_averages_of_averages():
     assert found.of(2, "tool_0") == [1.5, 3, 8]
 
 
+def test_without_a_discount_later_rewards_count_in_full():
+    assert returns_to_go([1, 2, 4]) == [7, 6, 4]
+
+
+@pytest.mark.parametrize(("chosen", "worth"), [(0, 2), (1, 5)])
+def test_the_candidate_that_was_followed_counts(chosen, worth):
+    found = decision(0, 0, "s", 2, chosen=chosen)
+    other = replace(found.candidates[0], reward=5)
+    branched = replace(tree(0), decisions=(replace(found, candidates=(*found.candidates, other)),))
+    assert StateReturns([branched], 1.0).of(0, "tool_0") == [worth]
+    assert path_returns(branched, "tool_0", 1.0) == [worth]
+
+
+def test_states_of_two_levels_are_not_one():
+    trees = [tree(0, ("s", 0), ("a", 1)), tree(1, ("s", 0), ("a", 3))]
+    elsewhere = replace(tree(2, ("s", 0), ("a", 9)), env_seed=1)
+    found = state_returns([*trees, elsewhere, trees[0]], 1.0)
+    assert found[0].of(0, "tool_0") == [2, 1], "an episode that occurs twice counts once"
+    assert found[1].of(2, "tool_0") == [9, 9]
+
+
 def test_an_episode_that_is_over_has_no_rest():
     found = StateReturns([tree(0, ("s", 1)), tree(1, ("s", 0), ("a", 5))], 1.0)
     assert found.of(0, "tool_0") == [1]
@@ -74,6 +102,8 @@ def test_agents_get_the_team_part_of_what_others_do():
     found = StateReturns(trees, 1.0)
     assert found.of(0, "tool_0") == [2, 1]
     assert found.of(0, "planner_0") == [4, 3]
+    assert path_returns(trees[0], "tool_0", 1.0) == [2, 1]
+    assert path_returns(trees[0], "planner_0", 1.0) == [4, 3]
 
 
 @given(
@@ -114,3 +144,5 @@ def test_a_decision_without_a_followed_candidate_is_refused():
     )  # fmt: skip
     with pytest.raises(GroupError, match="no chosen candidate"):
         StateReturns([alone], 1.0)
+    with pytest.raises(GroupError, match="no chosen candidate"):
+        path_returns(alone, "tool_0", 1.0)

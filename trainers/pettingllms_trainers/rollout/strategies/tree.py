@@ -32,8 +32,8 @@ class Tree:
         self,
         num_candidates: int,
         credit: Credit,
-        branch_choice: BranchChoice = "greedy",
-        branch_temperature: float = 1.0,
+        branch_choice: BranchChoice,
+        branch_temperature: float,
     ) -> None:
         self._num, self._credit = num_candidates, credit
         self._choice: BranchChoice = branch_choice
