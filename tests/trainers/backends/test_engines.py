@@ -1,9 +1,10 @@
 """When weights move to an engine that has a copy of them."""
 
 import asyncio
+import sys
 import threading
 from dataclasses import replace
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from pettingllms_trainers.backends.engines import (
     folder_for_files,
 )
 from pettingllms_trainers.config import EngineConfig
+from pettingllms_trainers.config.engine import KINDS, EngineKind
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import SamplingSettings
@@ -90,6 +92,29 @@ def test_a_policy_that_generates_itself_needs_no_sync(small_config):
     policies = {name: StubPolicy(is_trainable=True) for name in "tp"}
     engines = build_engines(small_config, policies, Ranks())
     assert engines == {name: (policy.engine, None) for name, policy in policies.items()}
+
+
+def test_a_kind_of_engine_is_a_row_and_a_module(small_config, monkeypatch):
+    """What a run asks of an engine follows from the row; its module starts it."""
+    started = []
+
+    def build_engine(config, loaded, *, has_own_process, **room):
+        started.append((config.engine.kind, loaded, has_own_process, room["max_adapters"]))
+        return CountingEngine()
+
+    module = ModuleType("an_engine_of_a_third_party")
+    module.build_engine = build_engine
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(KINDS, "vllm", EngineKind(module.__name__))
+    engine = EngineConfig.model_validate(
+        {"kind": "vllm", "vllm": {"sleep": True, "tensor_parallel_size": 2, "max_model_len": 9}}
+    )
+    assert (engine.sleeps, engine.num_shards, engine.max_length) == (False, 1, 0)
+    config = small_config.model_copy(update={"engine": engine})
+    policies = {name: StubPolicy(is_trainable=True) for name in config.policies}
+    engines = build_engines(config, policies, Ranks())
+    assert started == [("vllm", policy.loaded, True, 0) for policy in policies.values()]
+    assert all(isinstance(sync, WeightSync) for _, sync in engines.values())
 
 
 class MeetingEngine:
