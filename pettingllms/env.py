@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, cast
@@ -11,7 +12,7 @@ from pettingllms.branching import BranchingEnv
 from pettingllms.callers import ACTING, new_caller
 from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.env_spec import EnvSpec
-from pettingllms.errors import InvalidAction, InvalidArgument, OrderError, suggestion
+from pettingllms.errors import InvalidAction, InvalidArgument, suggestion
 from pettingllms.hooks import GameHooks, StateT
 from pettingllms.prompts import PreparedTemplate, resolve_prompts
 from pettingllms.seeding import checked_seed, next_seed
@@ -318,24 +319,29 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return self._state
 
     def render(self) -> Any:
-        """Return (`"ansi"`: text, `"rgb_array"`: image) or print (`"human"`) the present state.
+        """Return the present state as text, or as an image; in the mode `"human"` print it.
 
-        Raises:
-            OrderError: If the environment was made without a `render_mode`.
+        Returns:
+            A text in the mode `"ansi"` and without a mode, an image in `"rgb_array"`.
         """
-        if self.render_mode is None:
-            modes = self.metadata["render_modes"]
-            raise OrderError(
-                f"render needs a render_mode; pass render_mode= one of {modes} to make"
-            )
-        state = self._state
+        self._require_reset("render")
         if self.render_mode == "rgb_array":
-            return self._rgb_array(state)
-        text = self._ansi(state)
-        if self.render_mode == "ansi":
+            return self._rgb_array(self._state)
+        text = self._ansi(self._state)
+        if self.render_mode != "human":
             return text
         print(text)  # noqa: T201  rendering in human mode is printing
         return None
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the state, and what the next agent reads."""
+        if self.episode_seed is None:
+            return f"<p>{html.escape(str(self))}, before reset</p>"
+        shown = f"<pre>{html.escape(self._ansi(self._state))}</pre>"
+        if not self.agents:
+            return f"{shown}<p>The episode is over.</p>"
+        agent, prompt = self.agent_selection, html.escape(str(self.observe(self.agent_selection)))
+        return f"{shown}<details open><summary>{agent} reads</summary><pre>{prompt}</pre></details>"
 
     def scripted_action(self, agent: str, policy: str, rng: random.Random) -> str:
         """Return the text that a scripted policy answers for an agent now.

@@ -82,6 +82,9 @@ class ChecksWrapper(OrderEnforcingWrapper[str, str, str | None], Generic[StateT]
         self._require("render")
         return self.env.render()
 
+    def _repr_html_(self) -> str:
+        return self.env._repr_html_()
+
     def fork(self) -> ChecksWrapper[StateT]:
         """Return an independent, equally wrapped environment in the same state."""
         self._require("fork")

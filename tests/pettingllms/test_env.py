@@ -1,3 +1,4 @@
+import html
 import pickle
 import random
 
@@ -308,8 +309,8 @@ def test_methods_before_reset_are_refused(guess_env):
         guess_env().snapshot()
     with pytest.raises(OrderError, match="acting was called before reset"):
         guess_env().acting()
-    with pytest.raises(OrderError, match="render_mode"):
-        started(guess_env).render()
+    with pytest.raises(OrderError, match="render was called before reset"):
+        guess_env().render()
 
 
 @pytest.mark.parametrize(
@@ -342,11 +343,25 @@ def test_an_argument_that_is_missing_is_told(guess_id, guess_env):
 
 
 def test_rendering(guess_env, capsys):
-    env = started(guess_env, render_mode="ansi")
+    env = started(guess_env)
     assert env.render() == f"secret {env.state().secret}"
     env.render_mode = "human"
     assert env.render() is None
     assert capsys.readouterr().out == f"secret {env.state().secret}\n"
+
+
+def test_a_notebook_shows_the_state_and_the_next_prompt(guess_id):
+    env = pettingllms.make(guess_id)
+    assert "before reset" in env._repr_html_()
+    env.reset(seed=1)
+    shown = env._repr_html_()
+    assert f"<pre>secret {env.state().secret}</pre>" in shown
+    assert f"<summary>{env.agent_selection} reads</summary>" in shown
+    assert html.escape(str(env.last()[0])) in shown
+    for agent in env.agent_iter():
+        over = env.terminations[agent] or env.truncations[agent]
+        env.step(None if over else "<script>")
+    assert "episode is over" in env._repr_html_()
 
 
 def test_role_of():

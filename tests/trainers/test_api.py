@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+import pettingllms
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation import RunFolderError
 from pettingllms_trainers import Run, load_run, train
@@ -73,11 +74,29 @@ def test_its_policies_are_evaluated_in_a_cell(trained):
     scripted = dict.fromkeys(run.config.roles, "oracle")
     assert run.evaluate(num_levels=2, policies=scripted).variants["main"].num_success == 2
     role = next(iter(run.config.roles))
-    assert run.policy(role).startswith(f"hf:{run.directory}/policies/")
+    assert run.policy(role).name.startswith(f"hf:{run.directory}/policies/")
     with pytest.raises(RunFolderError, match="it has: "):
         run.policy("nobody")
     with pytest.raises(InvalidArgument, match="train step with a checkpoint"):
         run.policy(role, step=77)
+
+
+def test_a_policy_is_asked(trained):
+    run, _ = trained
+    role = next(iter(run.config.roles))
+    policy = run.policy(role)
+    drawn = policy.ask("abc", num_answers=5, seed=1)
+    assert drawn == policy.ask([{"role": "user", "content": "abc"}], num_answers=5, seed=1)
+    assert drawn != policy.ask("abc", num_answers=5, seed=2)
+    greedy = in_a_cell(lambda: policy.ask("abc", num_answers=3, temperature=0))
+    assert len(set(greedy)) == 1
+    assert max(map(len, policy.ask("abc", num_answers=5, max_completion_tokens=1))) <= 1
+    env = pettingllms.make(run.config.env[0].id, **run.config.env[0].kwargs)
+    env.reset(seed=3)
+    messages = env.messages(env.agent_selection)
+    assert policy.ask(env, temperature=0) == policy.ask(messages, temperature=0)
+    with pytest.raises(InvalidArgument, match="num_answers"):
+        policy.ask("abc", num_answers=0)
 
 
 @pytest.mark.parametrize("where", [lambda call: call(), in_a_cell])

@@ -6,6 +6,7 @@ from pettingllms_trainers import load_run, train
 run = train("recipe:plan_path", num_steps=5, on_step=lambda step, metrics: print(step))
 run.metrics["rollout/success"].plot()
 run.evaluate(num_levels=20)
+run.policy("planner").ask("a prompt")
 ```
 """
 
@@ -14,11 +15,16 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from pettingzoo import AECEnv
+
+from pettingllms import TextEnv
+from pettingllms.arguments import check_whole
 from pettingllms.evaluation import (
     EvaluationPlan,
     Report,
@@ -28,7 +34,8 @@ from pettingllms.evaluation import (
     summarise,
 )
 from pettingllms.evaluation.training_run import TrainingRun
-from pettingllms.loops import in_thread, is_in_loop
+from pettingllms.loops import finish, in_thread, is_in_loop
+from pettingllms.policies import Policy, Prompt, Sampling, load_policy
 from pettingllms.sources import short_name
 from pettingllms.viewer import write_view
 from pettingllms_trainers import commands
@@ -149,17 +156,25 @@ class Run:
         """Write the run as one page, and return it; a notebook shows it."""
         return Page(write_view(self.directory, self.directory / "view.html").path)
 
-    def policy(self, role: str, *, environment: str | None = None, step: int | None = None) -> str:
-        """Return the name of a role's policy, as `pettingllms.policies.load_policy` takes it.
+    def policy(
+        self, role: str, *, environment: str | None = None, step: int | None = None
+    ) -> RolePolicy:
+        """Return a role's policy, to be asked.
+
+        Args:
+            role: Who is asked.
+            environment: In which one, of a run with several.
+            step: Train step of a checkpoint; None: the newest state.
 
         Raises:
             InvalidArgument: There is no such environment or checkpoint.
             RunFolderError: There is no such role, or nothing is trained yet.
         """
-        line_up = self._of(environment).line_up(step)
+        part = self._of(environment)
+        line_up = part.line_up(step)
         if role not in line_up:
             raise RunFolderError(f"the run has no role {role!r}; it has: {', '.join(line_up)}")
-        return line_up[role]
+        return RolePolicy(role, line_up[role], part.sampling(line_up)[role])
 
     def evaluate(
         self,
@@ -225,6 +240,74 @@ class Run:
         self.plot().savefig(picture, format="png", dpi=100)
         data = base64.b64encode(picture.getvalue()).decode("ascii")
         return f'{text}<img alt="learning curve" src="data:image/png;base64,{data}">'
+
+
+class RolePolicy:
+    """A role's policy, as a run has trained it.
+
+    Args:
+        role: Who is asked.
+        name: Names the policy, see `pettingllms.policies.load_policy`.
+        sampling: How completions are drawn in the run's held-out evaluation.
+    """
+
+    def __init__(self, role: str, name: str, sampling: Sampling) -> None:
+        self.role = role
+        self.name = name
+        self.sampling = sampling
+        self._policy: Policy | None = None
+
+    def ask(
+        self,
+        prompt: str | Sequence[Mapping[str, str]] | TextEnv[Any],
+        *,
+        num_answers: int = 1,
+        seed: int = 0,
+        temperature: float | None = None,
+        max_completion_tokens: int | None = None,
+    ) -> list[str]:
+        """Return what the policy writes; the model is loaded at the first call.
+
+        Args:
+            prompt: A text, chat messages with `role` and `content`, or an environment: what its
+                next agent reads.
+            num_answers: Completions of the prompt, at least 1.
+            seed: Of what is drawn, in [0, 2**31).
+            temperature: At least 0; 0: greedy. None: that of the run's held-out evaluation.
+            max_completion_tokens: At least 1; None: that of the run.
+
+        Returns:
+            [num_answers] completions.
+
+        Raises:
+            InvalidArgument: An argument is out of its range.
+            PolicyFailure: The prompt cannot be answered.
+            PolicyUnavailable: The model cannot be loaded.
+        """
+        check_whole("num_answers", num_answers, 1)
+        asked = _prompt(prompt, f"{self.role}_0", seed)
+        given = {"temperature": temperature, "max_completion_tokens": max_completion_tokens}
+        changes = {name: value for name, value in given.items() if value is not None}
+        settings = replace(self.sampling, **changes)
+        if self._policy is None:
+            self._policy = load_policy(self.name)
+        (answer,) = finish(self._policy.sample([asked], num_answers, settings))
+        return [completion.text for completion in answer.completions]
+
+    def __repr__(self) -> str:
+        """Return the role and the name."""
+        return f"RolePolicy({self.role!r}, {self.name!r})"
+
+
+def _prompt(
+    prompt: str | Sequence[Mapping[str, str]] | TextEnv[Any], agent: str, seed: int
+) -> Prompt:
+    if isinstance(prompt, AECEnv):
+        env = cast("TextEnv[Any]", prompt)
+        agent = env.agent_selection
+        return Prompt(env.messages(agent), agent, seed, env, env.constraints(agent))
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return Prompt(messages, agent, seed)
 
 
 class Page:
