@@ -48,7 +48,7 @@ def train(
     """
     environments, files = _check(config, is_resumed=is_resumed)
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
-    from pettingllms_trainers.backends.device import computes_on_gpu
+    from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
     from pettingllms_trainers.runs.lengths import with_cpu_cache
     from pettingllms_trainers.runs.prompts import checked_prompts
 
@@ -56,7 +56,10 @@ def train(
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
         # Not before: asking for a device starts CUDA, on GPUs that this rank is not to see.
-        if not computes_on_gpu(config, ranks.size):
+        on_gpu = computes_on_gpu(config, ranks.size)
+        config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
+        _tell(ranks, chosen)
+        if not on_gpu:
             config = with_cpu_cache(config, prompts)
         with (
             asyncio.Runner() as runner,
@@ -152,9 +155,15 @@ def warm_start(config: Config) -> int:
     environments, files = _check(config, is_resumed=False)
     # Nothing is generated, so no engine is started and any attention will do.
     engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
+    config = config.model_copy(update={"engine": engine})
+    from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
+
     with joined_ranks() as ranks:
         config = _shown_by(ranks, config)
-        with open_machines(config.model_copy(update={"engine": engine}), ranks) as machines:
+        on_gpu = computes_on_gpu(config, ranks.size)
+        config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
+        _tell(ranks, chosen)
+        with open_machines(config, ranks) as machines:
             return _warm_start(config, environments, files, machines)
 
 
@@ -176,9 +185,9 @@ def _warm_start(
         recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         recorder.start_at(-1)
         try:
-            metrics = WarmStart(config, environments, pool, stop).run(
-                recorder.note, recorder.imitation
-            )
+            start = WarmStart(config, environments, pool, stop)
+            with recorder.busy(lambda: start.doing):
+                metrics = start.run(recorder.note, recorder.imitation)
         except StopRequested:
             assert stop.signal is not None
             console.print(
@@ -192,6 +201,11 @@ def _warm_start(
         console.print(f"{name} {value:.4f}")
     console.print(f"written to {files.policies}", soft_wrap=True)
     return 0
+
+
+def _tell(ranks: Ranks, line: str) -> None:
+    if line and ranks.is_main:
+        Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _shown_by(ranks: Ranks, config: Config) -> Config:

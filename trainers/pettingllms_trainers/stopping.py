@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -9,6 +10,7 @@ from typing import Any, Self
 
 from pettingllms_trainers.ranks import Ranks
 
+_ANSWER = "stopping when what is being computed is done; a second one stops at once"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -63,6 +65,9 @@ class StopRequest:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
+        # What is being done may take minutes. A file object could be in the middle of writing.
+        if self._ranks.is_main:
+            os.write(2, f"\n{self.signal.name}: {_ANSWER}\n".encode())
         if self._ranks.size == 1:
             self._restore()
 

@@ -1,11 +1,14 @@
 """Names of devices are checked where no device is."""
 
 import pytest
+import torch
 from pydantic import ValidationError
 
+from pettingllms_trainers.backends import device
 from pettingllms_trainers.backends.device import check_parallel, named_device
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.ranks import Ranks
 
 
 def config(device, **sections):
@@ -68,3 +71,31 @@ def test_a_worker_of_ray_has_the_gpus_of_its_engine(gpus, size):
 def test_parts_of_gpus_are_for_workers_that_share_one():
     with pytest.raises(ValidationError, match="only full GPUs"):
         config("cuda", ray={"enabled": True, "gpus_per_worker": 1.5})
+
+
+@pytest.mark.parametrize(("ratio", "found"), [(0.5, "bfloat16"), (8.0, "float32")])
+def test_the_precision_is_the_one_that_is_fast(monkeypatch, ratio, found):
+    times = {torch.float32: 1.0, torch.bfloat16: ratio}
+    monkeypatch.setattr(device, "_product_s", lambda _, kind: times[kind])
+    precision, reason = device.fast_precision(torch.device("cpu"))
+    assert precision == found
+    assert f"{ratio:.1f} times as long" in reason
+
+
+def test_a_product_takes_time_and_other_precisions_are_left_alone():
+    assert device._product_s(torch.device("cpu"), torch.float32) > 0
+    given = config("cpu", engine={"precision": "bfloat16"})
+    assert device.with_fast_precision(given, Ranks(), on_gpu=False) == (given, "")
+
+
+def test_all_ranks_compute_in_one_precision(monkeypatch):
+    class Other(Ranks):
+        def any(self, is_true):
+            return True
+
+    monkeypatch.setattr(device, "fast_precision", lambda _: ("bfloat16", "here"))
+    given = config("cpu", engine={"precision": "auto"})
+    for ranks, found in ((Ranks(), "bfloat16"), (Other(), "float32")):
+        chosen, line = device.with_fast_precision(given, ranks, on_gpu=False)
+        assert chosen.engine.precision == found
+        assert line.startswith(f"engine.precision = {found}, chosen here: ")

@@ -33,6 +33,17 @@ def open_run(directory, run_config=None):
     return files
 
 
+def test_a_resumed_run_keeps_the_precision_that_was_chosen(tmp_path):
+    files = open_run(tmp_path, config(engine={"precision": "bfloat16"}, output_dir=str(tmp_path)))
+    (files.checkpoints / "step-00000000").mkdir(parents=True)
+    probing = config(engine={"precision": "auto"})
+    files.check(probing, is_resumed=True)
+    assert files.settled(probing).engine.precision == "bfloat16"
+    assert files.settled(config()).engine.precision == "float32"
+    with pytest.raises(CheckpointError, match=r"engine\.precision"):
+        files.check(config(), is_resumed=True)
+
+
 def test_a_new_directory_gets_the_resolved_configuration(tmp_path):
     files = RunDirectory(tmp_path / "a" / "b")
     files.check(config(), is_resumed=False)

@@ -1,16 +1,27 @@
-"""The device that a configuration names."""
+"""The device that a configuration names, and the precision in which it is fast."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Literal
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.ranks import Ranks
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_parallel", "computes_on_gpu", "named_device"]
+__all__ = [
+    "check_parallel",
+    "computes_on_gpu",
+    "fast_precision",
+    "named_device",
+    "with_fast_precision",
+]
+
+_PROBE_SIZE = 256
+_NUM_PROBES = 4
 
 
 def named_device(config: Config, num_ranks: int) -> torch.device:
@@ -93,3 +104,58 @@ def check_parallel(config: Config, num_ranks: int) -> None:
             f"engine.vllm.tensor_parallel_size is {size}, and this process sees {count} GPUs; it "
             "can be as many as there are"
         )
+
+
+def fast_precision(device: torch.device) -> tuple[Literal["float32", "bfloat16"], str]:
+    """Return the precision in which a device computes fast, and why.
+
+    Processors without instructions for bfloat16 convert every number, and take several times as
+    long; a matrix product of each kind tells.
+    """
+    # Imported here: torch takes seconds.
+    import torch
+
+    if device.type == "cuda":
+        is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
+        reason = f"this GPU {'computes' if is_supported else 'does not compute'} bfloat16"
+        return ("bfloat16" if is_supported else "float32"), reason
+    ratio = _product_s(device, torch.bfloat16) / _product_s(device, torch.float32)
+    reason = f"a matrix product in bfloat16 takes {ratio:.1f} times as long as in float32"
+    return ("bfloat16" if ratio <= 1 else "float32"), reason
+
+
+def with_fast_precision(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[Config, str]:
+    """Return a configuration that says in which precision is computed, and a line about it.
+
+    Args:
+        config: Returned as it is, without a line, unless engine.precision is auto.
+        ranks: The processes of the run; all take the same precision.
+        on_gpu: Whether it computes on GPUs, which need not be seen by this process.
+    """
+    if config.engine.precision != "auto":
+        return config, ""
+    # Imported here: torch takes seconds.
+    import torch
+
+    if on_gpu and not torch.cuda.is_available():
+        found, reason = "bfloat16", "the GPUs are elsewhere"
+    else:
+        found, reason = fast_precision(torch.device("cuda" if on_gpu else "cpu"))
+    if ranks.any(found == "float32"):
+        found = "float32"
+    engine = config.engine.model_copy(update={"precision": found})
+    line = f"engine.precision = {found}, chosen here: {reason}"
+    return config.model_copy(update={"engine": engine}), line
+
+
+def _product_s(device: torch.device, kind: torch.dtype) -> float:
+    """Return the shortest time of a matrix product, in seconds."""
+    import torch
+
+    left, right = torch.rand(2, _PROBE_SIZE, _PROBE_SIZE, device=device).to(kind)
+    times: list[float] = []
+    for _ in range(_NUM_PROBES + 1):  # the first one starts threads
+        started = time.perf_counter()
+        (left @ right)[0, 0].item()  # waits for the device
+        times.append(time.perf_counter() - started)
+    return min(times[1:])

@@ -106,8 +106,10 @@ class EngineConfig(Section):
     tokens_per_batch: int = Field(default=65536, ge=1)
     """With transformers only: prompt and completion tokens that are held at once; does not change
     the result."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of generation and training; the weights that are trained are kept in float32."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Arithmetic of generation and training; the weights that are trained are kept in float32.
+    auto: bfloat16 where the device computes it as fast as float32, which is measured at the start;
+    a run that is resumed keeps what it had."""
     max_logprob_gap: float = Field(default=1.0, gt=0)
     """The run stops when the engine's log-probabilities of sampled tokens are on average further
     than this from those of the trainer, in nats: the engine then has other weights. Checked when

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
+from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import Plan, make_plan
@@ -61,11 +62,16 @@ def show_plan(
     transformers_logging.disable_progress_bar()
     check_trackers(config.logging)
     environments = make_environments(config)
-    RunDirectory(Path(config.output_dir)).check(config, is_resumed=is_resumed)
+    files = RunDirectory(Path(config.output_dir))
+    files.check(config, is_resumed=is_resumed)
     check_models(config)
     # Of the processes that torchrun has started; those that measure see their own GPU only.
     console = Console(quiet=os.environ.get("RANK", "0") != "0")
     with joined_ranks() if measures else contextlib.nullcontext(Ranks()) as ranks:
+        on_gpu = num_gpus is not None or computes_on_gpu(config, ranks.size)
+        config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
+        if chosen:
+            console.print(chosen, highlight=False, soft_wrap=True)
         plan = make_plan(config, environments, num_gpus=num_gpus, gpu_gib=gpu_gib)
         console.print(plan_view(config, plan))
         if any(errors_of(config, plan)):

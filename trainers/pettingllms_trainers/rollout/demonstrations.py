@@ -83,6 +83,8 @@ class WarmStart:
         pool: PolicyPool,
         stop: StopRequest,
     ) -> None:
+        self.doing = "warm start"
+        """What is being done, in words."""
         self._stop = stop
         self._config = config
         self._environments = environments
@@ -158,9 +160,11 @@ class WarmStart:
         """Report the progress of a fit; return its loss in the end."""
         losses: list[float] = []
         num_steps, said_s = self._config.warm_start.num_steps, -math.inf
+        self.doing = f"warm start of {name}: step 1/{num_steps}"
         for step in steps:
             self._stop.check()
             losses.append(step.loss)
+            self.doing = f"warm start of {name}: step {len(losses) + 1}/{num_steps}"
             record(name, step)
             if len(losses) == num_steps or time.monotonic() - said_s >= _NOTE_S:
                 said_s = time.monotonic()

@@ -73,7 +73,7 @@ class RunDirectory:
             )
         if not self.config.is_file():
             raise OutputDirError(f"{self.directory} holds no run: it has no config.toml")
-        saved = load_config(self.config)
+        saved, config = load_config(self.config), self.settled(config)
         if config_hash(saved) != config_hash(config):
             raise CheckpointError(
                 f"{self.directory} is a run of another configuration; it differs in "
@@ -85,6 +85,14 @@ class RunDirectory:
                 f"{self.directory} has done {done} train steps, and num_steps = "
                 f"{config.num_steps}; give at least {done} (--num-steps)"
             )
+
+    def settled(self, config: Config) -> Config:
+        """Return a configuration with the precision of the run here, unless it names one itself."""
+        if config.engine.precision != "auto" or not self.config.is_file():
+            return config
+        saved = load_config(self.config).engine.precision
+        engine = config.engine.model_copy(update={"precision": saved})
+        return config.model_copy(update={"engine": engine})
 
     def changes(self, config: Config) -> list[str]:
         """Return in words what a resumed run does otherwise than before; nothing for a new one.

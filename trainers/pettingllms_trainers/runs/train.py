@@ -134,7 +134,8 @@ class Trainer:
             with self._busy("evaluation of the untouched policies"):
                 variants = untouched(self.held_out.play(self.pool))
             self.pool.release_engines()
-            metrics = self.warm_start.run(self.recorder.note, self.recorder.imitation)
+            with self.recorder.busy(lambda: self.warm_start.doing):
+                metrics = self.warm_start.run(self.recorder.note, self.recorder.imitation)
             self.pool.push_weights()
         self.recorder.metrics(0, metrics | self._evaluate(0, variants))
         self._save(0)

@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from pettingllms import TextEnv
 from pettingllms import policies as core
 from pettingllms.errors import InvalidArgument
+from pettingllms_trainers.backends.device import fast_precision
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.config import EngineConfig
@@ -58,6 +59,9 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
     kwargs = _table(options.pop(_KWARGS, "{}"))
     try:
         engine = EngineConfig.model_validate(options)
+        if engine.precision == "auto":
+            found, _ = fast_precision(torch.device(device))
+            engine = engine.model_copy(update={"precision": found})
         model = TransformersPolicy.from_pretrained(
             source, engine=engine, device=device, chat_template_kwargs=kwargs
         )
