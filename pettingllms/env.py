@@ -298,6 +298,11 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         chat = [{"role": "system", "content": system}] if system else []
         return [*chat, {"role": "user", "content": template.user.fill(fields)}]
 
+    def fields(self, agent: str) -> Mapping[str, object]:
+        """Return the values of the placeholders of an agent's prompt now."""
+        self._require_reset("fields")
+        return self._fields_now(agent)
+
     def constraints(self, agent: str) -> Constraints:
         """Return what the agent's answer is bound to now, besides the prompt: here nothing."""
         return UNBOUND

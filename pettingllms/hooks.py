@@ -28,6 +28,8 @@ class GameHooks(ABC, Generic[StateT]):
     """Role -> prompt template."""
     prompt_fields: ClassVar[Mapping[str, str]]
     """Placeholder -> its meaning; what `_fields` provides."""
+    private_fields: ClassVar[tuple[str, ...]] = ()
+    """Placeholders whose values only their reader may know, until the reader has written them."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Name -> arguments, from easy to hard; see `pettingllms.make`."""
 

@@ -8,9 +8,19 @@ import random
 from typing import Any
 
 from pettingllms.state import mutable_parts
-from pettingllms.testing.play import SEEDS, AnyEnv, has_ended, mixed_actor, play, require
+from pettingllms.testing.play import (
+    SEEDS,
+    AnyEnv,
+    has_ended,
+    mixed_actor,
+    moments,
+    play,
+    require,
+)
 from pettingllms.testing.subject import Subject
 
+HASHED_LEVELS = 40
+"""Levels whose hashes are compared, besides those of whole episodes."""
 MOMENTS = 6
 """Moments of each episode at which snapshots are taken."""
 
@@ -75,6 +85,37 @@ def _moment(env: AnyEnv) -> dict[str, Any]:
     seen = {name: copy.deepcopy(getattr(env, name)) for name in names}
     seen |= {f"observation of {agent}": env.observe(agent) for agent in env.possible_agents}
     return {**seen, "last": env.last(), "state_hash": env.state_hash()}
+
+
+def check_hashes(subject: Subject) -> None:
+    """States that agents or people can tell apart have different hashes."""
+    known: dict[str, tuple[Any, ...]] = {}
+
+    def note(env: AnyEnv) -> None:
+        read = (*map(env.observe, env.possible_agents), env.render())
+        other = known.setdefault(env.state_hash(), (env.state(), read))
+        require(
+            other[0] == env.state() or other[1] == read,
+            f"Seed {env.episode_seed}, turn {env.turn}: a state has the hash of another one that "
+            "reads otherwise: `_state_json` leaves out what distinguishes them.",
+        )
+
+    env = subject()
+    env.render_mode = "ansi"
+    for seed in range(HASHED_LEVELS):
+        env.reset(seed=seed)
+        note(env)
+    for seed in SEEDS:
+        env.reset(seed=seed)
+        rng = random.Random(seed)
+        actor = mixed_actor(rng)
+        for agent in moments(env, MOMENTS):
+            scripted = [env.scripted_action(agent, name, rng) for name in env.scripted_policies]
+            for text in ("", *scripted):
+                branch = env.fork()
+                branch.step(text)
+                note(branch)
+            env.step(actor(env, agent))
 
 
 def check_state_value(subject: Subject) -> None:

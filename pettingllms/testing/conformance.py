@@ -9,9 +9,19 @@ from typing import Any
 
 from pettingllms.errors import ConformanceError
 from pettingllms.testing.alignment import check_alignment
-from pettingllms.testing.branches import check_fork, check_snapshot, check_state_value
+from pettingllms.testing.branches import (
+    check_fork,
+    check_hashes,
+    check_snapshot,
+    check_state_value,
+)
 from pettingllms.testing.documentation import check_page
-from pettingllms.testing.endings import check_ending, check_success_ends, check_timeouts
+from pettingllms.testing.endings import (
+    check_ending,
+    check_max_turns,
+    check_success_ends,
+    check_timeouts,
+)
 from pettingllms.testing.incentives import (
     check_detours,
     check_length,
@@ -21,12 +31,13 @@ from pettingllms.testing.incentives import (
 )
 from pettingllms.testing.interface import (
     check_any_text,
+    check_arguments,
     check_modes,
     check_names_and_spaces,
     check_parallel,
     check_pettingzoo,
 )
-from pettingllms.testing.levels import check_splits, check_variety
+from pettingllms.testing.levels import check_shortest, check_splits, check_variety
 from pettingllms.testing.observations import check_observe, check_reading, check_watching
 from pettingllms.testing.processes import check_other_process
 from pettingllms.testing.report import (
@@ -43,6 +54,7 @@ from pettingllms.testing.rewards import (
     check_parse_errors,
     check_rewards,
 )
+from pettingllms.testing.secrets import check_private, check_same_moment
 from pettingllms.testing.seeds import check_determinism, check_global_rngs
 from pettingllms.testing.subject import Subject
 
@@ -54,24 +66,30 @@ CHECKS: tuple[Check, ...] = (
     check_parallel,
     check_names_and_spaces,
     check_any_text,
+    check_arguments,
     check_modes,
     check_determinism,
     check_global_rngs,
     check_other_process,
     check_variety,
     check_splits,
+    check_shortest,
     check_observe,
     check_watching,
     check_reading,
+    check_same_moment,
+    check_private,
     check_fork,
     check_snapshot,
     check_state_value,
+    check_hashes,
     check_rewards,
     check_bounds,
     check_outcome,
     check_parse_errors,
     check_ending,
     check_success_ends,
+    check_max_turns,
     check_timeouts,
     check_unsolved,
     check_long_episodes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pettingllms.testing.play import (
@@ -17,6 +17,9 @@ from pettingllms.testing.play import (
 )
 from pettingllms.testing.report import SkippedCheck
 from pettingllms.testing.subject import Subject
+
+ADDED_TURNS = 2
+"""Turns by which episodes are made longer, to see whether they become so."""
 
 
 def check_ending(subject: Subject) -> None:
@@ -48,6 +51,40 @@ def check_success_ends(subject: Subject) -> None:
             seen = {agent: info["success"] for agent, info in env.infos.items()}
             equal = len(set(seen.values())) == 1 or not steps[-1]["terminated"]
             require(equal, f"Seed {seed}: agents differ about the success: {seen}.")
+
+
+def check_max_turns(subject: Subject) -> Mapping[str, float]:
+    """An episode may last as many turns as the argument `max_turns` says.
+
+    With more turns the teams that solve nothing must either use all of them, or none of the added
+    ones.
+    """
+    subject.require_argument("max_turns")
+    promised = subject().max_turns
+    lasted: dict[int, int] = {}
+    for num_turns in (promised, promised + ADDED_TURNS):
+        env = subject(max_turns=num_turns)
+        given = f"max_turns={num_turns}"
+        require(env.max_turns == num_turns, f"{given} makes episodes of {env.max_turns} turns.")
+        lasted[num_turns] = max(_turns_of(env, seed) for seed in SEEDS)
+    most, most_with_more = lasted.values()
+    require(
+        most in (promised, most_with_more),
+        f"Of {promised} turns a team that solves nothing plays {most}, of {promised + ADDED_TURNS} "
+        f"{most_with_more}: fewer than promised.",
+    )
+    return {f"turns of {promised} that a team which solves nothing can play": most}
+
+
+def _turns_of(env: AnyEnv, seed: int) -> int:
+    """Return the turns that teams which solve nothing play at most."""
+    most = 0
+    actors: list[Actor] = [lambda _env, _agent: "", mixed_actor(random.Random(seed))]
+    for actor in actors:
+        env.reset(seed=seed)
+        last = play(env, actor)[-1]
+        most = max(most, 0 if last["info"]["success"] else last["info"]["turn"] + 1)
+    return most
 
 
 def check_timeouts(subject: Subject) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import math
 import random
@@ -17,7 +18,7 @@ from pettingzoo.test import (
 )
 from pettingzoo.utils import aec_to_parallel
 
-from pettingllms.testing.play import HOSTILE_TEXTS, play, require
+from pettingllms.testing.play import HOSTILE_TEXTS, mixed_actor, play, require
 from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
 from pettingllms.transition import is_agent
@@ -61,6 +62,21 @@ def check_names_and_spaces(subject: Subject) -> None:
         require(space.contains(space.sample()), "a sampled text is not in the space")
     for agent in agents:
         require(is_agent(agent), f"agent {agent!r} is not named <role>_<number>")
+
+
+def check_arguments(subject: Subject) -> None:
+    """Arguments and options stay as they were given: an environment copies what it changes."""
+    passed: dict[str, Any] = {name: subject.kwargs[name] for name in subject.given}
+    if "prompts" in subject.parameters:
+        passed.setdefault("prompts", dict(subject().prompts))
+    options = {"an option that no game knows": [1, 2]}
+    before = {**copy.deepcopy({**passed, "options": options}), **subject.given}
+    env = subject(**passed)
+    env.reset(seed=0, options=options)
+    play(env, mixed_actor(random.Random(0)))
+    after = {**passed, "options": options}
+    changed = [name for name, value in before.items() if after[name] != value]
+    require(not changed, f"The environment changed what it was given as {', '.join(changed)}.")
 
 
 def check_any_text(subject: Subject) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pettingllms.env import TextEnv
@@ -66,20 +66,23 @@ def scripted_actor(policy: str, rng: random.Random) -> Actor:
     return lambda env, agent: env.scripted_action(agent, policy, rng)
 
 
-def play(env: AnyEnv, actor: Actor, max_steps: int = 10_000) -> list[dict[str, Any]]:
+def play(
+    env: AnyEnv, actor: Actor, max_steps: int = 10_000, num_steps: int | None = None
+) -> list[dict[str, Any]]:
     """Play from the present moment to the end and return what happened, step by step.
 
     Args:
         env: A raw environment after `reset`.
         actor: What the agents say.
         max_steps: Bound on the number of steps; an environment without an end raises.
+        num_steps: Steps after which to stop; None: the end of the episode.
 
     Returns:
         Per step: agent, observation, action, rewards, terminated, truncated, info, state_hash.
     """
     steps: list[dict[str, Any]] = []
     for _ in range(max_steps):
-        if has_ended(env):
+        if has_ended(env) or len(steps) == num_steps:
             return steps
         agent = env.agent_selection
         observation = env.observe(agent)
@@ -98,6 +101,19 @@ def play(env: AnyEnv, actor: Actor, max_steps: int = 10_000) -> list[dict[str, A
             }
         )
     raise AssertionError(f"the episode did not end within {max_steps} steps")
+
+
+def moments(env: AnyEnv, most: int = 200) -> Iterator[str]:
+    """Yield the agent that acts, as long as the episode that the caller plays goes on.
+
+    Args:
+        env: A raw environment after `reset`.
+        most: Number of moments after which to stop: what a check samples is enough then.
+    """
+    for _ in range(most):
+        if has_ended(env):
+            return
+        yield env.agent_selection
 
 
 def transcript_of(env: AnyEnv, seed: int, actor: Actor) -> str:

@@ -6,9 +6,20 @@ import inspect
 import math
 import random
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pettingllms.testing.documentation import sections_of
-from pettingllms.testing.play import SEEDS, Actor, mixed_actor, play, require, scripted_actor
+from pettingllms.testing.play import (
+    SEEDS,
+    Actor,
+    AnyEnv,
+    mixed_actor,
+    moments,
+    play,
+    require,
+    scripted_actor,
+)
 from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
 
@@ -22,14 +33,39 @@ def check_rewards(subject: Subject) -> None:
     env = subject()
     for seed in SEEDS:
         env.reset(seed=seed)
-        for step in play(env, mixed_actor(random.Random(seed))):
-            parts = step["info"]["reward_parts"]
-            for agent, reward in step["rewards"].items():
-                expected = parts["team"] + (parts["local"] if agent == step["agent"] else 0.0)
-                require(
-                    math.isclose(reward, expected, abs_tol=1e-12),
-                    f"rewards[{agent!r}] is {reward}, its parts sum to {expected}.",
-                )
+        for step in _paid(env, mixed_actor(random.Random(seed))):
+            _check_parts(step)
+
+
+def _paid(env: AnyEnv, actor: Actor) -> Iterator[dict[str, Any]]:
+    """Play an episode; yield its steps, and prove that `last` pays their rewards and no others."""
+    owed = dict.fromkeys(env.possible_agents, 0.0)
+
+    def paid(env: AnyEnv, agent: str) -> str:
+        _, reward, *_ = env.last(observe=False)
+        require(
+            math.isclose(reward, owed[agent], abs_tol=_ROUNDING),
+            f"`last` pays {agent} {reward}, and its rewards since its last action sum to "
+            f"{owed[agent]}.",
+        )
+        owed[agent] = 0.0
+        return actor(env, agent)
+
+    for _ in moments(env):
+        (step,) = play(env, paid, num_steps=1)
+        for agent, reward in step["rewards"].items():
+            owed[agent] += reward
+        yield step
+
+
+def _check_parts(step: Mapping[str, Any]) -> None:
+    parts = step["info"]["reward_parts"]
+    for agent, reward in step["rewards"].items():
+        expected = parts["team"] + (parts["local"] if agent == step["agent"] else 0.0)
+        require(
+            math.isclose(reward, expected, abs_tol=1e-12),
+            f"rewards[{agent!r}] is {reward}, its parts sum to {expected}.",
+        )
 
 
 def check_outcome(subject: Subject) -> None:
@@ -38,10 +74,12 @@ def check_outcome(subject: Subject) -> None:
     env = subject(reward="outcome")
     for seed in SEEDS:
         rng = random.Random(seed)
-        actors = [scripted_actor(policy, rng) for policy in env.scripted_policies]
-        for actor in (mixed_actor(rng), *actors):
+        actors: list[Actor] = [mixed_actor(rng), lambda _env, _agent: ""]
+        actors += [scripted_actor(policy, rng) for policy in env.scripted_policies]
+        for actor in actors:
             env.reset(seed=seed)
-            for step in play(env, actor):
+            for step in _paid(env, actor):
+                _check_parts(step)
                 expected = {"team": env.alpha * step["info"]["success"], "local": 0.0}
                 require(
                     step["info"]["reward_parts"] == expected,

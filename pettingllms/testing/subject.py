@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any, cast
 
@@ -28,6 +29,8 @@ class Subject:
 
     def __init__(self, env: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
         self.kwargs = dict(kwargs)
+        # A copy: whether they are still the same is a check of its own.
+        self.given = {n: deepcopy(v) for n, v in kwargs.items() if isinstance(v, list | dict | set)}
         self.maker = _maker_of(env)
         self.parameters = frozenset(inspect.signature(self.maker).parameters)
         first = cast(Any, self())

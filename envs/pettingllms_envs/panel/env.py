@@ -251,6 +251,7 @@ class PanelEnv(TextEnv[PanelState]):
         **meanings(_FIELDS),
         _COSTS: "a sentence on what bad answers cost",
     }
+    private_fields: ClassVar[tuple[str, ...]] = ("own", "own_compact")
 
     def __init__(
         self,

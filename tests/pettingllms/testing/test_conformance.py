@@ -40,7 +40,9 @@ def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
     report = check_env(corridor_env, longest=20)
     assert report.env == "CorridorEnv(longest=20)"
     assert [finding.promise for finding in report.findings] == [*map(promise_of, CHECKS)]
-    assert [f.check for f in report.findings if f.status is not CheckStatus.KEPT] == ["parallel"]
+    not_kept = [f.check for f in report.findings if f.status is not CheckStatus.KEPT]
+    assert not_kept == ["parallel", "shortest", "same_moment", "private"]
+    assert report.figures["different levels among 300 of train"] > 200
     assert report.figures["mean return of the oracle"] == pytest.approx(2.0)
     assert report.figures["highest return of a degenerate policy in an unsolved episode"] < 1
     table = str(report)
@@ -101,7 +103,7 @@ def skipped(env, **kwargs):
 
 def test_a_function_without_arguments_skips_what_needs_them_and_says_so(corridor_env):
     reasons = skipped(lambda: corridor_env(split="test"))
-    assert set(reasons) == {"splits", "long_episodes", "outcome"}
+    assert set(reasons) == {"splits", "long_episodes", "outcome", "max_turns"}
     assert all("pass the class and its arguments instead" in text for text in reasons.values())
 
 

@@ -197,6 +197,25 @@ def both_flags(env, agent):
     env.truncations = {a: env.terminations[a] or flag for a, flag in env.truncations.items()}
 
 
+def ended_one_turn_early(env, agent):
+    if env.turn == env.max_turns - 1 and env.agent_selection == env.possible_agents[0]:
+        env.terminations = dict.fromkeys(env.terminations, True)
+
+
+def shaping_beside_the_parts_of_outcomes(env, agent):
+    if env.reward == "outcome" and env.infos[agent].get("executed"):
+        env.rewards = {**env.rewards, agent: env.rewards[agent] + 0.01}
+
+
+def shaping_that_only_last_pays(env, agent):
+    if env.reward == "outcome" and env.infos[agent].get("executed"):
+        env._cumulative_rewards = {**env._cumulative_rewards, agent: 0.01}
+
+
+def shortest_that_grows(env, agent):
+    env.infos = {**env.infos, agent: {**env.infos[agent], "shortest": env.turn + 1}}
+
+
 def timeouts_are_successes(env, agent):
     if any(env.truncations.values()):
         env.infos = {a: {**info, "success": True} for a, info in env.infos.items()}
@@ -222,6 +241,10 @@ STEPS = [
     (truncated_late, "More than max_turns turns were played|max_turns"),
     (unequal_flags, "Agents ended with different flags"),
     (both_flags, "terminated and truncated at once"),
+    (ended_one_turn_early, "solves nothing plays 3, of 6 5: fewer than promised"),
+    (shaping_beside_the_parts_of_outcomes, r"reward=\"outcome\" .* its parts sum to 0"),
+    (shaping_that_only_last_pays, r"reward=\"outcome\" .*`last` pays \w+ 0.01"),
+    (shortest_that_grows, "`shortest` changes during an episode"),
     (timeouts_are_successes, "A time-out is counted as success|of a silent team is a success"),
     (timeouts_are_called_the_end_and_successes, "the episode of a silent team is a success"),
     (success_of_one_agent, "gents differ about the success"),
@@ -268,12 +291,68 @@ def split_is_ignored(base):
 
 def split_by_seed(base):
     class Mutant(base):
-        def __init__(self, *, longest=6, split=None, max_turns=4, alpha=1.0):
+        def __init__(self, *, longest=24, split=None, max_turns=4, alpha=1.0):
             super().__init__(longest=longest, max_turns=max_turns, alpha=alpha)
             self.split_name = split
 
         def _generate(self, rng, options):
             return super()._generate(random.Random(f"{self.split_name} {rng.random()}"), options)
+
+    return Mutant
+
+
+def four_levels(base):
+    class Mutant(base):
+        def _generate(self, rng, options):
+            return super()._generate(random.Random(rng.randrange(4)), options)
+
+    return Mutant
+
+
+def shorter_turns_than_given(base):
+    class Mutant(base):
+        def __init__(self, *, max_turns=4, **kwargs):
+            super().__init__(max_turns=max(1, max_turns - 1), **kwargs)
+
+    return Mutant
+
+
+def hashes_without_the_position(base):
+    class Mutant(base):
+        def _state_json(self, state):
+            return super()._state_json(state._replace(position=0, trail="", advice=""))
+
+    return Mutant
+
+
+def hashes_without_the_goal(base):
+    class Mutant(base):
+        def _fields(self, state, agent, turn):
+            return {**super()._fields(state, agent, turn), "where": f"You are on {state.position}"}
+
+        def _state_json(self, state):
+            return super()._state_json(state._replace(length=0, goal=0, start=0))
+
+    return Mutant
+
+
+def longer_than_the_shortest(base):
+    class Mutant(base):
+        moves = 0
+
+        def _act(self, state, agent, action):
+            done = super()._act(state, agent, action)
+            info = {**done.info, "moves_used": len(done.state.trail)}
+            return done._replace(info={**info, "shortest": abs(state.goal - state.start) + 1})
+
+    return Mutant
+
+
+def options_that_are_used_up(base):
+    class Mutant(base):
+        def _generate(self, rng, options):
+            options.popitem()
+            return super()._generate(rng, options)
 
     return Mutant
 
@@ -439,8 +518,14 @@ CLASSES = [
     (pay_by_length, "Length is not paid"),
     (split_is_ignored, "the split is ignored or leaks"),
     (split_by_seed, "levels of the split .* are levels of .* too: the split is ignored or leaks"),
+    (four_levels, "30 seeds gave 4 different initial states; at least 5 are needed"),
+    (shorter_turns_than_given, "max_turns=3 makes episodes of 2 turns"),
+    (hashes_without_the_position, "a state has the hash of another one that reads otherwise"),
+    (hashes_without_the_goal, "a state has the hash of another one that reads otherwise"),
+    (longer_than_the_shortest, r"oracle solves in \d+ moves, `shortest` is \d+"),
+    (options_that_are_used_up, "changed what it was given as options"),
     (unseeded_levels, "two episodes"),
-    (one_level, "30 seeds gave the same initial state"),
+    (one_level, "30 seeds gave 1 different initial states"),
     (prompt_without_the_state, "reads the same in every episode: its prompt does not depend"),
     (prompt_of_the_start, "every agent reads the same in both: prompts do not depend on the state"),
     (prompt_of_one_agent_without_the_state, "scout_0 reads the same in every episode"),
@@ -462,6 +547,29 @@ CLASSES = [
 @pytest.mark.parametrize(("mutant", "message"), CLASSES, ids=lambda v: getattr(v, "__name__", ""))
 def test_faults_of_classes_are_named(corridor_env, faults, mention, mutant, message):
     mention(faults(mutant(corridor_env)), message)
+
+
+def test_arguments_that_are_changed_are_named(corridor_env, faults, mention):
+    class Mutant(corridor_env):
+        def __init__(self, *, lengths=(), **kwargs):
+            super().__init__(**kwargs)
+            self.lengths = lengths
+
+        def _generate(self, rng, options):
+            self.lengths.sort()
+            return super()._generate(rng, options)
+
+    mention(faults(Mutant, lengths=[9, 4, 7]), "changed what it was given as lengths")
+
+
+def test_choices_of_the_same_moment_that_are_seen_are_named(guess_env, faults, mention):
+    class Mutant(guess_env):
+        def _fields(self, state, agent, turn):
+            return super()._fields(self._state, agent, turn)
+
+    assert not faults(guess_env, simultaneous=True)
+    found = faults(Mutant, simultaneous=True)
+    mention(found, "guesser_0 reads what teller_0 has just chosen, and they choose at the same")
 
 
 # Faults that show in another process only -------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 
 from pettingllms import ParseError
 from pettingllms.testing.processes import check_other_process
+from pettingllms.testing.secrets import check_private
 from pettingllms_envs.blocksworld import BlocksworldEnv
 from pettingllms_envs.dining import DiningEnv
 from pettingllms_envs.panel import PanelEnv
@@ -133,6 +134,22 @@ def test_levels_that_depend_on_hash(faults, mention, game, kwargs):
 
     found = faults(lambda: Mutant(**kwargs), [check_other_process])
     mention(found, "depend on `hash\\(\\)`")
+
+
+@pytest.mark.parametrize("told", ["all", "one value", "what was asked for"])
+def test_private_texts_of_others_are_named(faults, mention, told):
+    class Mutant(PanelEnv):
+        def _fields(self, state, agent, turn):
+            shown = super()._fields(state, agent, turn)
+            pairs = [f"{name} = {value}" for own in state.level.values for name, value in own]
+            if told == "one value":
+                pairs = pairs[1:2]
+            if told == "what was asked for" and state.request:
+                pairs = [pair for pair in pairs if pair.startswith(state.request)]
+            return {**shown, "board": ", ".join(pairs)} if agent == "moderator_0" else shown
+
+    assert not faults(PanelEnv, [check_private])
+    mention(faults(Mutant, [check_private]), r"moderator_0 reads '\w = \d' of the field 'own'")
 
 
 def pays_turns_that_were_survived(state, action, done):
