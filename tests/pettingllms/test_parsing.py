@@ -5,8 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.parsing import (
-    MAX_DEPTH,
-    MAX_ITEMS,
     Part,
     after_thinking,
     answer_part,
@@ -15,6 +13,7 @@ from pettingllms.parsing import (
     printed_part,
     read_calls,
     read_list,
+    usual_answer,
 )
 from pettingllms.transition import ParseError
 
@@ -71,6 +70,24 @@ def test_the_last_mark_counts_and_walls_are_no_marks(text, rest):
 
 
 @pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("so #### 12345 ", None),
+        ("so #### 12345", None),
+        ("so #### 1234", "1234"),
+        ("#### a\n####b\n", "b"),
+        ("####", ""),
+        ("##### b", None),
+        ("<b> #### b", None),
+        ("no mark", None),
+    ],
+)
+def test_the_usual_answer_is_short_and_behind_a_plain_mark(text, answer):
+    """Of five characters at most, the spaces around it included."""
+    assert usual_answer(text, 5) == answer
+
+
+@pytest.mark.parametrize(
     ("text", "items"),
     [
         ('["U", "R"]', ["U", "R"]),
@@ -85,6 +102,24 @@ def test_the_last_mark_counts_and_walls_are_no_marks(text, rest):
         ("#### [1] [2] is wrong", None),
         ("#### [1], [2", None),
         ("#### [1]\n[2", ["1"]),
+        ("####\n[1]", ["1"]),
+        ("####\n[1] is one", None),
+        ("#### Moves: [1]", ["1"]),
+        ("#### Moves: [1], others: [2]", None),
+        ("#### Moves: [1]\nothers: [2]", ["1"]),
+        ("#### \\text{Moves}: [1]\n[2] loses", None),
+        ("#### a\n#### Moves: [1]", None),
+        ("#### a\n#### ** [1]", ["1"]),
+        ("#### the moves\n[1]", ["1"]),
+        ("#### the moves [1]", None),
+        ("#### the moves\nare these:\n[1]", None),
+        ("#### [1],\n\n[2]", [["1"], ["2"]]),
+        ("It is [1]", ["1"]),
+        ("#### " + "~" * 200 + "[1]", ["1"]),
+        ("#### " + "~" * 201 + "[1]", None),
+        ("[]" * 20_000, [[]] * 20_000),
+        ("[]" * 20_001, None),
+        ("#### " + " ".join(["ab"] * 20) + ": [1]", ["1"]),
         ("#### [1] x 3", None),
         ("#### \\[ [1] \\]", ["1"]),
         ("[1", None),
@@ -92,8 +127,10 @@ def test_the_last_mark_counts_and_walls_are_no_marks(text, rest):
         ("[(1]", None),
         ('["a]', None),
         ("", None),
-        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), None),
-        ("[" + "1," * (MAX_ITEMS + 1) + "]", None),
+        ("[[[[1]]]]", [[[["1"]]]]),
+        ("[[[[[]]]]]", None),
+        ("[" + "1," * (19_998) + "]", ["1"] * (19_998)),
+        ("[" + "1," * (19_999) + "]", None),
     ],
 )
 def test_lists(text, items):
@@ -117,6 +154,10 @@ def test_lists(text, items):
         ("#### go(1) or go(2)", None),
         ("#### go(1), go(2", None),
         ("#### never go(1)", None),
+        ("#### go (1)", [("go", ["1"])]),
+        ("####\ngo(1)", [("go", ["1"])]),
+        ("####\ngo(1) wins", None),
+        ("#### go(1) wins", [("go", ["1"])]),
         ("I could go(1). I go(2).", None),
         ("ago(1)", None),
     ],
@@ -153,6 +194,26 @@ def test_bare_answers(text, bare):
 def test_the_last_list_that_a_program_printed_counts(text, items):
     found = read_list(printed_part(text))
     assert isinstance(found, ParseError) if items is None else found == items
+
+
+def test_the_last_list_of_a_program_is_an_answer_as_if_it_were_marked():
+    assert printed_part("seen: [1] once") == Part("[1]", is_marked=True)
+    assert read_list(Part("Moves: [1]", is_marked=True)) == ["1"], "there is one mark"
+
+
+def test_a_call_that_cannot_be_read_is_named():
+    assert called("#### go (1") == ParseError("a call of go that cannot be read")
+
+
+def test_only_the_beginning_of_a_long_text_is_looked_at():
+    assert [one_line(" " * spaces + "a", 4) for spaces in (15, 16)] == ["a", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("#### U", "no list after ####"), ("U", "no #### and no list")]
+)
+def test_a_text_without_a_list_is_told_so(text, reason):
+    assert listed(text) == ParseError(reason)
 
 
 SIGNS = st.one_of(
@@ -209,8 +270,8 @@ UNITS += [
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_mebibyte_is_no_trap(unit):
-    text = unit * ((1 << 20) // len(unit))
+def test_a_long_text_is_no_trap(unit):
+    text = unit * ((1 << 17) // len(unit))
     for whole in (text, "#### [" + text, "#### [1]" + text + "#### [1]"):
         assert isinstance(listed(whole), list | ParseError)
         assert isinstance(called(whole), list | ParseError)
@@ -223,3 +284,4 @@ def test_one_line_is_short_and_printable(text, limit):
     line = one_line(text, limit)
     assert len(line) <= limit
     assert line.isprintable()
+    assert one_line(line, len(line)) == line, "what fits is whole"

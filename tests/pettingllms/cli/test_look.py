@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 
@@ -105,6 +106,7 @@ def test_view_is_there_exactly_with_the_viewer(call):
     assert ("\n  view " in call("--help").stdout) == has_viewer
 
 
+@pytest.mark.nightly
 def test_doctor_reports_packages_plug_ins_and_the_sandbox(call):
     done = call("doctor", "--json")
     findings = json.loads(done.stdout)
@@ -122,6 +124,12 @@ def test_doctor_names_what_is_broken(cli, tmp_path):
     done = cli("doctor", **broken)
     assert done.returncode == 1
     assert "broken on purpose" in done.stdout
+    for line in (
+        rf"environment {ENV} +works",
+        "data problems +works",
+        "(namespaces|sealed) +works",
+    ):
+        assert re.search(line, done.stdout)
 
 
 def test_data_check_reports_rows_and_overlap(call, tmp_path):

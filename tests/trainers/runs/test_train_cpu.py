@@ -196,7 +196,7 @@ def test_one_shared_policy_plays_both_roles(copy_run, tmp_path):
     assert "swapped" not in report["after"]["variants"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_run_learns_plan_path(tmp_path):
     """The first steps of the default recipe, with its learning rate held: a clear gain."""
     flags = ["--num-steps", "8", "--optimizer.final-fraction", "1", "--seed", "0"]
