@@ -250,6 +250,17 @@ def test_snapshot_of_another_kind_is_refused(guess_env):
         started(guess_env).restore(other)
 
 
+def test_what_the_agents_of_a_stage_still_see_is_part_of_the_state_hash(guess_env):
+    hashes = set()
+    for hint in ("1", "3"):
+        env = guess_env(simultaneous=True)
+        env.reset(seed=0, options={"secret": 50})
+        for text in (hint, "2", "5"):
+            env.step(text)
+        hashes.add(env.state_hash())
+    assert len(hashes) == 2, "the state is the same, and the guesser reads the hint before"
+
+
 def test_state_hash_tells_moments_apart(guess_env):
     env = started(guess_env, simultaneous=True)
     first = env.state_hash()
