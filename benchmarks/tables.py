@@ -18,7 +18,13 @@ from pathlib import Path
 from document_tables import games, learning, repository, speed, trainer
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "envs/README.md", "benchmarks/README.md")
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "envs/README.md",
+    "benchmarks/README.md",
+    "docs/check-an-environment.md",
+)
 _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -48,6 +48,23 @@ def ladder() -> str:
     return markdown(["policy", *names], rows) + caption(data)
 
 
+def cheap_policies() -> str:
+    """Return the cheap policy with the largest share of the oracle's pay, role by role."""
+    data = result("cheap_policies")
+    found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
+    for case in data["environments"]:
+        name = case["arguments"].get("preset", "default")
+        for row in case["roles"]:
+            entry = (row["share"], name, row["policy"][row["role"]])
+            found.setdefault((case["env"], row["role"]), []).append(entry)
+    rows: list[list[str]] = []
+    for (env_id, role), entries in found.items():
+        share, name, policy = max(entries)
+        cells = [f"{share:.0%}", name, policy] if share else ["0%", "", ""]
+        rows.append([f"`{env_id}`", role, *cells])
+    return markdown(["environment", "role", "share", "preset", "policy"], rows) + caption(data)
+
+
 def tokens() -> str:
     """Return the tokens of the first prompt of every agent."""
     data = result("prompt_tokens")

@@ -10,6 +10,7 @@ print(check_env("my_game_v0"))                   # what was checked, skipped and
 ```
 """
 
+from pettingllms.testing.cheap import CheapPolicy, search_cheap_policies
 from pettingllms.testing.conformance import CHECKS, check_env, examine_env, promise_of
 from pettingllms.testing.documentation import check_documentation
 from pettingllms.testing.play import HOSTILE_TEXTS, play, transcript_of
@@ -18,6 +19,7 @@ from pettingllms.testing.report import CheckReport, CheckStatus, ConformanceWarn
 __all__ = [
     "CHECKS",
     "HOSTILE_TEXTS",
+    "CheapPolicy",
     "CheckReport",
     "CheckStatus",
     "ConformanceWarning",
@@ -27,5 +29,6 @@ __all__ = [
     "examine_env",
     "play",
     "promise_of",
+    "search_cheap_policies",
     "transcript_of",
 ]

@@ -15,6 +15,7 @@ from pettingllms.testing.branches import (
     check_snapshot,
     check_state_value,
 )
+from pettingllms.testing.cheap import check_cheap_policies
 from pettingllms.testing.documentation import check_page
 from pettingllms.testing.endings import (
     check_ending,
@@ -96,6 +97,7 @@ CHECKS: tuple[Check, ...] = (
     check_detours,
     check_other_answers,
     check_length,
+    check_cheap_policies,
     check_alignment,
     check_page,
 )

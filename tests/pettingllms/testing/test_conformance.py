@@ -114,6 +114,7 @@ def test_without_an_oracle_incentives_are_skipped_and_it_says_so(corridor_env):
 
     reasons = skipped(Unsolved)
     incentives = {"unsolved", "long_episodes", "detours", "other_answers", "length"}
+    incentives |= {"cheap_policies"}
     assert set(reasons) == incentives
     assert "no scripted policy 'oracle'" in reasons["unsolved"]
 

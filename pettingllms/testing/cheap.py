@@ -1,0 +1,249 @@
+"""A search for cheap policies: what does a team earn that knows nothing of the game?
+
+```python
+from pettingllms.testing import search_cheap_policies
+
+for row in search_cheap_policies("my_game_v0"):
+    print(row.role, row.policy, row.share)
+```
+
+Tried are silence, constants, parts of the prompt, its example and edits of it, and passing on what
+others wrote (`pettingllms.testing.guesses`); all agents alike, and the best of each role in
+collusion; and doing all that the oracle does but the step that ends the episode. None of them
+reads. What such a policy earns, a learner earns before it has learnt anything, and may never leave.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+from pettingllms.errors import ConformanceError
+from pettingllms.testing.degenerate import episode_of, oracle_episodes
+from pettingllms.testing.guesses import PASSED_ON, Moment, guesses
+from pettingllms.testing.play import Actor, AnyEnv, has_ended, transcript_of
+from pettingllms.testing.subject import Subject
+from pettingllms.transition import role_of
+
+SEARCHED_SEEDS = range(200, 203)
+"""Seeds of the levels on which the best policies are looked for."""
+MEASURED_SEEDS = range(300, 312)
+"""Seeds of the levels on which what was found is measured: others, so that luck does not count."""
+FINALISTS = 3
+"""Teams that are measured for each role and pay, besides the one that gathers."""
+KEPT = 4
+"""Policies of a role that are tried together with those of other roles."""
+MAX_SHARE = 0.25
+"""Share of the oracle's return above which `check_env` fails, unless `metadata["cheap_share"]`
+states another one."""
+MIN_OWN = 0.05
+"""An own part of the oracle's return below this is no pay for work."""
+GATHERING = "gather and never answer"
+"""The policy of a team that does as the oracle, but is silent in the turn that would end the
+episode; a level that it solves all the same
+counts as unpaid, for it took more than gathering."""
+_TRANSCRIPT_CHARS = 4_000
+
+
+class CheapPolicy(NamedTuple):
+    """The best cheap policy of a role by one kind of pay."""
+
+    role: str
+    pay: str
+    """`return`: all that an agent of the role is paid; `own`: the local parts alone."""
+    team: tuple[tuple[str, str], ...]
+    """(role, policy) of all roles."""
+    cheap: float
+    """Mean pay of an episode, over levels other than those of the search and agents of the role."""
+    oracle: float
+    """The same of the oracle."""
+    success: float
+    """Share of the levels that it solved."""
+    seed: int
+    """Seed of the level on which it was paid best."""
+
+    @property
+    def policy(self) -> str:
+        """What the roles did, such as `coder: silence; tester: the example`."""
+        return "; ".join(f"{role}: {name}" for role, name in self.team)
+
+    @property
+    def share(self) -> float:
+        """Its pay as a share of the oracle's, at least 0."""
+        return max(0.0, self.cheap) / self.oracle
+
+
+class _Played(NamedTuple):
+    pays: Mapping[tuple[str, str], list[float]]
+    """(role, kind of pay) -> what it was paid, level by level."""
+    num_solved: int
+
+
+def search_cheap_policies(env: str | Callable[..., Any], **kwargs: Any) -> list[CheapPolicy]:
+    """Return the best cheap policy of each role, by all its pay and by its own part.
+
+    Args:
+        env: As for `check_env`; it needs the scripted policy `"oracle"`.
+        **kwargs: Arguments of the environment.
+
+    Raises:
+        SkippedCheck: If there is no oracle to compare with.
+    """
+    return _searched(Subject(env, kwargs)())
+
+
+def check_cheap_policies(subject: Subject) -> Mapping[str, float]:
+    """No policy that reads nothing earns a large share of what the oracle earns, in any role.
+
+    The share is a quarter, or what the `metadata` state as `"cheap_share"`, with the reason in the
+    documentation of the environment.
+    """
+    env = subject()
+    allowed = env.metadata.get("cheap_share", MAX_SHARE)
+    rows = _searched(env)
+    faults = [
+        f"{row.policy!r} earns {row.role} {row.cheap:.3f} ({row.pay}), the oracle "
+        f"{row.oracle:.3f}: a share of {row.share:.0%}, and {allowed:.0%} are allowed."
+        for row in rows
+        if row.share > allowed
+    ]
+    if faults:
+        worst = max(rows, key=lambda row: row.share)
+        actor = _team(env, dict(worst.team), worst.seed)
+        shown = transcript_of(env, worst.seed, actor)[-_TRANSCRIPT_CHARS:]
+        raise ConformanceError(
+            "\n".join([*faults, "An episode of the largest share ends so:", shown])
+        )
+    return {f"best cheap policy of {row.role}, {row.pay}": row.share for row in rows}
+
+
+def _searched(env: AnyEnv) -> list[CheapPolicy]:
+    oracle_episodes(env, SEARCHED_SEEDS[:1])  # raises where there is none
+    roles = tuple(dict.fromkeys(map(role_of, env.possible_agents)))
+    alike = {
+        tuple((role, name) for role in roles): _played(env, dict.fromkeys(roles, name))
+        for name in guesses()
+    }
+    kept = {role: _best_names(alike, role) for role in roles}
+    # Whatever one says, if the others only pass it on; and what seemed good, in collusion.
+    tried = [
+        {other: name if other == role else PASSED_ON for other in roles}
+        for role, name in product(roles, guesses())
+    ]
+    tried += [dict(zip(roles, chosen, strict=True)) for chosen in product(*kept.values())]
+    teams = {
+        team: _played(env, dict(team))
+        for team in dict.fromkeys(tuple(names.items()) for names in tried)
+        if team not in alike
+    }
+    teams |= alike
+    gathering = tuple((role, GATHERING) for role in roles)
+    teams[gathering] = _played(env, dict(gathering))
+    oracle = _played(env, dict.fromkeys(roles, "oracle"), MEASURED_SEEDS)
+    measured: dict[Any, _Played] = {}
+    rows: list[CheapPolicy] = []
+    for key, honest in oracle.pays.items():
+        least = MIN_OWN if key[1] == "own" else 0.0
+        if math.fsum(honest) / len(honest) <= least:
+            continue
+        ranked = sorted(teams, key=lambda team, key=key: -sum(teams[team].pays[key]))
+        finalists = [*ranked[:FINALISTS], gathering]
+        for team in finalists:
+            if team not in measured:
+                measured[team] = _played(env, dict(team), MEASURED_SEEDS)
+        best = max(finalists, key=lambda team, key=key: sum(measured[team].pays[key]))
+        rows.append(_row(key, best, measured[best], honest))
+    return rows
+
+
+def _row(
+    key: tuple[str, str], team: tuple[tuple[str, str], ...], found: _Played, oracle: list[float]
+) -> CheapPolicy:
+    paid = found.pays[key]
+    return CheapPolicy(
+        *key,
+        team,
+        math.fsum(paid) / len(paid),
+        math.fsum(oracle) / len(oracle),
+        found.num_solved / len(paid),
+        MEASURED_SEEDS[paid.index(max(paid))],
+    )
+
+
+def _best_names(alike: Mapping[Any, _Played], role: str) -> list[str]:
+    """Return what paid a role best, by all of its pay and by its own part, and passing on."""
+    found = [PASSED_ON]
+    for pay in ("return", "own"):
+        ranked = sorted(alike, key=lambda team, pay=pay: -sum(alike[team].pays[role, pay]))
+        found += [dict(team)[role] for team in ranked[: KEPT // 2]]
+    return list(dict.fromkeys(found))[:KEPT]
+
+
+def _played(env: AnyEnv, team: Mapping[str, str], seeds: Iterable[int] = SEARCHED_SEEDS) -> _Played:
+    """Play the levels of some seeds with one policy per role."""
+    pays: dict[tuple[str, str], list[float]] = {}
+    num_solved = 0
+    for seed in seeds:
+        own = dict.fromkeys(env.possible_agents, 0.0)
+        episode = episode_of(env, seed, _noting(own, _team(env, team, seed)))
+        _note(env, episode.texts[-1][0], own)
+        num_solved += episode.solved
+        is_gathering = GATHERING in team.values()
+        for role in team:
+            agents = [agent for agent in own if role_of(agent) == role]
+            for pay, of_agent in (("return", episode.returns), ("own", own)):
+                paid = math.fsum(of_agent[agent] for agent in agents)
+                if is_gathering:  # the oracle's own parts are honest pay, and so is what it solves
+                    paid -= math.fsum(own[agent] for agent in agents)
+                    paid *= not episode.solved
+                pays.setdefault((role, pay), []).append(paid / len(agents))
+    return _Played(pays, num_solved)
+
+
+def _noting(own: dict[str, float], actor: Actor) -> Actor:
+    """Return an actor that adds up what agents were paid for their own actions."""
+    last: list[str] = []
+
+    def noting(env: AnyEnv, agent: str) -> str:
+        if last:
+            _note(env, last[0], own)
+        last[:] = [agent]
+        return actor(env, agent)
+
+    return noting
+
+
+def _note(env: AnyEnv, agent: str, own: dict[str, float]) -> None:
+    own[agent] += env.infos[agent]["reward_parts"]["local"]
+
+
+def _team(env: AnyEnv, team: Mapping[str, str], seed: int) -> Actor:
+    """Return the actor of a team whose roles follow policies by name."""
+    known, rng = guesses(), random.Random(seed)
+    said: dict[str, str] = {}
+
+    def actor(env: AnyEnv, agent: str) -> str:
+        name = team[role_of(agent)]
+        if name in ("oracle", GATHERING):
+            text = env.scripted_action(agent, "oracle", rng)
+            if name == GATHERING and _ends(env, text, rng):
+                text = ""
+        else:
+            text = known[name](Moment(agent, str(env.observe(agent)), said))
+        said.pop(agent, None)
+        said[agent] = text
+        return text
+
+    return actor
+
+
+def _ends(env: AnyEnv, text: str, rng: random.Random) -> bool:
+    """Return whether the turn ends the episode if all follow the oracle from this text on."""
+    branch = env.fork()
+    branch.step(text)
+    while not has_ended(branch) and branch.turn == env.turn:
+        branch.step(branch.scripted_action(branch.agent_selection, "oracle", rng))
+    return has_ended(branch)

@@ -1,0 +1,162 @@
+"""The search for cheap policies: what it finds, and what it lets pass."""
+
+import pytest
+
+from pettingllms import ParseError
+from pettingllms.testing import search_cheap_policies
+from pettingllms.testing.cheap import MAX_SHARE, check_cheap_policies
+from pettingllms.testing.guesses import EDITS, Moment, edited, example, guesses
+
+FORM = """\
+```input
+(the input)
+```
+```output
+(the output)
+```
+
+Example input
+3
+1 2 30
+
+Output
+6
+"""
+
+
+def test_an_honest_game_passes(corridor_env, faults):
+    assert not faults(corridor_env, [check_cheap_policies])
+    rows = search_cheap_policies(corridor_env)
+    assert [(row.role, row.pay) for row in rows] == [("scout", "return"), ("walker", "return")]
+    for row in rows:
+        assert row.oracle == pytest.approx(2.0)
+        assert row.share <= MAX_SHARE
+
+
+def answer_in_the_prompt_of_some_levels(base):
+    class Mutant(base):
+        def _fields(self, state, agent, turn):
+            shown = super()._fields(state, agent, turn)
+            answer = self._scripted(state, agent, "oracle", None)
+            return {**shown, "where": f"{shown['where']}\n{answer}"} if state.goal % 2 else shown
+
+    return Mutant
+
+
+def pay_for_coming_near(base):
+    class Mutant(base):
+        def _act(self, state, agent, action):
+            done = super()._act(state, agent, action)
+            return done._replace(team=30 * done.team - 29 * done.success)
+
+    return Mutant
+
+
+def pay_for_agreement(base):
+    class Mutant(base):
+        def _act(self, state, agent, action):
+            done = super()._act(state, agent, action)
+            agreed = agent == "walker_0" and bool(action) and action == state.advice
+            return done._replace(team=done.team + 0.3 * agreed)
+
+    return Mutant
+
+
+def pay_for_the_words_of_one_role(base):
+    class Mutant(base):
+        def _act(self, state, agent, action):
+            done = super()._act(state, agent, action)
+            is_advice = agent == "scout_0" and not isinstance(action, ParseError) and bool(action)
+            return done._replace(local=done.local + 0.1 * is_advice)
+
+    return Mutant
+
+
+@pytest.mark.parametrize(
+    ("mutant", "longest", "message"),
+    [
+        (
+            answer_in_the_prompt_of_some_levels,
+            60,
+            "walker: (line 1 from the end|what a team-mate wrote last). earns scout",
+        ),
+        (pay_for_coming_near, 240, "walker: gather and never answer. earns walker"),
+        (pay_for_agreement, 60, "scout: [^;]*; walker: what a team-mate wrote last. earns scout"),
+        (pay_for_the_words_of_one_role, 60, r"scout: .* earns scout .*\(own\)"),
+    ],
+)
+def test_what_is_paid_for_nothing_is_named_with_an_episode(
+    corridor_env, faults, mention, mutant, longest, message
+):
+    found = faults(mutant(corridor_env), [check_cheap_policies], longest=longest)
+    mention(found, message)
+    mention(
+        found, "a share of [0-9]+%, and 25% are allowed.\nAn episode of the largest share ends so:"
+    )
+    mention(found, "walker_0 writes")
+
+
+def test_a_game_states_a_share_of_its_own(corridor_env, faults):
+    class Mutant(pay_for_agreement(corridor_env)):
+        metadata = {**corridor_env.metadata, "cheap_share": 1.0}
+
+    assert not faults(Mutant, [check_cheap_policies])
+
+
+def test_forms_are_filled_with_the_example():
+    assert example(FORM) == "```input\n3\n1 2 30\n```\n```output\n6\n```"
+    assert example("Write:\n#### 1 b\nNow:\n#### 2 c\n") == "#### 2 c"
+    assert example("Nothing to copy.") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("its last line reversed", "3\n30 2 1", "6"),
+        ("its last number plus one", "3\n1 2 31", "7"),
+        ("its first number plus one", "4\n1 2 30", "7"),
+        ("its last line twice", "3\n1 2 30\n1 2 30", "6\n6"),
+        ("without its last line", "3", ""),
+    ],
+)
+def test_edits_of_blocks(name, first, last):
+    text = example(FORM)
+    assert edited(text, EDITS[name], 0) == f"```input\n{first}\n```\n```output\n6\n```"
+    assert edited(text, EDITS[name], -1) == f"```input\n3\n1 2 30\n```\n```output\n{last}\n```"
+
+
+def test_an_edit_of_a_marked_answer():
+    assert edited("#### 1 b", EDITS["its last line reversed"], 0) == "#### b 1"
+    assert edited("#### abc", EDITS["its last line reversed"], 0) == "#### cba"
+    assert edited("#### 0.5", EDITS["its last number plus one"], 0) == "#### 0.5"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("silence", ""),
+        ("line 1 from the end", "#### Name: Ada Low, 7 of 9."),
+        ("line 1 from the end, after its colon", "#### Ada Low, 7 of 9"),
+        ("number 1", "#### 7"),
+        ("number 1 from the end", "#### 9"),
+        ("name 1 from the end", "#### Ada Low"),
+        ("what a team-mate wrote last", "hers"),
+        ("the same as before", "mine"),
+    ],
+)
+def test_guesses_read_nothing_but_places(name, answer):
+    prompt = "rules of the game\n" * 9 + "Write ####\nName: Ada Low, 7 of 9."
+    moment = Moment("a_0", prompt, {"b_0": "hers", "a_0": "mine"})
+    assert guesses()[name](moment) == answer
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        ("Write \\boxed{answer}.\n7", "\\boxed{7}"),
+        ("Write ```python\n7", "```python\nprint('7')\n```"),
+        ("Say it.\n7", "7"),
+    ],
+)
+def test_guesses_take_the_form_that_is_asked_for(prompt, answer):
+    assert guesses()["line 1 from the end"](Moment("a_0", prompt, {})) == answer
