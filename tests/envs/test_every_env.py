@@ -43,7 +43,7 @@ VARIANTS = {
         {},
         {"tool": "call", "observation_mode": "delta", "split": "test"},
         {"team": "proposer-planner", "rows": 5, "cols": 12, "alpha": 0.5},
-        {"team": "single", "size": 8, "boxes": 3},
+        {"team": "single", "size": 8, "boxes": 3, "moves_per_turn": 5, "max_turns": 8},
         {"team": "single", "stop_when_lost": False, "split": None},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "boxes": 2},
@@ -51,7 +51,7 @@ VARIANTS = {
     "sudoku_v0": [
         {},
         {"tool": "call", "size": 6, "observation_mode": "delta", "split": "test"},
-        {"team": "proposer-planner"},
+        {"team": "proposer-planner", "max_turns": 2},
         {"team": "single", "size": 9, "clues": 28, "alpha": 0.5},
         {"team": "single-tool"},
         {"team": "single-tool", "tool": "call", "observation_mode": "delta"},

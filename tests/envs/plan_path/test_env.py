@@ -14,7 +14,7 @@ from pettingllms.errors import (
     MissingDependency,
     UnreachableRequest,
 )
-from pettingllms.testing import check_documentation, check_env, transcript_of
+from pettingllms.testing import check_documentation, transcript_of
 from pettingllms_envs.plan_path import PlanPathEnv
 from pettingllms_envs.plan_path.prompts import VIEWS
 from pettingllms_envs.team_table import TEAMS
@@ -30,24 +30,6 @@ def started(**kwargs):
     env = make(**kwargs)
     env.reset(seed=0, options={"level": LEVEL})
     return env
-
-
-@pytest.mark.parametrize("team", TEAMS)
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize(
-    "size", [{"size": 4}, {}, {"rows": 5, "cols": 12, "observation_mode": "delta"}, {"size": 64}]
-)
-def test_conformance(team, view, size):
-    check_env("plan_path_v0", team=team, view=view, **size)
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_conformance_with_programs(view):
-    check_env("plan_path_v0", tool="python", view=view, size=5)
-
-
-def test_conformance_with_default_arguments_and_in_another_process():
-    check_env("plan_path_v0")
 
 
 @pytest.mark.parametrize("team", TEAMS)
