@@ -167,10 +167,10 @@ def test_ray_and_a_launcher_exclude_each_other():
 
 
 SEEN = """
-import os
+import os, sys
 from pettingllms_trainers.ranks import joined_ranks
 
-with joined_ranks() as ranks:
+with joined_ranks(is_masked="masked" in sys.argv) as ranks:
     seen = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["LOCAL_RANK"], ranks.local_rank
     if ranks.is_main:
         print(ranks.gather([seen]))
@@ -195,6 +195,38 @@ def test_every_process_sees_its_own_gpu_only(tmp_path, monkeypatch, visible, exp
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert launch(tmp_path / "seen.py").stdout.strip() == str(expected)
+
+
+def test_a_worker_that_is_masked_keeps_its_gpus(tmp_path, monkeypatch):
+    """Ray shows a worker the GPUs over which its engine spreads; one of them is not enough."""
+    (tmp_path / "seen.py").write_text(SEEN)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    seen = launch(tmp_path / "seen.py", "masked").stdout.strip()
+    assert seen == str([("4,5", "0", 0), ("4,5", "1", 1)])
+
+
+SHARED = """
+import json, sys, torch
+from pathlib import Path
+from pettingllms_trainers.backends.vllm.handover import machine_files
+from pettingllms_trainers.ranks import joined_ranks
+
+with joined_ranks() as ranks:
+    weights = {"w": torch.full((2,), float(ranks.rank))}
+    with machine_files(weights.items(), torch.float32, ranks) as folder:
+        found = [str(folder), len(list(folder.iterdir()))]
+    found.append(folder.exists())
+    Path(sys.argv[1], f"{ranks.rank}.json").write_text(json.dumps(found))
+"""
+
+
+def test_weights_for_engines_are_written_once_per_machine(tmp_path):
+    """Eight processes with 15 GiB each would not fit into the memory of their machine."""
+    (tmp_path / "shared.py").write_text(SHARED)
+    launch(tmp_path / "shared.py", tmp_path)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first[:2] == second[:2] == [first[0], 1]
+    assert not first[2], "whoever has written them removes them when all have read"
 
 
 def test_a_process_without_a_gpu_is_named(tmp_path, monkeypatch):

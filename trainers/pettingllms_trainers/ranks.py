@@ -143,8 +143,12 @@ def num_launched() -> int:
 
 
 @contextlib.contextmanager
-def joined_ranks() -> Generator[Ranks]:
+def joined_ranks(*, is_masked: bool = False) -> Generator[Ranks]:
     """Connect with the other processes that a launcher has started; on a GPU of its own each.
+
+    Args:
+        is_masked: Whether this process already sees its own GPUs only, as Ray has it: of an engine
+            that spreads these are several.
 
     Raises:
         RankError: They cannot be reached.
@@ -152,7 +156,7 @@ def joined_ranks() -> Generator[Ranks]:
     if num_launched() == 1:
         yield Ranks()
         return
-    yield (ranks := _connect())
+    yield (ranks := _connect(is_masked))
     # Not after an error: the others may be gone, and the launcher waits for this process to end.
     ranks.barrier()
     leave_group()
@@ -196,7 +200,7 @@ def _no_gpu(local_rank: int, seen: str) -> RankError:
     )
 
 
-def _connect() -> TorchRanks:
+def _connect(is_masked: bool) -> TorchRanks:
     missing = [name for name in ("RANK", "LOCAL_RANK") if name not in os.environ]
     if missing:
         raise RankError(
@@ -204,12 +208,13 @@ def _connect() -> TorchRanks:
             "processes with torchrun or deepspeed, or unset WORLD_SIZE for a run in one process"
         )
     local_rank = int(os.environ["LOCAL_RANK"])
-    _keep_own_gpu(local_rank)
+    if not is_masked:
+        _keep_own_gpu(local_rank)
     # After the mask: torch, too, may count the GPUs only once.
     import torch
 
     has_gpus = torch.cuda.is_available()
-    if not has_gpus and torch.version.cuda and _DRIVER.exists() and _is_masked():
+    if not has_gpus and torch.version.cuda and _DRIVER.exists() and _has_mask():
         raise _no_gpu(local_rank, "it sees none with that number")
     try:
         backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
@@ -222,5 +227,5 @@ def _connect() -> TorchRanks:
     return TorchRanks(local_rank=local_rank)
 
 
-def _is_masked() -> bool:
+def _has_mask() -> bool:
     return bool(os.environ.get("CUDA_VISIBLE_DEVICES", "").strip())

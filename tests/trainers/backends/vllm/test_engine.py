@@ -1,5 +1,6 @@
 """The vLLM engine in this process: the trainer's probabilities, seeds, stops, weights, adapters."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -172,6 +173,26 @@ def test_prompts_are_computed_once(engine):
     engine.generate_now([request])
     (output,) = engine._llm.generate([{"prompt_token_ids": [*prompt, 5]}], use_tqdm=False)
     assert output.num_cached_tokens >= 64
+
+
+def test_what_nobody_waits_for_is_not_written_to_its_end(engine, monkeypatch):
+    """A cancelled request would keep its slot and its cache until its last token."""
+    monkeypatch.setattr(engine, "is_concurrent", True)
+
+    def request(length):
+        sampling = SamplingSettings(max_completion_tokens=length)
+        return GenerateRequest(prompt_ids=(5, 6), num_candidates=16, sampling=sampling, seed=3)
+
+    async def main():
+        cancelled = asyncio.create_task(engine.generate([request(60)]))
+        await asyncio.sleep(0)  # it has been asked for
+        await engine.generate([request(1)])  # it is running
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        await engine.generate([request(1)])
+        return engine._llm.llm_engine.has_unfinished_requests()
+
+    assert not asyncio.run(main())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from pettingllms_trainers.backends.hf.tiny import build_tokenizer
 from pettingllms_trainers.backends.vllm import handover
 from pettingllms_trainers.backends.vllm import server as vllm_server
-from pettingllms_trainers.backends.vllm.handover import write_weights
+from pettingllms_trainers.backends.vllm.handover import weight_files, write_weights
 from pettingllms_trainers.backends.vllm.replica import start_command
 from pettingllms_trainers.backends.vllm.server import VLLMServerEngine
 from pettingllms_trainers.config.engine import VLLMServerConfig
@@ -338,10 +339,43 @@ def test_weights_are_written_in_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(handover, "_SHARD_BYTES", 12)
     weights = {f"w{index}": torch.full((3,), float(index)) for index in range(5)}
     weights["positions"] = torch.arange(3)
-    write_weights(tmp_path, weights.items(), torch.bfloat16)
+    write_weights([tmp_path], weights.items(), torch.bfloat16)
     files = sorted(tmp_path.iterdir())
     assert len(files) == 3
     found = {name: tensor for file in files for name, tensor in load_file(file).items()}
     assert found.keys() == weights.keys()
     assert {tensor.dtype for tensor in found.values()} == {torch.bfloat16, torch.int64}
     assert all(torch.equal(found[name].to(weights[name].dtype), weights[name]) for name in found)
+
+
+def test_what_has_no_room_in_memory_goes_to_the_disk(tmp_path, monkeypatch):
+    """A container's shared memory is 64 MiB, unless somebody asked for more."""
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir()
+    disk.mkdir()
+    monkeypatch.setattr(handover, "_SHARD_BYTES", 12)
+    monkeypatch.setattr(handover, "MEMORY_FILES", memory)
+    monkeypatch.setattr(handover.tempfile, "gettempdir", lambda: str(disk))
+    free = {memory: handover._MARGIN_BYTES + 12, disk: handover._MARGIN_BYTES + 12}
+
+    def usage(folder):
+        place = folder.parent
+        num_files = sum(not file.is_symlink() for file in folder.iterdir())
+        return SimpleNamespace(free=free[place] - 12 * num_files)
+
+    monkeypatch.setattr(handover.shutil, "disk_usage", usage)
+    weights = {f"w{index}": torch.full((3,), float(index)) for index in range(2)}
+    with weight_files(weights.items(), torch.float32) as folder:
+        first, second = sorted(folder.iterdir())
+        assert folder.parent == memory
+        assert (first.is_symlink(), second.is_symlink()) == (False, True)
+        assert second.resolve().parent.parent == disk
+        assert torch.equal(load_file(second)["w1"], weights["w1"])
+    assert not [*memory.iterdir(), *disk.iterdir()]
+    weights["w2"] = torch.zeros(3)
+    with (
+        pytest.raises(GenerationError, match=r"next file takes 0 MiB.*disk: 16 MiB.*--shm-size"),
+        weight_files(weights.items(), torch.float32),
+    ):
+        pass
+    assert not [*memory.iterdir(), *disk.iterdir()]

@@ -176,12 +176,12 @@ def _joined(
     host, port = meeting
     os.environ |= {
         "RANK": str(rank),
-        "LOCAL_RANK": "0",  # every worker sees its own GPU only
+        "LOCAL_RANK": "0",  # every worker sees its own GPUs only
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": host,
         "MASTER_PORT": str(port),
     }
-    return joined_ranks()
+    return joined_ranks(is_masked=True)
 
 
 async def _generate(

@@ -22,7 +22,7 @@ from pettingllms_trainers.backends.vllm.format import (
     completions_of,
     sampling_parameters,
 )
-from pettingllms_trainers.backends.vllm.handover import memory_folder, write_weights
+from pettingllms_trainers.backends.vllm.handover import machine_files
 from pettingllms_trainers.backends.vllm.running import EngineInput, RunningRequests
 from pettingllms_trainers.backends.vllm.start import start_engine
 from pettingllms_trainers.config import Config, EngineConfig
@@ -45,7 +45,7 @@ def build_engine(
     max_adapter_rank: int,
 ) -> VLLMEngine:
     """See `EngineBuilder`."""
-    del endpoints, ranks
+    del endpoints
     with tempfile.TemporaryDirectory(prefix="pettingllms-") as folder:
         # No weights: those come from the policy, so that there is one source of them.
         loaded.model.config.save_pretrained(folder)
@@ -59,6 +59,7 @@ def build_engine(
             max_adapter_rank=max_adapter_rank,
             has_own_process=has_own_process,
             is_continuous=config.rollout.continuous,
+            ranks=ranks,
         )
 
 
@@ -76,6 +77,8 @@ class VLLMEngine:
         has_own_process: Whether it computes in a process of its own, to which weights go through
             files in memory. Of engines that sleep, vLLM allows one per process.
         is_continuous: Whether it takes requests while it computes, in calls that overlap.
+        ranks: The processes that load weights together, each into an engine of its own; None for
+            this one alone.
 
     Raises:
         ConfigError: vLLM is not installed, or cannot run this model with these settings.
@@ -92,7 +95,9 @@ class VLLMEngine:
         max_adapter_rank: int = 16,
         has_own_process: bool = False,
         is_continuous: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
+        self._ranks = ranks or Ranks()
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
         self._can_sleep, self._is_asleep, self._has_weights = config.vllm.sleep, False, False
         self._max_adapters, self._adapters = max_adapters, dict[str, Any]()
@@ -212,8 +217,7 @@ class VLLMEngine:
         if not self._is_elsewhere:
             self._llm.collective_rpc("load_trained_weights", args=(weights,))
             return
-        with memory_folder() as folder:
-            write_weights(folder, weights, self._llm.model_config.dtype)
+        with machine_files(weights, self._llm.model_config.dtype, self._ranks) as folder:
             self._llm.collective_rpc("load_trained_weights", args=(str(folder),))
 
     def release(self) -> None:

@@ -1,9 +1,11 @@
-"""Weights on their way to another process of this machine: as files, in memory where possible."""
+"""Weights on their way to other processes: as files, in memory where there is room for them."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
+import uuid
 from collections.abc import Generator, Iterable
 from pathlib import Path
 
@@ -11,29 +13,102 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-__all__ = ["MEMORY_FILES", "memory_folder", "write_weights"]
+from pettingllms_trainers.errors import GenerationError
+from pettingllms_trainers.ranks import Ranks
+
+__all__ = ["MEMORY_FILES", "machine_files", "weight_files", "write_weights"]
 
 MEMORY_FILES = Path("/dev/shm")
-"""File system that is memory, on Linux."""
+"""File system that is memory, on Linux. In a container it is often 64 MiB."""
 
 _SHARD_BYTES = 1 << 30
+_MARGIN_BYTES = 16 << 20
+"""Left free for others, such as queues between processes of an engine."""
 
 
 @contextlib.contextmanager
-def memory_folder() -> Generator[Path]:
-    """Return a new folder for as long as it takes."""
-    parent = MEMORY_FILES if MEMORY_FILES.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="pettingllms-", dir=parent) as folder:
-        yield Path(folder)
+def weight_files(
+    weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: str | Path = ""
+) -> Generator[Path]:
+    """Write weights for as long as others read them.
+
+    Args:
+        weights: Names and tensors.
+        dtype: That of floating-point tensors in the files.
+        folder: Where to; empty: in memory, and on the disk what has no room there.
+
+    Yields:
+        A folder of safetensors files, some of which may be links.
+
+    Raises:
+        GenerationError: There is no room for them.
+    """
+    places = [Path(folder)] if folder else [MEMORY_FILES, Path(tempfile.gettempdir())]
+    with contextlib.ExitStack() as closing:
+        folders = [
+            Path(
+                closing.enter_context(tempfile.TemporaryDirectory(prefix="pettingllms-", dir=place))
+            )
+            for place in places
+            if place.is_dir()
+        ]
+        write_weights(folders, weights, dtype)
+        yield folders[0]
 
 
-def write_weights(folder: Path, weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> None:
+@contextlib.contextmanager
+def machine_files(
+    weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype, ranks: Ranks
+) -> Generator[Path]:
+    """Write weights once per machine, for as long as the engines of all its ranks read them.
+
+    Collective: weights that are sharded are put together by all ranks, also by those that write
+    none. For the rest see `weight_files`.
+
+    Args:
+        weights: Names and tensors.
+        dtype: That of floating-point tensors in the files.
+        ranks: The processes whose engines read them.
+    """
+    machines = ranks.gather([_machine()])
+    mine = machines[ranks.rank]
+    is_writer = machines.index(mine) == ranks.rank
+    with contextlib.ExitStack() as closing:
+        if is_writer:
+            written: Path | None = closing.enter_context(weight_files(weights, dtype))
+        else:
+            written = None
+            for _ in weights:
+                pass
+        folders = ranks.gather([written])
+        folder = folders[machines.index(mine)]
+        assert folder is not None, "the first rank of each machine writes"
+        yield folder
+        ranks.barrier()  # nobody reads any more
+
+
+def _machine() -> str:
+    """Return what is equal for processes that see the same files in memory."""
+    try:
+        # Containers on one computer share its boot, and have a /dev/shm of their own.
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/mnt').readlink()}"
+    except OSError:  # no Linux
+        return str(uuid.getnode())
+
+
+def write_weights(
+    folders: list[Path], weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype
+) -> None:
     """Write weights as safetensors files of about a gigabyte, so that one is in memory at a time.
 
     Args:
-        folder: Where to.
+        folders: Where to; a file goes to the first that has room, and is linked in the first.
         weights: Names and tensors.
-        dtype: Of floating-point tensors in the files.
+        dtype: That of floating-point tensors in the files.
+
+    Raises:
+        GenerationError: None has room.
     """
     shard: dict[str, Tensor] = {}
     num_bytes = num_shards = 0
@@ -42,7 +117,23 @@ def write_weights(folder: Path, weights: Iterable[tuple[str, Tensor]], dtype: to
         shard[name] = cast.cpu().contiguous()
         num_bytes += shard[name].nbytes
         if num_bytes >= _SHARD_BYTES:
-            save_file(shard, folder / f"{num_shards:05d}.safetensors")
+            _save(shard, num_bytes, f"{num_shards:05d}.safetensors", folders)
             num_shards, num_bytes, shard = num_shards + 1, 0, {}
     if shard:
-        save_file(shard, folder / f"{num_shards:05d}.safetensors")
+        _save(shard, num_bytes, f"{num_shards:05d}.safetensors", folders)
+
+
+def _save(shard: dict[str, Tensor], num_bytes: int, name: str, folders: list[Path]) -> None:
+    free = {folder: shutil.disk_usage(folder).free for folder in folders}
+    for folder in folders:
+        if free[folder] >= num_bytes + _MARGIN_BYTES:
+            save_file(shard, folder / name)
+            if folder != folders[0]:
+                (folders[0] / name).symlink_to(folder / name)
+            return
+    rooms = ", ".join(f"{folder.parent}: {room >> 20} MiB" for folder, room in free.items())
+    raise GenerationError(
+        f"the weights for the engine have no room: the next file takes {num_bytes >> 20} MiB, free "
+        f"are {rooms}. Make room there, give a container more shared memory (--shm-size), or set "
+        "TMPDIR to a folder with room"
+    )

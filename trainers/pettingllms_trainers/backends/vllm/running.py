@@ -55,7 +55,9 @@ class RunningRequests:
         try:
             while self._new or self._running:
                 self._begin()
-                for output in await self._step():
+                self._drop_cancelled()
+                # An engine elsewhere that has no requests would never answer.
+                for output in await self._step() if self._running else ():
                     if output.finished:
                         _resolve(self._running.pop(output.request_id), output)
                 await asyncio.sleep(0)
@@ -70,11 +72,21 @@ class RunningRequests:
         """Hand over what has come; never beside a step, which vLLM does not allow."""
         new, self._new = self._new, []
         for (prompt, parameters, adapter), future in new:
+            if future.cancelled():
+                continue
             (name,) = self._llm.enqueue(
                 [prompt], [parameters], lora_request=[adapter], use_tqdm=False
             )
             # vLLM adds "-" and random characters to the number by which outputs are known.
             self._running[name.partition("-")[0]] = future
+
+    def _drop_cancelled(self) -> None:
+        """Let go of what nobody waits for any more: it would take slots and KV cache to its end."""
+        gone = [name for name, future in self._running.items() if future.cancelled()]
+        if gone:
+            self._llm.llm_engine.abort_request(gone)
+        for name in gone:
+            del self._running[name]
 
     async def _step(self) -> list[Any]:
         engine = self._llm.llm_engine

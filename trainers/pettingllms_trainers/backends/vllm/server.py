@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
-import tempfile
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.vllm.format import completions_of, sampling_parameters
-from pettingllms_trainers.backends.vllm.handover import MEMORY_FILES, write_weights
+from pettingllms_trainers.backends.vllm.handover import weight_files
 from pettingllms_trainers.backends.vllm.replica import (
     Replica,
     ReplicaLost,
@@ -215,17 +213,13 @@ class VLLMServerEngine:
             GenerationError: No replica has taken them.
         """
         self._num_loads += 1
-        parent = self._config.sync_dir or (MEMORY_FILES if MEMORY_FILES.is_dir() else None)
-        folder = Path(tempfile.mkdtemp(prefix="pettingllms-weights-", dir=parent))
-        try:
-            if self._processes.is_main:
-                write_weights(folder, weights, self._dtype)
-            else:
-                for _ in weights:  # each may have to be put together by all
-                    pass
-            self._on(self._replicas, lambda replica: replica.load(folder, self._version))
-        finally:
-            shutil.rmtree(folder)
+        if self._processes.is_main:
+            with weight_files(weights, self._dtype, self._config.sync_dir) as folder:
+                self._on(self._replicas, lambda replica: replica.load(folder, self._version))
+            return
+        for _ in weights:  # each may have to be put together by all
+            pass
+        self._on(self._replicas, lambda _: None)
 
     def load_adapter(self, name: str, directory: str | Path) -> None:
         """Load a LoRA adapter into all replicas that have the weights, or replace it.
