@@ -216,7 +216,13 @@ def test_a_role_without_a_policy(small_run_file, tmp_path, capsys):
 
 
 def test_a_frozen_policy_plays_and_is_left_alone(run, tmp_path):
-    assert run("--policies.p.frozen")[0] == 0
+    code, out, err = run(
+        "--policies.p.frozen", "--env.kwargs.reward=outcome", "--logging.progress=plain"
+    )
+    assert code == 0
+    said = " ".join((out + err).split())
+    assert 'policies.p is frozen and has the model "tiny": it plays with random weights' in said
+    assert "decisions before the last teach next to nothing" in said
     directory = tmp_path / "run"
     assert [path.name for path in (directory / "policies").iterdir()] == ["t"]
     assert "update/p/num_groups" not in read_lines(directory / "metrics.jsonl")[1]
@@ -372,6 +378,14 @@ def test_prompts_that_do_not_fit_end_the_start(run, tmp_path):
     assert code == 2
     assert "prompts of t begin at" in err
     assert "raise policies.t.max_length" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_prompts_of_unknown_characters_end_the_start(run, tmp_path):
+    """They would all be one token, and the run would learn from prompts that tell nothing."""
+    code, _, err = run("--policies.t.vocabulary", "0123456789UDLR# :")
+    assert code == 2
+    assert re.search(r"policies\.t\.vocabulary lacks '\S*\.\S*' of the first prompts of tool", err)
     assert not (tmp_path / "run").exists()
 
 

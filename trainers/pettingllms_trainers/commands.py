@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pettingllms_trainers.config import Config, LoggingConfig
+from pettingllms_trainers.config.advice import start_advice
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.policies.fixed import open_fixed_policies
 from pettingllms_trainers.policies.pool import PolicyPool
@@ -97,6 +98,8 @@ def _train(
         recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         for change in changes:
             recorder.note(change)
+        for advice in start_advice(config):
+            progress.warn(advice)
         trainer = build_trainer(
             config, environments, pool, recorder, files, episodes=episodes, stop=stop, runner=runner
         )
@@ -149,7 +152,7 @@ def warm_start(config: Config) -> int:
     """
     if not config.warm_start.num_steps:
         raise ConfigError(
-            "there is nothing to imitate: warm_start.num_steps is 0. Set it, and name reference "
+            "there is nothing to imitate: warm_start.num_steps is 0. Set it, and name scripted "
             "policies of the environment in [warm_start.demonstrators]"
         )
     environments, files = _check(config, is_resumed=False)

@@ -332,7 +332,10 @@ class UpdateStats:
     approx_kl: Annotated[
         float, Measured("tokens", lambda terms: terms.ratio - 1 - terms.ratio.log())
     ] = 0.0
-    """Mean k3 estimate of the KL divergence of the sampling from the new policy."""
+    """Mean k3 estimate of the KL divergence of the sampling from the new policy, in front of each
+    optimizer step: 0 where there is one."""
+    update_kl: float = 0.0
+    """The same from before to after the whole update, on a sample of its tokens."""
     grad_norm: float = 0.0
     """Mean gradient norm before clipping."""
     learning_rate: float = 0.0

@@ -194,3 +194,14 @@ def test_a_role_that_is_taught_nothing_while_others_learn_is_named():
         watch = StuckWatch(Config.model_validate(parallel))
         warned = any([watch.step(number, step) for number, step in enumerate(steps, 1)])
         assert warned == (credit == "step"), "whole episodes by the step are no better off"
+
+
+def test_an_update_that_throws_a_policy_away_is_told_at_once():
+    watch, said = after(
+        metrics() | {"loss/t/update_kl": 0.9}, metrics() | {"loss/t/update_kl": 3.0}
+    )
+    assert [len(lines) for lines in said] == [0, 1]
+    assert "one update has moved the policy t by 3 nats per token" in said[1][0]
+    assert "the learning rate is too high" in said[1][0]
+    assert not watch.is_stuck
+    assert watch.warnings() == said[1]

@@ -22,6 +22,7 @@ __all__ = [
     "StepDiagnostics",
     "TokenStatistics",
     "kl_estimate",
+    "mean_kl",
     "policy_loss",
     "token_statistics",
     "update_figures",
@@ -129,6 +130,20 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: str) -> Tensor:
     """
     log_ratio = (reference - logprobs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return _ESTIMATORS[estimator](log_ratio)
+
+
+def mean_kl(logprobs: Sequence[Sequence[float]], new_logprobs: Sequence[Sequence[float]]) -> float:
+    """Return the mean k3 estimate per token of KL(policy || new policy), from tokens of the policy.
+
+    Args:
+        logprobs: Of the policy: completion, token.
+        new_logprobs: Of the same tokens in the new policy.
+    """
+    before, after = (
+        torch.tensor([value for part in parts for value in part])
+        for parts in (logprobs, new_logprobs)
+    )
+    return float(kl_estimate(before, after, "k3").mean())
 
 
 class LossTerms(NamedTuple):

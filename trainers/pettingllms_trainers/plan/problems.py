@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pettingllms_trainers.backends.hf.local_files import tokenizer_of
 from pettingllms_trainers.config import Config, PolicyConfig
+from pettingllms_trainers.config.advice import start_advice
 from pettingllms_trainers.plan import USABLE, Devices, Plan
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.runs.prompts import prompt_problems
@@ -31,6 +32,7 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
     """Yield what will not work, each with advice."""
     yield from _memory_warnings(config, plan)
     yield from answer_warnings(config, plan.answers)
+    yield from start_advice(config)
     yield from _env_warnings(config)
     yield from _machine_warnings(config, plan)
     if config.rollout.ahead and not config.plays_beside_updates:
@@ -69,15 +71,8 @@ def _thinks(policy: PolicyConfig) -> bool:
 
 
 def _env_warnings(config: Config) -> Iterator[str]:
-    """Yield where the reward comes too late for the credit, and stages that are never played."""
+    """Yield stages that are never played."""
     for label, env in zip(config.env_names, config.env, strict=True):
-        if config.algorithm.is_by_step and env.kwargs.get("reward") == "outcome":
-            yield (
-                f'reward = "outcome" of {label or env.id} pays at the end of an episode alone, and '
-                f"{config.algorithm.name} compares candidates by the reward of their own step: "
-                "decisions before the last teach next to nothing. Compare whole episodes by what "
-                'followed: algorithm.name = "reinforce", or "vine" where episodes are long'
-            )
         place = f"env.{label}.curriculum" if label else "env.curriculum"
         for number, start in enumerate(env.stage_starts, 1):
             if config.num_steps <= start > 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.local_files import (
@@ -20,6 +20,9 @@ from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.sampler import sampling_of
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
 from pettingllms_trainers.rollout.settings import RolloutSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = [
     "RolePrompt",
@@ -42,6 +45,8 @@ class RolePrompt(NamedTuple):
     num_tokens: int
     is_measured: bool
     """False: one token for every byte, because there is no tokenizer on this machine."""
+    unknown: frozenset[str] = frozenset()
+    """Characters of this and the shorter prompts that the tokenizer has no token for."""
 
 
 def check_models(config: Config) -> None:
@@ -90,7 +95,9 @@ def first_prompts(config: Config, environments: Sequence[RunEnvironment]) -> dic
             policy = config.models.get(config.policy_of(role) or "")
             if policy is not None:
                 found = _measured(policy, probe.messages(agent))
-                longest[role] = max(found, longest.get(role, found))
+                other = longest.get(role, found)
+                longer = max(found, other, key=lambda prompt: prompt.num_tokens)
+                longest[role] = longer._replace(unknown=found.unknown | other.unknown)
     return longest
 
 
@@ -106,7 +113,21 @@ def _measured(policy: PolicyConfig, messages: Sequence[Mapping[str, str]]) -> Ro
         return_dict=False,
         **(policy.chat_template_kwargs or {}),
     )
-    return RolePrompt(len(ids), True)
+    unknown = _unknown(tokenizer, messages) if policy.model == TINY else frozenset[str]()
+    return RolePrompt(len(ids), True, unknown)
+
+
+def _unknown(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]
+) -> frozenset[str]:
+    """Return what a tiny model's vocabulary lacks: its tokenizer reads all of it as one token."""
+    found: set[str] = set()
+    for message in messages:
+        text = message["content"]
+        read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        spans = zip(read["input_ids"], read["offset_mapping"], strict=True)
+        found.update(text[a:b] for token, (a, b) in spans if token == tokenizer.unk_token_id)
+    return frozenset(found)
 
 
 def answer_lengths(config: Config, environments: Sequence[RunEnvironment]) -> dict[str, int | None]:
@@ -149,6 +170,15 @@ def prompt_problems(
         contexts: Policy to its longest prompt and completion together, in tokens.
         prompts: Role to its longest prompt in the first turn.
     """
+    for name, policy in config.models.items():
+        roles = [role for role in prompts if config.policy_of(role) == name]
+        unknown = "".join(sorted(set().union(*(prompts[role].unknown for role in roles))))
+        if unknown:
+            yield (
+                f"policies.{name}.vocabulary lacks {unknown!r} of the first prompts of "
+                f"{', '.join(roles)}: the policy would read all of these as one unknown token. Add "
+                f"them, or leave policies.{name}.vocabulary out ({len(policy.vocabulary)} now)"
+            )
     for name, context in contexts.items():
         roles = [role for role in prompts if config.policy_of(role) == name]
         completion = max(sampling_of(config.rollout, r).max_completion_tokens for r in roles)

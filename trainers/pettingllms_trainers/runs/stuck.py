@@ -21,6 +21,9 @@ _CAPTURED = 0.95
 failure is described in arXiv 2605.24202."""
 _BLIND_FROM = 10
 """Train step from which V should explain some of the returns; it begins as 0 everywhere."""
+_MOVED = 1.0
+"""KL divergence of one update, in nats per token, from which it is reported at once: useful updates
+of the recipes move a policy by less than 0.1, those that destroy it by more than 2."""
 _OPPOSED = -0.5
 """Cosine of the gradients of two roles from which they pull a policy apart."""
 
@@ -38,6 +41,8 @@ class _Finding:
     """Those among them that updated the policy."""
     is_stuck: bool
     """Whether nothing is learnt; else one role learns at the cost of another, or from noise."""
+    num_needed: int
+    """Train steps in a row from which it is reported."""
 
     def __str__(self) -> str:
         steps = f"train steps {self.first} to {self.last}"
@@ -78,7 +83,7 @@ class StuckWatch:
             step: From 1; each is the one after the last.
             metrics: As logged.
         """
-        wrong = dict(self._wrong(metrics))
+        wrong = dict(self._moved(metrics)) | dict(self._wrong(metrics))
         wrong |= dict(self._untaught(metrics, wrong))
         if step >= _BLIND_FROM and metrics.get("rollout/success", 0.0) < _SOLVED:
             wrong |= dict(self._blind(metrics))
@@ -95,15 +100,16 @@ class StuckWatch:
         for key, (policy, what, cause) in wrong.items():
             old = self._present.get(key)
             first, num = (old.first, old.num_steps) if old else (step, 0)
+            needed = 1 if key.startswith("moved") else self._config.stuck_after
             self._present[key] = finding = _Finding(
-                policy, what, cause, first, step, num + 1, not key.startswith(_BESIDE)
+                policy, what, cause, first, step, num + 1, not key.startswith(_BESIDE), needed
             )
-            if finding.num_steps == self._config.stuck_after:
+            if finding.num_steps == needed:
                 new.append(str(finding))
         return new
 
     def _is_long(self, finding: _Finding) -> bool:
-        return finding.num_steps >= self._config.stuck_after
+        return finding.num_steps >= finding.num_needed
 
     def _wrong(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
         """Yield key, policy, what is wrong and its likely cause."""
@@ -129,6 +135,15 @@ class StuckWatch:
                         entropy = metrics.get(f"loss/{name}/entropy")
                         shown = "" if entropy is None else f" (entropy {entropy:.2f} nats)"
                         yield f"same {role}", (name, what + shown, self._collapse())
+
+    def _moved(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        """Yield the policies that one update has taken far from those that sampled."""
+        for name in self._config.models:
+            kl = metrics.get(f"loss/{name}/update_kl", 0.0)
+            if kl >= _MOVED:
+                what = f"one update has moved the policy {name} by {kl:.2g} nats per token"
+                rate = learning_rates(self._config)[name]
+                yield f"moved {name}", (name, what, _TOO_FAR.format(rate=rate))
 
     def _untaught(
         self, metrics: Mapping[str, float], wrong: Mapping[str, object]
@@ -207,8 +222,12 @@ _APART = (
     "Give each role a policy or an adapter of its own ([roles]), update them in turns "
     "([[updates.phases]]), or write prompts that tell the roles apart"
 )
-_BESIDE = ("roles", "value", "untaught")
+_BESIDE = ("roles", "value", "untaught", "moved")
 """Findings beside which something is learnt all the same."""
+_TOO_FAR = (
+    "the learning rate is too high (now {rate:g}). Lower optimizer.learning_rate, or set "
+    "loss.target_kl, and continue from a checkpoint before that step"
+)
 _UNTAUGHT = (
     "the algorithm sees the reward of the own step alone, and what the role does pays later. "
     'Compare whole episodes (algorithm.name = "reinforce", or "vine" where episodes are long), or '

@@ -293,6 +293,17 @@ def test_an_update_ends_where_the_policy_has_moved_too_far():
     assert 0 < stats.num_groups < len(sample_groups(tight)), "what was not used does not count"
 
 
+def test_the_distance_of_an_update_is_measured_after_its_last_step():
+    """The only step of an update sees a policy that has not moved yet."""
+    gentle, harsh = (make_policy(learning_rate=rate) for rate in (1e-4, 1.0))
+    near, far = (policy.updater.update(sample_groups(policy)) for policy in (gentle, harsh))
+    assert near.num_optimizer_steps == far.num_optimizer_steps == 1
+    assert near.approx_kl == pytest.approx(0, abs=1e-5)
+    assert far.approx_kl == pytest.approx(0, abs=1e-5)
+    assert 0 < near.update_kl < 0.01
+    assert far.update_kl > 1
+
+
 def test_mini_batches_are_of_even_size(monkeypatch):
     policy = make_policy(completions_per_minibatch=9)
     sizes = []

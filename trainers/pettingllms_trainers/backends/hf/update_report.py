@@ -40,8 +40,17 @@ class UpdateReport:
         last = StepDiagnostics.merged(ranks.gather(self.steps[-1:]))
         return update_figures([last])["approx_kl"]
 
-    def stats(self, parts: Sequence[UpdatePart], rate: float, ranks: Ranks) -> UpdateStats:
-        """Return the statistics of the update. Collective."""
+    def stats(
+        self, parts: Sequence[UpdatePart], rate: float, update_kl: float, ranks: Ranks
+    ) -> UpdateStats:
+        """Return the statistics of the update. Collective.
+
+        Args:
+            parts: Those that were trained on.
+            rate: Learning rate.
+            update_kl: See `UpdateStats`.
+            ranks: The processes that train together.
+        """
         shares = ranks.gather([self.steps])
         steps = [StepDiagnostics.merged(parts) for parts in zip(*shares, strict=True)]
         lengths = [len(c.token_ids) for part in parts for c in part.group.completions]
@@ -52,6 +61,7 @@ class UpdateReport:
             num_optimizer_steps=len(steps),
             engine_gap_mean=self._engine_gap[0],
             engine_gap_max=self._engine_gap[1],
+            update_kl=update_kl,
             grad_norm=sum(self._norms) / len(steps),
             learning_rate=rate,
             role_gradients=role_figures(self._products),

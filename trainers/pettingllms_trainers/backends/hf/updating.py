@@ -27,6 +27,7 @@ from pettingllms_trainers.learning.engine_gap import engine_gap, with_gap_check
 from pettingllms_trainers.learning.loss import (
     Diagnostics,
     MicroLoss,
+    mean_kl,
     policy_loss,
 )
 from pettingllms_trainers.learning.minibatch import (
@@ -53,6 +54,10 @@ __all__ = ["TrainingSettings", "Updater", "learning_rate"]
 
 _MAX_ROUNDING = 1e-2
 """Distance of an engine's ratio from 1 above which the trainer computes the denominators itself."""
+
+
+_NUM_PROBED = 4
+"""Groups on which the distance of an update is measured: a forward pass of a few completions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,7 +195,20 @@ class Updater:
             self._step([parts[index] for index in indices], rate, report)
             if target_kl and report.last_kl(self._ranks) > target_kl:
                 break
-        return report.stats([parts[index] for index in sorted(used)], rate, self._ranks)
+        moved = self._update_kl(groups, old)
+        return report.stats([parts[index] for index in sorted(used)], rate, moved, self._ranks)
+
+    def _update_kl(self, groups: Sequence[TrainingGroup], old: Sequence[Scores] | None) -> float:
+        """Return how far the update has moved the policy, on the first of its groups.
+
+        Measured after the last step: what a mini-batch sees is always from before its own.
+        """
+        probe = groups[:_NUM_PROBED]
+        before = [c.logprobs for group in probe for c in group.completions]
+        if old is not None:
+            before = [part for score in old[:_NUM_PROBED] for part in score]
+        after = [part for score in self.score(probe) for part in score]
+        return mean_kl(before, after)
 
     def _is_engine_rounded(self, group: TrainingGroup) -> bool:
         """Return whether the engine's log-probabilities are too rough as denominators of ratios.

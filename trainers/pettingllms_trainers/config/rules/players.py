@@ -61,7 +61,10 @@ def _check_named_roles(config: ConfigData) -> None:
     for key, table in tables.items():
         for role in table:
             if role not in config.role_names():
-                raise ValueError(f"{key} names the role {role!r}; roles: {', '.join(config.roles)}")
+                raise ValueError(
+                    f"{key} names the role {role!r}, and [roles] has no such: "
+                    f"{', '.join(config.roles)}. One of the two is misspelt"
+                )
 
 
 def _check_phases(config: ConfigData) -> None:
