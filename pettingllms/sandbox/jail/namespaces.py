@@ -32,6 +32,7 @@ def _write_map(process: int, name: str, text: str) -> None:
 
 
 def _map_own_ids(process: int, uid: int, gid: int) -> None:
+    # The kernel lets an unprivileged process map its group only after this.
     _write_map(process, "setgroups", "deny")
     _write_map(process, "uid_map", f"{uid} {uid} 1")
     _write_map(process, "gid_map", f"{gid} {gid} 1")
@@ -39,12 +40,14 @@ def _map_own_ids(process: int, uid: int, gid: int) -> None:
 
 def _empty_root(pivot_root_number: int) -> None:
     """Make an empty read-only tmpfs the root, and forget the old one."""
+    # Private, or the host would see what is mounted here.
     kernel.mount("none", "/", "", _MS_REC | _MS_PRIVATE)
     stage = next(path for path in _STAGES if os.path.isdir(path))
     flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     kernel.mount("jail", stage, "tmpfs", flags, "size=4k,nr_inodes=2,mode=755")
     os.chdir(stage)
     kernel.syscall(pivot_root_number, b".\0", b".\0")
+    # Detached: it is busy, since this very process was started from it.
     kernel.umount(".", _MNT_DETACH)
     os.chdir("/")
 
@@ -83,6 +86,7 @@ def enter(jail_uid: int | None, pivot_root_number: int) -> None:
 
 def become(uid: int) -> None:
     """Change from root to the unprivileged `uid`, with the group of the same number only."""
+    # Groups before the user: afterwards they could not be given up any more.
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

@@ -64,9 +64,11 @@ def _hard_limit(kind: int) -> int:
 
 def _enter_namespaces(config: dict[str, Any], parent: socket.socket) -> int:
     namespaces.enter(config["jail_uid"], config["numbers"]["pivot_root"])
+    # A new pid namespace begins with the next child: this process stays outside of it.
     inner = os.fork()
     if inner:
         _wait_for(inner, parent)
+    # Otherwise the inner half would outlive an outer one that is killed.
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.pidfd_open(os.getpid())
 
@@ -95,6 +97,7 @@ def _has_fstat(strict: kernel.Filter) -> bool:
 def _prepare_interpreter(config: dict[str, Any], library: int) -> None:
     """Import what programs import, and make the interpreter what they expect."""
     _prefer_us_when_memory_runs_out()
+    # Imports come first of all: later there are no files.
     finder = modules.install(library)
     modules.preload(finder, config["packages"])
     if config["warm_up"]:
@@ -103,6 +106,7 @@ def _prepare_interpreter(config: dict[str, Any], library: int) -> None:
     program.prepare()
     pairs.install()
     threading.stack_size(_THREAD_STACK_BYTES)
+    # Last: every mapping there is by now is copied into each child.
     mappings.merge()
     modules.settle(finder)
 
@@ -126,6 +130,7 @@ def set_up(
         ImportError: A package of the flavour cannot be imported.
     """
     _prepare_interpreter(config, library)
+    # The limit of a program is on top of this: the server's own memory is not its fault.
     base_memory_bytes = _virtual_memory_bytes()
     own_pids = -1
     hides_files = True
@@ -136,6 +141,7 @@ def set_up(
         if config["jail_uid"] is not None:
             namespaces.become(config["jail_uid"])
         kernel.keep_no_capabilities(config["numbers"]["capset"])
+    # From here nothing can be gained back, as a filter of an unprivileged process requires.
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     _set_limits()
@@ -157,5 +163,6 @@ def set_up(
         (*map(_hard_limit, child.LIMITED[:-1]), facts["max_open_files"]),
         0 if own_pids >= 0 else os.getpid(),
     )
+    # A machine on which a usual program dies of the locks is found now, not in a reward.
     rehearsal.rehearse(locks)
     return locks, own_pids, facts
