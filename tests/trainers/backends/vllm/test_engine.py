@@ -383,6 +383,7 @@ def test_memory_is_given_back_while_policies_are_updated(
     assert not engine.needs_weights, "sleep is not wanted"
     monkeypatch.setattr(engine, "_llm", llm)
     monkeypatch.setattr(engine, "_can_sleep", True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: llm.calls.append("empty cache"))
     engine.release()
     engine.release()
     assert llm.calls == ["sleep 2"]
@@ -390,7 +391,8 @@ def test_memory_is_given_back_while_policies_are_updated(
         engine.generate_now(make_requests(1))
     engine.load_weights(policy.exporter.named_weights())
     assert llm.calls[1:] == [
-        "wake up weights", "collective_rpc", "wake up kv_cache", "reset_prefix_cache"
+        "empty cache", "wake up weights", "collective_rpc",
+        "empty cache", "wake up kv_cache", "reset_prefix_cache",
     ]  # fmt: skip
     assert engine.generate_now(make_requests(1))
 

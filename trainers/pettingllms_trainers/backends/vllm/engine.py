@@ -204,14 +204,19 @@ class VLLMEngine:
         self._has_weights = False  # until all of them are there
         with _explained("load_weights"):
             if self._is_asleep:
-                self._llm.wake_up(tags=["weights"])
+                self._wake("weights")
             self._hand_over(weights)
             if self._is_asleep:
-                self._llm.wake_up(tags=["kv_cache"])
+                self._wake("kv_cache")
                 for adapter in self._adapters.values():
                     self._read_adapter(adapter)
             self._reset_prefix_cache()
         self._is_asleep, self._has_weights = False, True
+
+    def _wake(self, what: str) -> None:
+        # Blocks that torch keeps for the next update are lost to whoever else is on this GPU.
+        torch.cuda.empty_cache()
+        self._llm.wake_up(tags=[what])
 
     def _hand_over(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         if not self._is_elsewhere:
