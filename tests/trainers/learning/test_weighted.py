@@ -38,6 +38,7 @@ def group(prompt_length, *lengths):
 )
 def test_a_group_is_cut_where_the_next_completion_does_not_fit(is_packed, max_tokens, parts):
     whole = group(4, 3, 3, 3, 1)
+    assert whole.num_tokens(is_packed) == (10 if is_packed else 22)
     found = list(fitting_parts(whole, max_tokens, is_packed))
     assert [len(part.weights) for part in found] == parts
     for name in ("weights", "old_logprobs", "reference_logprobs"):
