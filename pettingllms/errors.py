@@ -99,7 +99,7 @@ class MissingDependency(PettingLLMsError, ImportError):
         self.feature = feature
         super().__init__(
             f"{feature} needs the package {package!r}, which is not installed. "
-            f'Install it with: pip install "pettingllms[{extra}]"'
+            f'Install it with: pip install "pettingllms[{extra}]" (in a checkout: ".[{extra}]")'
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 
 from pettingllms.cli.console import plain_table, print_json, stdout, visible
-from pettingllms.cli.options import env_option, read_pairs, reset_option
+from pettingllms.cli.options import complete_id, env_option, read_pairs, reset_option
 from pettingllms.env import TextEnv
 from pettingllms.errors import MissingDependency, PettingLLMsError
 from pettingllms.evaluation.plan import roles_of
@@ -54,7 +54,9 @@ def list_command(as_json: bool) -> int:
     table = plain_table("environment", "what it is", "roles", "scripted policies", "package")
     for entry in entries:
         if "error" in entry:
-            table.add_row(entry["id"], visible(entry["error"], "red"), "", "", entry["package"])
+            table.add_row(
+                entry["id"], visible(entry["error"], _style(entry)), "", "", entry["package"]
+            )
             continue
         roles, scripted = ", ".join(entry["roles"]), ", ".join(entry["scripted_policies"])
         row = (visible(entry["summary"]), roles, scripted or "none", entry["package"])
@@ -70,6 +72,10 @@ def _status(entries: list[dict[str, Any]]) -> int:
     """Return 1 if an environment is broken; one whose optional extra is absent is not."""
     broken = [entry for entry in entries if "error" in entry and not entry["needs_extra"]]
     return 1 if broken else 0
+
+
+def _style(entry: dict[str, Any]) -> str:
+    return "yellow" if entry["needs_extra"] else "red"
 
 
 def _entry(env_id: str) -> dict[str, Any]:
@@ -96,7 +102,7 @@ def summary_of(env: TextEnv[Any]) -> str:
 
 
 @click.command("info")
-@click.argument("env_id", metavar="ID")
+@click.argument("env_id", metavar="ID", shell_complete=complete_id)
 @env_option
 @reset_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Level.")

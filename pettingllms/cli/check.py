@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from pettingllms.cli.console import plain_table, print_json, stdout, visible
-from pettingllms.cli.options import env_option, read_pairs
+from pettingllms.cli.options import complete_id, env_option, read_pairs
 from pettingllms.testing import CheckReport, CheckStatus, examine_env
 
 _STYLES = {
@@ -18,7 +18,7 @@ _STYLES = {
 
 
 @click.command("check")
-@click.argument("env_id", metavar="ID")
+@click.argument("env_id", metavar="ID", shell_complete=complete_id)
 @env_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check_command(env_id: str, env_values: tuple[str, ...], as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -52,12 +53,16 @@ def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
     return 0
 
 
+def _told(side: Side, key: str) -> str:
+    return json.dumps(side.task.get(key), ensure_ascii=False)
+
+
 def _compared(first: Side, second: Side, *, anyway: bool) -> Comparison:
     if (keys := unlike(first, second)) and not anyway:
-        one, other = ({key: side.task.get(key) for key in keys} for side in (first, second))
+        differing = (f"{key} is {_told(first, key)} and {_told(second, key)}" for key in keys)
         raise InvalidArgument(
             "runs",
-            f"unlike tasks: {one} and {other}",
+            f"unlike tasks: {'; '.join(differing)}",
             "runs of one task",
             "Compare them all the same with --anyway.",
         )

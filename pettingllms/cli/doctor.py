@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pettingllms.cli.console import plain_table, print_json, stdout, visible
 from pettingllms.cli.data import GROUP as DATA
+from pettingllms.errors import MissingDependency
 from pettingllms.policies import GROUP as POLICIES
 from pettingllms.registry import refused_ids, registered_ids
 from pettingllms.sandbox import probe
@@ -44,6 +45,8 @@ from importlib.metadata import entry_points
 [point.load() for point in entry_points(group=sys.argv[1], name=sys.argv[2])]
 """
 _TIMEOUT_S = 120.0
+_LACKS = f"{MissingDependency.__module__}.{MissingDependency.__qualname__}: "
+"""Begins what Python says where an optional extra is absent: a state, and no defect."""
 
 
 @click.command("doctor")
@@ -66,7 +69,8 @@ def doctor_command(as_json: bool) -> int:
         "sandbox": [asdict(tier) for tier in probe()],
     }
     problems = [environments, *plug_ins.values()]
-    is_well = not any(why for found in problems for why in found.values())
+    reasons = [why for found in problems for why in found.values() if why]
+    is_well = all(why.startswith(_LACKS) for why in reasons)
     if as_json:
         print_json({**findings, "is_well": is_well})
     else:
@@ -125,7 +129,9 @@ def _print(console: Console, findings: dict[str, Any]) -> None:
         rows |= {f"{kind} {name}": why for name, why in found.items()}
     plug_ins = plain_table("installed", "", "")
     for name, why in rows.items():
-        plug_ins.add_row(name, _mark(why is None), visible(why or ""))
+        lacks = (why or "").startswith(_LACKS)
+        mark = visible("needs an extra", "yellow") if lacks else _mark(why is None)
+        plug_ins.add_row(name, mark, visible((why or "").removeprefix(_LACKS)))
     console.print()
     console.print(plug_ins)
     tiers = plain_table("sandbox", "", "")

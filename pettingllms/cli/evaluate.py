@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from pettingllms.cli.console import print_json, print_parts, stderr, stdout
 from pettingllms.cli.options import (
+    complete_id,
     env_option,
     policy_option,
     policy_settings,
@@ -77,7 +78,7 @@ Examples:
 
 
 @click.command("eval", epilog=_EXAMPLES)
-@click.argument("env_id", metavar="ID", required=False)
+@click.argument("env_id", metavar="ID", required=False, shell_complete=complete_id)
 @policy_option
 @env_option
 @reset_option

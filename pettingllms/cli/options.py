@@ -10,9 +10,11 @@ from functools import reduce
 from typing import Any, TypeVar, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies import PolicySettings, Sampling
+from pettingllms.registry import registered_ids
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -234,3 +236,10 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def complete_id(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the installed environments that begin like this, for the completion of a shell."""
+    return [CompletionItem(env_id) for env_id in registered_ids() if env_id.startswith(incomplete)]

@@ -16,7 +16,7 @@ import click
 
 import pettingllms
 from pettingllms.cli.console import stdout, visible
-from pettingllms.cli.options import env_option, read_pairs
+from pettingllms.cli.options import complete_id, env_option, read_pairs
 from pettingllms.cli.templates import write_tree
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument
@@ -59,7 +59,7 @@ class Parcel(NamedTuple):
 
 
 @click.command("package")
-@click.argument("env_id", metavar="ID")
+@click.argument("env_id", metavar="ID", shell_complete=complete_id)
 @click.option(
     "--for", "hub", type=click.Choice(tuple(HUBS)), required=True, help="The hub or framework."
 )

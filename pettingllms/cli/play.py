@@ -13,6 +13,7 @@ from rich.panel import Panel
 
 from pettingllms.cli.console import stdout, visible
 from pettingllms.cli.options import (
+    complete_id,
     env_option,
     policy_option,
     policy_settings,
@@ -33,16 +34,18 @@ from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts
 
 _SEED_RANGE = 1 << 31
+ALONE = "single"
+"""Name of the team of one agent, in environments that have one."""
 
 
 @click.command("play")
-@click.argument("env_id", metavar="ID")
+@click.argument("env_id", metavar="ID", shell_complete=complete_id)
 @click.option(
     "-r",
     "--role",
     "person",
     metavar="ROLE",
-    help="The role you play, or all.  [default: the last role of a turn]",
+    help="The role you play, or all.  [default: the last role of a turn, or alone]",
 )
 @policy_option
 @env_option
@@ -56,11 +59,14 @@ _SEED_RANGE = 1 << 31
 def play_command(**values: Any) -> int:
     """Play one role yourself; the others follow policies.
 
-    Roles without a --policy follow the first scripted policy of the environment.
+    Without --role, --policy and a team in --env you play alone, where a team can be one agent.
+    Otherwise roles without a --policy follow the first scripted policy of the environment.
     """
-    env: TextEnv[Any] = make(
-        values["env_id"], checks=False, **read_pairs(values["env_values"], "--env")
-    )
+    kwargs = read_pairs(values["env_values"], "--env")
+    is_open = not (values["person"] or values["policy_values"] or "team" in kwargs)
+    if is_open and _can_be_alone(values["env_id"]):
+        kwargs["team"] = ALONE
+    env: TextEnv[Any] = make(values["env_id"], checks=False, **kwargs)
     roles = roles_of(env)
     person = values["person"] or roles[-1]
     if person not in (*roles, "all"):
@@ -93,6 +99,15 @@ def play_command(**values: Any) -> int:
         recorder.transcript.save(values["record"])
         stdout().print(visible(f"recorded in {values['record']}", "dim"))
     return 0
+
+
+def _can_be_alone(env_id: str) -> bool:
+    """Return whether an environment has a team of one agent."""
+    try:
+        make(env_id, checks=False, team=ALONE)
+    except InvalidArgument:
+        return False
+    return True
 
 
 class _Game:

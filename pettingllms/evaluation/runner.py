@@ -129,11 +129,12 @@ async def evaluate_async(
         return progress
     async with AsyncExitStack() as stack:
         policies: dict[str, Policy] = {}
+        for name in plan.policies():  # a missing key or model leaves no folder behind
+            policies[name] = load_policy(name, settings)
+            stack.push_async_callback(policies[name].aclose)
         try:
-            for name in plan.policies():
-                policies[name] = load_policy(name, settings)
-                stack.push_async_callback(policies[name].aclose)
-                await policies[name].check(env)
+            for policy in policies.values():
+                await policy.check(env)
         except PolicyUnavailable:
             folder.save_plan()  # so that it can be resumed when the server is there
             raise

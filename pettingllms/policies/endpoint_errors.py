@@ -84,6 +84,11 @@ async def model_not_found(
             f"{policy} was not found ({_said(error)}). Check the address (it usually ends in /v1) "
             "and the name of the model."
         )
+    if model in known:
+        return PolicyUnavailable(
+            f"{policy} was not found ({_said(error)}), though the server lists this model. Check "
+            "the address (it usually ends in /v1)."
+        )
     shown = ", ".join(known[:_MAX_SHOWN]) + (", ..." if known[_MAX_SHOWN:] else "")
     return PolicyUnavailable(
         f"{policy}: no such model ({_said(error)}){suggestion(model, known)} "

@@ -74,7 +74,10 @@ def test_a_run_does_not_pass_through_the_plan(small_run_file, tmp_path):
 def test_usage(capsys):
     assert main([]) == 2
     assert main(["--help"]) == 0
-    assert capsys.readouterr().out.count("usage: pettingllms-train CONFIG") == 2
+    assert main(["--num-steps", "3"]) == 2
+    told = capsys.readouterr()
+    assert told.out.count("usage: pettingllms-train CONFIG") == 2
+    assert "there is no run file before --num-steps; name one, such as recipe:plan" in told.err
 
 
 def test_a_missing_run_file(capsys, tmp_path):

@@ -85,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _group.main(arguments, prog_name="pettingllms-train", standalone_mode=False)
     except click.ClickException as error:
         return _fail(ConfigError(error.format_message()), 2)
+    except click.Abort:
+        return _fail(TrainerError("interrupted before the run had begun; nothing is saved"), 130)
     except click.exceptions.Exit as end:
         return end.exit_code
     except (
@@ -222,8 +224,14 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _usage(flags: Sequence[str]) -> int:
+    is_wanted = bool({"-h", "--help"} & set(flags))
+    if flags and not is_wanted:
+        raise ConfigError(
+            f"there is no run file before {flags[0]}; name one, such as recipe:plan_path, and "
+            "flags after it (pettingllms-train --help)"
+        )
     sys.stdout.write(_USAGE)
-    return 0 if {"-h", "--help"} & set(flags) else 2
+    return 0 if is_wanted else 2
 
 
 def _fail(error: Exception, code: int) -> int:

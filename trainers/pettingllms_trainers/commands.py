@@ -21,7 +21,7 @@ from pettingllms_trainers.runs.folder import RunDirectory
 from pettingllms_trainers.runs.machines import Machines, open_machines
 from pettingllms_trainers.runs.progress import progress_view
 from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
-from pettingllms_trainers.runs.report import report_table
+from pettingllms_trainers.runs.report import no_gain, report_table
 from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 from pettingllms_trainers.stopping import StopRequest, StopRequested
 
@@ -115,6 +115,8 @@ def _train(
         return 128 + stop.signal
     if pool.ranks.is_main:
         console.print(report_table(report))
+        if told := no_gain(report):
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
         for warning in report["warnings"]:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         console.print(f"written to {files.directory}; next:", soft_wrap=True)

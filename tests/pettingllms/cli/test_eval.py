@@ -94,6 +94,14 @@ def test_a_served_model_with_tokens_costs_and_sampling(call, chat_server, tmp_pa
     assert len(set(seeds)) == len(seeds)
 
 
+def test_a_missing_key_leaves_no_folder(call, tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    done = call("eval", ENV, "-n", 1, "-p", "openai:model@https://api.openai.com/v1")
+    assert done.returncode == 1
+    assert "OPENAI_API_KEY is not set" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_no_key_is_written_anywhere(cli, chat_server, tmp_path):
     chat_server.reply = relay
     done = cli(

@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from click.shell_completion import ShellComplete
 
 import pettingllms
+from pettingllms.cli import app, doctor
 from pettingllms.testing import CHECKS
 
 ENV = "plan_path_v0"
@@ -116,6 +118,23 @@ def test_doctor_reports_packages_plug_ins_and_the_sandbox(call):
     assert findings["plug_ins"]["pettingllms.data"]["problems"] is None
     assert {tier["isolation"] for tier in findings["sandbox"]} >= {"namespaces", "sealed"}
     assert all(tier["is_available"] or tier["reason"] for tier in findings["sandbox"])
+
+
+def test_an_absent_extra_is_a_state_and_no_defect(call, monkeypatch):
+    lacks = "pettingllms.errors.MissingDependency: mathematics needs the package 'math-verify'"
+    monkeypatch.setattr(doctor, "_problem_of", lambda *_: lacks)
+    done = call("doctor")
+    assert done.returncode == 0
+    assert "needs an extra" in done.stdout
+    assert "does not work  mathematics" not in done.stdout
+    monkeypatch.setattr(doctor, "_problem_of", lambda *_: "ValueError: no")
+    assert call("doctor").returncode == 1
+
+
+def test_a_shell_completes_environments():
+    completion = ShellComplete(app.cli, {}, "pettingllms", "_X")
+    found = completion.get_completions(["info"], "so")
+    assert [item.value for item in found] == ["sokoban_v0"]
 
 
 def test_doctor_names_what_is_broken(cli, tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 
-ENV = ("plan_path_v0", "--seed", "3", "-e", "size=6", "-e", "tool=call")
+ENV = ("plan_path_v0", "-r", "planner", "--seed", "3", "-e", "size=6", "-e", "tool=call")
 SOLUTION = '#### ["U","U","U","U","L"]'
 
 
@@ -32,6 +32,16 @@ def test_a_person_solves_a_level_with_hints_and_second_thoughts(cli, tmp_path):
     assert "diverged at step 1" in tampered.stderr
     (tmp_path / "game.jsonl").write_text(text[:300])
     assert cli("replay", "game.jsonl").returncode == 1
+
+
+def test_a_person_plays_alone_unless_a_team_is_named(cli):
+    done = cli("play", "plan_path_v0", "--seed", "3", stdin="")
+    assert "planner_0 (you) reads" in done.stdout
+    assert "says" not in done.stdout
+    team = cli("play", "plan_path_v0", "--seed", "3", "-e", "team=tool-planner", stdin="")
+    assert "tool_0 (oracle) says" in team.stdout
+    panel = cli("play", "panel_v0", "--seed", "3", stdin="")
+    assert panel.returncode == 0, "an environment without a team of one"
 
 
 def test_commands_cost_no_turn(cli, tmp_path):

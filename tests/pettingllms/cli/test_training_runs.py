@@ -192,7 +192,8 @@ def test_unlike_tasks_are_compared_with_anyway_only(call, training_run):
     for other in ("b", "c"):
         refused = call("compare", "a", other)
         assert refused.returncode == 2
-        assert "unlike tasks" in refused.stderr
+        key = {"b": "env.max_turns is 3 and 2", "c": "env.size is 5 and 6"}[other]
+        assert f"unlike tasks: {key}" in refused.stderr
         assert "--anyway" in refused.stderr
     same_levels = json.loads(call("compare", "a", "b", "--anyway", "--format", "json").stdout)
     assert same_levels["is_paired"]

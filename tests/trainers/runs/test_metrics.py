@@ -28,7 +28,7 @@ from pettingllms_trainers.runs.progress import (
     ProgressView,
     progress_view,
 )
-from pettingllms_trainers.runs.report import build_report, report_table
+from pettingllms_trainers.runs.report import build_report, no_gain, report_table
 from pettingllms_trainers.runs.tree_json import tree_to_json
 from pettingllms_trainers.types import UpdateStats
 
@@ -227,6 +227,18 @@ def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
     (row,) = [row for row in rows if "team, greedy" in row]
     assert row.index("2.0 %") < row.index("30.0 %") < row.index("90.0 %")
     learning_curve(lines, "toy").savefig(tmp_path / "curve.png", dpi=150)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_told"),
+    [(0.2, 0.9, False), (0.2, 0.25, True), (0.9, 0.2, True), (1.0, 1.0, False)],
+)
+def test_a_run_without_a_gain_says_so(before, after, is_told):
+    told = no_gain(build_report([evaluation(0, before), evaluation(2, after)], {}))
+    assert bool(told) == is_told
+    if is_told:
+        assert f"after 2 train steps: {before:.1%} of the held-out levels" in told
+        assert "A run that does not learn" in told
 
 
 def test_report_shows_before_after_and_scripted_policies(tmp_path):

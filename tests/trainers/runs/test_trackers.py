@@ -2,12 +2,12 @@
 
 import json
 import sys
+import types
 
 import pytest
 
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config import Config
-from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.runs.trackers import Trackers, check_trackers
 
 DOUBLE = """
@@ -137,9 +137,20 @@ def test_a_run_that_failed_is_marked(tmp_path, double):
     assert lines_of(tmp_path)[-1] == {"exit_code": 1}
 
 
-def test_without_a_login(tmp_path, double):
-    with pytest.raises(ConfigError, match=r"refuses: No API key.*login.*wandb_mode = \"offline\""):
-        Trackers(tmp_path, config_of(wandb_project="teams")).__enter__()
+def test_without_a_login(tmp_path, double, caplog):
+    write(tmp_path / "run", config_of(wandb_project="teams"), 0, 2)
+    (told,) = caplog.messages
+    assert told.startswith("Weights & Biases gets no metrics, it cannot start (UsageError: No API")
+    assert 'wandb_mode = "offline"' in told
+
+
+def test_packages_that_do_not_fit_end_no_run(tmp_path, monkeypatch, caplog):
+    pytest.importorskip("tensorboard")
+    broken = types.ModuleType("torch.utils.tensorboard")
+    broken.__getattr__ = lambda name: (_ for _ in ()).throw(TypeError("protobuf: Descriptors"))
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", broken)
+    write(tmp_path / "run", config_of(tensorboard=True), 0, 2)
+    assert "TensorBoard gets no metrics, it cannot start (TypeError: protobuf" in caplog.text
 
 
 def test_a_missing_package_is_told_first(small_run_file, tmp_path, capsys, monkeypatch):

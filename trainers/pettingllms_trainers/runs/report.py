@@ -36,6 +36,29 @@ def build_report(
     }
 
 
+def no_gain(report: Mapping[str, Any]) -> str:
+    """Return a sentence about a run that shows no gain on held-out levels, empty if it shows one.
+
+    Args:
+        report: As `build_report` returns it.
+    """
+    before = report.get("warm_start", report["before"])["variants"]
+    after = report["after"]["variants"]
+    name = next((name for name in ("greedy", "sampled") if name in before and name in after), "")
+    if not name or before[name]["success"] == 1:
+        return ""
+    one, other = before[name], after[name]
+    if other["success_low"] > one["success"]:
+        return ""
+    steps = report["after"]["step"]
+    return (
+        f"No gain is shown after {steps} train steps: {one['success']:.1%} of the held-out levels "
+        f"before and {other['success']:.1%} ({other['success_low']:.1%} to "
+        f"{other['success_high']:.1%}) after. More train steps or levels may show one; the page "
+        "'A run that does not learn' says what else to try."
+    )
+
+
 def report_table(report: Mapping[str, Any]) -> Table:
     """Return the report as a table for people."""
     table = Table(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,17 +16,19 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.files import write_atomically
 
 _RUN_ID = "wandb_run_id.txt"
+_WANDB_ADVICE = 'log in with `wandb login`, or set logging.wandb_mode = "offline"'
+_LOG = logging.getLogger(__name__)
 
 
-def check_trackers(logging: LoggingConfig) -> None:
+def check_trackers(wanted: LoggingConfig) -> None:
     """Find out whether the trackers that a configuration asks for can be used.
 
     Raises:
         ConfigError: A package is missing.
     """
-    if logging.wandb_project and importlib.util.find_spec("wandb") is None:
+    if wanted.wandb_project and importlib.util.find_spec("wandb") is None:
         raise ConfigError(
-            f"logging.wandb_project = {logging.wandb_project!r} needs the package wandb, which is "
+            f"logging.wandb_project = {wanted.wandb_project!r} needs the package wandb, which is "
             'not installed: pip install "pettingllms-trainers[wandb]", or leave the key out'
         )
 
@@ -49,13 +53,10 @@ class Trackers:
         self._wandb: Any = None
 
     def __enter__(self) -> Self:
-        """Open the run at Weights & Biases, if it is wanted; a resumed run continues there.
-
-        Raises:
-            ConfigError: Weights & Biases refuses.
-        """
+        """Open the run at Weights & Biases, if it is wanted; a resumed run continues there."""
         if self._config.logging.wandb_project:
-            self._wandb = _wandb_run(self._directory, self._config)
+            with _only_warns("Weights & Biases", _WANDB_ADVICE):
+                self._wandb = _wandb_run(self._directory, self._config)
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -69,10 +70,11 @@ class Trackers:
         """Forget what TensorBoard was given after a step, -1 for everything."""
         is_on = self._config.logging.tensorboard
         if is_on and importlib.util.find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter  # slow, and only when it is used
+            with _only_warns("TensorBoard", "logging.tensorboard = false leaves it out"):
+                from torch.utils.tensorboard import SummaryWriter  # slow, and only when it is used
 
-            folder = str(self._directory / "tensorboard")
-            self._tensorboard = SummaryWriter(folder, purge_step=step + 1)
+                folder = str(self._directory / "tensorboard")
+                self._tensorboard = SummaryWriter(folder, purge_step=step + 1)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a step.
@@ -90,26 +92,38 @@ class Trackers:
 
 def _wandb_run(directory: Path, config: Config) -> Any:
     wandb = importlib.import_module("wandb")  # slow, and only when it is used
-    logging = config.logging
+    wanted = config.logging
+    return wandb.init(
+        project=wanted.wandb_project,
+        entity=wanted.wandb_entity or None,
+        name=wanted.wandb_name or directory.name,
+        id=_run_id(directory),
+        resume="allow",
+        dir=str(directory),
+        mode=None if wanted.wandb_mode == "auto" else wanted.wandb_mode,
+        config=config.model_dump(mode="json"),
+        # A table that is redrawn would fill the console log.
+        settings=wandb.Settings(console="off"),
+    )
+
+
+@contextlib.contextmanager
+def _only_warns(name: str, advice: str) -> Generator[None]:
+    """Have a tracker that cannot start be a warning: the run keeps its metrics anyway.
+
+    What fails is others' code, such as packages that do not fit one another: any exception.
+    """
     try:
-        return wandb.init(
-            project=logging.wandb_project,
-            entity=logging.wandb_entity or None,
-            name=logging.wandb_name or directory.name,
-            id=_run_id(directory),
-            resume="allow",
-            dir=str(directory),
-            mode=None if logging.wandb_mode == "auto" else logging.wandb_mode,
-            config=config.model_dump(mode="json"),
-            # A table that is redrawn would fill the console log.
-            settings=wandb.Settings(console="off"),
+        yield
+    except Exception as error:  # noqa: BLE001  see above
+        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        _LOG.warning(
+            "%s gets no metrics, it cannot start (%s: %s). metrics.jsonl has them; %s",
+            name,
+            type(error).__name__,
+            reason,
+            advice,
         )
-    except wandb.errors.Error as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise ConfigError(
-            f"logging.wandb_project = {logging.wandb_project!r}: Weights & Biases refuses: "
-            f'{reason}. Log in with `wandb login`, or set logging.wandb_mode = "offline"'
-        ) from error
 
 
 def _run_id(directory: Path) -> str:
