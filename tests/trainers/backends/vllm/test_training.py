@@ -171,6 +171,7 @@ def test_a_pretrained_team_trains(smollm2, short_recipe, tmp_path):
     """The recipe of `make train-llm`: two adapters in one engine, whose cache fits the run."""
     run = tmp_path / "run"
     flags = ["--engine.kind", "vllm", "--warm-start.num-steps", "6", "--rollout.num-levels", "4"]
+    flags += ["--env.kwargs.max-turns", "2"]
     assert main([*short_recipe, *flags, "--output-dir", str(run)]) == 0
     _, last = read_lines(run / "metrics.jsonl")
     for name in ("tool", "planner"):
