@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 
 from pettingllms_trainers.config import LossConfig
 from pettingllms_trainers.learning.batch import Targets
+from pettingllms_trainers.learning.diagnostics import Diagnostics, StepDiagnostics, update_figures
 from pettingllms_trainers.learning.loss import (
-    Diagnostics,
-    StepDiagnostics,
     TokenStatistics,
     kl_estimate,
     policy_loss,
     token_statistics,
-    update_figures,
 )
 
 M, V = 6, 9
@@ -34,6 +32,7 @@ def targets_of(old, advantages, **changes):
     values = {
         "token_ids": TARGET_IDS[: len(old)],
         "logprobs": torch.tensor(old),
+        "completions": torch.zeros(len(old), dtype=torch.long),
         "advantages": torch.tensor(advantages),
         "weights": torch.full((len(old),), 1 / len(old)),
         "temperatures": None,
@@ -250,3 +249,106 @@ def test_diagnostics_of_equal_policies_are_neutral():
     shares = StepDiagnostics.merged([total, total, StepDiagnostics()])
     assert update_figures([shares])["entropy"] == pytest.approx(0.5)
     assert update_figures([shares])["ratio_max"] == pytest.approx(math.e)
+
+
+SEVERAL = st.integers(1, 4).flatmap(
+    lambda count: st.lists(
+        st.tuples(
+            st.floats(-2, 2),  # advantage of the completion
+            st.lists(st.tuples(st.floats(-4, 0), st.floats(-4, 0)), min_size=1, max_size=4),
+        ),
+        min_size=count,
+        max_size=count,
+    )
+)
+
+
+def completions_of(parts):
+    """Return new and old log-probabilities, advantages and completion numbers, token by token."""
+    new = [pair[0] for _, pairs in parts for pair in pairs]
+    old = [pair[1] for _, pairs in parts for pair in pairs]
+    advantages = [advantage for advantage, pairs in parts for _ in pairs]
+    numbers = [index for index, (_, pairs) in enumerate(parts) for _ in pairs]
+    return new, old, advantages, torch.tensor(numbers)
+
+
+@given(parts=SEVERAL)
+def test_sequence_ratios_are_geometric_means_over_completions(parts):
+    new, old, advantages, numbers = completions_of(parts)
+    config = LossConfig(ratio="sequence", clip_low=0.1, clip_high=0.3)
+    expected = 0.0
+    for advantage, pairs in parts:
+        ratio = math.exp(sum(a - b for a, b in pairs) / len(pairs))
+        worse = min(ratio * advantage, min(max(ratio, 0.9), 1.3) * advantage)
+        expected -= len(pairs) * worse / len(new)
+    found = loss_of(new, old, advantages, config, completions=numbers)
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@given(parts=SEVERAL)
+def test_cispo_weighs_log_probabilities_and_keeps_every_gradient(parts):
+    new, old, advantages, numbers = completions_of(parts)
+    config = LossConfig(objective="cispo", clip_high=0.5)
+    logprobs = torch.tensor(new, requires_grad=True)
+    statistics = TokenStatistics(logprobs, torch.zeros(len(new)))
+    targets = targets_of(old, advantages, completions=numbers)
+    policy_loss(statistics, targets, config).backward()
+    expected = [
+        -min(math.exp(a - b), 1.5) * advantage / len(new)
+        for a, b, advantage in zip(new, old, advantages, strict=True)
+    ]
+    torch.testing.assert_close(logprobs.grad, torch.tensor(expected), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected", "has_gradient"),
+    [(5.0, -1.0, 3.0, False), (2.0, -1.0, 2.0, True), (5.0, 1.0, -1.2, False)],
+)
+def test_the_dual_clip_bounds_what_one_token_can_weigh(ratio, advantage, expected, has_gradient):
+    config, diagnostics = LossConfig(dual_clip=3.0), Diagnostics()
+    logprobs = torch.tensor([math.log(ratio)], requires_grad=True)
+    statistics = TokenStatistics(logprobs, torch.zeros(1))
+    loss = policy_loss(statistics, targets_of([0.0], [advantage]), config, diagnostics)
+    loss.backward()
+    assert loss.item() == pytest.approx(expected)
+    assert bool(logprobs.grad.any()) is has_gradient
+    assert update_figures([diagnostics.total()])["clip_fraction"] == float(not has_gradient)
+
+
+@given(parts=SEVERAL, level=st.sampled_from(["token", "sequence"]))
+def test_weights_for_the_engine_are_cut_or_left_out(parts, level):
+    """Ratios are 1: what is left of the loss are the weights."""
+    trainer, engine, advantages, numbers = completions_of(parts)
+    weights = []
+    for _, pairs in parts:
+        product = math.exp(sum(a - b for a, b in pairs))
+        weights += [product if level == "sequence" else math.exp(a - b) for a, b in pairs]
+    for mode in ("truncate", "mask"):
+        floor = {"importance_floor": 0.5} if mode == "mask" else {}
+        config = LossConfig(
+            importance_cap=1.5, importance_level=level, importance_mode=mode, **floor
+        )
+        kept = [min(w, 1.5) if mode == "truncate" else w * (0.5 <= w <= 1.5) for w in weights]
+        expected = -sum(w * a for w, a in zip(kept, advantages, strict=True)) / len(trainer)
+        found = loss_of(
+            trainer,
+            engine,
+            advantages,
+            config,
+            completions=numbers,
+            old_logprobs=torch.tensor(trainer),
+        )
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dual_clip": 1.1}, "above 1 \\+ clip_high = 1.2"),
+        ({"dual_clip": 3, "objective": "cispo"}, "needs loss.objective"),
+        ({"importance_floor": 0.5}, 'needs loss.importance_mode = "mask"'),
+    ],
+)
+def test_settings_of_the_objective_that_would_do_nothing_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        LossConfig(**values)

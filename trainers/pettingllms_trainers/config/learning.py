@@ -15,10 +15,22 @@ _Decay = Annotated[float, Field(ge=0, lt=1)]
 class LossConfig(Section):
     """The clipped policy loss."""
 
+    objective: Literal["clip", "cispo"] = "clip"
+    """clip: the surrogate of PPO, without gradient where the ratio has left its range; cispo:
+    log-probabilities weighted by the ratio, at most 1 + clip_high, so that every token keeps its
+    gradient (MiniMax-M1, arXiv 2506.13585, eq. 4)."""
+    ratio: Literal["token", "sequence"] = "token"
+    """token: the ratio of each token; sequence: the geometric mean over its completion, for all its
+    tokens (GSPO, arXiv 2507.18071, eq. 7). That is nearer to 1: GSPO has clip_low 3e-4 and
+    clip_high 4e-4, with aggregation = "sequence_mean"."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     """Ratios below 1 - clip_low give no further gradient."""
     clip_high: float = Field(default=0.2, gt=0)
     """Ratios above 1 + clip_high give no further gradient."""
+    dual_clip: float = Field(default=0.0, ge=0)
+    """Of tokens with a negative advantage, ratios above this give no further gradient; without it
+    one token that has become likely can outweigh all others. 0: off; 3 in the source (dual-clip
+    PPO, arXiv 1912.09729, eq. 5). With objective = "clip" only."""
     aggregation: Literal["token_mean", "sequence_mean", "length_free"] = "token_mean"
     """token_mean: all tokens of a mini-batch weigh the same; sequence_mean: all completions do;
     length_free: sum over a completion's tokens, divided by a constant (Dr. GRPO)."""
@@ -47,6 +59,13 @@ class LossConfig(Section):
     importance_cap: float = Field(default=2.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
     most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""
+    importance_level: Literal["token", "sequence"] = "token"
+    """Whether that weight is of a token, or the product over its completion (MIS)."""
+    importance_mode: Literal["truncate", "mask"] = "truncate"
+    """What becomes of a weight above importance_cap: truncate: it is the cap; mask: what it weighs
+    is left out of the loss (IcePop, of Ring-1T, arXiv 2510.18855, section 3.2)."""
+    importance_floor: float = Field(default=0.0, ge=0, lt=1)
+    """With importance_mode = "mask", weights below this are left out as well; 0.5 in IcePop."""
 
     @model_validator(mode="after")
     def _check_kl(self) -> LossConfig:
@@ -54,6 +73,21 @@ class LossConfig(Section):
             raise ValueError(
                 'loss.use_bias_correction_kl needs loss.kl_estimator = "k3"; it is '
                 f'"{self.kl_estimator}"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_objective(self) -> LossConfig:
+        if self.dual_clip and (self.objective != "clip" or self.dual_clip <= 1 + self.clip_high):
+            raise ValueError(
+                f"loss.dual_clip = {self.dual_clip:g} would change nothing, or cut what clip_high "
+                f'allows: it needs loss.objective = "clip" (now "{self.objective}") and a value '
+                f"above 1 + clip_high = {1 + self.clip_high:g}"
+            )
+        if self.importance_floor and self.importance_mode != "mask":
+            raise ValueError(
+                f"loss.importance_floor = {self.importance_floor:g} would change nothing: it needs "
+                'loss.importance_mode = "mask"'
             )
         return self
 

@@ -41,6 +41,8 @@ class Targets:
     """``[M]`` sampled token ids."""
     logprobs: Tensor
     """``[M]`` log-probabilities at sampling time."""
+    completions: Tensor
+    """``[M]`` number of the token's completion, from 0; none is divided between micro-batches."""
     advantages: Tensor
     """``[M]`` advantage of the token's completion."""
     weights: Tensor
@@ -170,6 +172,7 @@ def _targets(groups: Sequence[WeightedGroup]) -> Targets:
     return Targets(
         token_ids=torch.tensor([token for c, _, _ in pairs for token in c.token_ids]),
         logprobs=torch.tensor([value for c, _, _ in pairs for value in c.logprobs]),
+        completions=torch.arange(len(pairs)).repeat_interleave(repeats),
         advantages=spread([completion.advantage for completion, _, _ in pairs]),
         weights=spread([weight for _, weight, _ in pairs]),
         temperatures=None if is_plain else spread(temperatures),

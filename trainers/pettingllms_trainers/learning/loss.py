@@ -13,19 +13,15 @@ from torch import Tensor
 
 from pettingllms_trainers.config import LossConfig
 from pettingllms_trainers.learning.batch import Targets
-from pettingllms_trainers.types import STATS_FIELDS, Measured
+from pettingllms_trainers.learning.diagnostics import Diagnostics, LossTerms
 
 __all__ = [
-    "Diagnostics",
-    "LossTerms",
     "MicroLoss",
-    "StepDiagnostics",
     "TokenStatistics",
     "kl_estimate",
     "mean_kl",
     "policy_loss",
     "token_statistics",
-    "update_figures",
 ]
 
 _MAX_LOG_RATIO = 20.0
@@ -146,95 +142,45 @@ def mean_kl(logprobs: Sequence[Sequence[float]], new_logprobs: Sequence[Sequence
     return float(kl_estimate(before, after, "k3").mean())
 
 
-class LossTerms(NamedTuple):
-    """What diagnostics are made from: the loss of a micro-batch, and values per token."""
-
-    loss: Tensor
-    """``[]`` with all its parts, already weighted."""
-    policy_loss: Tensor
-    """``[]`` its clipped surrogate part."""
-    entropy: Tensor
-    """``[M]`` in nats."""
-    ratio: Tensor
-    """``[M]`` importance ratios before clipping."""
-    is_clipped: Tensor
-    """``[M]`` whether the clip removed the gradient."""
-    kl: Tensor
-    """``[M]`` estimated KL to the reference; zeros without one."""
+def _bounded_exp(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
 
 
-_MEASURED: dict[str, Measured] = {
-    name: marker
-    for name, field in STATS_FIELDS.items()
-    for marker in field.metadata
-    if isinstance(marker, Measured)
-}
-_IS_SUM = [measured.over in ("steps", "tokens") for measured in _MEASURED.values()]
+def _of_completion(values: Tensor, completions: Tensor, *, is_mean: bool) -> Tensor:
+    """Return ``[M]``: the sum, or the mean, of values over the completion of each token."""
+    num = int(completions.max()) + 1
+    sums = values.new_zeros(num).index_add(0, completions, values)
+    if is_mean:
+        sums = sums / torch.bincount(completions, minlength=num)
+    return sums[completions]
 
 
-class StepDiagnostics(NamedTuple):
-    """The diagnostics of an optimizer step, or of one rank's share of it."""
-
-    values: tuple[float, ...] = (0.0,) * len(_MEASURED)
-    """Sum or maximum of each field of `UpdateStats` that is measured, in order."""
-    num_tokens: int = 0
-    """Tokens that these are over."""
-
-    @classmethod
-    def merged(cls, parts: Sequence[StepDiagnostics]) -> StepDiagnostics:
-        """Return those of several parts together."""
-        columns = zip(*(part.values for part in parts), strict=True)
-        return cls(
-            values=tuple(
-                sum(column) if is_sum else max(column)
-                for is_sum, column in zip(_IS_SUM, columns, strict=True)
-            ),
-            num_tokens=sum(part.num_tokens for part in parts),
-        )
+def _surrogate(
+    ratio: Tensor, logprobs: Tensor, advantages: Tensor, config: LossConfig
+) -> tuple[Tensor, Tensor]:
+    """Return what is maximised per token, and where it has no gradient; both ``[M]``."""
+    if config.objective == "cispo":
+        weight = ratio.detach().clamp(max=1 + config.clip_high)
+        return weight * advantages * logprobs, torch.zeros_like(ratio, dtype=torch.bool)
+    clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    surrogate = torch.minimum(ratio * advantages, clipped * advantages)
+    is_clipped = torch.where(advantages > 0, ratio > clipped, ratio < clipped) & (advantages != 0)
+    if config.dual_clip:
+        is_far = (advantages < 0) & (ratio > config.dual_clip)
+        surrogate = torch.where(is_far, config.dual_clip * advantages, surrogate)
+        is_clipped = is_clipped | is_far
+    return surrogate, is_clipped
 
 
-class Diagnostics:
-    """Collects micro-batches of an optimizer step.
-
-    Values stay on the device until they are read: each read would wait for the GPU.
-    """
-
-    def __init__(self) -> None:
-        self._rows: list[Tensor] = []
-        self._num_tokens = 0
-
-    @torch.no_grad()
-    def add(self, terms: LossTerms) -> None:
-        """Add a micro-batch."""
-        values = [measured.of(terms).float() for measured in _MEASURED.values()]
-        reduced = [
-            value.sum() if is_sum else value.max()
-            for is_sum, value in zip(_IS_SUM, values, strict=True)
-        ]
-        self._rows.append(torch.stack(reduced))
-        self._num_tokens += len(terms.ratio)
-
-    def total(self) -> StepDiagnostics:
-        """Return what was collected."""
-        if not self._rows:
-            return StepDiagnostics()
-        rows = torch.stack(self._rows)  # [micro-batches, measured fields]
-        values = torch.where(torch.tensor(_IS_SUM, device=rows.device), rows.sum(0), rows.amax(0))
-        return StepDiagnostics(tuple(values.tolist()), self._num_tokens)
-
-
-def update_figures(steps: Sequence[StepDiagnostics]) -> dict[str, Any]:
-    """Return the measured fields of `UpdateStats` from the optimizer steps of an update."""
-    whole = StepDiagnostics.merged(steps)
-    figures: dict[str, float] = {}
-    for index, (name, measured) in enumerate(_MEASURED.items()):
-        figures[name] = {
-            "steps": whole.values[index] / len(steps),
-            "tokens": whole.values[index] / whole.num_tokens,
-            "maximum": whole.values[index],
-            "first_step_maximum": steps[0].values[index],
-        }[measured.over]
-    return figures
+def _importance(log_weight: Tensor, targets: Targets, config: LossConfig) -> Tensor:
+    """Return ``[M]`` weights for tokens that another distribution has drawn; no gradient."""
+    if config.importance_level == "sequence":
+        log_weight = _of_completion(log_weight, targets.completions, is_mean=False)
+    weight = _bounded_exp(log_weight)
+    if config.importance_mode == "truncate":
+        return weight.clamp(max=config.importance_cap)
+    is_kept = (weight <= config.importance_cap) & (weight >= config.importance_floor)
+    return weight * is_kept
 
 
 def policy_loss(
@@ -245,31 +191,33 @@ def policy_loss(
 ) -> Tensor:
     """Return the loss of a micro-batch: its share of the loss of its mini-batch.
 
-    Per token: ``-min(r A, clip(r, 1 - low, 1 + high) A)``, minus the entropy bonus, plus the KL
-    penalty; summed with the weights of the targets.
+    Per token: ``-min(r A, clip(r, 1 - low, 1 + high) A)``, or another objective, minus the entropy
+    bonus, plus the KL penalty; summed with the weights of the targets.
 
     Args:
         statistics: Of the present policy, with gradient.
         targets: The sampled tokens.
-        config: Clip range, coefficients, estimator.
+        config: Objective, ranges, coefficients, estimator.
         diagnostics: Gets the sums of this micro-batch.
 
     Source: PPO (arXiv 1707.06347, eq. 7); the higher upper limit of DAPO (arXiv 2503.14476, section
         3.1); truncated importance sampling, a factor ``min(trainer / engine, cap)`` without
         gradient: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
-        training"; KL times the ratio: DeepSeek-V3.2 (arXiv 2512.02556, section 3.1). Changed: the
-        log-ratio is cut at +-20 so that no product is infinite.
+        training"; KL times the ratio: DeepSeek-V3.2 (arXiv 2512.02556, section 3.1); for other
+        objectives and weights see `LossConfig`. Changed: the log-ratio is cut at +-20 so that no
+        product is infinite.
     """
     old = targets.logprobs if targets.old_logprobs is None else targets.old_logprobs
     # All [M]. Weights add up to the share of this micro-batch, so losses of micro-batches add up.
-    ratio = (statistics.logprobs - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
-    clipped_ratio = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-    surrogate = torch.minimum(ratio * targets.advantages, clipped_ratio * targets.advantages)
+    log_ratio = statistics.logprobs - old
+    if config.ratio == "sequence":
+        log_ratio = _of_completion(log_ratio, targets.completions, is_mean=True)
+    ratio = _bounded_exp(log_ratio)
+    surrogate, is_clipped = _surrogate(ratio, statistics.logprobs, targets.advantages, config)
     if config.importance_cap and targets.old_logprobs is not None:
         # Tokens were drawn by the engine, while the ratio above is to the trainer's probabilities:
         # this factor, without gradient, accounts for the difference.
-        engine = (old - targets.logprobs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-        surrogate = surrogate * engine.exp().clamp(max=config.importance_cap)
+        surrogate = surrogate * _importance(old - targets.logprobs, targets, config)
     loss = policy_part = -(surrogate * targets.weights).sum()
     if config.entropy_coefficient:
         loss = loss - config.entropy_coefficient * (statistics.entropy * targets.weights).sum()
@@ -281,9 +229,6 @@ def policy_loss(
             kl = kl * ratio
         loss = loss + config.kl_coefficient * (kl * targets.weights).sum()
     if diagnostics is not None:
-        is_positive = targets.advantages > 0
-        is_clipped = torch.where(is_positive, ratio > clipped_ratio, ratio < clipped_ratio)
-        is_clipped &= targets.advantages != 0
         diagnostics.add(
             LossTerms(
                 loss=loss,

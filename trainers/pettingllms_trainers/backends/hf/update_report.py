@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
-from pettingllms_trainers.learning.loss import Diagnostics, StepDiagnostics, update_figures
+from pettingllms_trainers.learning.diagnostics import Diagnostics, StepDiagnostics, update_figures
 from pettingllms_trainers.learning.minibatch import UpdatePart
 from pettingllms_trainers.learning.role_gradients import Products, role_figures
 from pettingllms_trainers.ranks import Ranks

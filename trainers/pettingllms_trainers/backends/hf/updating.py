@@ -23,13 +23,9 @@ from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
 from pettingllms_trainers.backends.hf.update_report import UpdateReport
 from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
 from pettingllms_trainers.errors import UpdateError
+from pettingllms_trainers.learning.diagnostics import Diagnostics
 from pettingllms_trainers.learning.engine_gap import engine_gap, with_gap_check
-from pettingllms_trainers.learning.loss import (
-    Diagnostics,
-    MicroLoss,
-    mean_kl,
-    policy_loss,
-)
+from pettingllms_trainers.learning.loss import MicroLoss, mean_kl, policy_loss
 from pettingllms_trainers.learning.minibatch import (
     UpdatePart,
     check_groups,
