@@ -55,13 +55,14 @@ def test_one_process_is_all_there_is():
 
 
 EXCHANGE = """
-import json, sys, torch
+import json, os, sys, torch
 from pettingllms_trainers.ranks import joined_ranks
 
 with joined_ranks() as ranks:
     tensors = [torch.full((2,), float(ranks.rank)), torch.tensor(1.0)]
     ranks.add(tensors)
     found = {
+        "gpu": [os.environ["CUDA_VISIBLE_DEVICES"], os.environ["LOCAL_RANK"], ranks.local_rank],
         "place": [ranks.rank, ranks.size, ranks.is_main],
         "shares": [ranks.gather(ranks.share(range(count))) for count in range(6)],
         "uneven": ranks.gather(["a"] * (2 * ranks.rank + 1)),
@@ -75,12 +76,15 @@ with joined_ranks() as ranks:
 """
 
 
-def test_processes_exchange_values(tmp_path):
+def test_processes_exchange_values_and_see_their_own_gpu_only(tmp_path, monkeypatch):
+    """Before CUDA starts: vLLM and DeepSpeed take the first GPU that they see."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,3")
     (tmp_path / "exchange.py").write_text(EXCHANGE)
     launch(tmp_path / "exchange.py", tmp_path)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
         assert found == {
+            "gpu": ["73"[rank], "0", rank],
             "place": [rank, 2, rank == 0],
             "shares": [list(range(count)) for count in range(6)],
             "uneven": ["a"] * 4,
@@ -180,21 +184,24 @@ with joined_ranks(is_masked="masked" in sys.argv) as ranks:
 
 
 @pytest.mark.parametrize(
-    ("visible", "expected"),
-    [
-        ("7,3", [("7", "0", 0), ("3", "0", 1)]),
-        (None, [("0", "0", 0), ("1", "0", 1)]),
-        ("", [("", "0", 0), ("", "1", 1)]),
-    ],
+    ("visible", "after"),
+    [("7,3", ("3", "0")), (None, ("1", "0")), ("", ("", "1")), ("4", ("4", "1"))],
 )
-def test_every_process_sees_its_own_gpu_only(tmp_path, monkeypatch, visible, expected):
-    """Before CUDA starts: vLLM and DeepSpeed take the first GPU that they see."""
-    (tmp_path / "seen.py").write_text(SEEN)
-    if visible is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
+def test_the_second_process_hides_all_gpus_but_its_own(monkeypatch, visible, after):
+    def unreachable(backend, **options):
+        raise RuntimeError("no other process is here")
+
+    monkeypatch.setattr(torch.distributed, "init_process_group", unreachable)
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert launch(tmp_path / "seen.py").stdout.strip() == str(expected)
+    is_without = "process 1 of this machine has no GPU: CUDA_VISIBLE_DEVICES is 4"
+    message = is_without if visible == "4" else "no other process is here"
+    with pytest.raises(RankError, match=message), joined_ranks():
+        pass
+    assert (os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["LOCAL_RANK"]) == after
 
 
 def test_a_worker_that_is_masked_keeps_its_gpus(tmp_path, monkeypatch):
@@ -227,13 +234,6 @@ def test_weights_for_engines_are_written_once_per_machine(tmp_path):
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first[:2] == second[:2] == [first[0], 1]
     assert not first[2], "whoever has written them removes them when all have read"
-
-
-def test_a_process_without_a_gpu_is_named(tmp_path, monkeypatch):
-    (tmp_path / "seen.py").write_text(SEEN)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
-    done = launch(tmp_path / "seen.py", check=False)
-    assert "process 1 of this machine has no GPU: CUDA_VISIBLE_DEVICES is 4" in done.stderr
 
 
 ASKED = """
@@ -303,54 +303,42 @@ _LOCKSTEP = ("--algorithm.name=lockstep",)
 _BOUND = (
     "--optimizer.num_epochs=4", "--optimizer.completions_per_minibatch=2", "--loss.target_kl=1e-6"
 )  # fmt: skip
-
-
-def train_twice(config, folder, *keys):
-    """Train in this process, into `one`, and in two processes, into `two`."""
-    arguments = [str(config), *keys, "--output-dir"]
-    assert main([*arguments, str(folder / "one")]) == 0
-    launch("-m", "pettingllms_trainers.cli", *arguments, folder / "two")
+_SHARED = ("--roles.tool=p", "--optimizer.role_gradients")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [
-        pytest.param((), id="tree"),
+        pytest.param(_SHARED, id="tree of one policy"),
         pytest.param(_VINE, id="vine", marks=pytest.mark.nightly),
         pytest.param(_LOCKSTEP, id="lockstep", marks=pytest.mark.nightly),
         pytest.param(_BOUND, id="bounded update"),
     ],
 )
 def test_two_processes_train_as_one(small_run_file, tmp_path, keys):
-    """Plain data parallel training, with an uneven number of levels and groups."""
-    train_twice(small_run_file(2), tmp_path, *keys)
+    """Plain data parallel training, with an uneven number of levels and groups.
+
+    Train in this process, into `one`, and in two processes, into `two`.
+    """
+    table = tomllib.loads(small_run_file(2).read_text())
+    if keys == _SHARED:
+        del table["policies"]["t"]
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(table))
+    arguments = [str(tmp_path / "run.toml"), *keys, "--output-dir"]
+    assert main([*arguments, str(tmp_path / "one")]) == 0
+    launch("-m", "pettingllms_trainers.cli", *arguments, tmp_path / "two")
     one, two = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    roles = {"gradient/p/planner/tool/cosine", "gradient/p/tool/norm"}
+    assert (roles <= set(one[1])) == (keys == _SHARED), "summed before they are compared"
     for before, after in zip(one, two, strict=True):
         assert set(before) == set(after)
         for key in before:
             if not is_timing(key):
                 assert after[key] == pytest.approx(before[key], rel=1e-3, abs=1e-4), key
-    for policy in "tp":
+    for policy in table["policies"]:
         path = f"policies/{policy}/model.safetensors"
         weights, other = load_file(tmp_path / "one" / path), load_file(tmp_path / "two" / path)
         assert set(weights) == set(other)
         for key in weights:
             torch.testing.assert_close(weights[key], other[key], rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_two_processes_find_the_same_about_roles(small_run_file, tmp_path):
-    """Gradients of roles are summed over processes before they are compared."""
-    table = tomllib.loads(small_run_file(1).read_text())
-    del table["policies"]["t"]
-    table["roles"]["tool"] = "p"
-    table["optimizer"]["role_gradients"] = True
-    (tmp_path / "run.toml").write_text(tomli_w.dumps(table))
-    train_twice(tmp_path / "run.toml", tmp_path)
-    (_, one), (_, two) = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
-    found = {key for key in one if key.startswith("gradient/")}
-    assert found >= {"gradient/p/planner/tool/cosine", "gradient/p/tool/norm"}
-    assert {key for key in two if key.startswith("gradient/")} == found
-    for key in found:
-        assert two[key] == pytest.approx(one[key], rel=1e-3, abs=1e-4), key
