@@ -138,6 +138,46 @@ def test_long_prompts_do_not_share_a_micro_batch_with_many_short_ones():
     assert [batch.inputs.prompt_lengths for batch in batches] == [(4, 5, 6, 6, 6), (60, 70)]
 
 
+def of_prompts(*lengths, temperatures=()):
+    completion = TrainingCompletion((1, 2, 3), (-1.0,) * 3, 1.0)
+    groups = [
+        TrainingGroup(role="r", prompt_ids=(9,) * length, completions=(completion,))
+        for length in lengths
+    ]
+    pairs = zip(groups, temperatures, strict=False)
+    return [replace(each, temperature=one) for each, one in pairs] or groups
+
+
+@pytest.mark.parametrize(
+    ("lengths", "max_tokens", "expected"),
+    [
+        ((4, 4), 12, [(4, 4)]),
+        ((4, 4), 11, [(4,), (4,)]),
+        ((1, 1, 4), 99, [(1, 1, 4)]),
+        ((1, 1, 5), 99, [(1, 1), (5,)]),
+    ],
+)
+def test_a_micro_batch_is_full_at_its_tokens_or_when_prompts_double(lengths, max_tokens, expected):
+    batches = cut_up(of_prompts(*lengths), max_tokens, is_packed=True)
+    assert [batch.inputs.prompt_lengths for batch in batches] == expected
+
+
+def test_targets_have_temperatures_and_scores_where_there_are_some():
+    plain, mixed = (
+        weighted_groups(of_prompts(1, 1, temperatures=both), "token_mean", 10)
+        for both in ((1.0, 1.0), (0.5, 1.0))
+    )
+    scored = [replace(each, old_logprobs=((-0.5, -1.0, -2.0),)) for each in mixed]
+    (plain,), (scored,) = (
+        list(micro_batches(groups, max_tokens=99, is_packed=True)) for groups in (plain, scored)
+    )
+    assert plain.targets.temperatures is None
+    assert plain.targets.old_logprobs is None
+    assert scored.targets.temperatures.tolist() == [0.5] * 3 + [1.0] * 3
+    assert scored.targets.old_logprobs.tolist() == [-0.5, -1.0, -2.0] * 2
+    assert scored.targets.reference_logprobs is None
+
+
 def test_a_prompt_is_packed_once():
     completions = tuple(TrainingCompletion((1, 2, 3), (-1.0,) * 3, 1.0) for _ in range(8))
     group = TrainingGroup(role="r", prompt_ids=(9,) * 50, completions=completions)
