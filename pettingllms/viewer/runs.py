@@ -163,7 +163,7 @@ def _evaluation(path: Path) -> OpenedRun:
         facts=facts,
         config=text,
         settings=flat_table(plan),
-        figures=_report(path / "report.json", notices),
+        figures=_report(path / "report.json", plan, notices),
         episodes=partial(
             _read,
             LineFile(path / "episodes.jsonl"),
@@ -243,7 +243,8 @@ def _is_transcript(path: Path) -> bool:
     return isinstance(first, dict) and first.get("format") == TRANSCRIPT_FORMAT
 
 
-def _report(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
+def _report(path: Path, plan: Mapping[str, Any], notices: list[str]) -> Mapping[str, Any] | None:
+    """Return variant -> figures; of an evaluation that was stopped with `num_planned` episodes."""
     if not path.exists():
         notices.append(
             "report.json: not there (the evaluation is not finished), so the figures "
@@ -251,7 +252,17 @@ def _report(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
         )
         return None
     try:
-        return dict(parse_json(path.read_bytes())["variants"])
+        report = parse_json(path.read_bytes())
+        variants = dict(report["variants"])
+        if report["is_complete"]:
+            return variants
+        planned = plan["num_levels"] * plan["num_samples"]
+        counts = ", ".join(f"{name}: {one['num_episodes']}" for name, one in variants.items())
+        notices.append(
+            f"The evaluation was stopped: of {planned} episodes of each variant there are "
+            f"{counts or 'none'}. `pettingllms eval --resume {path.parent}` plays the others."
+        )
+        return {name: {**one, "num_planned": planned} for name, one in variants.items()}
     except (ValueError, KeyError, TypeError) as error:
         notices.append(f"report.json: cannot be read ({type(error).__name__}: {error})")
         return None

@@ -32,8 +32,9 @@ function runTable(runs) {
 // Steps, and held-out success before, last and at best; of an evaluation its share alone.
 function outcomes(run) {
   if (run.kind !== "training") {
-    const success = Object.values(run.figures || {})[0]?.success;
-    return [run.kind, "", success ? interval(success, percent) : "\u2013", ""];
+    const one = Object.values(run.figures || {})[0], success = one?.success;
+    const missing = one && one.num_planned > one.num_episodes ? `, only ${one.num_episodes} of ${one.num_planned} episodes` : "";
+    return [run.kind, "", success ? interval(success, percent) + missing : "\u2013", ""];
   }
   const steps = Math.max(0, ...Object.values(run.curves.metrics).map(([column]) => column.at(-1)));
   const done = `${steps} of ${run.num_steps ?? "?"}`, curves = run.curves.evaluations, found = curves.greedy ?? curves.sampled;

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pettingllms.cli.app import run as command
+from pettingllms.evaluation import RunFolder, summarise
 from pettingllms.viewer import ViewerError, runs_below, write_overview
 
 
@@ -24,6 +25,28 @@ def two(training, tmp_path):
         ]
         (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tmp_path
+
+
+def test_an_evaluation_that_was_stopped_is_marked(browser, tmp_path):
+    for name in ("whole", "stopped"):
+        arguments = ("eval", "plan_path_v0", "-p", "oracle", "-e", "size=5", "-n", "3")
+        assert command([*arguments, "--out", str(tmp_path / name)]) == 0
+    episodes = tmp_path / "stopped" / "episodes.jsonl"
+    episodes.write_text(episodes.read_text().splitlines(keepends=True)[0])
+    plan, finished = RunFolder.open(tmp_path / "stopped").plan, 1
+    results = RunFolder.open(tmp_path / "stopped").results()
+    report = summarise(plan, results)
+    assert report.variants["main"].num_episodes == finished
+    (tmp_path / "stopped" / "report.json").write_text(json.dumps(report.to_json()))
+    overview = write_overview(runs_below(tmp_path), tmp_path / "runs.html")
+    assert "stopped: The evaluation was stopped: of 3 episodes" in "".join(overview.notices)
+    browser.open(overview.path)
+    rows = browser.js(
+        "[...document.querySelectorAll('.variant tbody tr')].map((row) => row.textContent)"
+    )
+    shown = {row.partition("plan_path")[0]: row for row in rows}
+    assert "only 1 of 3 episodes" in shown["stopped"]
+    assert "only" not in shown["whole"]
 
 
 def test_the_page(browser, two):
