@@ -1,11 +1,11 @@
-"""The table of the repository's packages."""
+"""Tables of the repository's packages and of its tests."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-from document_tables.markdown import markdown
+from document_tables.markdown import markdown, result
 
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("pettingllms", "envs/pettingllms_envs", "trainers/pettingllms_trainers")
@@ -27,6 +27,23 @@ def layout() -> str:
         rows += [[f"`{package.name}/`", _sentence(package)] for package in inner]
     rows += [[f"**`{name}/`**", text] for name, text in _FOLDERS.items()]
     return markdown(["folder", "what is in it"], rows)
+
+
+def mutation() -> str:
+    """Return how many mutants of each core module its tests kill."""
+    data = result("mutation")
+    figures = {
+        f"`{path}`": (found["num_mutants"] - found["num_equivalent"], found["num_killed"])
+        for path, found in data["modules"].items()
+    }
+    figures["together"] = tuple(map(sum, zip(*figures.values(), strict=True)))
+    rows = [
+        [name, str(num), str(killed), f"{100 * killed / num:.1f} %"]
+        for name, (num, killed) in figures.items()
+    ]
+    made = f"Measured on {data['date']} at commit {data['git']['commit'][:7]}"
+    table = markdown(["module", "mutants", "killed", "share"], rows)
+    return f"{table}\n{made}, with `{data['command']}`.\n"
 
 
 def _sentence(package: Path) -> str:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from statistics import median
 
@@ -153,6 +154,20 @@ def test_examples_of_workflows_learn_on_every_seed(name):
         others = (run["warm_start"]["greedy"], run["scripted"]["scripted:any"])
         gained = run["after"]["greedy"]["success"] - max(other["success"] for other in others)
         assert gained >= 0.1
+
+
+def test_the_core_modules_tests_kill_nearly_all_mutants():
+    """Nightly, after the suite has written this file anew; declarations are right, too."""
+    modules = json.loads((ROOT / "benchmarks/results/mutation.json").read_text())["modules"]
+    declared = tomllib.loads((ROOT / "benchmarks/suites/mutation.toml").read_text())["module"]
+    assert list(modules) == [module["path"] for module in declared]
+    num = killed = 0
+    for path, found in modules.items():
+        assert len(found["outcomes"]) == found["num_mutants"], f"{path} is measured in part"
+        assert found["wrongly_declared"] == []
+        num += found["num_mutants"] - found["num_equivalent"]
+        killed += found["num_killed"]
+    assert killed >= 0.95 * num
 
 
 def test_planned_memory_is_within_a_quarter_of_what_was_measured():
