@@ -40,17 +40,18 @@ class Action(str):
 
     Environments that hand texts on to somebody else's code, as workflows do, tell it the rest. For
     all others, an action is a text.
-
-    Args:
-        text: What was written.
-        finish_reason: `"stop"`: it ended by itself; `"length"`: at the limit of tokens.
-        tokens: What it took.
     """
 
     def __new__(
         cls, text: str, finish_reason: str = "stop", tokens: TokenCounts | None = None
     ) -> Action:
-        """Return the text with its attributes."""
+        """Return a text as an action.
+
+        Args:
+            text: What was written.
+            finish_reason: `"stop"`: it ended by itself; `"length"`: at the limit of tokens.
+            tokens: What it took.
+        """
         made = super().__new__(cls, text)
         made.finish_reason = finish_reason
         made.tokens = tokens or TokenCounts()
