@@ -20,6 +20,7 @@ from measuring import frame, parser_of, write
 from pettingllms_envs.code import EXERCISES, CodeEnv
 from pettingllms_envs.code.judge import default_judge
 from pettingllms_envs.code.problems import builtin_problem
+from pettingllms_envs.code.thoughtless import EDITS
 from pettingllms_envs.datasets import CodeProblem, CodeTest, load_code_problems
 
 Writer = Callable[[CodeProblem], str]
@@ -65,6 +66,12 @@ TESTERS: Mapping[str, Writer] = {
     "the example and a word of junk": lambda problem: _example(
         problem, lambda text: text.replace("\n", " 7\n", 1)
     ),
+    "the example, last line reversed": lambda problem: _example(
+        problem, EDITS["last line reversed"]
+    ),
+    "the example, last number plus one": lambda problem: _example(
+        problem, EDITS["last number plus one"]
+    ),
     "shortest right test": lambda problem: _written(min(problem.tests, key=lambda t: len(t.input))),
     "random right test": lambda problem: _written(
         random.Random(problem.id).choice([t for t in problem.tests if len(t.input) <= 20_000])
@@ -72,7 +79,7 @@ TESTERS: Mapping[str, Writer] = {
 }
 """What testers write, besides the scripted policy: the degenerate ones first."""
 
-NUM_DEGENERATE_TESTERS = 7
+NUM_DEGENERATE_TESTERS = 9
 
 CODERS: Mapping[str, Writer] = {
     "no program": lambda problem: "I do not know.",

@@ -83,10 +83,12 @@ class CodeEnv(TextEnv[CodeState]):
     times the share of known-bad programs that these tell from right ones. Right: the solution gives
     the expected output. New: neither an example, however it is written, nor an example to which
     something without effect was added. Known-bad: wrong programs of the data set, and variants of
-    its solution, that pass some test and fail a golden one; they pass all examples, unless fewer
-    than 3 do. Programs of the episode do not count, so no coder can help a tester by a bad one.
-    Without a solution, programs of this episode that passed all golden tests judge; before there
-    is one, and where no program is known to be bad, w is 0. T is `max_turns`.
+    its solution, that pass some test and fail a golden one, and that no thoughtless test exposes:
+    an example with a line of its input reversed, sorted, doubled or left out, or a number one
+    larger or smaller, and its output unchanged or with a number changed likewise. They pass all
+    examples, unless fewer than 3 do. Programs of the episode do not count, so no coder can help a
+    tester. Without a solution, programs of this episode that passed all golden tests judge; before
+    there is one, and where no program is known to be bad, w is 0. T is `max_turns`.
 
     | part | when | value |
     |---|---|---|
@@ -114,7 +116,7 @@ class CodeEnv(TextEnv[CodeState]):
     - `golden_total`: (coder) golden tests.
     - `tests_given`: (tester) tests that were read.
     - `tests_right`: (tester) of these, tests that agree with the solution and repeat no example.
-    - `bad_known`: (tester) known-bad programs.
+    - `bad_known`: (tester) known-bad programs that no thoughtless test exposes.
     - `bad_exposed`: (tester) of these, programs that the right tests tell from right ones.
     - `judged_by`: (tester) `solution`, `passing programs`, or `nobody`.
     - `agreed`: (last agent of a turn) whether the program passed the tests.

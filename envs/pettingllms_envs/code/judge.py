@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pettingllms.sandbox import Sandbox, default_sandbox
-from pettingllms_envs.code.comparison import json_or_none, outputs_match, values_match
+from pettingllms_envs.code.comparison import (
+    input_extends,
+    inputs_match,
+    json_or_none,
+    outputs_match,
+    values_match,
+)
 from pettingllms_envs.code.executions import (
     MAX_SLOW_RUNS,
     NOT_RUN,
@@ -20,6 +26,7 @@ from pettingllms_envs.code.executions import (
 )
 from pettingllms_envs.code.known_bad import BadProgram, find_bad_programs
 from pettingllms_envs.code.memory import Memory, key_of
+from pettingllms_envs.code.thoughtless import thoughtless_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 _OUTPUT_FACTOR = 4
@@ -152,10 +159,62 @@ class Judge:
         known: tuple[BadProgram, ...] | None = self._memory.recall(key)
         if known is None:
             num_starved = self._num_starved
-            known = find_bad_programs(problem, functools.partial(self.quick_verdicts, problem))
+            verdicts = functools.partial(self.quick_verdicts, problem)
+            known = find_bad_programs(problem, verdicts, self.easy_tests(problem, ()))
             if self._num_starved == num_starved:
                 self._memory.remember(key, known)
         return known
+
+    def easy_tests(self, problem: CodeProblem, passing: Sequence[str]) -> tuple[CodeTest, ...]:
+        """Return the right and new ones of `thoughtless_tests`; none where nobody can be asked.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        tests = tuple(thoughtless_tests(problem))
+        right = self.right_tests(problem, tests, passing) or ()
+        return tuple(test for test in right if self.adds_to_examples(problem, test))
+
+    def adds_to_examples(self, problem: CodeProblem, test: CodeTest) -> bool:
+        """Return whether a test is more than an example written otherwise.
+
+        It is not where its input is that of an example, however it is written, or holds all tokens
+        of an example in their order and the output is the same: whatever was added, such as a line
+        that no program needs to read, had no effect.
+        """
+        is_call = problem.function_name is not None
+        # Without this a tester could copy an example, whose output is known to be right, and
+        # collect the reward of a new test.
+        return not any(
+            inputs_match(test.input, example.input, is_call=is_call)
+            or (
+                not is_call
+                and input_extends(test.input, example.input)
+                and self.agrees(problem, test.output, example.output)
+            )
+            for example in problem.public_tests
+        )
+
+    def right_tests(
+        self, problem: CodeProblem, tests: tuple[CodeTest, ...], passing: Sequence[str]
+    ) -> tuple[CodeTest, ...] | None:
+        """Return the tests that claim a trusted output, or None where no program can be asked.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        inputs = tuple(dict.fromkeys(test.input for test in tests))
+        # The output that a test claims is never trusted: a tester would agree with itself.
+        outputs = self.trusted_outputs(problem, passing, inputs)
+        if outputs is None:
+            return None
+        trusted = dict(zip(inputs, outputs, strict=True))
+        return tuple(
+            test
+            for test in tests
+            if (output := trusted[test.input]) is not None
+            and self.agrees(problem, test.output, output)
+        )
 
     def exposes(self, problem: CodeProblem, program: str, tests: tuple[CodeTest, ...]) -> bool:
         """Return whether right tests show that a program is wrong.

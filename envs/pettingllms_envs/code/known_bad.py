@@ -34,18 +34,21 @@ class BadProgram(NamedTuple):
     """Whether it passes every example; if not, repeating an example would expose it."""
 
 
-def find_bad_programs(problem: CodeProblem, verdicts: Verdicts) -> tuple[BadProgram, ...]:
+def find_bad_programs(
+    problem: CodeProblem, verdicts: Verdicts, easy_tests: tuple[CodeTest, ...] = ()
+) -> tuple[BadProgram, ...]:
     """Return programs that judge the tests for a problem; the same ones at every call.
 
     They are the source's own wrong programs and, where these are few, variants of its solution.
     Each fails a golden test, passes another test, and ends in time on all of them: what fails
-    every test is no challenge. Programs that pass the examples come first, because only these
-    show what a test adds to the examples; others fill up to `ENOUGH_BAD_PROGRAMS`, those that the
-    fewest golden tests expose first.
+    every test is no challenge, and neither is what an easy one exposes. Programs that pass the
+    examples come first, because only these show what a test adds to the examples; others fill up
+    to `ENOUGH_BAD_PROGRAMS`, those that the fewest golden tests expose first.
 
     Args:
         problem: The problem.
         verdicts: Runs a program on tests.
+        easy_tests: Right tests that take no thought; programs that fail one are left out.
 
     Raises:
         SandboxError: The sandbox itself failed.
@@ -56,7 +59,7 @@ def find_bad_programs(problem: CodeProblem, verdicts: Verdicts) -> tuple[BadProg
     wanted = NUM_BAD_PROGRAMS
     # The source's own wrong programs first: their mistakes are ones that people made.
     for sources in (problem.wrong_programs[:MAX_TRIED], variants):
-        for bad in _judged(problem, dict.fromkeys(sources), verdicts):
+        for bad in _judged(problem, dict.fromkeys(sources), verdicts, easy_tests):
             (strong if bad.passes_examples else weak).append(bad)
             if len(strong) >= wanted:
                 return tuple(strong)
@@ -69,19 +72,23 @@ def find_bad_programs(problem: CodeProblem, verdicts: Verdicts) -> tuple[BadProg
 
 
 def _judged(
-    problem: CodeProblem, sources: Iterable[str], verdicts: Verdicts
+    problem: CodeProblem,
+    sources: Iterable[str],
+    verdicts: Verdicts,
+    easy_tests: tuple[CodeTest, ...],
 ) -> Iterator[BadProgram]:
-    """Yield the programs that fail a golden test, pass some test, and are never too slow."""
+    """Yield what fails a golden test and no easy one, passes some test, and is never too slow."""
     shortest = sorted(range(len(problem.tests)), key=lambda i: len(problem.tests[i].input))
     shortest = shortest[:MAX_GOLDEN_TESTS]
-    num_examples = len(problem.public_tests)
-    tests = (*problem.public_tests, *(problem.tests[i] for i in shortest))
+    num_easy, num_examples = len(easy_tests), len(problem.public_tests)
+    tests = (*easy_tests, *problem.public_tests, *(problem.tests[i] for i in shortest))
     for source in sources:
         passed = verdicts(source, tests)
         # Too slow, or wrong everywhere: exposing it takes no skill.
-        if passed is None or not any(passed):
+        if passed is None or not any(passed) or not all(passed[:num_easy]):
             continue
-        golden = zip(shortest, passed[num_examples:], strict=True)
+        of_examples, of_golden = passed[num_easy:][:num_examples], passed[num_easy + num_examples :]
+        golden = zip(shortest, of_golden, strict=True)
         failed = frozenset(number for number, is_right in golden if not is_right)
         if failed:
-            yield BadProgram(source, failed, all(passed[:num_examples]))
+            yield BadProgram(source, failed, all(of_examples))

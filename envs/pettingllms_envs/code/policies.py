@@ -6,7 +6,6 @@ import json
 
 from pettingllms.errors import UnreachableRequest
 from pettingllms_envs.code.judge import Judge
-from pettingllms_envs.code.worth import adds_to_examples
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 _MAX_ORACLE_TEST_CHARS = 2000
@@ -70,6 +69,6 @@ def _telling_test(problem: CodeProblem, judge: Judge) -> CodeTest:
         test = problem.tests[number]
         exposed = sum(number in program.failed for program in bad)
         is_short = len(test.input) <= _MAX_ORACLE_TEST_CHARS
-        return is_short, adds_to_examples(judge, problem, test), exposed, -len(test.input)
+        return is_short, judge.adds_to_examples(problem, test), exposed, -len(test.input)
 
     return problem.tests[max(range(len(problem.tests)), key=merit)]

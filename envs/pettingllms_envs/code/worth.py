@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pettingllms_envs.code.comparison import input_extends, inputs_match
 from pettingllms_envs.code.judge import Judge
+from pettingllms_envs.code.known_bad import BadProgram
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
 
@@ -17,7 +17,7 @@ class Worth(NamedTuple):
     num_right: int
     """Tests that agree with the solution and neither repeat nor pad an example."""
     num_bad: int
-    """Known-bad programs."""
+    """Known-bad programs that no thoughtless test exposes."""
     num_exposed: int
     """Known-bad programs that fail a right test."""
     judged_by: str
@@ -55,20 +55,11 @@ def worth_of_tests(
         SandboxError: The sandbox itself failed.
     """
     judged_by = "solution" if problem.solution is not None else "passing programs"
-    inputs = [test.input for test in tests]
-    # The output that a test claims is never trusted: a tester would agree with itself.
-    trusted = judge.trusted_outputs(problem, passing, inputs)
-    if trusted is None:
+    agreeing = judge.right_tests(problem, tests, passing)
+    if agreeing is None:
         return Worth(len(tests), 0, 0, 0, "nobody", 0.0)
-    right = tuple(
-        test
-        for test, output in zip(tests, trusted, strict=True)
-        if output is not None
-        and judge.agrees(problem, test.output, output)
-        and adds_to_examples(judge, problem, test)
-    )
-    # Programs of the episode do not count: a coder could write one that any test exposes.
-    bad = judge.bad_programs(problem)
+    right = tuple(test for test in agreeing if judge.adds_to_examples(problem, test))
+    bad = _challenging(judge, problem, passing)
     exposed = sum(judge.exposes(problem, program.source, right) for program in bad) if right else 0
     # A product: only tests that are right and telling pay, and adding wrong tests to right ones
     # lowers the worth.
@@ -76,22 +67,14 @@ def worth_of_tests(
     return Worth(len(tests), len(right), len(bad), exposed, judged_by, value)
 
 
-def adds_to_examples(judge: Judge, problem: CodeProblem, test: CodeTest) -> bool:
-    """Return whether a test is more than an example written otherwise.
+def _challenging(
+    judge: Judge, problem: CodeProblem, passing: Sequence[str]
+) -> tuple[BadProgram, ...]:
+    """Return the known-bad programs that no thoughtless test exposes.
 
-    It is not where its input is that of an example, however it is written, or holds all tokens of
-    an example in their order and the output is the same: whatever was added, such as a line that
-    no program needs to read, had no effect.
+    Programs of the episode do not count: a coder could write one that any test exposes.
     """
-    is_call = problem.function_name is not None
-    # Without this a tester could copy an example, whose output is known to be right, and collect
-    # the reward of a new test.
-    return not any(
-        inputs_match(test.input, example.input, is_call=is_call)
-        or (
-            not is_call
-            and input_extends(test.input, example.input)
-            and judge.agrees(problem, test.output, example.output)
-        )
-        for example in problem.public_tests
-    )
+    bad = judge.bad_programs(problem)
+    # With a solution they were found so; without one, right tests are known in the episode only.
+    easy = judge.easy_tests(problem, passing) if problem.solution is None else ()
+    return tuple(b for b in bad if not (easy and judge.exposes(problem, b.source, easy)))

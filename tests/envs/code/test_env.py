@@ -259,7 +259,7 @@ def test_degenerate_policies_score_low(program, test_text):
     env = CodeEnv(split=None)
     best, wins = returns(env, oracle("coder_0"), oracle("tester_0"))
     assert best["coder_0"] == pytest.approx(3.0)
-    assert best["tester_0"] > 2.8
+    assert best["tester_0"] > 2.3, "some problems have no known-bad program"
     assert wins == 1.0
 
     def echo(env):

@@ -13,6 +13,7 @@ from pettingllms_envs.code.executions import (
     PORTION,
     SHORT_LIMIT_S,
 )
+from pettingllms_envs.code.thoughtless import EDITS
 from pettingllms_envs.code.worth import worth_of_tests
 from pettingllms_envs.datasets import CodeProblem, CodeTest
 
@@ -254,12 +255,42 @@ def test_worth_of_tests(judge, double, pairs, value):
 
 @pytest.mark.parametrize(
     ("arguments", "value"),
-    [("[-1, 2]", 0.0), ("[-1,2]", 0.0), ("[ -1 ,\n2.0]", 0.0), ("[2, -1]", 1.0), ("[-1,3]", 1.0)],
+    [("[-1, 2]", 0.0), ("[-1,2]", 0.0), ("[ -1 ,\n2.0]", 0.0), ("[1, 0]", 1.0), ("[1,3]", 1.0)],
 )
 def test_a_call_of_the_example_is_worth_nothing_however_written(judge, add, arguments, value):
-    problem = add._replace(public_tests=(CodeTest("[-1, 2]", "1"),))
+    wrong = "def add(a, b):\n    return 0 if a == 1 else a + b\n"
+    problem = add._replace(public_tests=(CodeTest("[-1, 2]", "1"),), wrong_programs=(wrong,))
     tests = (CodeTest(arguments, str(sum(json.loads(arguments)))),)
     assert worth_of_tests(judge, problem, tests, ()).value == value
+
+
+ABOVE_FOUR = CodeProblem(
+    id="above_four",
+    statement="Print the sum of the numbers.",
+    tests=tuple(CodeTest(text, str(sum(map(int, text.split())))) for text in ("1 1", "9 8", "7 7")),
+    public_tests=(CodeTest("3 5", "8"),),
+    solution="print(sum(map(int, input().split())))\n",
+    wrong_programs=(
+        "a, b = map(int, input().split())\nprint(a + b if a < b else 7)\n",  # 5 3 shows it
+        "a, b = map(int, input().split())\nprint(a + b if b != 6 else 7)\n",  # and 3 6 this
+        "a, b = map(int, input().split())\nprint(a + b if a < 7 else 7)\n",
+    ),
+)
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("output", ["7", "8", "9"])
+@pytest.mark.parametrize("has_solution", [True, False])
+def test_an_example_that_is_edited_without_thought_is_worth_nothing(
+    judge, edit, output, has_solution
+):
+    solution = ABOVE_FOUR.solution if has_solution else None
+    problem = ABOVE_FOUR._replace(id=f"above_{has_solution}", solution=solution)
+    passing = () if has_solution else (ABOVE_FOUR.solution,)
+    edited = CodeTest(EDITS[edit]("3 5"), output)
+    assert worth_of_tests(judge, problem, (edited,), passing).value == 0
+    honest = worth_of_tests(judge, problem, (CodeTest("8 9", "17"),), passing)
+    assert (honest.value, honest.num_bad) == (1.0, 1), "of three one takes more than an edit"
 
 
 def test_without_a_solution_passing_programs_judge(judge, double):
