@@ -155,6 +155,11 @@ def of_prompts(*lengths, temperatures=()):
         ((4, 4), 11, [(4,), (4,)]),
         ((1, 1, 4), 99, [(1, 1, 4)]),
         ((1, 1, 5), 99, [(1, 1), (5,)]),
+        # The counts of a second micro-batch begin anew.
+        ((4, 4, 4, 4), 12, [(4, 4), (4, 4)]),
+        ((4, 4, 4, 4), 11, [(4,), (4,), (4,), (4,)]),
+        ((30, 1, 1, 1, 4), 999, [(30, 1), (1, 1, 4)]),
+        ((30, 1, 1, 1, 5), 999, [(30, 1), (1, 1), (5,)]),
     ],
 )
 def test_a_micro_batch_is_full_at_its_tokens_or_when_prompts_double(lengths, max_tokens, expected):
