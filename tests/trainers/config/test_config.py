@@ -136,7 +136,7 @@ def test_flags_may_add_to_open_tables(run_file):
         ("[optimizer]\nspread_prompts = true\n", r"spread_prompts = true would change nothing"),
         (
             "[warm_start]\nnum_steps = 1\n[warm_start.demonstrators.judge]\ntwo = 1\n",
-            r"names the role 'judge'; roles: caller, echo",
+            r"names the role 'judge', and \[roles\] has no such: caller, echo",
         ),
     ],
 )  # fmt: skip
@@ -186,7 +186,7 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
             r"workers of Ray answer a batch at a time",
         ),
         ("[rollout]\nahead = 2\n", "", r"'rollout.ahead' is 2: .*less than or equal to 1"),
-        ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"names the role 'judge'; roles: caller"),
+        ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"'judge', and \[roles\] has no such: caller"),
         ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
     ],
 )  # fmt: skip
