@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -74,10 +75,16 @@ class CheckReport:
         return {name: value for f in self.findings for name, value in f.figures.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON data."""
+        """Return the report as JSON data; figures that are not finite, as of a reward, are null."""
         names = ("check", "promise", "status", "message", "seconds")
         findings = [
-            {**{name: getattr(f, name) for name in names}, "figures": dict(f.figures)}
+            {
+                **{name: getattr(f, name) for name in names},
+                "figures": {
+                    name: value if math.isfinite(value) else None
+                    for name, value in f.figures.items()
+                },
+            }
             for f in self.findings
         ]
         return {"env": self.env, "findings": findings}

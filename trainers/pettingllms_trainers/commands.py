@@ -158,9 +158,6 @@ def warm_start(config: Config) -> int:
             "policies of the environment in [warm_start.demonstrators]"
         )
     environments, files = _check(config, is_resumed=False)
-    # Nothing is generated, so no engine is started and any attention will do.
-    engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
-    config = config.model_copy(update={"engine": engine})
     from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
 
     with joined_ranks() as ranks:
@@ -168,7 +165,9 @@ def warm_start(config: Config) -> int:
         on_gpu = computes_on_gpu(config, ranks.size)
         config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
         _tell(ranks, chosen)
-        with open_machines(config, ranks) as machines:
+        # Nothing is generated, so no engine is started and any attention will do.
+        engine = config.engine.model_copy(update={"kind": "transformers", "attention": "expanded"})
+        with open_machines(config.model_copy(update={"engine": engine}), ranks) as machines:
             return _warm_start(config, environments, files, machines)
 
 

@@ -186,7 +186,7 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
             r"workers of Ray answer a batch at a time",
         ),
         ("[rollout]\nahead = 2\n", "", r"'rollout.ahead' is 2: .*less than or equal to 1"),
-        ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"'judge', and \[roles\] has no such: caller"),
+        ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"'judge', and .roles. has no such: cal"),
         ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
     ],
 )  # fmt: skip
