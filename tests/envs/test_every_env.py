@@ -66,10 +66,16 @@ VARIANTS = {
     ],
 }
 
+# Two variants of each game by day, all of them at night: together they take minutes.
 CASES = [
-    pytest.param(env_id, kwargs, id="-".join([env_id, *map(str, kwargs.values())]))
+    pytest.param(
+        env_id,
+        kwargs,
+        id="-".join([env_id, *map(str, kwargs.values())]),
+        marks=[pytest.mark.nightly] if number > 1 else [],
+    )
     for env_id in pettingllms.registered_ids()
-    for kwargs in VARIANTS.get(env_id, [{}])
+    for number, kwargs in enumerate(VARIANTS.get(env_id, [{}]))
 ]
 
 
