@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
@@ -187,11 +188,21 @@ def make_vector(
     if num_envs < 1:
         raise InvalidArgument("num_envs", num_envs, "an integer of at least 1")
     return gymnasium.make_vec(
-        gymnasium_id(env_id),
+        gymnasium_spec(env_id),
         num_envs=num_envs,
         vectorization_mode="async" if asynchronous else "sync",
         vector_kwargs={"shared_memory": False} if asynchronous else {},
         **kwargs,
+    )
+
+
+def gymnasium_spec(env_id: str) -> EnvSpec:
+    """Return what Gymnasium's registry says of one of our ids, also where it is not registered."""
+    return EnvSpec(
+        gymnasium_id(env_id),
+        entry_point="pettingllms.adapters.gymnasium:make_single",
+        disable_env_checker=True,
+        kwargs={"env_id": env_id},
     )
 
 

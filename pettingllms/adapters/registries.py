@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import pettingzoo
 
-from pettingllms.adapters.gymnasium import gymnasium_id
+from pettingllms.adapters.gymnasium import gymnasium_spec
 from pettingllms.announcements import own_ids
 from pettingllms.registry import make, on_new_ids
 
@@ -38,14 +38,8 @@ def announce(ids: Iterable[str]) -> None:
     """
     zoo: Any = pettingzoo
     for env_id in ids:
-        name = gymnasium_id(env_id)
-        if name not in gymnasium.registry:
-            gymnasium.register(
-                name,
-                entry_point="pettingllms.adapters.gymnasium:make_single",
-                disable_env_checker=True,
-                kwargs={"env_id": env_id},
-            )
+        found = gymnasium_spec(env_id)
+        gymnasium.registry.setdefault(found.id, found)
         if hasattr(zoo, "aec_registry"):
             zoo_id = "pettingllms/" + env_id.replace("_v", "-v")
             if zoo_id not in zoo.aec_registry:

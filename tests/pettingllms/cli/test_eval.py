@@ -118,7 +118,7 @@ def test_no_key_is_written_anywhere(cli, chat_server, tmp_path):
     ("failure", "message"),
     [
         ((401, {}, {"error": {"message": "bad key"}}), "refused the key"),
-        ((404, {}, {"error": {"message": "no such model"}}), "The server has: tiny"),
+        ((404, {}, {"error": {"message": "no such model"}}), "though the server lists this"),
         ((429, SOON, {"error": {"message": "slow down"}}), "too many requests"),
         ((500, SOON, {"error": {"message": "boom"}}), "boom"),
         ("bad json", "not JSON"),
