@@ -341,7 +341,7 @@ def test_alone_is_alone_and_nothing_is_lost(steps):
     for step in steps:
         if step == "add":
             num_added += 1
-            waiting.add(lane.Run(ExecutionRequest(str(num_added).encode(), b"", Limits())))
+            waiting.add(lane.SandboxRun(ExecutionRequest(str(num_added).encode(), b"", Limits())))
         elif step == "take":
             take()
         else:
