@@ -110,7 +110,7 @@ def whole(config, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_run_that_is_resumed_inside_a_stage_plays_the_same_curriculum(config, tmp_path):
-    easy, hard = {"max_turns": 1}, {"max_turns": 2, "size": 5}
+    easy, hard = {"max_turns": 1}, {"max_turns": 2, "obstacle_ratio": 0.1}
     (tmp_path / "curriculum.toml").write_text(
         tomli_w.dumps({"env": {"curriculum": [{"kwargs": easy, "num_steps": 3}, {"kwargs": hard}]}})
     )
