@@ -24,7 +24,11 @@ class Digits(NamedTuple):
 class LargestDigit(TextEnv[Digits]):
     """The spotter says where the largest digit is, counted from 0; the reader says which it is."""
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "largest_digit", "render_modes": ["ansi"]}
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "largest_digit",
+        "render_modes": ["ansi"],
+        "cheap_share": 1.0,  # one of few digits: luck solves it
+    }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "random")
     prompt_fields: ClassVar[Mapping[str, str]] = {
         "digits": "the digits",

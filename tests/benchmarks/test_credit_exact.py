@@ -208,6 +208,7 @@ def by_state(name, **keys):
     return algorithm(name, **{"credit": "state_return", "norm": "none", **keys})
 
 
+@pytest.mark.nightly
 def test_averaging_over_states_keeps_the_expectation_and_lowers_the_variance():
     level, logits = equally_long("outcome")
     expected = true_gradient(level, softmax(logits))

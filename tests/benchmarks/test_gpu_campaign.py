@@ -16,6 +16,7 @@ Measurement, Results = gpu_campaign.Measurement, gpu_campaign.Results
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.nightly
 def test_all_of_it_runs_at_toy_size(tmp_path, capsys):
     assert gpu_campaign.main(["--output", str(tmp_path), "--size", "toy"]) == 0
     found = json.loads((tmp_path / "gpu_campaign.json").read_text())

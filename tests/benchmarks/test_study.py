@@ -154,6 +154,7 @@ def test_the_exact_layer_is_run_and_resumed(table, tmp_path, capsys):
     assert f"{len(known)} cells, {len(known)} known" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_training_cells_stop_at_equal_tokens(table, tmp_path):
     output = tmp_path / "result.json"
     arguments = ["--table", str(table), "--output", str(output), "--processes", "1"]
@@ -407,6 +408,7 @@ def test_a_run_is_the_same_with_a_shared_warm_start(table, tmp_path):
         assert all((first[name] == second[name]).all() for name in first)
 
 
+@pytest.mark.nightly
 def test_only_what_comes_later_shares_a_warm_start(table, tmp_path):
     def begun(*of, **changes):
         return warm_start.warm_start(tmp_path, *run_of(table, *of, **changes))

@@ -43,6 +43,7 @@ def test_the_ladder_on_built_in_problems(suite):
     check_order(suite, [builtin_problem(e.id) for e in EXERCISES[::6]])
 
 
+@pytest.mark.nightly
 def test_the_ladder_on_code_contests(suite, shared_data):
     problems = load_code_problems(shared_data("code_contests_sample.jsonl")).problems
     check_order(suite, problems[::15])

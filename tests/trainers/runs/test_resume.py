@@ -172,6 +172,7 @@ def ahead(config, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_while_rollouts_are_played_ahead(ahead, whole, tmp_path):
     """The checkpoint has them: the weights that drew them are gone."""
     config, expected = ahead
@@ -191,6 +192,7 @@ def test_killed_at_random_moments(config, whole, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_before_any_write_is_durable_or_renamed(config, whole, tmp_path):
     codes = play(config, "writes", tmp_path / "run")
     assert codes.count(-9) >= 5

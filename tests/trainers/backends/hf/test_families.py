@@ -236,6 +236,7 @@ def all_outcomes() -> dict[str, Any]:
     return {"transformers": transformers.__version__, "families": families}
 
 
+@pytest.mark.nightly
 def test_the_table_of_families_is_what_the_check_says(caplog):
     recorded = json.loads(RESULTS.read_text())
     if recorded["transformers"] != transformers.__version__:

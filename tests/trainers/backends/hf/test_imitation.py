@@ -51,6 +51,7 @@ def run(model, **options):
     return fit(model, demonstrations(), **options)
 
 
+@pytest.mark.nightly
 def test_demonstrations_are_learned(directory):
     model = load(directory)
     history = run(model, num_steps=150)
