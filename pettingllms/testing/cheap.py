@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from pettingllms.errors import ConformanceError
 from pettingllms.testing.degenerate import episode_of, oracle_episodes
-from pettingllms.testing.guesses import PASSED_ON, Moment, guesses
+from pettingllms.testing.guesses import PASSED_ON, Glimpse, guesses
 from pettingllms.testing.play import Actor, AnyEnv, has_ended, transcript_of
 from pettingllms.testing.subject import Subject
 from pettingllms.transition import role_of
@@ -232,7 +232,7 @@ def _team(env: AnyEnv, team: Mapping[str, str], seed: int) -> Actor:
             if name == GATHERING and _ends(env, text, rng):
                 text = ""
         else:
-            text = known[name](Moment(agent, str(env.observe(agent)), said))
+            text = known[name](Glimpse(agent, str(env.observe(agent)), said))
         said.pop(agent, None)
         said[agent] = text
         return text

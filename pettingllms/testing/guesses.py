@@ -17,7 +17,7 @@ NUM_LINES, NUM_PARTS = 4, 2
 """Lines of a prompt, and numbers and names from either end of it, that are given as answers."""
 
 
-class Moment(NamedTuple):
+class Glimpse(NamedTuple):
     """What somebody who knows nothing of the game has at hand when asked for an answer."""
 
     agent: str
@@ -26,8 +26,8 @@ class Moment(NamedTuple):
     """Agent -> what it wrote last."""
 
 
-Guess = Callable[[Moment], str]
-"""A cheap policy: what it answers at a moment."""
+Guess = Callable[[Glimpse], str]
+"""A cheap policy: what it answers at a glimpse."""
 
 
 def guesses() -> dict[str, Guess]:
@@ -44,12 +44,12 @@ def guesses() -> dict[str, Guess]:
         for place in (*range(NUM_PARTS), *range(-NUM_PARTS, 0)):
             end = f"{place + 1}" if place >= 0 else f"{-place} from the end"
             found[f"{what} {end}"] = partial(_part, pattern, place)
-    found[EXAMPLE] = lambda moment: example(moment.prompt)
+    found[EXAMPLE] = lambda glimpse: example(glimpse.prompt)
     for name, edit in EDITS.items():
         for which, block in (("first", 0), ("last", -1)):
             found[f"{EXAMPLE}, {name} ({which} block)"] = partial(_edited, edit, block)
     found[PASSED_ON] = _passed_on
-    found["the same as before"] = lambda moment: moment.said.get(moment.agent, "")
+    found["the same as before"] = lambda glimpse: glimpse.said.get(glimpse.agent, "")
     return found
 
 
@@ -86,31 +86,31 @@ def _paragraph_under(label: str, prompt: str) -> str:
     return found[-1].rstrip("\n") if found else ""
 
 
-def _constant(text: str, moment: Moment) -> str:
-    return text if text.startswith("####") or not text else wrapped(moment.prompt, text)
+def _constant(text: str, glimpse: Glimpse) -> str:
+    return text if text.startswith("####") or not text else wrapped(glimpse.prompt, text)
 
 
-def _line(place: int, moment: Moment, *, after_colon: bool) -> str:
-    lines = [line for line in moment.prompt.splitlines() if line.strip()]
+def _line(place: int, glimpse: Glimpse, *, after_colon: bool) -> str:
+    lines = [line for line in glimpse.prompt.splitlines() if line.strip()]
     line = lines[-1 - place] if place < len(lines) else ""
-    return wrapped(moment.prompt, line.rpartition(":")[2].strip(" .?") if after_colon else line)
+    return wrapped(glimpse.prompt, line.rpartition(":")[2].strip(" .?") if after_colon else line)
 
 
-def _part(pattern: re.Pattern[str], place: int, moment: Moment) -> str:
+def _part(pattern: re.Pattern[str], place: int, glimpse: Glimpse) -> str:
     # What comes last in a prompt is the level; the rules before it are the same in all of them.
-    level = moment.prompt[-len(moment.prompt) // 3 :]
+    level = glimpse.prompt[-len(glimpse.prompt) // 3 :]
     parts = pattern.findall(level)
     fits = -len(parts) <= place < len(parts)
-    return wrapped(moment.prompt, parts[place] if fits else "")
+    return wrapped(glimpse.prompt, parts[place] if fits else "")
 
 
-def _passed_on(moment: Moment) -> str:
-    others = [text for agent, text in moment.said.items() if agent != moment.agent]
+def _passed_on(glimpse: Glimpse) -> str:
+    others = [text for agent, text in glimpse.said.items() if agent != glimpse.agent]
     return others[-1] if others else ""
 
 
-def _edited(edit: Callable[[str], str], block: int, moment: Moment) -> str:
-    return edited(example(moment.prompt), edit, block)
+def _edited(edit: Callable[[str], str], block: int, glimpse: Glimpse) -> str:
+    return edited(example(glimpse.prompt), edit, block)
 
 
 def edited(text: str, edit: Callable[[str], str], block: int) -> str:

@@ -5,7 +5,7 @@ import pytest
 from pettingllms import ParseError
 from pettingllms.testing import search_cheap_policies
 from pettingllms.testing.cheap import MAX_SHARE, check_cheap_policies
-from pettingllms.testing.guesses import EDITS, Moment, edited, example, guesses
+from pettingllms.testing.guesses import EDITS, Glimpse, edited, example, guesses
 
 FORM = """\
 ```input
@@ -146,7 +146,7 @@ def test_an_edit_of_a_marked_answer():
 )
 def test_guesses_read_nothing_but_places(name, answer):
     prompt = "rules of the game\n" * 9 + "Write ####\nName: Ada Low, 7 of 9."
-    moment = Moment("a_0", prompt, {"b_0": "hers", "a_0": "mine"})
+    moment = Glimpse("a_0", prompt, {"b_0": "hers", "a_0": "mine"})
     assert guesses()[name](moment) == answer
 
 
@@ -159,4 +159,4 @@ def test_guesses_read_nothing_but_places(name, answer):
     ],
 )
 def test_guesses_take_the_form_that_is_asked_for(prompt, answer):
-    assert guesses()["line 1 from the end"](Moment("a_0", prompt, {})) == answer
+    assert guesses()["line 1 from the end"](Glimpse("a_0", prompt, {})) == answer

@@ -1,4 +1,4 @@
-"""Groups with the weight of their tokens: cut to fit into memory, and shared out over ranks."""
+"""Groups with the weight of their tokens: cut to fit into memory, and divided among ranks."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class Player:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of the environment, and of what was asked of agents whose turn never came."""
+        """Release the environment, and cancel what was asked of agents whose turn never came."""
         left = [asked.answer for asked in self._asked.values()]
         self._asked = {}
         for answer in left:

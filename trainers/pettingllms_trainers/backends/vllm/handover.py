@@ -43,14 +43,14 @@ def weight_files(
     Raises:
         GenerationError: There is no room for them.
     """
-    places = [Path(folder)] if folder else [MEMORY_FILES, Path(tempfile.gettempdir())]
+    disk = Path(tempfile.gettempdir())
+    places = [Path(folder)] if folder else [MEMORY_FILES, disk] if MEMORY_FILES.is_dir() else [disk]
     with contextlib.ExitStack() as closing:
         folders = [
             Path(
                 closing.enter_context(tempfile.TemporaryDirectory(prefix="pettingllms-", dir=place))
             )
             for place in places
-            if place.is_dir()
         ]
         write_weights(folders, weights, dtype)
         yield folders[0]
@@ -135,5 +135,5 @@ def _save(shard: dict[str, Tensor], num_bytes: int, name: str, folders: list[Pat
     raise GenerationError(
         f"the weights for the engine have no room: the next file takes {num_bytes >> 20} MiB, free "
         f"are {rooms}. Make room there, give a container more shared memory (--shm-size), or set "
-        "TMPDIR to a folder with room"
+        "TMPDIR (with servers: engine.vllm_server.sync_dir) to a folder with room"
     )

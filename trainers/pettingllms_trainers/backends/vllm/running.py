@@ -81,7 +81,7 @@ class RunningRequests:
             self._running[name.partition("-")[0]] = future
 
     def _drop_cancelled(self) -> None:
-        """Let go of what nobody waits for any more: it would take slots and KV cache to its end."""
+        """Abort what nobody waits for any more: it would hold slots and KV cache to its end."""
         gone = [name for name, future in self._running.items() if future.cancelled()]
         if gone:
             self._llm.llm_engine.abort_request(gone)
