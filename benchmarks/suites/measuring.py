@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 LIBRARIES = ("torch", "transformers", "numpy")
+PACKAGES = ("pettingllms", "envs", "trainers")
 
 ResultT = TypeVar("ResultT")
 
@@ -67,7 +68,7 @@ def frame(suite: str, seeds: Sequence[int]) -> dict[str, Any]:
         "command": " ".join(["python", f"benchmarks/suites/{suite}.py", *_flags()]),
         "git": {
             "commit": _git("rev-parse", "HEAD"),
-            "is_dirty": bool(_git("status", "--porcelain", "--", "pettingllms", "trainers")),
+            "is_dirty": bool(_git("status", "--porcelain", "--", *PACKAGES)),
         },
         "hardware": f"{platform.system()} {platform.machine()}, one thread, CPU time",
         "load_average_before": round(os.getloadavg()[0], 2),

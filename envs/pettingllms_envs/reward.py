@@ -1,11 +1,14 @@
 """The terms of reward that the games share, and why they are what they are.
 
-A solved episode pays `SUCCESS`. Everything else of an episode (the rise of a potential, the costs
-of bad answers) stays within +-`PROGRESS`, and so
+A solved episode pays `SUCCESS`. What everything else of an episode pays (the rise of a potential,
+the costs of bad answers) differs by less than twice `PROGRESS`, and so
 
 - every solved episode returns more than every unsolved one;
 - the mean return orders policies by their share of solved episodes, unless these shares differ by
-  less than what the rest of an unsolved episode can differ by, 0.2 of a solved one.
+  less than what the rest of an unsolved episode can differ by, 0.2 of a solved one;
+- where facts are gathered for one answer (Search, Panel), an episode without an answer returns no
+  more to any agent than any episode with one, so that a team that gathers and never answers is paid
+  no more than one that answers and is seldom right, however badly the latter writes.
 
 The second was found by measuring. With a potential as large as the bonus, policies were paid for
 looking busy: in Sokoban with one box, walking to the best cell and never pushing returned +0.18
@@ -31,13 +34,15 @@ LOST = -0.01
 from the goal. It must be small: trying is how a policy begins to solve, and it loses most levels
 before it solves some."""
 
-UNANSWERED = 5 * LOST
-"""The potential where time ran out without an answer. It is below that of a wrong answer by about
-what an episode of bad texts costs: a team that gathers facts and never answers must not be paid
-more than one that answers and is right now and then."""
-
 MALFORMED, EMPTY, ILLEGAL = 0.05, 0.04, 0.04
 """What an episode of unreadable answers, of empty ones, or of illegal ones costs an agent."""
+
+UNANSWERED = LOST - MALFORMED
+"""The potential where time ran out without an answer: that of a wrong answer less all that bad
+texts can cost. Gathering leaves nothing then, for potentials add up to that of the end. Bad texts
+cost as much as ever, or nothing would teach a team that never answers to be readable; a team that
+is unreadable except where it is right, in less than 1 of 23 episodes, is thus still below one that
+gathers in readable texts."""
 
 
 class Costs(NamedTuple):

@@ -165,7 +165,7 @@ class PanelEnv(TextEnv[PanelState]):
 
     n is the number of quantities of the question, d is 1 plus the number of those that were not
     yet said, or wrongly, d0 is n + 1. The potential is 0.1 * (1 - d / d0); it is -0.01 after a
-    wrong answer, 0.1 after the right one, and -0.05 when the actions are over without an answer.
+    wrong answer, 0.1 after the right one, and -0.06 when the actions are over without an answer.
     T is `max_turns`, A the number of agents.
 
     | part | when | value |
@@ -175,9 +175,9 @@ class PanelEnv(TextEnv[PanelState]):
     | local | unreadable text | -0.05 / (T A) |
     | local | expert: a false statement; moderator: an expert who cannot know | -0.04 / (T A) |
 
-    Asking and never answering pays less than answering wrongly. With alpha=1 the return of every
-    agent is in [1.05, 1.1] in a solved episode and in [-0.1, 0) in an unsolved one; a team part
-    lies in [-0.15, 1.11], a local part in [-0.05 / T, 0].
+    Asking and never answering pays less than answering wrongly, whatever was written before. With
+    alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in [-0.11, 0) in an
+    unsolved one; a team part lies in [-0.16, 1.11], a local part in [-0.05 / T, 0].
 
     ## Termination
 

@@ -198,7 +198,7 @@ class SearchEnv(TextEnv[SearchState]):
 
     n is the number of documents that are needed, d is 1 plus the number of those not yet found,
     d0 is n + 1. The potential is 0.1 * (1 - d / d0); it is -0.01 after a wrong answer, 0.1 after a
-    right one, and -0.05 when the turns are over without an answer. T is `max_turns`.
+    right one, and -0.06 when the turns are over without an answer. T is `max_turns`.
 
     | part | when | value |
     |---|---|---|
@@ -207,9 +207,9 @@ class SearchEnv(TextEnv[SearchState]):
     | local | unreadable text | -0.05 / T |
     | local | searcher: the search finds no new document | -0.04 / T |
 
-    Finding documents and never answering pays less than answering wrongly. With alpha=1 the return
-    of every agent is in [1.05, 1.1] in a solved episode and in [-0.1, 0) in an unsolved one; a team
-    part lies in [-0.15, 1.1], a local part in [-0.05 / T, 0].
+    Finding documents and never answering pays no more than answering wrongly, whatever was written
+    before. With alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in
+    [-0.11, 0) in an unsolved one; a team part lies in [-0.16, 1.1], a local part in [-0.05 / T, 0].
 
     ## Termination
 

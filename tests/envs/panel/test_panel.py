@@ -137,8 +137,8 @@ def test_an_answer_is_final(offset):
     assert parts(env, "moderator_0")["team"] == pytest.approx(-0.01 if offset else 1.1)
 
 
-def test_asking_without_ever_answering_pays_less_than_a_wrong_answer():
-    env = started()
+def test_asking_without_ever_answering_pays_no_more_than_the_worst_wrong_answer():
+    """However much the one finds, and however badly the other writes."""
 
     def ask_on(env, agent):
         state = env.state()
@@ -149,9 +149,16 @@ def test_asking_without_ever_answering_pays_less_than_a_wrong_answer():
             else (f"#### {state.level.owner(name)} {name}")
         )
 
-    steps = play(env, ask_on)
+    def answer_last(env, agent):
+        return "" if env.state().actions_left > 1 else f"#### = {env.state().level.answer + 1}"
+
+    steps, worst = play(started(), ask_on), play(started(), answer_last)
     assert steps[-1]["truncated"]
-    assert sum(step["info"]["reward_parts"]["team"] for step in steps) == pytest.approx(-0.05)
+    assert worst[-1]["terminated"]
+    for agent in steps[0]["rewards"]:
+        paid, least = (sum(step["rewards"][agent] for step in run) for run in (steps, worst))
+        assert paid == pytest.approx(-0.06)
+        assert paid <= least
 
 
 @pytest.mark.parametrize("expert", range(3))

@@ -125,17 +125,24 @@ def test_what_is_no_answer(text):
     assert not any(env.terminations.values())
 
 
-def test_gathering_without_ever_answering_pays_less_than_a_wrong_answer():
-    for answer in ["#### more", "I need to think."]:
-        env = started()
-        total = 0.0
-        for query in ["Orvan Mills", "Edda", "Sorn", "Sorn"]:
-            env.step(f"#### {query}")
-            total += parts(env, "searcher_0")["team"]
-            env.step(answer)
-            total += parts(env, "answerer_0")["team"]
-        assert all(env.truncations.values())
-        assert total == pytest.approx(-0.05)
+def returns_of(steps):
+    agents = steps[0]["rewards"]
+    return {agent: sum(step["rewards"][agent] for step in steps) for agent in agents}
+
+
+@pytest.mark.parametrize("answer", ["#### more", "I need to think."])
+def test_gathering_without_ever_answering_pays_no_more_than_the_worst_wrong_answer(answer):
+    """However much the one finds, and however badly the other writes."""
+    found, wrong = started(max_turns=3), started(max_turns=3)
+    texts = [["#### Orvan Mills", answer], ["#### Edda", answer], ["#### Sorn", answer]]
+    unread = [["", ""], ["", ""], ["", "#### Sorn"]]
+    steps = play(found, lambda env, agent: texts[env.turn][agent == "answerer_0"])
+    worst = play(wrong, lambda env, agent: unread[env.turn][agent == "answerer_0"])
+    assert steps[-1]["truncated"]
+    assert worst[-1]["terminated"]
+    for agent, paid in returns_of(worst).items():
+        assert returns_of(steps)[agent] <= paid + 1e-9
+    assert returns_of(steps)["searcher_0"] == pytest.approx(-0.06)
 
 
 def test_snapshots_of_other_settings_are_refused():
