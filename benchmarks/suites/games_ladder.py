@@ -2,13 +2,16 @@
 
     python benchmarks/suites/games_ladder.py [--levels 250]
 
-All policies of a game play the same levels, alone (`team="single"`).
+All policies of a game play the same levels, alone (`team="single"`) where one agent can play, else
+every agent of the team plays the same one; the return is the mean over agents.
 """
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
+from games_presets import TEAMS
 from measuring import frame, parser_of, write
 
 import pettingllms
@@ -22,6 +25,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "Sudoku 4x4": ("sudoku_v0", {}),
     "Sudoku 9x9": ("sudoku_v0", {"size": 9}),
     "Plan-Path": ("plan_path_v0", {}),
+    "Search": ("search_v0", {}),
+    "Panel": ("panel_v0", {}),
+    "Dining": ("dining_v0", {}),
 }
 
 
@@ -33,13 +39,14 @@ def main() -> None:
     result = frame("games_ladder", range(options.levels))
     result |= {"gap": GAP, "ladders": {}, "misordered": {}}
     for name, (env_id, kwargs) in CASES.items():
-        env = pettingllms.make(env_id, checks=False, team="single", split="test", **kwargs)
+        alone = {} if env_id in TEAMS else {"team": "single"}
+        env = pettingllms.make(env_id, checks=False, split="test", **alone, **kwargs)
         rungs = measure_ladder(env, range(options.levels))
         result["ladders"][name] = [
             {
                 "policy": rung.policy,
                 "success": round(rung.success, 4),
-                "return": round(rung.returns["planner_0"], 4),
+                "return": round(statistics.fmean(rung.returns.values()), 4),
             }
             for rung in rungs
         ]
