@@ -31,7 +31,7 @@ from pettingllms_trainers.backends.hf.decoding import generate
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
-from pettingllms_trainers.backends.hf.updating import TrainingSettings
+from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.types import (
     GenerateRequest,

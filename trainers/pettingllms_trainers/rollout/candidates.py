@@ -96,7 +96,7 @@ class Candidates:
             SamplingFailed: There is none.
         """
         role = role_of(state.agent)
-        sampling = _bounded(self.settings.sampling[role], state.constraints)
+        sampling = bounded(self.settings.sampling[role], state.constraints)
         policy = self.pool.for_role(role)
         if isinstance(policy, FixedPolicy):
             env = await self.episodes.environment(episode)
@@ -156,7 +156,7 @@ class Candidates:
         return usable
 
 
-def _bounded(sampling: SamplingSettings, constraints: Constraints) -> SamplingSettings:
+def bounded(sampling: SamplingSettings, constraints: Constraints) -> SamplingSettings:
     """Return how a role is sampled where the environment binds its answer."""
     limit = sampling.max_completion_tokens
     return replace(

@@ -17,7 +17,7 @@ from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.optimizer import PlainOptimizer
 from pettingllms_trainers.backends.hf.policy import TransformersPolicy
 from pettingllms_trainers.backends.hf.tiny import CHARACTERS, build_tokenizer
-from pettingllms_trainers.backends.hf.updating import TrainingSettings, learning_rate
+from pettingllms_trainers.backends.hf.training_settings import TrainingSettings, learning_rate
 from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, UpdateError
 from pettingllms_trainers.learning.minibatch import weighted_groups

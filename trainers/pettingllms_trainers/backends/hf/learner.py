@@ -241,6 +241,17 @@ class Learner:
         Raises:
             UpdateError: Loss or gradient is not finite; the weights are as they were.
         """
+        total = self.forward_backward(groups, loss, roles)
+        return total, self.optim_step(learning_rate, is_reduced=roles is not None)
+
+    def forward_backward(
+        self, groups: Sequence[WeightedGroup], loss: MicroLoss, roles: RoleGradients | None = None
+    ) -> float:
+        """Add the gradient of a mini-batch to what is there, and return its loss; see `step`.
+
+        Raises:
+            UpdateError: The loss is not finite; there is no gradient any more.
+        """
         own = sorted(self._share(groups), key=lambda index: len(groups[index].group.prompt_ids))
         passes = (self._passes_by_role if roles else self._passes)(groups, own)
         self.model.train(self._config.gradient_checkpointing)
@@ -263,20 +274,41 @@ class Learner:
                 roles.finish(sorted({weighted.group.role for weighted in groups}))
             share = float(torch.stack(losses).sum()) if losses else 0.0
             total = sum(self._ranks.gather([share]))
-            norm = math.nan
-            if math.isfinite(total):
-                norm = self.optimizer.step(learning_rate, is_reduced=roles is not None)
+            if not math.isfinite(total):
+                raise _not_finite(f"the loss is {total}")
+        except BaseException:
+            self.optimizer.clear_gradients()
+            raise
         finally:
             self.model.eval()
+        return total
+
+    def optim_step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
+        """Change the weights by the gradient, and forget it; return its norm before clipping.
+
+        Args:
+            learning_rate: Of this step.
+            is_reduced: See `Optimizer.step`.
+
+        Raises:
+            UpdateError: The gradient is not finite; the weights are as they were.
+        """
+        try:
+            norm = self.optimizer.step(learning_rate, is_reduced=is_reduced)
+        finally:
             self.optimizer.clear_gradients()
         if not math.isfinite(norm):
-            raise UpdateError(
-                f"update: the loss is {total} and its gradient norm {norm}; both must be finite. "
-                "The weights were not changed. Go back to a checkpoint and lower the learning rate"
-            )
-        return total, norm
+            raise _not_finite(f"the norm of the gradient is {norm}")
+        return norm
 
     @property
     def _device(self) -> torch.device:
         # Not the model's: that of sharded weights may be the CPU, where they are kept.
         return self.optimizer.forward.device
+
+
+def _not_finite(what: str) -> UpdateError:
+    return UpdateError(
+        f"update: {what}, which must be finite. The weights were not changed. Go back to a "
+        "checkpoint and lower the learning rate"
+    )

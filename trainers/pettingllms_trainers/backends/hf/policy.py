@@ -17,7 +17,8 @@ from pettingllms_trainers.backends.hf.learner import Learner, arithmetic
 from pettingllms_trainers.backends.hf.linear import use_onednn
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.self_check import check_model
-from pettingllms_trainers.backends.hf.updating import TrainingSettings, Updater
+from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
+from pettingllms_trainers.backends.hf.updating import Updater
 from pettingllms_trainers.backends.hf.weights import Weights
 from pettingllms_trainers.config import EngineConfig
 from pettingllms_trainers.ranks import Ranks

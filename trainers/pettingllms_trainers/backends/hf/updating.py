@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
 from pettingllms_trainers.backends.hf.critic import Critic
 from pettingllms_trainers.backends.hf.exporting import Exporter
@@ -20,10 +19,11 @@ from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
+from pettingllms_trainers.backends.hf.training_settings import TrainingSettings, learning_rate
 from pettingllms_trainers.backends.hf.update_report import UpdateReport
-from pettingllms_trainers.config import LossConfig, OptimizerConfig, ValueConfig
+from pettingllms_trainers.config import ValueConfig
 from pettingllms_trainers.errors import UpdateError
-from pettingllms_trainers.learning.diagnostics import Diagnostics
+from pettingllms_trainers.learning.diagnostics import Diagnostics, update_figures
 from pettingllms_trainers.learning.engine_gap import engine_gap, with_gap_check
 from pettingllms_trainers.learning.loss import MicroLoss, mean_kl, policy_loss
 from pettingllms_trainers.learning.minibatch import (
@@ -33,7 +33,7 @@ from pettingllms_trainers.learning.minibatch import (
     mini_batches,
     parts_of,
 )
-from pettingllms_trainers.learning.weighted import Scores
+from pettingllms_trainers.learning.weighted import Scores, WeightedGroup
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import (
     Demonstration,
@@ -45,7 +45,7 @@ from pettingllms_trainers.types import (
     ValueFit,
 )
 
-__all__ = ["TrainingSettings", "Updater", "learning_rate"]
+__all__ = ["Updater"]
 
 
 _MAX_ROUNDING = 1e-2
@@ -54,46 +54,6 @@ _MAX_ROUNDING = 1e-2
 
 _NUM_PROBED = 4
 """Groups on which the distance of an update is measured: a forward pass of a few completions."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingSettings:
-    """All that decides how a policy learns."""
-
-    loss: LossConfig
-    """The clipped policy loss."""
-    optimizer: OptimizerConfig
-    """AdamW, schedule, mini-batches."""
-    num_steps: int
-    """Train steps of the run: where the decay of the learning rate ends."""
-    max_completion_tokens: int
-    """Length limit at sampling time; the constant of the length-free loss."""
-    seed: int
-    """Decides the order of the groups."""
-    max_logprob_gap: float = math.inf
-    """Mean distance of the trainer's log-probabilities from the engine's that is an error, in
-    nats."""
-    compares_roles: bool = False
-    """Whether the gradients of roles are compared; see `RoleGradients`."""
-    value: ValueConfig | None = None
-    """How V is learnt; None without one."""
-    memory_advice: tuple[str, ...] = ()
-    """What helps when memory does not suffice, besides settings of the optimizer."""
-
-
-def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
-    """Return the learning rate of a train step: linear warm-up, then linear decay.
-
-    Args:
-        config: Highest rate, warm-up steps, final fraction.
-        step: Train step, from 0; beyond `num_steps` the rate stays at its last value.
-        num_steps: Train steps of the run.
-    """
-    if step < config.num_warmup_steps:
-        return config.learning_rate * (step + 1) / config.num_warmup_steps
-    length = max(num_steps - 1 - config.num_warmup_steps, 1)
-    progress = min((step - config.num_warmup_steps) / length, 1.0)
-    return config.learning_rate * (1 - (1 - config.final_fraction) * progress)
 
 
 class Updater:
@@ -194,6 +154,36 @@ class Updater:
         moved = self._update_kl(groups, old)
         return report.stats([parts[index] for index in sorted(used)], rate, moved, self._ranks)
 
+    def forward_backward(
+        self,
+        groups: Sequence[TrainingGroup],
+        loss: MicroLoss | None = None,
+        *,
+        old_logprobs: Sequence[Scores] | None = None,
+        reference_logprobs: Sequence[Scores] | None = None,
+    ) -> dict[str, float]:
+        """See `OpenPolicy.forward_backward`."""
+        check_groups(groups)
+        if loss is None and reference_logprobs is None and self._settings.loss.kl_coefficient:
+            raise InvalidArgument(
+                "reference_logprobs", "none",
+                f"those of the reference, as loss.kl_coefficient is "
+                f"{self._settings.loss.kl_coefficient:g}",
+                "pass what `score` gave before training, or set loss.kl_coefficient to 0",
+            )  # fmt: skip
+        diagnostics = Diagnostics()
+        parts = parts_of(groups, old_logprobs, reference_logprobs, by_completion=False)
+        with self._loaded.active(), self._enough_memory():
+            total = self._learner.forward_backward(
+                self._mini_batch(parts), loss or self._policy_loss(diagnostics)
+            )
+        return {"loss": total} if loss else update_figures([diagnostics.total()])
+
+    def optim_step(self, learning_rate: float) -> float:
+        """See `OpenPolicy.optim_step`."""
+        with self._loaded.active():
+            return self._learner.optim_step(learning_rate)
+
     def _update_kl(self, groups: Sequence[TrainingGroup], old: Sequence[Scores] | None) -> float:
         """Return how far the update has moved the policy, on the first of its groups.
 
@@ -238,10 +228,7 @@ class Updater:
 
     def _step(self, parts: Sequence[UpdatePart], rate: float, report: UpdateReport) -> None:
         settings, diagnostics = self._settings, Diagnostics()
-        groups = mini_batch(parts, settings.loss.aggregation, settings.max_completion_tokens)
-        loss: MicroLoss = functools.partial(
-            policy_loss, config=settings.loss, diagnostics=diagnostics
-        )
+        groups, loss = self._mini_batch(parts), self._policy_loss(diagnostics)
         if not report.steps and groups[0].old_logprobs is None:
             loss = with_gap_check(loss, settings.max_logprob_gap)
         roles = None
@@ -250,6 +237,13 @@ class Updater:
         with self._enough_memory():
             _, norm = self._learner.step(groups, loss, rate, roles)
         report.add(diagnostics, norm, roles)
+
+    def _mini_batch(self, parts: Sequence[UpdatePart]) -> list[WeightedGroup]:
+        settings = self._settings
+        return mini_batch(parts, settings.loss.aggregation, settings.max_completion_tokens)
+
+    def _policy_loss(self, diagnostics: Diagnostics) -> MicroLoss:
+        return functools.partial(policy_loss, config=self._settings.loss, diagnostics=diagnostics)
 
     @contextlib.contextmanager
     def _enough_memory(self) -> Iterator[None]:
