@@ -38,7 +38,14 @@ def results(directory):
     return metrics, [line for line in rollouts if line.get("set") != "held_out"]
 
 
-@pytest.mark.parametrize("name", CREDITS)
+# One of each way to keep state between steps in every run; the others repeat it at night.
+NIGHTLY = {"own value, adapters", "whole episodes", "vine"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.nightly] if n in NIGHTLY else []) for n in CREDITS],
+)
 def test_a_run_is_resumed_exactly(name, small_run_file, tmp_path):
     flags = [*CREDITS[name], "--env.kwargs.reward=outcome"]
     config = str(small_run_file(3))
