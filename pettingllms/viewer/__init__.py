@@ -3,6 +3,7 @@
 ```
 folder or file ──► runs.py ──► OpenedRun (facts, curves, episodes one by one)
                                  │  boards.py: what only playing again shows
+                                 │  summary.py: what the page opens on
                                  │  overview.py: several runs side by side
                                  ▼
                   page.py: assets/* + data in compressed blocks ──► one HTML file

@@ -7,7 +7,15 @@ from typing import Any
 
 from pettingllms.viewer.lines import LineFile
 
-_VARIANT_FIGURES = ("success", "success_low", "success_high", "num_turns")
+_VARIANT_FIGURES = {
+    "success": "success",
+    "success_low": "success_low",
+    "success_high": "success_high",
+    "num_turns": "num_turns",
+    "num_episodes": "num_episodes",
+    "num_missing": "num_failed",
+}
+"""Column -> the figure of the file."""
 
 
 def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
@@ -22,7 +30,10 @@ def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
 
 
 def variant_columns(file: LineFile) -> dict[str, dict[str, list[Any]]]:
-    """Return variant -> steps, success with interval, and turns, of an `evaluations.jsonl`."""
+    """Return variant -> columns of an `evaluations.jsonl`: steps, and figures at each.
+
+    They are success with its interval, turns, episodes, and how many more rollouts failed.
+    """
     found: dict[str, dict[str, list[Any]]] = {}
     for step, variants in file.read(_evaluation_line):
         for variant, figures in variants.items():
@@ -39,7 +50,7 @@ def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
     found: dict[str, list[Any]] = {}
     for variant, figures in line["variants"].items():
-        found[variant] = [figures[name] for name in _VARIANT_FIGURES]
+        found[variant] = [figures[name] for name in _VARIANT_FIGURES.values()]
         for env, own in figures.get("environments", {}).items():
-            found[f"{variant}, {env}"] = [own[name] for name in _VARIANT_FIGURES]
+            found[f"{variant}, {env}"] = [own[name] for name in _VARIANT_FIGURES.values()]
     return int(line["step"]), found

@@ -25,6 +25,7 @@ from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.index import EpisodeIndex
 from pettingllms.viewer.overview import Overview
 from pettingllms.viewer.runs import OpenedRun, open_run
+from pettingllms.viewer.summary import RunSummary
 
 BLOCK_CHARS = 1 << 18
 """A block is closed when its JSON lines are longer than this."""
@@ -40,6 +41,7 @@ SCRIPTS = (
     "compare.js",
     "detail.js",
     "figures.js",
+    "summary.js",
     "overview.js",
     "app.js",
     "main.js",
@@ -106,12 +108,13 @@ def fill_view(
     """
     page, boards = _Page(file, is_live=version is not None), Boards(run, max_replays)
     # Episodes stream to disk block by block, so that runs larger than memory can be viewed; the
-    # index comes last because only then is it complete.
-    index = EpisodeIndex(run.labels)
-    for number, block in enumerate(_blocks(run, boards, index)):
+    # index and the summary come last because only then are they complete.
+    index, summary = EpisodeIndex(run.labels), RunSummary(run)
+    for number, block in enumerate(_blocks(run, boards, index, summary)):
         page.add(f"block-{number}", block)
     run.notices += boards.notices()
     page.add("curves", json.dumps(run.curves))
+    page.add("summary", json.dumps(summary.to_json()))
     page.add("index", json.dumps(index.to_json()))
     page.close(_head(run, len(index)) | {"version": version})
     return len(index)
@@ -181,12 +184,15 @@ class _Page:
         self._file.write(self._end.replace("{script}", _script()))
 
 
-def _blocks(run: OpenedRun, boards: Boards, index: EpisodeIndex) -> Iterator[str]:
+def _blocks(
+    run: OpenedRun, boards: Boards, index: EpisodeIndex, summary: RunSummary
+) -> Iterator[str]:
     lines: list[str] = []
     num_chars = 0
     for episode in run.episodes():
         boards.add(episode)
         index.add(episode, is_first_of_block=not lines)
+        summary.add(episode)
         lines.append(json.dumps(episode.to_json()))
         num_chars += len(lines[-1])
         if num_chars > BLOCK_CHARS:

@@ -1,15 +1,15 @@
 // The state of the page, which is in its address behind the #, and what changes it.
 
-const DEFAULTS = { tab: "episodes", view: "list", e: null, n: 0, k: null, c: null, ending: "", role: "", part: "", step: "", min: "", max: "",
+const DEFAULTS = { tab: "overview", view: "list", e: null, n: 0, k: null, c: null, ending: "", role: "", part: "", step: "", min: "", max: "",
   errors: "", find: "", sort: "order", theme: "" };
-const TABS = [["episodes", "Episodes"], ["figures", "Curves"], ["about", "About"]];
+const TABS = [["overview", "Overview"], ["episodes", "Episodes"], ["figures", "Curves"], ["about", "About"]];
 const FILTERS = ["ending", "role", "part", "step", "min", "max", "errors", "sort"];
 
 const KEYS = [
   ["n  j", "next episode"], ["p  k", "previous episode"], ["Home  End", "first, last episode"],
   ["\u2192  \u2190", "next, previous decision"], ["\u2193  \u2191", "next, previous candidate"],
   ["Enter", "the candidate that was taken"], ["d", "difference from the candidate taken"], ["/", "to the filters"], ["x", "clear the filters"],
-  ["1  2  3", "episodes, curves, about"], ["t", "colours: system, light, dark"], ["?", "this list"],
+  ["1  2  3  4", "overview, episodes, curves, about"], ["t", "colours: system, light, dark"], ["?", "this list"],
   ["Esc", "close, leave a field, back to the list"],
 ];
 
@@ -24,12 +24,17 @@ class App {
     this.drawn = new Set();
     this.drawFrame();
     this.drawFilters();
-    window.addEventListener("hashchange", () => { this.state = this.read(); this.refresh(true); });
+    window.addEventListener("hashchange", () => {
+      const { theme } = this.state;
+      this.state = this.read();
+      this.state.theme ||= theme;
+      this.refresh(true);
+    });
     document.addEventListener("keydown", (event) => this.press(event));
   }
 
   read() {
-    const state = { ...DEFAULTS };
+    const state = { ...DEFAULTS, tab: "" };
     for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
       if (name in DEFAULTS) state[name] = value;
     }
@@ -40,12 +45,16 @@ class App {
       if (state[name].trim() === "" || Number.isNaN(Number(state[name]))) state[name] = "";
     }
     if (!(state.sort in SORTS)) state.sort = "order";
-    if (!TABS.some(([name]) => name === state.tab)) state.tab = "episodes";
+    if (!TABS.some(([name]) => name === state.tab)) state.tab = "";
+    // An address that names an episode or a filter is one of the episodes.
+    const { tab, theme, ...others } = state;
+    const isOfEpisodes = this.store.head.kind === "transcripts" || Object.entries(others).some(([name, value]) => value !== DEFAULTS[name]);
+    state.tab = tab || (isOfEpisodes ? "episodes" : "overview");
     return state;
   }
 
   write() {
-    const entries = Object.entries(this.state).filter(([name, value]) => value !== DEFAULTS[name] && value !== null);
+    const entries = Object.entries(this.state).filter(([name, value]) => name === "tab" || (value !== DEFAULTS[name] && value !== null));
     const hash = "#" + new URLSearchParams(entries);
     if (hash !== location.hash) history.replaceState(null, "", hash);
   }
@@ -75,19 +84,26 @@ class App {
     if (this.state.find) await this.search(this.state.find);
     else if (this.state.e === null) await this.refresh(true);
     else { this.filter(); this.list.show(this.positions, this.state.e, this.state.role); }
-    this.drawn.delete("figures");
-    if (this.state.tab === "figures") await this.drawFiguresAgain();
+    for (const name of ["overview", "figures"]) {
+      this.drawn.delete(name);
+      if (this.state.tab === name) await this.drawAgain(name);
+    }
     return store.head.version;
   }
 
-  // Draws the figures anew, with the same groups open, at the same place.
-  async drawFiguresAgain() {
-    const box = byId("figures"), { scrollTop } = box;
+  // Draws a tab anew, with the same groups open, at the same place.
+  async drawAgain(name) {
+    const box = byId(name), { scrollTop } = box;
     const open = new Set([...box.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent));
-    this.drawn.add("figures");
-    await drawFigures(this.store);
+    await this.drawOnce(name);
     box.querySelectorAll("details").forEach((group) => { group.open = open.has(group.firstChild.textContent); });
     box.scrollTop = scrollTop;
+  }
+
+  async drawOnce(name) {
+    if (this.drawn.has(name)) return;
+    this.drawn.add(name);
+    await (name === "figures" ? drawFigures : drawSummary)(this.store);
   }
 
   filter() {
@@ -113,10 +129,7 @@ class App {
       byId(`tab-${name}`).setAttribute("aria-selected", String(name === state.tab));
     }
     this.write();
-    if (state.tab === "figures" && !this.drawn.has("figures")) {
-      this.drawn.add("figures");
-      await drawFigures(store);
-    }
+    if (state.tab === "figures" || state.tab === "overview") await this.drawOnce(state.tab);
     if (state.tab === "episodes") {
       this.list.show(this.positions, state.e, state.role);
       await this.detail.show(state.e, state);
@@ -240,7 +253,7 @@ class App {
   actions() {
     const ends = (position) => () => this.go({ e: position ?? null, n: 0, k: null });
     const general = {
-      1: () => this.go({ tab: "episodes" }), 2: () => this.go({ tab: "figures" }), 3: () => this.go({ tab: "about" }),
+      ...Object.fromEntries(TABS.map(([tab], i) => [i + 1, () => this.go({ tab })])),
       t: () => this.turnTheme(), "?": () => byId("help").showModal(), x: () => this.clear(),
       "/": () => this.go({ tab: "episodes", view: "list" }).then(() => byId("filters").elements.ending.focus()),
     };

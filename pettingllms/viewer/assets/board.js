@@ -45,6 +45,28 @@ function readBoard(text) {
   return best && { kind: best.kind, rows: best.rows };
 }
 
+const KNOWN_BOARDS = new WeakMap();
+
+// The board on which a decision was taken: as the environment draws it, or as the prompt shows it.
+function boardOf(decision) {
+  if (!KNOWN_BOARDS.has(decision)) {
+    KNOWN_BOARDS.set(decision, readBoard(decision.board) || readBoard(decision.observation));
+  }
+  return KNOWN_BOARDS.get(decision);
+}
+
+// The boards of some decisions of an episode in the order of play, each once, and its last one.
+function boardFrames(episode, decisions) {
+  const frames = [];
+  decisions.forEach((decision, i) => {
+    const board = boardOf(decision), last = frames[frames.length - 1];
+    if (board && !(last && isSameBoard(last.board, board))) frames.push({ board, i, text: `turn ${decision.turn + 1}` });
+  });
+  const final = readBoard(episode.final_board);
+  if (final) frames.push({ board: final, i: decisions.length - 1, text: "end", isFinal: true });
+  return frames;
+}
+
 function isSameBoard(one, other) {
   return Boolean(one && other) && one.kind === other.kind &&
     JSON.stringify(one.rows) === JSON.stringify(other.rows);

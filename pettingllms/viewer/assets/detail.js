@@ -7,7 +7,6 @@ class Detail {
     this.box = byId("detail");
     this.shown = null;
     this.episode = null;
-    this.known = new WeakMap();
   }
 
   // Opens an episode, or only moves the selection within the one that is open.
@@ -87,23 +86,9 @@ class Detail {
         figureNames([episode]).map((name) => fact(name.replaceAll("_", " "), short(episode.figures[name])))));
   }
 
-  board(decision) {
-    if (!this.known.has(decision)) {
-      this.known.set(decision, readBoard(decision.board) || readBoard(decision.observation));
-    }
-    return this.known.get(decision);
-  }
-
   // The boards in the order of play, each once; a press selects the decision before it.
   strip(decisions, n) {
-    const first = this.board(this.episode.decisions[0]);
-    const frames = [];
-    decisions.forEach((decision, i) => {
-      const board = this.board(decision), last = frames[frames.length - 1];
-      if (board && !(last && isSameBoard(last.board, board))) frames.push({ board, i, text: `turn ${decision.turn + 1}` });
-    });
-    const final = readBoard(this.episode.final_board);
-    if (final) frames.push({ board: final, i: decisions.length - 1, text: "end", isFinal: true });
+    const frames = boardFrames(this.episode, decisions), first = boardOf(this.episode.decisions[0]);
     if (frames.length < 2) return null;
     const current = frames.filter((f) => f.i <= n && !f.isFinal).pop();
     return el("div", { class: "strip", role: "group", "aria-label": "boards" }, frames.map((frame) =>
@@ -154,7 +139,7 @@ class Detail {
 
   // Where each candidate led, as small boards; none where no candidate changes the board.
   siblings(decision, n, k) {
-    const before = this.board(decision), first = this.board(this.episode.decisions[0]);
+    const before = boardOf(decision), first = boardOf(this.episode.decisions[0]);
     const led = decision.groups.map((group) => [group, readBoard(decision.candidates[group.k].board)]).filter(([, board]) => board);
     if (led.length < 2 || led.every(([, board]) => isSameBoard(board, before))) return null;
     return el("div", { class: "strip siblings", role: "group", "aria-label": "where each candidate led" }, led.map(([group, board]) => {
@@ -247,10 +232,10 @@ class Detail {
   }
 
   boards(decision, candidate, after, isTaken) {
-    const first = this.board(this.episode.decisions[0]);
-    const before = this.board(decision);
+    const first = boardOf(this.episode.decisions[0]);
+    const before = boardOf(decision);
     if (!before) return null;
-    const followed = isTaken ? (after ? this.board(after) : readBoard(this.episode.final_board)) : null;
+    const followed = isTaken ? (after ? boardOf(after) : readBoard(this.episode.final_board)) : null;
     const next = readBoard(candidate.board) || followed;
     const parts = [el("figure", {}, el("figcaption", {}, "Board"), drawBoard(before, first, "board before the action"))];
     if (next && !isSameBoard(before, next)) {

@@ -6,7 +6,7 @@ function drawOverview(head, { runs, differences }) {
   const box = byId("figures");
   const open = new Set([...box.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent));
   document.body.dataset.tab = "figures";
-  for (const id of ["episodes", "about"]) byId(id).hidden = true;
+  for (const id of ["overview", "episodes", "about"]) byId(id).hidden = true;
   box.hidden = false;
   box.removeAttribute("role");
   byId("tabs").hidden = true;

@@ -108,6 +108,10 @@ class Store {
     return null;
   }
 
+  async summary() {
+    return JSON.parse(await unpack("summary"));
+  }
+
   async curves() {
     return JSON.parse(await unpack("curves"));
   }

@@ -41,11 +41,11 @@ def running(training, write):
         decision = write.decision("tool_0", 0, [write.candidate(f"text {step}")])
         return write.tree(step, 0, [decision])
 
-    run = training([line(1)], [{"step": 1, "rollout/success": 0.5}])
+    run = training([line(1)], [{"step": 1, "role/tool/reward": 0.5}])
 
     def go_on(step):
         with (run / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps({"step": step, "rollout/success": 0.5 + step / 10}) + "\n")
+            file.write(json.dumps({"step": step, "role/tool/reward": 0.5 + step / 10}) + "\n")
         with (run / "rollouts.jsonl").open("a") as file:
             file.write(json.dumps(line(step)) + "\n")
 
@@ -59,17 +59,19 @@ def read(url):
 
 def test_the_page_takes_over_what_is_new_and_keeps_what_is_open(browser, serve, running):
     run, go_on = running
-    browser.open(serve(run))
+    browser.open(serve(run), "#tab=episodes")
     assert browser.text("#count") == "1 episode"
     browser.js("document.querySelector('.tokens').open = true")
     go_on(2)
     browser.until("document.querySelector('#count').textContent === '2 episodes'")
     assert browser.js("document.querySelector('.tokens').open"), "the open episode stays as it is"
     assert browser.text("#live").startswith("live \u00b7 ")
-    browser.press("2")
-    browser.until("document.querySelector('.chart')")
-    go_on(3)
-    browser.until("document.querySelector('.chart .step')?.textContent === 'step 3'")
+    for number, (key, tab) in enumerate({"1": "overview", "3": "figures"}.items()):
+        browser.press(key)
+        chart = f"document.querySelector('#{tab} .chart .step')?.textContent"
+        browser.until(f"{chart} === 'step {2 + number}'")
+        go_on(3 + number)
+        browser.until(f"{chart} === 'step {3 + number}'")
 
 
 def test_several_runs_are_served_with_links(browser, serve, running, training, write):
@@ -81,7 +83,7 @@ def test_several_runs_are_served_with_links(browser, serve, running, training, w
     go_on(2)
     browser.until("document.querySelector('tbody').textContent.includes('2 of ?')")
     browser.js("document.querySelector('a').click()")
-    browser.until("document.querySelector('#count')?.textContent === '2 episodes'")
+    browser.until("document.querySelector('#overview .failures')?.textContent.includes('2 of 2')")
 
 
 def test_a_server_that_has_ended_is_reported(browser, running):

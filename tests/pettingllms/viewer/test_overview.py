@@ -19,6 +19,7 @@ def two(training, tmp_path):
         more = f'output_dir = "{name}"\nnum_steps = 999\n[optimizer]\nlearning_rate = {rate}\n'
         (run / "config.toml").write_text(more + text)
         variant = {"success": rate, "success_low": 0.0, "success_high": 1.0, "num_turns": 3}
+        variant |= {"num_episodes": 8, "num_failed": 0}
         lines = [
             {"step": n, "variants": {"greedy": variant | {"success": rate * n}}}
             for n in (0, number + 1)

@@ -42,7 +42,7 @@ def three(training, write):
 
 
 def test_shows_tree_rewards_branch_board_and_prompt(browser, page, three):
-    browser.open(page(three))
+    browser.open(page(three), "#tab=episodes")
     assert browser.count("#list .row") == 3
     assert browser.count(".tree .dot") == 3 + 2 + 3
     assert browser.count(".tree .dot.taken") == 3
@@ -66,7 +66,7 @@ def test_answers_that_an_episode_gave_up(browser, page, training, write):
         write.tree(1, 1, [up]) | {"given_up": []},
         write.tree(1, 2, [up]),  # of an older version
     ]
-    browser.open(page(training(trees)))
+    browser.open(page(training(trees)), "#tab=episodes")
     assert browser.count(".tree .dot") == 1, "the path is the episode's"
     assert browser.text(".given-up h3").startswith("2 answers given up")
     first = browser.text(".given-up details:first-of-type summary")
@@ -77,7 +77,7 @@ def test_answers_that_an_episode_gave_up(browser, page, training, write):
     browser.open(page(training(trees, name="filtered")), "#role=tool")
     assert browser.count(".given-up details") == 1
     for episode in (1, 2):
-        browser.open(page(training(trees[episode:], name=f"none {episode}")))
+        browser.open(page(training(trees[episode:], name=f"none {episode}")), "#tab=episodes")
         assert browser.count(".given-up") == 0
 
 
@@ -121,7 +121,7 @@ def test_boards_of_every_game_and_what_is_no_board(browser, page, training, writ
 
 def test_needs_nothing_but_itself(browser, page, three):
     path = page(three)
-    browser.open(path)
+    browser.open(path, "#tab=episodes")
     browser.press("2", "1", "3")
     assert [url.partition("#")[0] for url in browser.requests()] == [path.resolve().as_uri()]
 
@@ -142,17 +142,19 @@ def test_texts_are_shown_and_never_run(browser, page, training, write, text):
     (run / "config.toml").write_text(
         f"[env]\nid = {json.dumps(text.encode('utf-8', 'replace').decode())}\n"
     )
-    browser.open(page(run))
+    browser.open(page(run), "#tab=episodes")
     shown = text.replace("```python\n", "").replace("\n```", "")
     for code in ("\0", "\x1b", "\ud800", "\udfff", "\u202e", "\u2028", "\r"):
         shown = shown.replace(code, f"\\u{ord(code):04x}")
     assert shown in browser.text(".completion")
     assert shown in browser.text(".error").replace("```python\n", "").replace("\n```", "")
-    browser.press("2")
-    browser.until("document.querySelector('.chart')")
+    browser.press("1")
+    browser.until("document.querySelector('#overview .failures')")
+    browser.press("3")
+    browser.until("document.querySelector('#figures .chart')")
     browser.js("document.querySelectorAll('details').forEach((box) => { box.open = true; })")
     browser.until("document.querySelectorAll('.chart').length > 2")
-    browser.press("3")
+    browser.press("4")
     assert browser.js("window.hurt") is None
     assert browser.count("img") == 0
     assert browser.count("script:not([type])") == 1
@@ -165,7 +167,7 @@ def test_a_page_without_the_policy_would_not_run_texts_either(browser, page, tra
     path = page(training([write.tree(1, 0, decisions)]))
     head, _, rest = path.read_text(encoding="utf-8").partition('<meta http-equiv="Content-Security')
     path.write_text(head + rest.partition(">")[2], encoding="utf-8")
-    browser.open(path)
+    browser.open(path, "#tab=episodes")
     browser.press("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown")
     assert browser.js("window.hurt") is None
     assert browser.count("#detail img") == 0
@@ -176,7 +178,7 @@ def test_the_policy_forbids_other_scripts(browser, page, three):
     path.write_text(
         path.read_text(encoding="utf-8").replace("</body>", "<script>window.hurt = 1</script>")
     )
-    browser.open(path)
+    browser.open(path, "#tab=episodes")
     assert browser.js("window.hurt") is None
     assert any("Content Security Policy" in str(problem) for problem in browser.problems())
     browser.events.clear()
@@ -190,7 +192,7 @@ def test_filters(browser, page, three):
         return browser.js("[...document.querySelectorAll('.row b')].map((b) => b.textContent)")
 
     first, second, third = "step 1 · episode 0", "step 1 · episode 1", "step 2 · episode 0"
-    assert labels("") == [first, second, third]
+    assert labels("#tab=episodes") == [first, second, third]
     assert labels("#ending=solved") == [first]
     assert labels("#ending=unsolved") == [second, third]
     assert labels("#ending=failed") == [third]
@@ -207,18 +209,18 @@ def test_filters(browser, page, three):
     assert labels("#find=no-such-text") == []
     assert browser.text("#detail") == "No episode passes the filters."
     assert labels("#sort=worst") == [third, second, first]
-    assert labels("#e=junk&n=-1&sort=junk&tab=junk&min=junk") == [first, second, third]
+    assert labels("#e=0&n=-1&sort=junk&tab=junk&min=junk") == [first, second, third]
 
 
 def test_filters_by_hand(browser, page, three):
-    browser.open(page(three))
+    browser.open(page(three), "#tab=episodes")
     browser.js(
         "(() => { const s = document.querySelector('[name=ending]'); s.value = 'unsolved';"
         "s.dispatchEvent(new Event('change')); })()"
     )
     browser.until("document.querySelectorAll('.row').length === 2")
     assert browser.text("#count") == "2 of 3 episodes"
-    assert browser.js("location.hash") == "#e=1&ending=unsolved"
+    assert browser.js("location.hash") == "#tab=episodes&e=1&ending=unsolved"
     browser.press("x")
     browser.until("document.querySelectorAll('.row').length === 3")
     browser.js("document.querySelector('[name=find]').focus()")
@@ -233,7 +235,7 @@ def test_a_role_filter_shows_the_decisions_of_the_role(browser, page, three):
 
 
 def test_keyboard(browser, page, three):
-    browser.open(page(three))
+    browser.open(page(three), "#tab=episodes")
 
     def place():
         return browser.js(
@@ -259,9 +261,9 @@ def test_keyboard(browser, page, three):
     assert place()[0] == "2"
     browser.press("j", "k", "Home")
     assert place()[0] == "0"
-    browser.press("2")
+    browser.press("3")
     assert browser.js("document.getElementById('figures').hidden") is False
-    browser.press("ArrowRight", "1")
+    browser.press("ArrowRight", "2")
     assert place() == ["0", "0", "1"]
     browser.press("?")
     assert browser.js("document.getElementById('help').open") is True
@@ -278,7 +280,7 @@ def test_every_key_of_the_page_is_documented_in_it(browser, page, three):
     browser.open(page(three), "#tab=about")
     keys = browser.js("[...document.querySelectorAll('#about kbd')].map((k) => k.textContent)")
     assert {"n", "j", "p", "k", "Home", "End", "→", "←", "↓", "↑", "Enter", "/"} <= set(keys)
-    assert {"x", "1", "2", "3", "t", "?", "Esc"} <= set(keys)
+    assert {"x", "1", "2", "3", "4", "t", "?", "Esc"} <= set(keys)
 
 
 def test_curves(browser, page, three):
@@ -297,7 +299,7 @@ def test_both_colour_schemes(browser, page, three):
     grounds = {}
     for scheme in ("light", "dark"):
         browser.scheme(scheme)
-        browser.open(path)
+        browser.open(path, "#tab=episodes")
         grounds[scheme] = browser.js("getComputedStyle(document.body).backgroundColor")
         assert contrast(browser, "#detail h2") > 7
         assert contrast(browser, "#filters label") > 4.5
@@ -350,7 +352,7 @@ def test_a_phone_needs_no_scrolling_sideways(browser, page, training, write, vie
 
 def test_a_phone_goes_from_list_to_episode_and_back(browser, page, three):
     browser.size(390, 844)
-    browser.open(page(three))
+    browser.open(page(three), "#tab=episodes")
     shown = "getComputedStyle(document.querySelector('{}')).display !== 'none'"
     assert browser.js(shown.format("#side"))
     assert not browser.js(shown.format("#detail"))
@@ -383,7 +385,7 @@ def test_ten_thousand_episodes_open_few_blocks_and_rows(browser, page, training,
         for n in range(10_000)
     )
     path = page(training(trees))
-    browser.open(path)
+    browser.open(path, "#tab=episodes")
     num_blocks = browser.count('script[id^="block-"]')
     assert num_blocks > 20
     assert browser.text("#count") == "10,000 episodes"

@@ -22,7 +22,7 @@ def alike(training, write):
 
 
 def test_identical_candidates_are_one_with_a_count(browser, page, alike):
-    browser.open(page(alike))
+    browser.open(page(alike), "#tab=episodes")
     assert browser.count(".tree .dot") == 2
     assert browser.text(".tree .count") == "\u00d73"
     assert browser.count(".candidates tbody tr") == 2
@@ -43,7 +43,7 @@ def test_the_table_shows_the_whole_answer(browser, page, training, write):
     long = "so " * 300 + '#### ["U", "L"]'
     code = "First.\n```python\nprint(7)\n```\nThat is all."
     decisions = [write.decision("planner_0", 0, [write.candidate(t) for t in (long, code, "")])]
-    browser.open(page(training([write.tree(1, 0, decisions)])))
+    browser.open(page(training([write.tree(1, 0, decisions)])), "#tab=episodes")
     shown = browser.js(
         "[...document.querySelectorAll('.action span:first-child')].map((e) => e.textContent)"
     )
@@ -52,7 +52,7 @@ def test_the_table_shows_the_whole_answer(browser, page, training, write):
 
 
 def test_the_difference_between_two_siblings(browser, page, alike):
-    browser.open(page(alike))
+    browser.open(page(alike), "#tab=episodes")
     assert browser.count(".comparison") == 0
     browser.press("d")
     browser.until("document.querySelector('.comparison')")
@@ -85,7 +85,7 @@ def test_a_difference_leads_from_one_text_to_the_other(browser, page, training, 
 
 
 def test_tokens_are_shown_on_demand(browser, page, alike):
-    browser.open(page(alike))
+    browser.open(page(alike), "#tab=episodes")
     assert browser.text(".tokens summary") == "9 tokens"
     assert browser.count(".token") == 0
     browser.js("document.querySelector('.tokens').open = true")
@@ -144,7 +144,7 @@ def moves(training, write):
 
 def test_every_sibling_has_its_board_and_its_action(browser, moves, tmp_path):
     path = write_view(moves, tmp_path / "view.html").path
-    browser.open(path)
+    browser.open(path, "#tab=episodes")
     assert browser.count(".siblings svg.board") == 3
     actions = browser.js(
         "[...document.querySelectorAll('.action span:first-child')].map((e) => e.textContent)"
@@ -183,7 +183,7 @@ def test_reasoning_and_served_model_of_an_evaluation(browser, page, tmp_path):
         "returns": {"planner_0": 0.0}, "steps": [step],
     }  # fmt: skip
     (run / "episodes.jsonl").write_text(json.dumps(episode) + "\n")
-    browser.open(page(run))
+    browser.open(page(run), "#tab=episodes")
     assert browser.text(".decision h3").endswith("played by openai:x, answered by served-7b")
     assert browser.text(".reasoning summary") == "Reasoning, 13 characters"
     assert browser.text(".reasoning .text") == "Hm <b>so</b>."
