@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import pettingllms
+from pettingllms import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -27,7 +27,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 @pytest.mark.parametrize("document", [*DOCUMENTS, *PAGES])
 def test_python_blocks_run_in_order(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pettingllms.registry, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
     module = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)  # states are pickled by their module
     for block in BLOCK.findall((ROOT / document).read_text(encoding="utf-8")):

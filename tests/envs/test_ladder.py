@@ -4,6 +4,9 @@ import pytest
 
 from pettingllms.errors import ConformanceError
 from pettingllms.testing.ladder import check_ladder
+from pettingllms_envs.sokoban import env as sokoban
+from pettingllms_envs.sokoban.rules import outlook_of
+from pettingllms_envs.sudoku import rules as sudoku
 
 SOKOBAN = [
     {"team": "single"},
@@ -90,6 +93,17 @@ def test_returns_order_policies_by_success(env_id, kwargs, num_levels):
     assert max(rung.success for rung in rungs) > 0.1
 
 
+@pytest.fixture
+def uncached():
+    """What games remember has the potential of the terms that it was made with."""
+    remembered = (sokoban.attempt, outlook_of, sudoku.attempt)
+    for function in remembered:
+        function.cache_clear()
+    yield
+    for function in remembered:
+        function.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("env_id", "kwargs", "term", "value"),
     [
@@ -97,7 +111,7 @@ def test_returns_order_policies_by_success(env_id, kwargs, num_levels):
         ("sudoku_v0", {"size": 9, "max_turns": 1}, "pettingllms_envs.sudoku.rules.PROGRESS", 1.0),
     ],
 )
-def test_terms_that_mislead_are_found(monkeypatch, env_id, kwargs, term, value):
+def test_terms_that_mislead_are_found(monkeypatch, uncached, env_id, kwargs, term, value):
     monkeypatch.setattr(term, value)
     with pytest.raises(ConformanceError, match="more success must return more"):
         check_ladder(env_id, 60, team="single", **kwargs)
