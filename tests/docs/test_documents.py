@@ -9,6 +9,7 @@ import types
 from pathlib import Path
 
 import pytest
+import rich.theme  # noqa: F401 - draws from the global generator when first imported
 
 from pettingllms import registry
 
