@@ -151,7 +151,16 @@ def assert_expects(found, expected):
         assert abs(along.mean() - expected.ravel() @ direction) < 4.5 * error + 1e-12
 
 
-@pytest.mark.parametrize("name", ENUMERATED)
+BY_DAY = {"AT-GRPO", "random, value, none", "random, continuation, none"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly)
+        for name in ENUMERATED
+    ],
+)
 def test_the_implementation_of_a_tree_equals_its_expectation(shaped, name):
     level, logits = shaped
     branch, credit, norm = ENUMERATED[name]
@@ -169,6 +178,7 @@ def test_whole_episodes_that_branch_once_expect_a_share_of_the_gradient():
     assert_expects(found, gradient * (K - 1) / K)  # all decisions branch: the whole gradient
 
 
+@pytest.mark.nightly
 def test_a_vine_expects_the_gradient_with_late_decisions_weighted_more():
     # All episodes of a level of as many moves as turns are equally long: the decision to fork at is
     # one of 6, and those from there on are trained on.
@@ -280,7 +290,7 @@ class Simulation:
         return steps
 
 
-@pytest.mark.parametrize("reward", ["shaped", "outcome"])
+@pytest.mark.parametrize("reward", ["shaped", pytest.param("outcome", marks=pytest.mark.nightly)])
 def test_lockstep_equals_a_simulation_of_it(reward):
     level, logits = level_of(reward)
     found = updates(level, logits, by_state("lockstep"), 1500)

@@ -1,5 +1,7 @@
 """Returns order policies by their success: every game, team, size and number of boxes."""
 
+from collections import Counter
+
 import pytest
 
 from pettingllms.errors import ConformanceError
@@ -81,11 +83,17 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("env_id", "kwargs", "num_levels"),
-    CASES,
-    ids=["-".join([env_id, *map(str, kwargs.values())]) for env_id, kwargs, _ in CASES],
-)
+def by_day(cases):
+    """Mark all but the first two cases of each game as nightly: together they take a minute."""
+    seen = Counter()
+    for case in cases:
+        env_id, kwargs, _ = case
+        seen[env_id] += 1
+        name = "-".join([env_id, *map(str, kwargs.values())])
+        yield pytest.param(*case, id=name, marks=[pytest.mark.nightly] if seen[env_id] > 2 else [])
+
+
+@pytest.mark.parametrize(("env_id", "kwargs", "num_levels"), list(by_day(CASES)))
 def test_returns_order_policies_by_success(env_id, kwargs, num_levels):
     """Levels and policies are drawn from fixed seeds; few episodes more or less do not count."""
     rungs = check_ladder(env_id, num_levels, gap=max(0.05, 3 / num_levels), **kwargs)

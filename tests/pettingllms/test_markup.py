@@ -118,8 +118,8 @@ UNITS += [r"\boxed{", "{", "}", r"\boxed{}", r"\boxed ", "```a=1 ", "```python {
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_mebibyte_is_no_trap(unit):
-    text = unit * ((1 << 20) // len(unit))
+def test_a_long_text_is_no_trap(unit):
+    text = unit * ((1 << 18) // len(unit))
     for whole in (text, "```" + text, "```python\n" + text + "\n```", text + "```python"):
         assert isinstance(read_program(whole, 100), str | ParseError)
         assert isinstance(read_boxed(whole), str | ParseError)

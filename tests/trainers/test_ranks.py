@@ -313,7 +313,7 @@ _SHARED = ("--roles.tool=p", "--optimizer.role_gradients")
         pytest.param(_SHARED, id="tree of one policy"),
         pytest.param(_VINE, id="vine", marks=pytest.mark.nightly),
         pytest.param(_LOCKSTEP, id="lockstep", marks=pytest.mark.nightly),
-        pytest.param(_BOUND, id="bounded update"),
+        pytest.param(_BOUND, id="bounded update", marks=pytest.mark.nightly),
     ],
 )
 def test_two_processes_train_as_one(small_run_file, tmp_path, keys):

@@ -42,6 +42,7 @@ def fresh_python(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_new_package_works_in_a_fresh_environment(cli, fresh_python, tmp_path):
     done = cli("new", "hidden_number")
     assert done.returncode == 0

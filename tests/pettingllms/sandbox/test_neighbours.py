@@ -79,11 +79,13 @@ def test_honest_programs_beside_hostile_ones(jail):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_honest_programs_beside_hostile_ones_of_an_ordinary_user(jail):
     assert as_ordinary_user(jail.describe()["isolation"]) == []
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_honest_programs_beside_hostile_ones_without_namespaces(jail):
     tier = jail.describe()["isolation"]
     if tier == "namespaces":

@@ -83,10 +83,15 @@ MUTANTS = [
 ]
 
 
-IDS = [game.__name__ for game, _ in GAMES]
+# By day one game in which one agent acts, and one in which several do; all of them at night.
+BY_DAY = {SokobanEnv, DiningEnv}
+CASES = [
+    pytest.param(*case, id=case[0].__name__, marks=[] if case[0] in BY_DAY else pytest.mark.nightly)
+    for case in GAMES
+]
 
 
-@pytest.mark.parametrize(("game", "kwargs"), GAMES, ids=IDS)
+@pytest.mark.parametrize(("game", "kwargs"), CASES)
 @pytest.mark.parametrize(("mutant", "message"), MUTANTS, ids=lambda v: getattr(v, "__name__", ""))
 def test_faults_of_games_are_named(faults, mention, game, kwargs, mutant, message):
     mention(faults(mutant(game), **kwargs), message)
@@ -126,7 +131,7 @@ def test_paying_for_promises_that_are_not_kept(faults, mention):
     mention(found, "(shuttle|greedy with retreat) and then the oracle's solution earns")
 
 
-@pytest.mark.parametrize(("game", "kwargs"), GAMES, ids=IDS)
+@pytest.mark.parametrize(("game", "kwargs"), CASES)
 def test_levels_that_depend_on_hash(faults, mention, game, kwargs):
     class Mutant(game):
         def _generate(self, rng, options):
