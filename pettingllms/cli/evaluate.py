@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -183,7 +184,7 @@ def eval_command(context: click.Context, **values: Any) -> int:
     if not folder.has_begun:
         stderr().print(f"stopped: {reason}", style="bold red", markup=False, highlight=False)
         return status
-    report = _reported(folder, values["output"])
+    report = _reported(folder, values["output"], progress.failures)
     if not report.is_complete:
         _tell_incomplete(folder, report, progress, reason)
         return status or 1
@@ -311,10 +312,16 @@ def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     return folder
 
 
-def _reported(folder: RunFolder, output: str) -> Report:
-    """Write and print the report of what is finished."""
+def _reported(folder: RunFolder, output: str, failures: Counter[str]) -> Report:
+    """Write and print the report of what is finished.
+
+    Args:
+        folder: Of the evaluation.
+        output: How the report is printed.
+        failures: Cause -> episodes that could not be finished.
+    """
     report = summarise(folder.plan, folder.results(), folder.bill())
-    data = report.to_json()
+    data = report.to_json() | {"failures": dict(failures.most_common())}
     parts = report_parts(report)
     if {MAIN, SWAPPED} <= set(report.variants):
         results = list(folder.results())

@@ -7,15 +7,15 @@ from typing import Any
 
 from pettingllms.viewer.lines import LineFile
 
-_VARIANT_FIGURES = {
-    "success": "success",
-    "success_low": "success_low",
-    "success_high": "success_high",
-    "num_turns": "num_turns",
-    "num_episodes": "num_episodes",
-    "num_missing": "num_failed",
-}
-"""Column -> the figure of the file."""
+_COLUMNS = (
+    "success",
+    "success_low",
+    "success_high",
+    "num_turns",
+    "num_episodes",
+    "num_expected",
+    "failures",
+)
 
 
 def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
@@ -32,13 +32,14 @@ def metric_columns(file: LineFile) -> dict[str, list[list[Any]]]:
 def variant_columns(file: LineFile) -> dict[str, dict[str, list[Any]]]:
     """Return variant -> columns of an `evaluations.jsonl`: steps, and figures at each.
 
-    They are success with its interval, turns, episodes, and how many more rollouts failed.
+    They are success with its interval, turns, episodes that did not fail, all episodes, and
+    cause -> rollouts that failed.
     """
     found: dict[str, dict[str, list[Any]]] = {}
     for step, variants in file.read(_evaluation_line):
         for variant, figures in variants.items():
-            columns = found.setdefault(variant, {name: [] for name in ("step", *_VARIANT_FIGURES)})
-            for name, value in zip(("step", *_VARIANT_FIGURES), (step, *figures), strict=True):
+            columns = found.setdefault(variant, {name: [] for name in ("step", *_COLUMNS)})
+            for name, value in zip(("step", *_COLUMNS), (step, *figures), strict=True):
                 columns[name].append(value)
     return found
 
@@ -50,7 +51,17 @@ def _metric_line(line: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 def _evaluation_line(line: Mapping[str, Any]) -> tuple[int, dict[str, list[Any]]]:
     found: dict[str, list[Any]] = {}
     for variant, figures in line["variants"].items():
-        found[variant] = [figures[name] for name in _VARIANT_FIGURES.values()]
+        found[variant] = _of_variant(figures)
         for env, own in figures.get("environments", {}).items():
-            found[f"{variant}, {env}"] = [own[name] for name in _VARIANT_FIGURES.values()]
+            found[f"{variant}, {env}"] = _of_variant(own)
     return int(line["step"]), found
+
+
+def _of_variant(figures: Mapping[str, Any]) -> list[Any]:
+    num_expected = figures["num_episodes"]
+    return [
+        *(figures[name] for name in ("success", "success_low", "success_high", "num_turns")),
+        num_expected - figures["num_failed"],
+        num_expected,
+        figures.get("failures", {}),  # older runs name no causes
+    ]

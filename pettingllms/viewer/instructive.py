@@ -119,13 +119,12 @@ def rescues(episode: ShownEpisode) -> Iterator[Found]:
         if not _did_badly(bad) or not _did_well(good):
             continue
         is_unreadable = bad["parse_error"] is not None
-        what = "could not be read" if is_unreadable else "was worse than its siblings"
         result = "solved the level" if good["success"] else "did well"
         yield Found(
             (episode.success, is_unreadable, good["success"], _merit(good) - _merit(bad)),
             Instructive(
                 title="A role saves another",
-                text=f"The answer of {before['agent']} {what}; {decision['agent']} {result} "
+                text=f"The answer of {before['agent']} {_fault(bad)}; {decision['agent']} {result} "
                 "all the same.",
                 decision=n + 1,
                 candidate=decision["chosen"],
@@ -161,6 +160,13 @@ def repetitions(episode: ShownEpisode) -> Iterator[Found]:
 
 def _did_badly(candidate: dict[str, Any]) -> bool:
     return candidate["parse_error"] is not None or _merit(candidate) < 0
+
+
+def _fault(candidate: dict[str, Any]) -> str:
+    if candidate["parse_error"] is not None:
+        return "could not be read"
+    has_advantage = isinstance(candidate["advantage"], int | float)
+    return "was worse than its siblings" if has_advantage else "lost reward"
 
 
 def _did_well(candidate: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ Columns = Mapping[str, Sequence[Any]]
 UNTOUCHED = "untouched:"
 """Begins the names of variants in which policies play as they were before a warm start."""
 _SCRIPTED = ("scripted:", "reference:")
-_FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_missing")
+_FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_expected", "failures")
 
 
 def moment_name(step: int, evaluations: Mapping[str, Columns], num_steps: Any) -> str:
@@ -76,7 +76,8 @@ def evaluation_table(figures: Mapping[str, Any] | None) -> dict[str, Any]:
             "success_low": one["success"]["low"],
             "success_high": one["success"]["high"],
             "num_episodes": one["num_episodes"],
-            "num_missing": one["num_expected"] - one["num_episodes"],
+            "num_expected": one["num_expected"],
+            "failures": one["failures"],
         }
         for one in (figures or {}).values()
     ]

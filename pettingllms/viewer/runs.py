@@ -244,7 +244,7 @@ def _is_transcript(path: Path) -> bool:
 
 
 def _report(path: Path, plan: Mapping[str, Any], notices: list[str]) -> Mapping[str, Any] | None:
-    """Return variant -> figures; of an evaluation that was stopped with `num_planned` episodes."""
+    """Return variant -> figures, with `failures` of the evaluation: cause -> episodes."""
     if not path.exists():
         notices.append(
             "report.json: not there (the evaluation is not finished), so the figures "
@@ -253,19 +253,25 @@ def _report(path: Path, plan: Mapping[str, Any], notices: list[str]) -> Mapping[
         return None
     try:
         report = parse_json(path.read_bytes())
-        variants = dict(report["variants"])
-        if report["is_complete"]:
-            return variants
-        planned = plan["num_levels"] * plan["num_samples"]
-        counts = ", ".join(f"{name}: {one['num_episodes']}" for name, one in variants.items())
-        notices.append(
-            f"The evaluation was stopped: of {planned} episodes of each variant there are "
-            f"{counts or 'none'}. `pettingllms eval --resume {path.parent}` plays the others."
-        )
-        return {name: {**one, "num_planned": planned} for name, one in variants.items()}
+        variants, failures = dict(report["variants"]), dict(report.get("failures", {}))
+        if not report["is_complete"]:
+            notices.append(_stopped(path.parent, plan, variants, failures))
+        return {name: {**one, "failures": failures} for name, one in variants.items()}
     except (ValueError, KeyError, TypeError) as error:
         notices.append(f"report.json: cannot be read ({type(error).__name__}: {error})")
         return None
+
+
+def _stopped(
+    folder: Path, plan: Mapping[str, Any], variants: Mapping[str, Any], failures: Mapping[str, Any]
+) -> str:
+    counts = ", ".join(f"{name}: {one['num_episodes']}" for name, one in variants.items())
+    causes = "".join(f" {count} failed: {cause}." for cause, count in failures.items())
+    return (
+        f"The evaluation is incomplete: of {plan['num_levels'] * plan['num_samples']} episodes of "
+        f"each variant there are {counts or 'none'}.{causes} `pettingllms eval --resume {folder}` "
+        "plays the others."
+    )
 
 
 def _training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:

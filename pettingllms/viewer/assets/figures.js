@@ -99,6 +99,13 @@ function interval(figure, format) {
   return `${format(figure.value)} (${format(figure.low)} to ${format(figure.high)})`;
 }
 
+// A mark on figures of which episodes are missing, with the causes; nothing where all are there.
+function incomplete({ num_episodes: num, num_expected: expected, failures = {} }) {
+  if (num === expected) return "";
+  const causes = Object.entries(failures).map(([cause, count]) => el("small", {}, `${count} failed: `, visible(cause)));
+  return el("div", { class: "incomplete" }, el("span", { class: "flag" }, `incomplete: ${num} of ${expected} episodes`), causes);
+}
+
 function bar(figure) {
   const picture = svg("svg", { class: "interval", viewBox: "0 0 200 14", width: 200, height: 14, "aria-hidden": "true" },
     svg("rect", { class: "track", x: 0, y: 5, width: 200, height: 4, rx: 2 }));

@@ -29,17 +29,18 @@ function runTable(runs) {
   return el("section", { class: "variant" }, el("h3", {}, "Runs"), table(head, rows));
 }
 
-// Steps, and held-out success before, last and at best; of an evaluation its share alone.
+// Steps, and held-out success before, last and at best; of an evaluation the share of each variant.
 function outcomes(run) {
   if (run.kind !== "training") {
-    const one = Object.values(run.figures || {})[0], success = one?.success;
-    const missing = one && one.num_planned > one.num_episodes ? `, only ${one.num_episodes} of ${one.num_planned} episodes` : "";
-    return [run.kind, "", success ? interval(success, percent) + missing : "\u2013", ""];
+    const variants = Object.entries(run.figures || {});
+    const shown = variants.map(([name, one]) => el("div", {}, incomplete(one), variants.length > 1 ? [visible(name), " "] : "", interval(one.success, percent)));
+    return [run.kind, "", shown.length ? el("div", {}, shown) : el("span", { class: "flag" }, "not finished"), ""];
   }
   const steps = Math.max(0, ...Object.values(run.curves.metrics).map(([column]) => column.at(-1)));
   const done = `${steps} of ${run.num_steps ?? "?"}`, curves = run.curves.evaluations, found = curves.greedy ?? curves.sampled;
   if (!found || !found.step.length) return [done, "\u2013", "\u2013", "\u2013"];
-  const at = (i) => interval({ value: found.success[i], low: found.success_low[i], high: found.success_high[i] }, percent);
+  const at = (i) => el("div", {}, incomplete({ num_episodes: found.num_episodes[i], num_expected: found.num_expected[i], failures: found.failures[i] }),
+    interval({ value: found.success[i], low: found.success_low[i], high: found.success_high[i] }, percent));
   const best = found.success.indexOf(Math.max(...found.success));
   return [done, found.step[0] === 0 ? at(0) : "\u2013", found.step.at(-1) > 0 ? at(found.step.length - 1) : "\u2013",
     `${percent(found.success[best])} after step ${found.step[best]}`];

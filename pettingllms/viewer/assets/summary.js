@@ -27,13 +27,13 @@ function results(store, { columns, rows }) {
   if (!rows.length) return store.length ? counts(store) : el("p", { class: "hint" }, "Nothing is evaluated or recorded yet.");
   const [{ name, cells }, ...others] = rows;
   const marks = el("div", { class: "milestones" }, cells.map((cell, i) => el("div", {},
-    el("span", {}, visible(columns[i])), el("b", {}, cell ? percent(cell.success) : "\u2013"),
+    el("span", {}, visible(columns[i])), cell ? incomplete(cell) : "", el("b", {}, cell ? percent(cell.success) : "\u2013"),
     ...(cell ? [bar({ value: cell.success, low: cell.success_low, high: cell.success_high }),
-      el("small", {}, reach(cell), ` \u00b7 ${plural(cell.num_episodes, "episode", "episodes")}`, missing(cell))] : []))));
+      el("small", {}, reach(cell), cell.num_episodes === cell.num_expected ? ` \u00b7 ${plural(cell.num_episodes, "episode", "episodes")}` : "")] : []))));
   const body = others.map((row) => [visible(row.name), ...columns.map((_, i) => {
     const cell = row.cells[i];
     if (cell === undefined) return el("small", {}, "same");
-    return cell ? el("span", {}, `${percent(cell.success)} `, el("small", {}, reach(cell)), missing(cell)) : "";
+    return cell ? el("span", {}, `${percent(cell.success)} `, el("small", {}, reach(cell)), incomplete(cell)) : "";
   })]);
   return el("section", { class: "variant" }, el("h3", {}, store.head.kind === "training" ? "Held-out levels solved, " : "",
     store.head.kind === "training" ? visible(name) : "Solved episodes"), marks,
@@ -42,10 +42,6 @@ function results(store, { columns, rows }) {
 
 function reach({ success_low, success_high }) {
   return isNumber(success_low) ? `${percent(success_low)} to ${percent(success_high)}` : "";
-}
-
-function missing({ num_missing }) {
-  return num_missing ? el("span", { class: "flag" }, `${num_missing} more did not finish`) : "";
 }
 
 function learningCharts({ evaluations, metrics }) {
@@ -95,6 +91,6 @@ function failureTable({ columns, rows, num_others: numOthers }) {
       el("small", {}, of === "episodes" ? " \u00b7 episodes" : " \u00b7 answers of ", of === "episodes" ? "" : visible(of))),
     ...found.map((count, i) => (totals[i] ? `${count} of ${totals[i].toLocaleString("en")}` : "\u2013"))]);
   return el("section", { class: "variant failures" }, el("h3", {}, "Failures in the recorded episodes"),
-    rows.length ? table(["what failed", ...columns], body) : el("p", { class: "hint" }, "None."),
+    rows.length ? table(["what failed", ...columns], body) : el("p", {}, "None in the episodes that are recorded."),
     numOthers ? el("p", { class: "hint" }, plural(numOthers, "failure", "failures"), " of other causes.") : "");
 }

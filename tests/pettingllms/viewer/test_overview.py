@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pettingllms.cli.app import run as command
-from pettingllms.evaluation import RunFolder, summarise
+from pettingllms.evaluation import runner
 from pettingllms.viewer import ViewerError, runs_below, write_overview
 
 
@@ -19,7 +19,7 @@ def two(training, tmp_path):
         more = f'output_dir = "{name}"\nnum_steps = 999\n[optimizer]\nlearning_rate = {rate}\n'
         (run / "config.toml").write_text(more + text)
         variant = {"success": rate, "success_low": 0.0, "success_high": 1.0, "num_turns": 3}
-        variant |= {"num_episodes": 8, "num_failed": 0}
+        variant |= {"num_episodes": 8, "num_failed": 0, "failures": {}}
         lines = [
             {"step": n, "variants": {"greedy": variant | {"success": rate * n}}}
             for n in (0, number + 1)
@@ -28,26 +28,28 @@ def two(training, tmp_path):
     return tmp_path
 
 
-def test_an_evaluation_that_was_stopped_is_marked(browser, tmp_path):
-    for name in ("whole", "stopped"):
-        arguments = ("eval", "plan_path_v0", "-p", "oracle", "-e", "size=5", "-n", "3")
-        assert command([*arguments, "--out", str(tmp_path / name)]) == 0
-    episodes = tmp_path / "stopped" / "episodes.jsonl"
-    episodes.write_text(episodes.read_text().splitlines(keepends=True)[0])
-    plan, finished = RunFolder.open(tmp_path / "stopped").plan, 1
-    results = RunFolder.open(tmp_path / "stopped").results()
-    report = summarise(plan, results)
-    assert report.variants["main"].num_episodes == finished
-    (tmp_path / "stopped" / "report.json").write_text(json.dumps(report.to_json()))
+def test_an_evaluation_that_was_stopped_is_marked(browser, tmp_path, monkeypatch):
+    common = ["eval", "plan_path_v0", "-e", "size=5", "-n", "3", "--swap"]
+    common += ["-p", "tool=oracle", "-p", "planner=greedy", "--out"]
+    assert command([*common, str(tmp_path / "whole")]) == 0
+    play = runner.play_episode
+
+    async def play_but_the_first(env, spec, *rest):
+        if spec.level == 0:
+            raise RuntimeError("no oil")
+        return await play(env, spec, *rest)
+
+    monkeypatch.setattr(runner, "play_episode", play_but_the_first)
+    assert command([*common, str(tmp_path / "stopped")]) == 1
     overview = write_overview(runs_below(tmp_path), tmp_path / "runs.html")
-    assert "stopped: The evaluation was stopped: of 3 episodes" in "".join(overview.notices)
+    assert "main: 2, swapped: 2. 2 failed: " in "".join(overview.notices)
     browser.open(overview.path)
     rows = browser.js(
         "[...document.querySelectorAll('.variant tbody tr')].map((row) => row.textContent)"
     )
     shown = {row.partition("plan_path")[0]: row for row in rows}
-    assert "only 1 of 3 episodes" in shown["stopped"]
-    assert "only" not in shown["whole"]
+    assert shown["stopped"].count("incomplete: 2 of 3 episodes2 failed: RuntimeError: no oil") == 2
+    assert "incomplete" not in shown["whole"]
 
 
 def test_the_page(browser, two):

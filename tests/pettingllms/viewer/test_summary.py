@@ -58,7 +58,8 @@ def run(training, write):
 def figures(success):
     """Return figures of a held-out evaluation in which two of ten rollouts failed."""
     values = {"success": success, "success_low": max(0, success - 0.1), "success_high": 1.0}
-    return {**values, "num_turns": 3.0, "num_episodes": 8, "num_failed": 2}
+    failed = {"num_episodes": 10, "num_failed": 2, "failures": {"the engine coughed": 2}}
+    return {**values, **failed, "num_turns": 3.0}
 
 
 @pytest.fixture
@@ -76,12 +77,13 @@ def test_success_at_every_milestone(summary):
     assert table["columns"] == ["before training", "after warm start", "after training"]
     shares = {r["name"]: [cell["success"] for cell in r["cells"]] for r in table["rows"]}
     assert shares == {"team, greedy": [0.0, 0.25, 0.75], "scripted policy oracle": [1.0]}
-    assert table["rows"][0]["cells"][2]["num_missing"] == 2
+    cell = table["rows"][0]["cells"][2]
+    assert (cell["num_episodes"], cell["num_expected"]) == (8, 10)
 
 
 def test_milestones_of_a_run_that_has_just_begun():
     columns = {name: [value] for name, value in figures(0.5).items()}
-    columns |= {"step": [0], "num_missing": [2]}
+    columns |= {"step": [0], "num_expected": [10]}
     table = training_table({"sampled": columns}, 5)
     assert table["columns"] == ["before training"]
     later = {name: column * 2 for name, column in columns.items()} | {"step": [0, 3]}
@@ -131,8 +133,9 @@ def test_the_page_opens_on_it_and_every_place_is_one_press_away(browser, page, r
     path = page(run)
     browser.open(path)
     browser.until("document.querySelectorAll('#overview .card').length === 5")
-    assert browser.text(".milestones").startswith("before training0.0 %")
-    assert browser.text(".milestones .flag") == "2 more did not finish"
+    assert browser.text(".milestones b") == "0.0 %"
+    mark = "incomplete: 8 of 10 episodes2 failed: the engine coughed"
+    assert browser.text(".milestones .incomplete") == mark
     for size in (390, 1280):
         browser.size(size)
         assert browser.js("document.getElementById('overview').scrollWidth") <= size

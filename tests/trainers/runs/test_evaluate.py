@@ -98,7 +98,9 @@ def test_time_out_is_not_success(held_out, echo_env, scripted_pool):
 def test_failed_rollouts_are_not_solved_and_are_counted(held_out, echo_env, scripted_pool):
     pool, _ = scripted_pool(lambda p, k, seed: "13" if seed % 4 == 0 else "99")
     greedy = held_out(echo_env(crash_on="13"), allowed=0.9).play(pool)["greedy"]
-    assert greedy["num_failed"] > 0
+    ((cause, count),) = greedy["failures"].items()
+    assert "ZeroDivisionError" in cause
+    assert count == greedy["num_failed"] > 0
     assert greedy["num_success"] + greedy["num_failed"] == 20
     with pytest.raises(RolloutError, match="ZeroDivisionError"):
         held_out(echo_env(crash_on="13")).play(pool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -95,12 +96,13 @@ def _together(parts: Mapping[str, Played]) -> Figures:
     # Roles of the other environments have no actions in an episode.
     roles = {role: RoleResult() for part in parts.values() for role in part.results[0].roles}
     results = [replace(r, roles={**roles, **r.roles}) for p in parts.values() for r in p.results]
-    whole = _figures(Played(results, sum(part.num_failed for part in parts.values())))
+    failures = sum((part.failures for part in parts.values()), Counter[str]())
+    whole = _figures(Played(results, failures))
     return {**whole, "environments": {name: _figures(part) for name, part in parts.items()}}
 
 
 def _figures(played: Played) -> Figures:
-    results, num_failed = played
+    results, failures = played
     report = summarise_variant(results)
     return {
         "success": report.success.value,
@@ -108,7 +110,8 @@ def _figures(played: Played) -> Figures:
         "success_high": report.success.high,
         "num_episodes": report.num_episodes,
         "num_success": report.num_success,
-        "num_failed": num_failed,
+        "num_failed": failures.total(),
+        "failures": dict(failures.most_common()),
         "num_turns": report.num_turns.value,
         "roles": {
             role: {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,8 +28,8 @@ class Played(NamedTuple):
     """Held-out episodes of one environment that were played."""
 
     results: Sequence[EpisodeResult]
-    num_failed: int
-    """Rollouts among them that failed."""
+    failures: Counter[str]
+    """Cause -> rollouts among them that failed."""
 
 
 class HeldOutSet:
@@ -88,11 +89,12 @@ class HeldOutSet:
     def of_trees(self, trees: Sequence[RolloutTree]) -> Played:
         """Return what was played, as the core's evaluation knows it."""
         results = [self._of_tree(spec, tree) for spec, tree in zip(self.specs, trees, strict=True)]
-        return Played(results, sum(tree.status is not RolloutStatus.OK for tree in trees))
+        failed = [tree.cause or "unknown" for tree in trees if tree.status is not RolloutStatus.OK]
+        return Played(results, Counter(failed))
 
     def of_scripted(self, name: str) -> Played:
         """Play all levels with a scripted policy of the environment in all roles."""
-        return Played([self._of_scripted(spec, name) for spec in self.specs], 0)
+        return Played([self._of_scripted(spec, name) for spec in self.specs], Counter())
 
     def _of_tree(self, spec: RolloutSpec, tree: RolloutTree) -> EpisodeResult:
         roles = {role: RoleResult() for role in self._roles}
