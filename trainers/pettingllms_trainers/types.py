@@ -194,6 +194,8 @@ class RolloutTree:
     """Why it failed; None when it did not."""
     env: str = ""
     """Name of the environment in a run of several."""
+    stage: int = 0
+    """Stage of its curriculum that the level is of, from 0; 0 without one."""
     num_continuation_tokens: int = 0
     """Tokens that were sampled for continuations, beside those of the candidates."""
     prefix: tuple[Decision, ...] = ()

@@ -25,7 +25,6 @@ id = "toy_echo_v0"
 name = "long"
 kwargs = { max_turns = 5 }
 [[env.curriculum]]
-num_steps = 3
 [[env.curriculum]]
 kwargs = { max_turns = 6 }
 """
@@ -59,7 +58,7 @@ def test_several_have_names_weights_and_stages(load):
     config = load(TWO + POLICIES + ROLES)
     assert config.env_names == ("toy_echo", "long")
     assert [env.weight for env in config.env] == [2.0, 1.0]
-    assert config.env[1].stage_at(5) == 1
+    assert config.env[1].stage_kwargs == ({"max_turns": 5}, {"max_turns": 6})
     assert load(dump_config(config)) == config
     assert config_hash(load(dump_config(config))) == config_hash(config)
 

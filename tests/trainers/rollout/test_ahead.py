@@ -37,7 +37,7 @@ class WatchedSampler:
 
     def __init__(self, weights, has_copy):
         self.weights, self.has_copy = weights, has_copy
-        self.num_levels_used, self.memory = 0, {}
+        self.num_levels_used, self.memory, self.records = 0, {}, {}
         self.played, self.threads = [], []
         self.may_play = threading.Event()
         self.may_play.set()
@@ -107,7 +107,7 @@ def test_a_resumed_run_takes_what_was_played(build):
     first, sampler, weights = build(*SERVERS)
     learn(first, sampler, weights, 0)
     resumed, other, weights = build(*SERVERS)
-    resumed.restore(first.num_levels_used, first.pending, first.memory)
+    resumed.restore(first.num_levels_used, first.pending, first.memory, first.records)
     assert resumed.take(1) is first.pending
     assert not other.played
     with resumed.playing_next(1):

@@ -50,9 +50,8 @@ def test_one_split_for_both_is_refused(load, flags):
 
 
 def stages(*kwargs):
-    """Return the flag of a curriculum of stages of one step."""
-    tables = [f"{{ kwargs = {{ {own} }}, num_steps = 1 }}" for own in kwargs[:-1]]
-    return f"--env.curriculum=[{', '.join([*tables, f'{{ kwargs = {{ {kwargs[-1]} }} }}'])}]"
+    """Return the flag of a curriculum."""
+    return f"--env.curriculum=[{', '.join(f'{{ kwargs = {{ {own} }} }}' for own in kwargs)}]"
 
 
 def num_rows(env):

@@ -13,6 +13,7 @@ from pettingllms_trainers.algorithms.reinforce import Reinforce
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.curriculum import StageRecord
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
 from pettingllms_trainers.rollout.failures import FailureLog
@@ -143,7 +144,6 @@ id = "plan_path_v0"
 kwargs = { team = "single", max_turns = 1 }
 [[env.curriculum]]
 kwargs = { preset = "easy" }
-num_steps = 2
 [[env.curriculum]]
 kwargs = { preset = "medium" }
 [policies.shared]
@@ -151,31 +151,38 @@ model = "tiny"
 [roles]
 planner = "shared"
 [rollout]
-num_levels = 3
+num_levels = 20
 """
 
 
-def test_levels_are_those_of_the_stage(scripted_pool, tmp_path):
+def test_levels_are_those_of_their_stage_which_success_decides(scripted_pool, tmp_path):
     (tmp_path / "run.toml").write_text(CURRICULUM)
     config = load_config(tmp_path / "run.toml")
     pool, _ = scripted_pool(lambda *_: "wait")
     pool = replace(pool, roles=config.roles)
 
-    def is_of(tree, preset):
+    def hash_in(preset, tree):
         env = pettingllms.make("plan_path_v0", preset=preset, team="single", max_turns=1)
         env.reset(seed=tree.env_seed)
-        return env.unwrapped.state_hash() == tree.initial_state_hash
+        return env.unwrapped.state_hash()
 
     with asyncio.Runner() as runner:
         ((episodes, _),) = local_episodes(config, make_environments(config))
         env = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=episodes)
         sampler = Sampler([env], pool, config, FailureLog(), runner, StopRequest())
-        for step, stage in enumerate([0, 0, 1, 1]):
-            found = sampler.rollouts(step)
-            sampler.num_levels_used += found.num_levels
-            assert len(found.trees) == 3
-            assert all(is_of(tree, ["easy", "medium"][stage]) for tree in found.trees)
-            assert not any(is_of(tree, ["medium", "easy"][stage]) for tree in found.trees)
+        untried, mastered = StageRecord(), StageRecord(1e9, 1e9)
+        for records, stages in (
+            ([untried, untried], {0: 10, 1: 10}),
+            ([mastered, untried], {0: 2, 1: 18}),  # the floor: 20 * 0.2 / 2
+            ([untried, mastered], {0: 18, 1: 2}),
+        ):
+            sampler.records = {"": records}
+            found = sampler.rollouts(0)
+            assert Counter(tree.stage for tree in found.trees) == stages
+            for tree in found.trees:
+                hashes = [hash_in(preset, tree) for preset in ("easy", "medium")]
+                assert hashes[tree.stage] == tree.initial_state_hash != hashes[1 - tree.stage]
+            assert len({tree.env_seed for tree in found.trees}) == found.num_levels == 20
 
 
 def test_trajectories_of_refills_have_ids_of_their_own(sampler):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pettingllms_trainers.backends.hf.state_file import read_state, write_state
 from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.rollout.curriculum import StageRecord
 from pettingllms_trainers.rollout.sampler import Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.types import (
@@ -32,22 +33,24 @@ class Weights:
         write_state(directory / "state.pt", self.state)
 
 
-def save(directory, step, keep=2, pending=None):
+def save(directory, step, keep=2, pending=None, records=None):
     return save_checkpoint(
         directory,
         {"p": Weights(step), "a/b c": Weights(step)},
         step=step,
         num_levels_used=4 * step,
         pending=pending,
+        records=records,
         config_hash="abc",
         keep=keep,
     )
 
 
 def test_round_trip(tmp_path):
-    save(tmp_path / "c", 3)
+    records = {"": [StageRecord(0.1 + 0.2, 2 / 3), StageRecord(0, 1e-17)]}
+    save(tmp_path / "c", 3, records=records)
     found = load_checkpoint(tmp_path / "c", config_hash="abc")
-    assert (found.step, found.num_levels_used) == (3, 12)
+    assert (found.step, found.num_levels_used, found.records) == (3, 12, records)
     assert list(found.policies) == ["p", "a/b c"]
     state = read_state(found.policies["p"] / "state.pt")
     assert torch.equal(state["model"]["w"], torch.full((3,), 3.0))

@@ -27,7 +27,7 @@ SOLO = {
     "view": "centred",
     "prompts": {"planner": {"system": "", "user": "{board_flat}"}},
 }
-STAGES = [{"kwargs": {"max_turns": 1}, "num_steps": 2}, {"kwargs": {"max_turns": 2}}]
+STAGES = [{"kwargs": {"max_turns": 1}}, {"kwargs": {"max_turns": 2}}]
 FLAGS = ["--checkpoint.keep=9", "--warm-start.num-steps=20", "--rollout.num-levels=4"]
 
 
@@ -74,9 +74,10 @@ def test_levels_are_in_the_ratio_of_the_weights(run):
     lines = read_lines(run / "metrics.jsonl")[1:]
     assert [line["env/team/num_trees"] for line in lines] == [3] * 4
     assert [line["env/solo/num_trees"] for line in lines] == [1] * 4
-    assert [line["env/solo/curriculum_stage"] for line in lines] == [1, 1, 2, 2]
+    stages = [{n: line[f"curriculum/solo.{n}/share"] for n in (1, 2)} for line in lines]
+    assert all(sorted(shares.values()) == [0, 1] for shares in stages), "one level, of one stage"
     assert {line["rollout/num_trees"] for line in lines} == {4}
-    assert "rollout/curriculum_stage" not in lines[0]
+    assert not any(name.startswith("curriculum/team") for name in lines[0]), "it has no stages"
 
 
 def test_roles_and_held_out_figures_are_of_each_environment(run):
@@ -122,7 +123,7 @@ def test_recorded_trees_of_both_are_played_again(run):
 
 def test_a_resumed_run_is_bit_for_bit_the_same(run, run_file):
     whole = results(run)
-    for newest in (3, 1):  # in the second stage of one environment, and in its first
+    for newest in (3, 1):
         for step in range(newest + 1, 5):
             shutil.rmtree(run / "checkpoints" / f"step-{step:08}")
         (run / "eval.json").unlink()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from pettingllms.sources import absolute, short_name
 from pettingllms_trainers.config.section import Section
@@ -19,15 +17,13 @@ _VERSION = re.compile(r"_v\d+$")
 
 
 class StageConfig(Section):
-    """A stage of training: arguments of the environment for some train steps.
+    """Levels of one kind, such as a preset, of which a curriculum has several.
 
     The warm start plays the first stage; held-out evaluation does not follow the stages.
     """
 
     kwargs: dict[str, Any] = Field(default={})
-    """Arguments of the environment that differ from [env.kwargs] during the stage."""
-    num_steps: int | None = Field(default=None, ge=1)
-    """Train steps of the stage; the last stage has none and lasts to the end of the run."""
+    """Arguments of the environment that differ from [env.kwargs] in the stage."""
 
 
 class EnvEvaluationConfig(Section):
@@ -60,8 +56,13 @@ class EnvConfig(Section):
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
     curriculum: tuple[StageConfig, ...] = ()
-    """Stages of training, in order; none: [env.kwargs] throughout. The warm start plays the first
-    stage; held-out evaluation plays [evaluation.kwargs] over [env.kwargs] at every stage."""
+    """Stages that levels are drawn from, by p (1 - p) of their success p so far; none: [env.kwargs]
+    throughout. The warm start plays the first stage; held-out evaluation plays [evaluation.kwargs]
+    over [env.kwargs]."""
+    curriculum_floor: float = Field(default=0.2, gt=0, le=1)
+    """Part of the levels that all stages get alike, whatever their success; 1: all of them."""
+    curriculum_decay: float = Field(default=0.9, ge=0, le=1)
+    """Weight of earlier episodes in the success of a stage, per train step; 1: all count alike."""
     evaluation: EnvEvaluationConfig = EnvEvaluationConfig()
 
     @field_validator("id")
@@ -70,41 +71,12 @@ class EnvConfig(Section):
         """What the run records means the same in every working directory."""
         return absolute(id)
 
-    @model_validator(mode="after")
-    def _check_curriculum(self) -> EnvConfig:
-        for number, stage in enumerate(self.curriculum, 1):
-            is_last = number == len(self.curriculum)
-            if is_last and stage.num_steps is not None:
-                raise ValueError(
-                    f"stage {number} of env.curriculum has num_steps = {stage.num_steps}; the last "
-                    "stage lasts to the end of the run: remove its num_steps"
-                )
-            if not is_last and stage.num_steps is None:
-                raise ValueError(
-                    f"stage {number} of env.curriculum has no num_steps; only the last stage, "
-                    f"number {len(self.curriculum)}, lasts to the end of the run"
-                )
-        return self
-
     @property
     def stage_kwargs(self) -> tuple[dict[str, Any], ...]:
         """Arguments of the training environment in every stage; one without a curriculum."""
         if not self.curriculum:
             return (self.kwargs,)
         return tuple({**self.kwargs, **stage.kwargs} for stage in self.curriculum)
-
-    @property
-    def stage_starts(self) -> tuple[int, ...]:
-        """Train steps that come before every stage, from 0, strictly increasing."""
-        return (0, *accumulate(stage.num_steps or 0 for stage in self.curriculum[:-1]))
-
-    def stage_at(self, step: int) -> int:
-        """Return the index of the stage that a train step plays; it depends on nothing else.
-
-        Args:
-            step: Train steps that come before it, from 0.
-        """
-        return bisect_right(self.stage_starts, step) - 1
 
     @property
     def label(self) -> str:

@@ -33,7 +33,6 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
     yield from _memory_warnings(config, plan)
     yield from answer_warnings(config, plan.answers)
     yield from start_advice(config)
-    yield from _env_warnings(config)
     yield from _machine_warnings(config, plan)
     if config.rollout.ahead and not config.plays_beside_updates:
         yield (
@@ -68,18 +67,6 @@ def _thinks(policy: PolicyConfig) -> bool:
     template = "" if tokenizer is None else str(tokenizer.chat_template or "")
     is_off = (policy.chat_template_kwargs or {}).get("enable_thinking") is False
     return "enable_thinking" in template and not is_off
-
-
-def _env_warnings(config: Config) -> Iterator[str]:
-    """Yield stages that are never played."""
-    for label, env in zip(config.env_names, config.env, strict=True):
-        place = f"env.{label}.curriculum" if label else "env.curriculum"
-        for number, start in enumerate(env.stage_starts, 1):
-            if config.num_steps <= start > 0:
-                yield (
-                    f"stage {number} of {place} begins after {start} train steps and is never "
-                    f"played: raise num_steps (now {config.num_steps}), or shorten earlier stages"
-                )
 
 
 def _memory_warnings(config: Config, plan: Plan) -> Iterator[str]:

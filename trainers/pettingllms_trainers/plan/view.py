@@ -72,8 +72,8 @@ def _tables(config: Config, plan: Plan) -> Iterator[Table]:
     for label, env in zip(config.env_names, config.env, strict=True):
         if env.curriculum:
             title = f"Curriculum{f' of {label}' if label else ''}, over [env.kwargs]"
-            rows = _curriculum(config, env)
-            yield _table(title, "stage, train steps, env.curriculum.kwargs", rows)
+            rows = _curriculum(env)
+            yield _table(title, "stage, env.curriculum.kwargs", rows)
 
 
 def _policies(config: Config, plan: Plan) -> Iterator[Row]:
@@ -148,12 +148,9 @@ def _phases(config: Config) -> Iterator[Row]:
         yield number, steps, policies or "all" + (" of the roles" if roles else ""), roles or "all"
 
 
-def _curriculum(config: Config, env: EnvConfig) -> Iterator[Row]:
-    starts = [*env.stage_starts, config.num_steps]
+def _curriculum(env: EnvConfig) -> Iterator[Row]:
     for number, stage in enumerate(env.curriculum, 1):
-        first, last = starts[number - 1] + 1, min(starts[number], config.num_steps)
-        arguments = ", ".join(f"{name} = {value!r}" for name, value in stage.kwargs.items())
-        yield number, f"{first} to {last}" if first <= last else "none", arguments
+        yield number, ", ".join(f"{name} = {value!r}" for name, value in stage.kwargs.items())
 
 
 def _table(title: str, headings: str | Sequence[str], rows: Iterable[Row]) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.curriculum import Records, with_episodes
 from pettingllms_trainers.rollout.sampler import Sample, Sampler
 from pettingllms_trainers.stopping import StopRequest
 from pettingllms_trainers.types import RolloutTree
@@ -49,17 +50,34 @@ class TrainingRollouts:
         """What the algorithm remembers of the train steps that have been learnt."""
         return self._sampler.memory
 
+    @property
+    def records(self) -> Records:
+        """How the stages of curricula have been played in these train steps."""
+        return self._sampler.records
+
     def remember(self, step: int, trees: Sequence[RolloutTree]) -> None:
-        """Let the algorithm learn from rollouts how to play the next ones."""
-        moment = Moment(step, self._sampler.memory)
-        self._sampler.memory = self._config.algorithm.remember(trees, moment)
+        """Let algorithm and curricula learn from rollouts how to play the next ones."""
+        config, sampler = self._config, self._sampler
+        sampler.memory = config.algorithm.remember(trees, Moment(step, sampler.memory))
+        sampler.records = {
+            name: with_episodes(
+                sampler.records[name],
+                (tree for tree in trees if tree.env == name),
+                env.curriculum_decay,
+            )
+            for name, env in zip(config.env_names, config.env, strict=True)
+        }
 
     def restore(
-        self, num_levels_used: int, pending: Sample | None, memory: Mapping[str, Any]
+        self,
+        num_levels_used: int,
+        pending: Sample | None,
+        memory: Mapping[str, Any],
+        records: Records,
     ) -> None:
         """Continue where a checkpoint was written."""
         self._sampler.num_levels_used, self.pending = num_levels_used, pending
-        self._sampler.memory = memory
+        self._sampler.memory, self._sampler.records = memory, records
 
     def take(self, step: int) -> Sample | None:
         """Return the rollouts of a train step; None when a signal came, and nothing has changed.

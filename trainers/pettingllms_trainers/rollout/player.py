@@ -198,6 +198,7 @@ class Player:
             episode=self.spec.episode,
             env_seed=self.spec.env_seed,
             env=self.candidates.settings.env,
+            stage=self.candidates.settings.stage,
             initial_state_hash=self._initial_hash,
             decisions=tuple(self.decisions),
             # A failed episode has no outcome: counted as lost, it would teach the roles that

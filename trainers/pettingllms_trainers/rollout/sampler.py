@@ -16,6 +16,7 @@ from pettingllms_trainers.config.roles import entry_of, qualified
 from pettingllms_trainers.learning.groups import score_decisions
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.apportionment import level_counts
+from pettingllms_trainers.rollout.curriculum import Records, StageRecord, stage_shares
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
 from pettingllms_trainers.rollout.playing import Play, play_all
@@ -38,9 +39,9 @@ class TrainingEnvironment:
     episodes: Sequence[Episodes]
     """Where it is played, by stage of the curriculum."""
 
-    def at(self, step: int) -> Episodes:
-        """Return where the stage of a train step, from 0, is played."""
-        episodes, scale = self.episodes[self.config.stage_at(step)], self.config.reward_scale
+    def at(self, stage: int) -> Episodes:
+        """Return where a stage of the curriculum is played."""
+        episodes, scale = self.episodes[stage], self.config.reward_scale
         return episodes if scale == 1 else ScaledEpisodes(episodes, scale)
 
 
@@ -90,6 +91,10 @@ class Sampler:
         """Level cursor: training levels that the run has used. Whoever keeps a sample moves it."""
         self.memory: Mapping[str, Any] = {}
         """What the algorithm remembers; see `Algorithm.remember`. Whoever learns replaces it."""
+        self.records: Records = {
+            env.name: [StageRecord()] * len(env.episodes) for env in environments
+        }
+        """How the stages of curricula have been played. Whoever learns replaces it."""
 
     def rollouts(self, step: int, age: int = 0) -> Sample:
         """Return the rollouts of a train step; equal for equal weights and levels used before.
@@ -130,9 +135,14 @@ class Sampler:
     def _round(self, step: int, index: int, age: int) -> list[RolloutTree]:
         """Play the levels of a round; those of all environments at once."""
         num, moment = self._config.rollout.num_levels, Moment(step, self.memory)
-        environments = [env for env in self._environments if self._trained(env, step)]
+        arms = [
+            (env, stage, env.config.weight * share)
+            for env in self._environments
+            if self._trained(env, step)
+            for stage, share in enumerate(self._shares(env))
+        ]
         counts = level_counts(
-            [env.config.weight for env in environments],
+            [weight for *_, weight in arms],
             num,
             seed=self._config.seed,
             step=step,
@@ -140,7 +150,7 @@ class Sampler:
         )
         plays = [
             Play(
-                env.at(step),
+                env.at(stage),
                 self._pool.in_env(env.name, env.roles),
                 episode_specs(
                     seed=self._config.seed,
@@ -150,10 +160,10 @@ class Sampler:
                     num_trajectories=self._config.algorithm.episodes_per_level,
                     num_played=index * num + last - count,
                 ),
-                self._settings(env, step, age),
+                self._settings(env, stage, step, age),
                 self._config.algorithm.strategy(moment),
             )
-            for env, count, last in zip(environments, counts, accumulate(counts), strict=True)
+            for (env, stage, _), count, last in zip(arms, counts, accumulate(counts), strict=True)
         ]
         trees: list[RolloutTree] = []
 
@@ -165,11 +175,17 @@ class Sampler:
         self._runner.run(play())
         return trees
 
-    def _settings(self, env: TrainingEnvironment, step: int, age: int) -> RolloutSettings:
+    def _shares(self, env: TrainingEnvironment) -> list[float]:
+        return stage_shares(self.records[env.name], env.config.curriculum_floor)
+
+    def _settings(
+        self, env: TrainingEnvironment, stage: int, step: int, age: int
+    ) -> RolloutSettings:
         algorithm, names = self._config.algorithm, {r: qualified(env.name, r) for r in env.roles}
         trained = env.roles if self._config.updates.branch_frozen else self._trained(env, step)
         return RolloutSettings(
             env=env.name,
+            stage=stage,
             sampling={
                 role: sampling_of(self._config.rollout, name) for role, name in names.items()
             },

@@ -18,6 +18,8 @@ class RolloutSettings:
     """How completions are drawn, by role of the environment."""
     env: str = ""
     """Name of the environment in a run of several, where it is part of roles."""
+    stage: int = 0
+    """Stage of its curriculum, from 0."""
     branching_roles: tuple[str, ...] | None = None
     """Roles whose decisions branch; None: all."""
     version: int | None = None

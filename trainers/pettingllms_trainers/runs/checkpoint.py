@@ -18,9 +18,10 @@ from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.files import PARTIAL, partial_of, whole_directory
 from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.curriculum import Records, StageRecord
 from pettingllms_trainers.rollout.sampler import Sample
 
-_FORMAT = 5
+_FORMAT = 6
 _MANIFEST = "checkpoint.json"
 _SEAL = "checkpoint.sha256"
 """Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it."""
@@ -40,6 +41,8 @@ class Checkpoint:
     """Rollouts that were played ahead for the next train step; None when there are none."""
     memory: Mapping[str, Any]
     """What the algorithm remembers; see `Algorithm.remember`."""
+    records: Records
+    """How the stages of curricula have been played."""
     policies: Mapping[str, Path]
     """Directory with the state of every trainable policy; see `Update.load_state`."""
 
@@ -52,6 +55,7 @@ def save_checkpoint(
     num_levels_used: int,
     pending: Sample | None = None,
     memory: Mapping[str, Any] | None = None,
+    records: Records | None = None,
     config_hash: str,
     keep: int,
     ranks: Ranks | None = None,
@@ -68,6 +72,7 @@ def save_checkpoint(
         num_levels_used: Training levels drawn so far.
         pending: Rollouts that were played ahead: the weights that drew them are gone.
         memory: What the algorithm remembers; None: nothing.
+        records: How the stages of curricula have been played; None: there are none.
         config_hash: Of the run's configuration.
         keep: Number of newest checkpoints that stay, at least 1.
         ranks: The processes that write it together, on a file system that all see; None for this
@@ -101,6 +106,7 @@ def save_checkpoint(
                 "step": step,
                 "num_levels_used": num_levels_used,
                 "memory": memory or {},
+                "records": records or {},
                 "policies": folders,
                 "files": _contents(partial),
             }
@@ -157,11 +163,13 @@ def load_checkpoint(
         num_levels_used=manifest["num_levels_used"],
         pending=_read_sample(path / _PENDING) if _PENDING in manifest["files"] else None,
         memory=manifest["memory"],
+        records=_RECORDS.validate_python(manifest["records"]),
         policies={name: path / folder for name, folder in manifest["policies"].items()},
     )
 
 
 _SAMPLE = TypeAdapter(Sample)
+_RECORDS = TypeAdapter(dict[str, list[StageRecord]])
 
 
 def _sample_text(sample: Sample) -> str:

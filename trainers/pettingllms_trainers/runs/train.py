@@ -27,8 +27,9 @@ from pettingllms_trainers.runs.evaluate import (
 )
 from pettingllms_trainers.runs.metrics import (
     age_metrics,
+    curriculum_metrics,
+    phase_metrics,
     rollout_metrics,
-    stage_metrics,
     timing_metrics,
     update_metrics,
     value_metrics,
@@ -118,7 +119,9 @@ class Trainer:
             return None
         for name, updater in self.pool.updaters().items():
             updater.load_state(checkpoint.policies[name])
-        self.rollouts.restore(checkpoint.num_levels_used, checkpoint.pending, checkpoint.memory)
+        self.rollouts.restore(
+            checkpoint.num_levels_used, checkpoint.pending, checkpoint.memory, checkpoint.records
+        )
         self.pool.push_weights()
         self.recorder.note(f"continuing after train step {checkpoint.step}")
         return checkpoint.step
@@ -161,7 +164,8 @@ class Trainer:
         metrics = self._learn(step + 1, sample)
         return metrics | {
             "rollout/num_refills": sample.num_refills,
-            **stage_metrics(self.config, step),
+            **phase_metrics(self.config, step),
+            **curriculum_metrics(sample.trees, self.rollouts.records),
             "time/rollout_s": sample.rollout_s,
             "time/wait_s": wait_s + metrics["time/wait_s"],
             "time/step_s": time.perf_counter() - started,
@@ -237,6 +241,7 @@ class Trainer:
             num_levels_used=self.rollouts.num_levels_used,
             pending=self.rollouts.pending,
             memory=self.rollouts.memory,
+            records=self.rollouts.records,
             config_hash=config_hash(self.config),
             keep=self.config.checkpoint.keep,
             ranks=self.pool.ranks,

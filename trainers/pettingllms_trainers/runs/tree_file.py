@@ -46,8 +46,8 @@ class TreeFile:
             own = [tree for tree in trees if tree.env == name]
             by_spread = sorted(own, key=num_mixed, reverse=True)  # stable: then in play order
             chosen = by_spread[: self._config.logging.num_rollouts]
-            kwargs = env.stage_kwargs[env.stage_at(step - 1)]
-            self._write(step, "training", _place(name, env, kwargs), chosen, scored.decisions, pool)
+            places = [_place(name, env, kwargs) for kwargs in env.stage_kwargs]
+            self._write(step, "training", places, chosen, scored.decisions, pool)
 
     def held_out(self, step: int, trees: Sequence[RolloutTree], pool: PolicyPool) -> None:
         """Write held-out episodes."""
@@ -55,7 +55,7 @@ class TreeFile:
         for name, env in pairs if self._every else ():
             own = [tree for tree in trees if tree.env == name]
             place = _place(name, env, held_out_kwargs(self._config, env))
-            self._write(step, "held_out", place, own, (), pool)
+            self._write(step, "held_out", [place], own, (), pool)
 
     def _is_kept(self, step: int) -> bool:
         return step in (1, self._config.num_steps) or step % self._every == 0
@@ -64,14 +64,14 @@ class TreeFile:
         self,
         step: int,
         tree_set: TreeSet,
-        place: Mapping[str, Any],
+        places: Sequence[Mapping[str, Any]],
         trees: Sequence[RolloutTree],
         scored: Sequence[Decision],
         pool: PolicyPool,
     ) -> None:
         texts = _token_texts(trees, pool)
         for tree in trees:
-            line = {"set": tree_set, **place, **tree_to_json(tree, scored, texts)}
+            line = {"set": tree_set, **places[tree.stage], **tree_to_json(tree, scored, texts)}
             num_bytes = len(json.dumps(line)) + 32  # the number of the step comes before it
             has_room = self._makes_room(num_bytes)
             if tree_set == "training" and not self._is_kept(step):

@@ -2,12 +2,14 @@
 
 `METRICS`, the progress view and the table in METRICS.md are made from these declarations:
 ``python -m pettingllms_trainers.runs.metrics trainers/METRICS.md`` writes the table. Parts in angle
-brackets stand for a role, a policy, a variant of the evaluation or one of several environments.
+brackets stand for a role, a policy, a variant of the evaluation, a stage or one of several
+environments.
 """
 
 from pettingllms_trainers.runs.metrics.rollouts import age_metrics, rollout_metrics
 from pettingllms_trainers.runs.metrics.steps import (
-    stage_metrics,
+    curriculum_metrics,
+    phase_metrics,
     timing_metrics,
     update_metrics,
     value_metrics,
@@ -24,10 +26,11 @@ __all__ = [
     "METRICS",
     "age_metrics",
     "checked",
+    "curriculum_metrics",
     "is_timing",
     "metrics_table",
+    "phase_metrics",
     "rollout_metrics",
-    "stage_metrics",
     "template_of",
     "timing_metrics",
     "update_metrics",

@@ -1,10 +1,13 @@
-"""Metrics of a train step apart from its rollouts: phases, updates, fits of V, times."""
+"""Metrics of a train step apart from its rollouts: phases, stages, updates, fits of V, times."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.roles import qualified
+from pettingllms_trainers.rollout.curriculum import Records
 from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric
 from pettingllms_trainers.runs.metrics.rollouts import num_sampled_tokens
 from pettingllms_trainers.types import STATS_FIELDS, RolloutTree, Shown, UpdateStats, ValueFit
@@ -27,18 +30,26 @@ STATS: Mapping[str, AnyMetric] = _stats_metrics()
 """Metrics of the updates, by name."""
 
 
-def stage_metrics(config: Config, step: int) -> dict[str, float]:
-    """Return which phase of the updates and which stages of curricula a train step is in.
+def phase_metrics(config: Config, step: int) -> dict[str, float]:
+    """Return which phase of the updates a train step, from 0, is in, if there are phases."""
+    updates = config.updates
+    return {"update/phase": 1.0 + updates.phase_at(step)} if updates.phases else {}
+
+
+def curriculum_metrics(trees: Sequence[RolloutTree], records: Records) -> dict[str, float]:
+    """Return how much the stages of curricula were played, and how well.
 
     Args:
-        config: The run's configuration.
-        step: From 0.
+        trees: All rollouts of the step.
+        records: Of the stages, by environment, after the step.
     """
-    updates = config.updates
-    metrics = {"update/phase": 1.0 + updates.phase_at(step)} if updates.phases else {}
-    for name, env in zip(config.env_names, config.env, strict=True):
-        key = f"env/{name}/curriculum_stage" if name else "rollout/curriculum_stage"
-        metrics[key] = 1.0 + env.stage_at(step)
+    metrics: dict[str, float] = {}
+    for env, stages in records.items():
+        played = Counter(tree.stage for tree in trees if tree.env == env)
+        for stage, record in enumerate(stages) if len(stages) > 1 else ():
+            prefix = f"curriculum/{qualified(env, str(stage + 1))}"
+            metrics[f"{prefix}/share"] = played[stage] / max(played.total(), 1)
+            metrics[f"{prefix}/success"] = record.success
     return metrics
 
 

@@ -29,10 +29,13 @@ _ELSEWHERE = {
         "update or a loss in the step.",
         shown=Shown("phase", ".0f"),
     ),
-    "rollout/curriculum_stage": Metric(
-        "Stage of `env.curriculum` that was played, from 1; 1 without a curriculum."
+    "curriculum/<stage>/share": Metric(
+        "Share of the rollouts that played a stage of `env.curriculum`, which are numbered from 1; "
+        "`ENV.NUMBER` in a run of several environments."
     ),
-    "env/<env>/curriculum_stage": Metric("The same in a run of several environments."),
+    "curriculum/<stage>/success": Metric(
+        "Estimate of the share of its rollouts that are solved; later train steps weigh more."
+    ),
     "warm_start/<policy>/loss": Metric(
         "Mean loss of the last 10 supervised steps, in nats per token."
     ),
