@@ -236,50 +236,6 @@ def test_weights_for_engines_are_written_once_per_machine(tmp_path):
     assert not first[2], "whoever has written them removes them when all have read"
 
 
-ASKED = """
-import json, os, sys
-import torch
-
-asked = []
-
-def recorded(name, answer):
-    def ask(*_):
-        asked.append([name, os.environ.get("CUDA_VISIBLE_DEVICES")])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-    setattr(torch.cuda, name, ask)
-
-recorded("is_available", True)
-recorded("device_count", 1)
-recorded("get_device_properties", type("Properties", (), {"total_memory": 80 << 30}))
-recorded("_lazy_init", AssertionError("the first claim"))
-connect = torch.distributed.init_process_group
-torch.distributed.init_process_group = lambda backend, **options: connect("gloo", **options)
-
-from pettingllms_trainers.cli import main
-
-code = main(sys.argv[2:])
-with open(f"{sys.argv[1]}/{os.environ['RANK']}.json", "w") as file:
-    json.dump([code, asked, sorted(sys.modules)], file)
-"""
-
-
-def test_no_process_asks_for_a_device_before_it_sees_its_own_only(
-    small_run_file, tmp_path, monkeypatch
-):
-    """Up to the first claim of memory: a device that is asked for first is everybody's first."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (tmp_path / "asked.py").write_text(ASKED)
-    keys = ["--engine.kind", "vllm", "--output-dir", tmp_path / "run"]
-    done = launch(tmp_path / "asked.py", tmp_path, small_run_file(), *keys)
-    for rank in range(2):
-        code, asked, modules = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert (code, asked[-1][0]) == (2, "_lazy_init"), done.stderr
-        assert {visible for _, visible in asked} == {str(rank)}
-        assert not [name for name in modules if name.startswith("pettingllms_trainers.plan")]
-
-
 def test_processes_that_cannot_be_reached_are_told(monkeypatch):
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)

@@ -1,0 +1,207 @@
+"""Every documented way to start a run, on simulated machines: who sees and holds which card, when.
+
+Processes and launchers are real; torch's view of the cards and vLLM are simulated (`shim`,
+`engine`). The command lines are those of the guides to engines, GPUs and machines.
+"""
+
+import itertools
+import socket
+import time
+import tomllib
+import urllib.request
+from contextlib import suppress
+
+import pytest
+import tomli_w
+
+from pettingllms_trainers.backends.vllm.replica import start_command
+from pettingllms_trainers.generators import kept_generators
+
+GIB = 1 << 30
+VLLM = ("--engine.kind", "vllm")
+SLEEP = ("--engine.vllm.sleep", "true", "--engine.vllm.gpu-memory-utilization", "0.2")
+SCALE = 1 << 19
+"""A policy of the small run then weighs 7.2 GiB: a third of what training it keeps on a card."""
+SHORT = ("--num-steps", "1", "--warm-start.num-steps", "2", "--evaluation.num-episodes", "1")
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
+
+
+def with_one_policy(line, **policy):
+    """Let one policy play both roles of a line's run."""
+    table = tomllib.loads(line[2].read_text())
+    table["policies"] = {"p": policy or table["policies"]["p"]}
+    table["roles"] = dict.fromkeys(table["roles"], "p")
+    line[2].write_text(tomli_w.dumps(table))
+
+
+def check_ranks(machine, number):
+    """Every rank of a machine has one card, which it sees from its first question on."""
+    machine.check()
+    seen = {(e["rank"], e["visible"]) for e in machine.entries if e["rank"]}  # not torchrun itself
+    assert seen == {(str(rank), str(rank)) for rank in range(number)}
+    assert machine.cards_of("context", "weights") == [("0", str(rank)) for rank in range(number)]
+
+
+def test_each_rank_has_its_own_card_from_its_first_question_on(machine, line):
+    """A device that is asked for before the mask is everybody's first: all engines land there."""
+    simulated = machine(2)
+    simulated.run(*TORCHRUN, 2, "--standalone", *line, *VLLM, *SHORT)
+    check_ranks(simulated, 2)
+    # Two engines of a rank have processes of their own, on its card.
+    assert simulated.cards_of("engine") == sorted([("0", "0"), ("0", "1")] * 2)
+    asked = {e["what"] for e in simulated.entries if e["what"].startswith("connect")}
+    assert asked == {"connect cpu:gloo,cuda:nccl"}
+
+
+def test_engines_that_sleep_and_the_update_hold_one_card_by_turns(machine, line):
+    """Two policies with all weights: what torch keeps for the next update has no room then."""
+    simulated = machine(1, scale=SCALE)
+    simulated.run(*line, *VLLM, *SLEEP, *SHORT)
+    simulated.check()
+    assert simulated.cards_of() == [("0", "0")] * 3, "the trainer and two engines"
+    awake, most = set(), 0
+    for entry in simulated.claims():
+        if entry["what"] == "asleep":
+            awake.discard(entry["pid"])
+        if entry["what"] in ("engine", "awake: weights"):
+            awake.add(entry["pid"])
+        if entry["what"] in ("moments", "cached"):
+            assert not awake, "an update beside an engine that holds its memory"
+        most = max(most, entry["total"])
+    # Contexts, weights and moments of two policies, and both engines: the update's blocks are gone.
+    kept = 3 * sum(e["bytes"] for e in simulated.claims("weights"))
+    assert most == GIB + kept + 2 * (16 * GIB)
+
+
+@pytest.mark.nightly
+def test_adapters_share_one_engine_in_the_process_that_trains(machine, line):
+    simulated = machine(1)
+    lora = itertools.chain(*((f"--policies.{name}.lora.rank", 2) for name in "tp"))
+    simulated.run(*line, *VLLM, *lora)
+    simulated.check()
+    assert simulated.cards_of() == [("0", "0")]
+    assert len(simulated.claims("engine")) == len(simulated.claims("weights")) == 1
+
+
+@pytest.mark.nightly
+def test_one_engine_spreads_over_four_cards_beside_the_trainer(machine, line):
+    simulated = machine(8)
+    with_one_policy(line)
+    simulated.run(*line, *VLLM, "--engine.vllm.tensor-parallel-size", 4)
+    simulated.check()
+    assert simulated.cards_of("weights") == [("0", "0")]
+    assert set(simulated.cards_of("engine")) == {("0", str(card)) for card in range(4)}
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_eight_ranks_on_eight_cards(machine, line):
+    simulated = machine(8)
+    simulated.run(*TORCHRUN, 8, "--standalone", *line, *VLLM)
+    check_ranks(simulated, 8)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_ranks_on_two_machines(machine, line):
+    simulated, port = machine(2), free_port()
+    started = [
+        simulated.start(
+            *TORCHRUN, 2, "--nnodes", 2, "--node-rank", number, "--master-addr", "127.0.0.1",
+            "--master-port", port, *line, *VLLM, SIMULATED_MACHINE=str(number),
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    for process in started:
+        simulated.finish(process)
+    simulated.check()
+    assert simulated.cards_of("weights") == [(m, c) for m in "01" for c in "01"]
+    assert {(e["machine"], e["rank"], e["visible"]) for e in simulated.entries if e["rank"]} == {
+        ("0", "0", "0"), ("0", "1", "1"), ("1", "2", "0"), ("1", "3", "1"),
+    }  # fmt: skip
+
+
+@pytest.mark.nightly
+def test_servers_hold_their_cards_and_the_trainer_its_own(machine, line, model_directory):
+    """Started by the documented line, one on each of two cards."""
+    simulated = machine(3)
+    ports = [free_port(), free_port()]
+    variables, _, command = start_command().partition(" python ")
+    name, _, value = variables.partition("=")
+    model = str(model_directory())
+    arguments = command.replace("MODEL", model).split()
+    for card, port in zip("12", ports, strict=True):
+        simulated.start(*arguments, "--port", port, CUDA_VISIBLE_DEVICES=card, **{name: value})
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    for url in urls:
+        _wait(url)
+    with_one_policy(line, model=model, endpoints=urls)
+    simulated.run(*line, "--engine.kind", "vllm_server", CUDA_VISIBLE_DEVICES="0")
+    simulated.check()
+    assert simulated.cards_of("server") == [("0", "1"), ("0", "2")]
+    assert simulated.cards_of("weights") == [("0", "0")]
+
+
+def _wait(url):
+    for _ in range(300):
+        with suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=1):
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"{url} does not answer")
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_shards_of_weights_are_on_the_card_of_their_rank(machine, line):
+    """ZeRO-3 with the real DeepSpeed, which computes on the CPU here."""
+    pytest.importorskip("deepspeed")
+    simulated = machine(2)
+    keys = ("--deepspeed.stage", 3, *SHORT)
+    command = (*TORCHRUN, 2, "--standalone", *line, *VLLM, *keys)
+    simulated.run(*command, DS_ACCELERATOR="cpu")
+    simulated.check()
+    assert {(e["rank"], e["visible"]) for e in simulated.entries if e["rank"]} == {
+        ("0", "0"), ("1", "1"),
+    }  # fmt: skip
+    assert set(simulated.cards_of("engine")) == {("0", "0"), ("0", "1")}
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, monkeypatch):
+    """Each policy's workers spread their engine over two cards; the main process asks for none."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    simulated = machine(4)
+    for name, value in simulated.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    cluster = Cluster()
+    try:
+        for number in range(2):
+            with kept_generators():
+                cluster.add_node(
+                    num_cpus=4, num_gpus=4, object_store_memory=100 << 20,
+                    env_vars={"SIMULATED_MACHINE": str(number)},
+                )  # fmt: skip
+        keys = ("--ray.gpus-per-worker", 2, "--engine.vllm.tensor-parallel-size", 2)
+        workers = ("--ray.workers-per-policy", 2, "--ray.address", cluster.address)
+        simulated.run(*line, *VLLM, "--ray.enabled", *keys, *workers, *SHORT)
+    finally:
+        with kept_generators():
+            cluster.shutdown()
+    simulated.check()
+    engines = simulated.cards_of("engine")
+    assert sorted(engines) == [(machine, card) for machine in "01" for card in "0123"]
+    assert sorted(simulated.cards_of("weights")) == [
+        (machine, card) for machine in "01" for card in "02"
+    ]
+    seen = {(e["machine"], e["visible"]) for e in simulated.claims()}
+    assert seen == {(machine, pair) for machine in "01" for pair in ("0,1", "2,3")}
