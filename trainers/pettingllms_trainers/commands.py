@@ -114,7 +114,7 @@ def _train(
         console.print(f"stopped; {how} with --resume ({files.directory})", soft_wrap=True)
         return 128 + stop.signal
     if pool.ranks.is_main:
-        console.print(report_table(report))
+        console.print(report_table(report, console))
         if told := no_gain(report):
             console.print(told, markup=False, highlight=False, soft_wrap=True)
         for warning in report["warnings"]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import threading
 from dataclasses import fields
 
@@ -199,6 +200,25 @@ def test_live_view_and_silence():
     assert shown("off") == (ProgressView, "")
 
 
+def test_nothing_is_cut_where_a_terminal_has_80_columns():
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    with progress_view("live", console, 20) as view:
+        view.note("warm start of planner: step 20/20, loss 2.553, and nothing else to be told")
+        view.step(1, STEP)
+        view.note("evaluation after train step 1: 64 completions of held-out episodes")
+        view.warn("train step 1: the policy planner was not updated, and so it learns nothing")
+    last = console.file.getvalue().rpartition("1 of 20 train steps")
+    assert last[0].endswith("\n"), "the bar has a line of its own"
+    assert "warm start" not in last[2], "what is over is no longer shown"
+    assert "64 completions of held-out" in " ".join(last[2].split())
+    first = evaluation(0, 1.0)
+    first["variants"] |= untouched({"greedy": variant(1.0), "sampled": variant(1.0)})
+    console.print(report_table(build_report([first, evaluation(9, 1.0)], {}), console))
+    table = console.file.getvalue().partition("who plays")[2]
+    assert len(re.findall(r"\(\d+\.\d to \d+\.\d\)", table)) == 7
+    assert max(map(len, table.splitlines())) <= 80
+
+
 def variant(success, num_failed=0):
     interval = {"success_low": success - 0.1, "success_high": success + 0.1}
     return {"success": success, "num_failed": num_failed, **interval}
@@ -220,7 +240,7 @@ def test_policies_before_their_warm_start_have_a_column_of_their_own(tmp_path):
     assert report["warm_start"]["variants"]["greedy"]["success"] == 0.3
     assert set(report["after"]["variants"]) == {"greedy", "sampled"}
     console = Console(file=io.StringIO(), width=160)
-    console.print(report_table(report))
+    console.print(report_table(report, console))
     rows = console.file.getvalue().splitlines()
     heading = next(row for row in rows if "who plays" in row)
     assert heading.index("before training") < heading.index("after warm start")
@@ -249,7 +269,7 @@ def test_report_shows_before_after_and_scripted_policies(tmp_path):
     assert report["after"]["variants"]["swapped"]["success"] == 0.1
     assert list(report["scripted"]) == ["scripted:greedy"]
     console = Console(file=io.StringIO(), width=120)
-    console.print(report_table(report))
+    console.print(report_table(report, console))
     text = console.file.getvalue()
     for part in ("64 levels", "abcd", "20.0 %", "90.0 %", "scripted policy greedy", "80.0 %"):
         assert part in text

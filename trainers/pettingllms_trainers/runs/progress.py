@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -134,6 +135,7 @@ class LiveProgress(ProgressView):
         """Show the metrics of a train step that is done."""
         self._rows.append((step, _cells(metrics)))
         self._done = step
+        self._note = ""
         self._left = self._clock.left(step, metrics)
         self._live.update(self._render())
 
@@ -150,7 +152,8 @@ class LiveProgress(ProgressView):
         for heading in headings:
             table.add_row(heading, *(cells.get(heading, "") for _, cells in shown))
         total = self._clock.num_steps
-        bar = ProgressBar(total=max(total, 1), completed=self._done, width=40)
+        # The padding ends the line, which a bar alone does not.
+        bar = Padding(ProgressBar(total=max(total, 1), completed=self._done, width=40), 0)
         line = Text(f"{self._done} of {total} train steps, {self._left or '?'} left. {self._note}")
         warnings = [Text(f"warning: {text}", style="yellow") for text in self._warnings]
         return Group(*([table, bar] if self._rows else []), line, *warnings)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from pettingllms_trainers.runs.evaluate import is_scripted, is_untouched
+
+_UNLIMITED = 1000
 
 
 def build_report(
@@ -59,8 +63,22 @@ def no_gain(report: Mapping[str, Any]) -> str:
     )
 
 
-def report_table(report: Mapping[str, Any]) -> Table:
-    """Return the report as a table for people."""
+def report_table(report: Mapping[str, Any], console: Console) -> Table:
+    """Return the report as a table for people.
+
+    Args:
+        report: As `build_report` returns it.
+        console: Where it will be printed. If it is too narrow for figures with their intervals
+            beside them, every interval is on a line of its own.
+    """
+    wide = _table(report, " ")
+    unlimited = console.options.update(max_width=_UNLIMITED)
+    fits = console.measure(wide, options=unlimited).maximum <= console.width
+    return wide if fits else _table(report, "\n")
+
+
+def _table(report: Mapping[str, Any], between: str) -> Table:
+    """Return the report with a text between figures and intervals."""
     table = Table(
         title=f"Held-out success on {report['num_episodes']} levels "
         f"(manifest {report['manifest']}), 95 % Wilson intervals",
@@ -75,6 +93,7 @@ def report_table(report: Mapping[str, Any]) -> Table:
     table.add_column("who plays", no_wrap=True)
     for heading in columns:
         table.add_column(heading)
+    share = partial(_share, between)
     labels = {
         "greedy": "team, greedy",
         "sampled": "team, sampled",
@@ -82,15 +101,15 @@ def report_table(report: Mapping[str, Any]) -> Table:
     }
     for name in report["after"]["variants"]:
         found = [report[key]["variants"].get(name) for key in columns.values()]
-        table.add_row(labels.get(name, name), *map(_share, found))
+        table.add_row(labels.get(name, name), *map(share, found))
         for env in report["after"]["variants"][name].get("environments", {}):
             own = [None if figures is None else _of(figures, env) for figures in found]
-            table.add_row(f"  {env}", *map(_share, own))
+            table.add_row(f"  {env}", *map(share, own))
     for name, figures in report["scripted"].items():
         same = ["same"] * (len(columns) - 1)
-        table.add_row(f"scripted policy {name.partition(':')[2]}", _share(figures), *same)
+        table.add_row(f"scripted policy {name.partition(':')[2]}", share(figures), *same)
         for env, own in figures.get("environments", {}).items():
-            table.add_row(f"  {env}", _share(own), *same)
+            table.add_row(f"  {env}", share(own), *same)
     return table
 
 
@@ -103,9 +122,9 @@ def _policies(line: Mapping[str, Any]) -> dict[str, Any]:
     return {n: figures for n, figures in variants if not (is_scripted(n) or is_untouched(n))}
 
 
-def _share(figures: Mapping[str, Any] | None) -> str:
+def _share(between: str, figures: Mapping[str, Any] | None) -> str:
     if figures is None:
         return "-"
     low, high = 100 * figures["success_low"], 100 * figures["success_high"]
-    share = f"{100 * figures['success']:.1f} % ({low:.1f} to {high:.1f})"
+    share = f"{100 * figures['success']:.1f} %{between}({low:.1f} to {high:.1f})"
     return f"{share}, {figures['num_failed']} failed" if figures["num_failed"] else share
