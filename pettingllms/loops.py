@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -50,6 +50,30 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 
     with _interruptible():
         return in_thread(lambda: asyncio.run(main()), cancel)
+
+
+async def work_off(jobs: Iterator[T], do: Callable[[T], Awaitable[None]], num_workers: int) -> None:
+    """Do jobs, several at a time; the first that raises cancels those that are running.
+
+    Args:
+        jobs: What is to be done, taken one by one.
+        do: Does a job.
+        num_workers: Jobs at the same time, at least 1.
+    """
+
+    async def work() -> None:
+        # All workers share one iterator: no job is done twice, and none waits for a slow worker.
+        for job in jobs:
+            await do(job)
+            await asyncio.sleep(0)  # policies without a server never wait: let signals through
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(num_workers):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:
+        # All workers stop for one reason; the others only repeat it.
+        raise errors.exceptions[0] from errors
 
 
 def in_thread(work: Callable[[], T], interrupt: Callable[[], None] = lambda: None) -> T:

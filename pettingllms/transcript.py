@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -96,9 +97,20 @@ class Transcript:
         Raises:
             ReplayDivergence: At the first step that differs; it says what differs.
         """
+        return deque(self.moments(), maxlen=1).pop()
+
+    def moments(self) -> Iterator[TextEnv[Any]]:
+        """Do what `replay` does; yield the environment before every step, and after the last.
+
+        It is one environment, which goes on: fork it to keep a moment.
+
+        Raises:
+            ReplayDivergence: At the first step that differs; it says what differs.
+        """
         env = cast(TextEnv[Any], make(self.id, checks=False, **self.kwargs))
         env.reset(seed=self.seed, options=self.options)
         _compare(-1, "state_hash", self.state_hash, env.state_hash())
+        yield env
         for index, recorded in enumerate(self.steps):
             agent = env.agent_selection
             _compare(index, "agent", recorded["agent"], agent)
@@ -108,7 +120,7 @@ class Transcript:
             replayed = _step_record(env, agent, observation, action)
             for key in _STEP_KEYS:
                 _compare(index, key, recorded[key], replayed[key])
-        return env
+            yield env
 
 
 class RecordTranscripts(ChecksWrapper[Any]):

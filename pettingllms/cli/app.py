@@ -24,6 +24,7 @@ _COMMANDS = {
     "play": ("pettingllms.cli.play:play_command", "Play a role yourself."),
     "eval": ("pettingllms.cli.evaluate:eval_command", "Evaluate policies, with intervals."),
     "compare": ("pettingllms.cli.compare:compare_command", "Compare two runs."),
+    "blame": ("pettingllms.cli.blame:blame_command", "Say which answer lost an episode."),
     "replay": ("pettingllms.cli.replay:replay_command", "Show a recorded episode and verify it."),
     "view": ("pettingllms.cli.view:view_command", "Write a run as one HTML page."),
     "data": ("pettingllms.cli.data:data_group", "Check data files of problems."),

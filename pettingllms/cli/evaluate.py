@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from pettingllms.cli.console import print_json, print_parts, stderr, stdout
 from pettingllms.cli.options import (
     complete_id,
     env_option,
+    free_folder,
     policy_option,
     policy_settings,
     policy_settings_options,
@@ -28,7 +28,6 @@ from pettingllms.cli.options import (
     sampling_option,
 )
 from pettingllms.cli.progress import progress_bar
-from pettingllms.errors import MissingDependency
 from pettingllms.evaluation.comparison import compare
 from pettingllms.evaluation.plan import (
     MAIN,
@@ -48,10 +47,10 @@ from pettingllms.evaluation.presentation import (
 from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import RunFolder
 from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
+from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import PolicyUnavailable, Usage
 from pettingllms.registry import make
-from pettingllms.sources import short_name
 
 _PLAN_OPTIONS = {
     "env_values": "--env",
@@ -162,7 +161,7 @@ def eval_command(context: click.Context, **values: Any) -> int:
     the first action that was not answered. If the environment has splits, levels are of the split
     `test` unless --env split=... says otherwise.
     """
-    _scipy_is_there()
+    special_functions()  # raises now, not at the end of a long run
     settings = policy_settings(values)
     folder = _resumed(context, values) if values["resume"] else _begun(context, values)
     reason: str | None = None
@@ -190,14 +189,6 @@ def eval_command(context: click.Context, **values: Any) -> int:
         return status or 1
     stderr().print(f"kept in {folder.path}", style="dim", highlight=False)
     return 0
-
-
-def _scipy_is_there() -> None:
-    """Raise before anything is played, not at the end of a long run."""
-    try:
-        import scipy.special  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError as error:
-        raise MissingDependency("the statistics of evaluations", "scipy", "cli") from error
 
 
 def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
@@ -242,7 +233,7 @@ def _begun(context: click.Context, values: Mapping[str, Any]) -> RunFolder:
     plan = plan.with_distinct_levels(plan.make_env())
     if plan.num_wanted is not None:
         stderr().print(pool_note(plan), markup=False, highlight=False)
-    return RunFolder.create(values["out"] or _free_folder(env_id), plan)
+    return RunFolder.create(values["out"] or free_folder("eval", env_id), plan)
 
 
 def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
@@ -276,15 +267,6 @@ def _chosen(
     """Return the value of a flag, or that of the training run where the flag is not given."""
     is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     return values[name] if is_given else of_run.get(name, values[name])
-
-
-def _free_folder(env_id: str) -> Path:
-    stem = f"runs/eval-{short_name(env_id)}-{datetime.now():%Y%m%d-%H%M%S}"
-    path, number = Path(stem), 1
-    while path.exists():
-        number += 1
-        path = Path(f"{stem}-{number}")
-    return path
 
 
 def _resumed(context: click.Context, values: Mapping[str, Any]) -> RunFolder:

@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
+from datetime import datetime
 from functools import reduce
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
@@ -15,10 +17,11 @@ from click.shell_completion import CompletionItem
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
+from pettingllms.sources import short_name
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_ROLE_AND_REST = re.compile(r"([A-Za-z]+)=(.+)", re.DOTALL)
+_ROLE_AND_REST = re.compile(r"([^\W\d_][\w-]*)=(.+)", re.DOTALL)
 _SAMPLING = tuple(field.name for field in fields(Sampling))
 
 env_option = click.option(
@@ -209,6 +212,16 @@ def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, 
         for policy in [line_up[role]] if role else line_up.values():
             prices[policy] = (dollars_in, dollars_out)
     return prices
+
+
+def free_folder(what: str, env_id: str) -> Path:
+    """Return a folder that does not exist yet, `runs/WHAT-ID-TIME`, where none is named."""
+    stem = f"runs/{what}-{short_name(env_id)}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = Path(stem), 1
+    while path.exists():
+        number += 1
+        path = Path(f"{stem}-{number}")
+    return path
 
 
 def _put(target: dict[str, Any], key: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The progress of `pettingllms eval`: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of long commands: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from pettingllms.cli.console import stderr
+from pettingllms.evaluation.replays import Replayed
 from pettingllms.evaluation.runner import Progress
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -47,6 +48,23 @@ def progress_bar(seen: Progress) -> Generator[Show]:
     )
     with Bar(*columns, console=stderr()) as bar:
         yield and_keep(_Terminal(bar, seen.num_episodes).show)
+
+
+@contextmanager
+def replay_bar(name: str) -> Generator[Callable[[Replayed], None]]:
+    """Show on a terminal how many replays of an episode are over.
+
+    Args:
+        name: Of the episode.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, console=stderr(), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(name, total=None)
+
+        def show(replayed: Replayed) -> None:
+            bar.update(task, completed=replayed.num_finished, total=replayed.num_replays)
+
+        yield show
 
 
 class _Terminal:

@@ -9,10 +9,13 @@ print(summarise(folder.plan, folder.results()).variants["main"].success)
 ```
 """
 
+from pettingllms.evaluation.blame import judge
 from pettingllms.evaluation.comparison import Comparison, compare
 from pettingllms.evaluation.episode import EpisodeResult, RoleResult
+from pettingllms.evaluation.judgement import Blame, BlameSettings, JudgedAnswer
 from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, level_seed, manifest_of
 from pettingllms.evaluation.plan import EvaluationPlan
+from pettingllms.evaluation.replays import Seat
 from pettingllms.evaluation.report import (
     Report,
     RoleReport,
@@ -35,22 +38,27 @@ from pettingllms.evaluation.statistics import (
     paired_share_difference,
     pass_at_k,
     sign_test,
+    weighted_sum,
     wilson_interval,
 )
 
 __all__ = [
+    "Blame",
+    "BlameSettings",
     "Comparison",
     "EpisodeResult",
     "EpisodeSpec",
     "EvaluationPlan",
     "EvaluationStopped",
     "Interval",
+    "JudgedAnswer",
     "Progress",
     "Report",
     "RoleReport",
     "RoleResult",
     "RunFolder",
     "RunFolderError",
+    "Seat",
     "VariantReport",
     "clustered_share",
     "compare",
@@ -58,6 +66,7 @@ __all__ = [
     "distinct_levels",
     "evaluate",
     "evaluate_async",
+    "judge",
     "level_seed",
     "manifest_of",
     "mean_interval",
@@ -66,5 +75,6 @@ __all__ = [
     "sign_test",
     "summarise",
     "summarise_variant",
+    "weighted_sum",
     "wilson_interval",
 ]

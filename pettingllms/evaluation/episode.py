@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pettingllms.env import TextEnv, role_of
 from pettingllms.evaluation.answer_log import AnswerLog
+from pettingllms.evaluation.asking import Chats, one_answer, prompt_of, remember
 from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.policies import (
     Completion,
@@ -22,9 +23,6 @@ from pettingllms.policies import (
 from pettingllms.prompts import as_observation
 from pettingllms.seeding import derive_seed
 from pettingllms.transcript import RecordTranscripts, Transcript
-
-_SEED_RANGE = 1 << 31
-"""What servers accept as a seed: llama.cpp takes 32 bits."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -161,23 +159,20 @@ async def play_episode(
     assert transcript is not None
     level_hash = raw.level_hash()
     roles = {role: RoleResult() for role in policies}
-    chats: dict[str, list[Mapping[str, str]]] = {}
+    chats: Chats = {}
     written: list[Completion] = []
     start = time.perf_counter()
     agent = raw.agent_selection
     while not (raw.terminations[agent] or raw.truncations[agent]):
         role = role_of(agent)
-        messages = raw.messages(agent)
-        chat = [*chats.get(agent, ()), *messages]
-        chance = derive_seed(spec.seed, "sample", len(written)) % _SEED_RANGE
-        prompt = Prompt(chat, agent, chance, raw, raw.constraints(agent))
+        prompt = prompt_of(raw, chats, derive_seed(spec.seed, "sample", len(written)))
+        messages = prompt.messages[len(chats.get(agent, ())) :]
         known = log.kept(spec[:3], len(written), prompt)
         completion, usage = known or await _asked(
             policies[role], prompt, sampling.get(role) or Sampling(), log, spec, len(written)
         )
         recorder.step(acted(completion, usage), as_observation(messages))
-        if raw.observation_mode == "delta":
-            chats[agent] = [*chat, {"role": "assistant", "content": completion.text}]
+        remember(chats, prompt, completion.text)
         is_error = raw.infos[agent]["parse_error"] is not None
         roles[role].add(raw.rewards[agent], is_error, completion.finish_reason, usage)
         if completion.model and completion.model not in roles[role].models:
@@ -216,7 +211,7 @@ async def _asked(
 ) -> tuple[Completion, Usage]:
     """Return an answer after it is kept; scripted policies cost nothing and are asked again."""
     try:
-        completion, usage = await _one(policy, prompt, sampling)
+        completion, usage = await one_answer(policy, prompt, sampling)
     except PolicyFailure as error:
         if error.usage.num_requests:
             log.add(spec[:3], action, prompt, None, error.usage)
@@ -224,10 +219,3 @@ async def _asked(
     if usage.num_requests:
         log.add(spec[:3], action, prompt, completion, usage)
     return completion, usage
-
-
-async def _one(policy: Policy, prompt: Prompt, sampling: Sampling) -> tuple[Completion, Usage]:
-    answers = await policy.sample([prompt], 1, sampling)
-    if len(answers) != 1 or len(answers[0].completions) != 1:
-        raise PolicyFailure(f"{policy} did not give one completion of one prompt: {answers!r}")
-    return answers[0].completions[0], answers[0].usage

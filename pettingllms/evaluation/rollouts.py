@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pettingllms.env import TextEnv
@@ -32,9 +32,7 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int | None) -> T
         RunFolderError: If its line is damaged.
         ReplayDivergence: If the game does not come out as recorded.
     """
-    path = run.path / "rollouts.jsonl"
-    trees = (line for line in read_lines(path) if line["set"] == "training")
-    lines = {(line["step"], line["episode"]): line for line in trees}
+    lines = _lines(run)
     found = [key for key in lines if step in (None, key[0]) and episode in (None, key[1])]
     if not found:
         known = ", ".join(f"{a}:{b}" for a, b in lines) or "none (logging.rollouts_every)"
@@ -43,13 +41,38 @@ def replay_rollout(run: TrainingRun, step: int | None, episode: int | None) -> T
             for name, value in (("step", step), ("level", episode))
         )
         raise InvalidArgument("rollout", wanted, f"recorded STEP:LEVEL: {known}")
-    wanted = min(found)
+    return _checked(run, lines[min(found)])
+
+
+def failed_rollouts(run: TrainingRun) -> Iterator[tuple[str, Transcript]]:
+    """Yield name and transcript of the trees whose followed path was played and did not succeed.
+
+    Args:
+        run: The run; of one of several environments, the trees of that one.
+
+    Raises:
+        RunFolderError: If a line is damaged.
+        ReplayDivergence: If a game does not come out as recorded.
+    """
+    for (step, episode), line in sorted(_lines(run).items()):
+        is_of_run = line.get("env_id", run.env_id) == run.env_id
+        if is_of_run and line.get("outcome") and not line["outcome"]["success"]:
+            yield f"step {step}, level {episode}", _checked(run, line)
+
+
+def _lines(run: TrainingRun) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return (train step, episode) -> tree of the trees that were trained on."""
+    trees = read_lines(run.path / "rollouts.jsonl")
+    return {(line["step"], line["episode"]): line for line in trees if line["set"] == "training"}
+
+
+def _checked(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
     try:
-        return _replayed(run, lines[wanted])
+        return _replayed(run, line)
     except (KeyError, TypeError, IndexError) as error:
         raise RunFolderError(
-            f"{path}: step {wanted[0]}, episode {wanted[1]} is damaged "
-            f"({type(error).__name__}: {error})"
+            f"{run.path / 'rollouts.jsonl'}: step {line['step']}, episode {line['episode']} is "
+            f"damaged ({type(error).__name__}: {error})"
         ) from error
 
 

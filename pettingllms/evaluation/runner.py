@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +15,14 @@ from pettingllms.evaluation.episode import EpisodeResult, play_episode
 from pettingllms.evaluation.levels import EpisodeSpec
 from pettingllms.evaluation.plan import EvaluationPlan
 from pettingllms.evaluation.run_folder import LineWriter, RunFolder
-from pettingllms.loops import finish
-from pettingllms.policies import Policy, PolicySettings, PolicyUnavailable, Usage, load_policy
+from pettingllms.loops import finish, work_off
+from pettingllms.policies import (
+    Policy,
+    PolicySettings,
+    PolicyUnavailable,
+    Usage,
+    loaded_policies,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -127,11 +131,8 @@ async def evaluate_async(
     on_progress(progress)
     if progress.is_complete:
         return progress
-    async with AsyncExitStack() as stack:
-        policies: dict[str, Policy] = {}
-        for name in plan.policies():  # a missing key or model leaves no folder behind
-            policies[name] = load_policy(name, settings)
-            stack.push_async_callback(policies[name].aclose)
+    # A missing key or model leaves no folder behind.
+    async with loaded_policies(plan.policies(), settings) as policies:
         try:
             for policy in policies.values():
                 await policy.check(env)
@@ -191,23 +192,13 @@ class _Play:
 
     async def all(self, pending: Iterator[EpisodeSpec], num_workers: int) -> None:
         """Play all pending episodes; the first reason to stop cancels what is running."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(num_workers, self._plan.num_episodes)):
-                    group.create_task(self._work(pending))
-        except BaseExceptionGroup as errors:
-            # All workers stop for one reason; the others only repeat it.
-            raise errors.exceptions[0] from errors
-
-    async def _work(self, pending: Iterator[EpisodeSpec]) -> None:
-        # All workers share one iterator, so no episode is played twice and none waits for a slow
-        # worker.
-        for spec in pending:
-            await self._one(spec)
-            self._on_progress(self._progress)
-            await asyncio.sleep(0)  # policies without a server never wait: let signals through
+        await work_off(pending, self._one, min(num_workers, self._plan.num_episodes))
 
     async def _one(self, spec: EpisodeSpec) -> None:
+        await self._played(spec)
+        self._on_progress(self._progress)
+
+    async def _played(self, spec: EpisodeSpec) -> None:
         plan = self._plan
         try:
             result = await play_episode(

@@ -58,7 +58,7 @@ def open_side(name: str) -> Side:
         RunFolderError: If it is no run, or is damaged.
         InvalidArgument: If it has no such variant or step, or nothing was played.
     """
-    path, variant, step = _parts(name)
+    path, variant, step = name_parts(name)
     if is_training_run(path):
         return _of_training(name, TrainingRun.open(path), variant or _GREEDY, step)
     if step is not None:
@@ -90,8 +90,8 @@ def unlike(first: Side, second: Side) -> list[str]:
     ]
 
 
-def _parts(name: str) -> tuple[str, str, int | None]:
-    """Return path, variant (empty when none is named) and train step."""
+def name_parts(name: str) -> tuple[str, str, int | None]:
+    """Return path, variant (empty when none is named) and train step of `RUN[:VARIANT][@STEP]`."""
     if Path(name).exists():
         return name, "", None
     found = _STEP.search(name)

@@ -117,10 +117,14 @@ def pass_at_k(num_plays: int, num_solved: int, k: int) -> float:
     return 1 - math.comb(num_plays - num_solved, k) / math.comb(num_plays, k)
 
 
-def mean_interval(values: Sequence[float]) -> Interval:
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Return the mean of independent values with its Student t interval.
 
     A single value has no interval: its ends are infinite. Equal values have one without width.
+
+    Args:
+        values: The values, at least one.
+        confidence: In (0, 1).
 
     Raises:
         InvalidArgument: If there are no values.
@@ -131,7 +135,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     if len(values) == 1:
         return Interval(mean, -math.inf, math.inf)
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    quantile = float(_special().stdtrit(len(values) - 1, 0.5 + CONFIDENCE / 2))
+    quantile = float(special_functions().stdtrit(len(values) - 1, 0.5 + confidence / 2))
     half = quantile * math.sqrt(variance / len(values))
     return Interval(mean, mean - half, mean + half)
 
@@ -162,6 +166,29 @@ def paired_share_difference(first: Interval, second: Interval, correlation: floa
     return Interval(difference, max(-1.0, low), min(1.0, high))
 
 
+def weighted_sum(weights: Sequence[float], parts: Sequence[Interval]) -> Interval:
+    """Return the sum of independent estimates, each times its weight.
+
+    Args:
+        weights: [N] numbers of either sign.
+        parts: [N] estimates with intervals of one confidence, which the result has too.
+
+    Source:
+        The square-and-add rule of Zou and Donner, "Construction of confidence limits about effect
+        measures" (2008). For the difference of two shares with Wilson intervals it is Newcombe's
+        hybrid score interval ("Interval estimation for the difference between independent
+        proportions", 1998, method 10), for means with t intervals close to Welch's.
+    """
+    low = high = value = 0.0
+    for weight, part in zip(weights, parts, strict=True):
+        # A negative weight turns an estimate round: its upper end pulls the sum down.
+        ends = sorted((weight * (part.low - part.value), weight * (part.high - part.value)))
+        value += weight * part.value
+        low += ends[0] ** 2
+        high += ends[1] ** 2
+    return Interval(value, value - math.sqrt(low), value + math.sqrt(high))
+
+
 def sign_test(num_better: int, num_worse: int) -> float:
     """Return the two-sided p-value of the exact sign test (McNemar's, for one play a level).
 
@@ -169,7 +196,7 @@ def sign_test(num_better: int, num_worse: int) -> float:
         num_better: Levels on which the second side did better.
         num_worse: Levels on which it did worse. Levels without a difference do not count.
     """
-    tail = _special().bdtr(min(num_better, num_worse), num_better + num_worse, 0.5)
+    tail = special_functions().bdtr(min(num_better, num_worse), num_better + num_worse, 0.5)
     return min(1.0, 2 * float(tail))
 
 
@@ -181,8 +208,12 @@ def correlation_of(first: Sequence[float], second: Sequence[float]) -> float:
         return 0.0
 
 
-def _special() -> Any:
-    """Return SciPy's distribution functions without its slower `scipy.stats`."""
+def special_functions() -> Any:
+    """Return SciPy's distribution functions without its slower `scipy.stats`.
+
+    Raises:
+        MissingDependency: If SciPy is not installed; call it before a long run, not at its end.
+    """
     try:
         import scipy.special
     except ImportError as error:

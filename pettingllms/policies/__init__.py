@@ -11,7 +11,7 @@ entry-point group `pettingllms.policies`.
 """
 
 from pettingllms.policies.failures import PolicyFailure, PolicyUnavailable
-from pettingllms.policies.loading import GROUP, PolicyFactory, load_policy
+from pettingllms.policies.loading import GROUP, PolicyFactory, load_policy, loaded_policies
 from pettingllms.policies.protocol import (
     Answer,
     Completion,
@@ -40,4 +40,5 @@ __all__ = [
     "Usage",
     "acted",
     "load_policy",
+    "loaded_policies",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import cast
 
 from pettingllms.announcements import load_announced
@@ -55,6 +56,29 @@ def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
             raise
         raise MissingDependency(f"the policy {name!r}", "pettingllms-trainers", "train") from error
     return factory(argument, settings)
+
+
+@asynccontextmanager
+async def loaded_policies(
+    names: Iterable[str], settings: PolicySettings | None = None
+) -> AsyncGenerator[dict[str, Policy]]:
+    """Load policies, each once, and close them at the end.
+
+    Args:
+        names: See `load_policy`.
+        settings: How models are reached.
+
+    Raises:
+        InvalidArgument: If a name is ill-formed or of an unknown kind.
+        MissingDependency: If a kind needs an extra that is not installed.
+        PolicyUnavailable: If a policy cannot be used at all.
+    """
+    async with AsyncExitStack() as stack:
+        policies: dict[str, Policy] = {}
+        for name in dict.fromkeys(names):
+            policies[name] = load_policy(name, settings)
+            stack.push_async_callback(policies[name].aclose)
+        yield policies
 
 
 def _endpoint(argument: str, settings: PolicySettings) -> Policy:

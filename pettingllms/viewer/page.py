@@ -23,8 +23,9 @@ from typing import IO, Any
 from pettingllms.viewer.boards import Boards
 from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.index import EpisodeIndex
+from pettingllms.viewer.opened import OpenedRun
 from pettingllms.viewer.overview import Overview
-from pettingllms.viewer.runs import OpenedRun, open_run
+from pettingllms.viewer.runs import open_run
 from pettingllms.viewer.summary import RunSummary
 
 BLOCK_CHARS = 1 << 18
@@ -42,6 +43,7 @@ SCRIPTS = (
     "detail.js",
     "figures.js",
     "summary.js",
+    "blame.js",
     "overview.js",
     "app.js",
     "main.js",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,39 +21,12 @@ from pettingllms.viewer.episodes import (
     tree_episode,
 )
 from pettingllms.viewer.errors import ViewerError
+from pettingllms.viewer.judged import JUDGED, open_judged
 from pettingllms.viewer.lines import LineFile, parse_json
+from pettingllms.viewer.opened import OpenedRun, damaged
 
 EVALUATION_FORMAT = "pettingllms-evaluation"
 EVALUATION_VERSION = 1
-
-
-@dataclass(kw_only=True, slots=True)
-class OpenedRun:
-    """A run, opened; its episodes are read one by one."""
-
-    kind: str
-    """`training`, `evaluation` or `transcripts`."""
-    path: Path
-    env_id: str
-    """Id of its environment, for display; transcripts may be of several."""
-    setting: Setting
-    """In what its episodes are played, unless they say otherwise."""
-    labels: tuple[str, ...]
-    """What the parts of an episode's key are."""
-    facts: list[tuple[str, str]]
-    """Name and value of what is worth knowing about the run."""
-    config: str = ""
-    """The configuration as it was written."""
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Its values by dotted keys."""
-    curves: dict[str, Any] = field(default_factory=dict[str, Any])
-    """`metrics`: name -> steps and values; `evaluations`: variant -> steps, success, interval."""
-    figures: Mapping[str, Any] | None = None
-    """Variant -> figures with intervals, of a finished evaluation."""
-    episodes: Callable[[], Iterator[ShownEpisode]]
-    """Reads the episodes; afterwards `notices` names lines that could not be read."""
-    notices: list[str] = field(default_factory=list[str])
-    """What is missing on the page and why."""
 
 
 def open_run(path: Path) -> OpenedRun:
@@ -71,6 +43,8 @@ def open_run(path: Path) -> OpenedRun:
             return _evaluation(path)
         if (path / "config.toml").is_file():
             return _training(path)
+        if (path / JUDGED).is_file():
+            return open_judged(path)
         files = [file for file in sorted(path.glob("*.jsonl")) if _is_transcript(file)]
         if files:
             return _transcripts(path, files)
@@ -78,8 +52,8 @@ def open_run(path: Path) -> OpenedRun:
         return _transcripts(path, [path])
     raise ViewerError(
         f"{path} is no run: there is neither config.toml (of pettingllms-train), nor run.json (of "
-        "pettingllms eval), nor a transcript (*.jsonl of RecordTranscripts). Name the folder that "
-        "one of them wrote."
+        "pettingllms eval), nor blame.json (of pettingllms blame), nor a transcript (*.jsonl of "
+        "RecordTranscripts). Name the folder that one of them wrote."
         if path.exists()
         else f"{path} does not exist. Name the folder of a run."
     )
@@ -107,7 +81,7 @@ def _training(path: Path) -> OpenedRun:
         setting = Setting(str(tables[0]["id"]), tables[0].get("kwargs", {}), {})
         facts = [("Environment", env_id), *_training_facts(config)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(config_path, "the configuration of a training run", error) from error
+        raise damaged(config_path, "the configuration of a training run", error) from error
     notices: list[str] = []
     metrics, evaluations = LineFile(path / "metrics.jsonl"), LineFile(path / "evaluations.jsonl")
     curves = {
@@ -147,7 +121,7 @@ def _evaluation(path: Path) -> OpenedRun:
         env_id, variants = str(plan["env_id"]), dict(plan["variants"])
         facts = _evaluation_facts(data, plan)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(run_path, "the plan of an evaluation", error) from error
+        raise damaged(run_path, "the plan of an evaluation", error) from error
     if not is_ours or version != EVALUATION_VERSION:
         raise ViewerError(
             f"{run_path} has format {data['format']!r}, version {version!r}; this viewer reads "
@@ -301,10 +275,3 @@ def _evaluation_facts(data: Mapping[str, Any], plan: Mapping[str, Any]) -> list[
         ("Versions", ", ".join(f"{n} {v}" for n, v in data.get("versions", {}).items())),
     ]
     return facts
-
-
-def _damaged(path: Path, what: str, error: Exception) -> ViewerError:
-    return ViewerError(
-        f"{path} cannot be read as {what} ({type(error).__name__}: {error}). "
-        "Restore the file, or name another run."
-    )

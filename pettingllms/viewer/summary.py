@@ -5,6 +5,7 @@ episodes, one by one ──► RunSummary ──► instructive.py   three decis
                                     ├─► pairs.py         a level before and after
                                     └─► failures.py      causes and counts
 curves, figures ──────────────────────► milestones.py    success, with intervals
+blame.json ───────────────────────────► judged.py        who lost the episodes
 ```
 """
 
@@ -18,8 +19,8 @@ from pettingllms.viewer.episodes import ShownEpisode
 from pettingllms.viewer.failures import FailureCounts
 from pettingllms.viewer.instructive import InstructiveDecisions
 from pettingllms.viewer.milestones import evaluation_table, moment_name, training_table
+from pettingllms.viewer.opened import OpenedRun
 from pettingllms.viewer.pairs import LevelPairs
-from pettingllms.viewer.runs import OpenedRun
 
 TRAINING = "training"
 """Set of the episodes that are trained on, and their group."""
@@ -33,6 +34,7 @@ class RunSummary:
     """
 
     def __init__(self, run: OpenedRun) -> None:
+        self._blame = run.blame
         self._grouping = _Training(run) if run.kind == TRAINING else _Played(run)
         self._groups: dict[Hashable, None] = {}
         self._decisions, self._failures = InstructiveDecisions(), FailureCounts()
@@ -54,6 +56,7 @@ class RunSummary:
         plays = self._levels.best(self._grouping.pairs(list(columns.values())))
         names = {group: name for name, group in columns.items()}
         return {
+            "blame": self._blame,
             "milestones": self._grouping.milestones(),
             "instructive": self._decisions.to_json(),
             "pair": [{"name": names[play.group], "episode": play.episode} for play in plays],

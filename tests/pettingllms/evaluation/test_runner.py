@@ -46,12 +46,12 @@ class Scripted:
 def scripted(monkeypatch):
     """Return a function that makes `mine:` a policy of this kind."""
     made = {}
-    original = pettingllms.evaluation.runner.load_policy
+    original = pettingllms.policies.load_policy
 
     def load(name, settings=None):
         return made[name] if name in made else original(name, settings)
 
-    monkeypatch.setattr("pettingllms.evaluation.runner.load_policy", load)
+    monkeypatch.setattr("pettingllms.policies.loading.load_policy", load)
 
     def add(name, say):
         made[name] = Scripted(say)

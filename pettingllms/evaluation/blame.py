@@ -1,0 +1,241 @@
+"""Which answer lost an episode, and whose policy: forks at every answer, played on many times.
+
+An episode is the answers a_1, ..., a_T with the states s_0, ..., s_T around them. V(s) is what the
+present policies can expect from a state on, over the whole episode: the chance of success, or the
+team's return. It is the mean of M replays from that state, fresh ones: the recorded episode was
+chosen because it failed, so its own outcome counts in no mean but as V(s_T), where nothing is left
+to chance.
+
+- The *drop* of an answer is V(s_{t-1}) - V(s_t). Drops of an episode add up to V(s_0) minus its
+  outcome: what was to be expected and did not come is shared out among the answers.
+- What is *missed* by an answer is V(s_{t-1}, a') - V(s_t), where another policy gives this one
+  answer a' and the present ones play on. It is large, and the drop 0, where the present policies
+  always answer like this.
+- The *share* of a player (a role, or an agent of a team of one role) is its Shapley value in the
+  game in which a coalition of players keeps its present policies, from s_0 on, while the other
+  policy plays for all others: what is lost by keeping its policy, mean over all orders in which
+  players can be replaced. Shares add up to what the other policy expects alone, minus V(s_0).
+
+Each is a weighted sum of independent means. Its interval is made of theirs by square-and-add
+(`weighted_sum`): Wilson intervals of chances, for which that is Newcombe's hybrid score interval,
+and t intervals of returns. Whoever looks at the largest of T drops has chosen among T, so the
+intervals of a column hold together with 95 % (Bonferroni: each has 1 - 0.05 / T).
+
+Source:
+    The continuations of VinePPO (arXiv 2410.01679, section 4); changed: they judge the answer that
+    was given by the difference of the states around it, and all answers of an episode at once.
+    Shapley, "A value for n-person games" (1953).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from statistics import fmean
+from typing import Any
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.coalitions import (
+    Coalition,
+    coalitions_of,
+    players_of,
+    shapley_weights,
+)
+from pettingllms.evaluation.judgement import (
+    SUCCESS,
+    Blame,
+    BlameSettings,
+    CoalitionValue,
+    JudgedAnswer,
+)
+from pettingllms.evaluation.replays import (
+    Moment,
+    Replay,
+    Replayed,
+    ReplayEnd,
+    Team,
+    moments_of,
+    play_replays,
+)
+from pettingllms.evaluation.statistics import (
+    CONFIDENCE,
+    Interval,
+    mean_interval,
+    weighted_sum,
+    wilson_interval,
+)
+from pettingllms.seeding import derive_seed
+from pettingllms.transcript import Transcript
+
+MAX_PLAYERS = 6
+"""Players of which shares are computed: there are two to this power coalitions."""
+
+
+async def judge(
+    transcript: Transcript,
+    team: Team,
+    other: Team | None,
+    settings: BlameSettings,
+    on_progress: Callable[[Replayed], None] = lambda replayed: None,
+) -> Blame:
+    """Return who lost an episode; see the module for what is estimated.
+
+    Args:
+        transcript: The episode; one that was not played to its end is judged by what follows.
+        team: Agent -> the present policy.
+        other: Agent -> the other policy; None: nobody is replaced.
+        settings: How much is played again.
+        on_progress: Called after every replay.
+
+    Raises:
+        InvalidArgument: If the episode has no answers.
+        ReplayDivergence: If it does not play again as recorded.
+        PolicyUnavailable: If a policy cannot be used any more.
+        EvaluationStopped: If more replays failed than allowed.
+    """
+    if not transcript.steps:
+        raise InvalidArgument("episode", "no answers", "an episode with at least one answer")
+    plan = _Plan(moments_of(transcript), team, other, settings)
+    replayed = Replayed(num_replays=len(plan.forks) * settings.num_replays)
+    await play_replays(
+        plan.replays(),
+        replayed,
+        max_concurrency=settings.max_concurrency,
+        max_failures=settings.max_failures,
+        on_progress=on_progress,
+    )
+    means = _Means(replayed, plan, settings.measure)
+    return Blame(
+        measure=settings.measure,
+        success=bool(transcript.steps[-1]["success"]),
+        answers=_answers(transcript, means, has_other=other is not None),
+        shares=_shares(plan.players, means) if plan.coalitions else {},
+        coalitions=[
+            CoalitionValue(kept=tuple(sorted(kept)), value=means.of(kept, CONFIDENCE))
+            for kept in plan.coalitions
+        ],
+        num_replays=settings.num_replays,
+        num_failed=replayed.failures.total(),
+        usage=replayed.usage,
+    )
+
+
+@dataclass
+class _Plan:
+    """What is played again, for what."""
+
+    moments: Sequence[Moment]
+    team: Team
+    other: Team | None
+    settings: BlameSettings
+    forks: dict[Any, tuple[Moment, Team, Team]] = field(init=False)
+    """Place -> moment, team, and who answers first. Places are: the number of a moment, (number,
+    "instead"), and coalitions."""
+
+    def __post_init__(self) -> None:
+        self.players = players_of(self.moments[0].env.possible_agents)
+        self.known = _known(self.moments[-1])
+        is_played = len(self.players) <= MAX_PLAYERS and self.other is not None
+        self.coalitions = coalitions_of(self.players) if is_played else []
+        self.forks = {
+            number: (moment, self.team, self.team)
+            for number, moment in enumerate(self.moments)
+            if number < len(self.moments) - 1 or self.known is None
+        }
+        if self.other is None:
+            return
+        for number, moment in enumerate(self.moments[:-1]):
+            self.forks[number, "instead"] = (moment, self.team, self.other)
+        for kept in self.coalitions[:-1]:  # that of all is what moment 0 is played on for
+            mixed = self._mixed(kept)
+            self.forks[kept] = (self.moments[0], mixed, mixed)
+
+    def _mixed(self, kept: Coalition) -> Team:
+        assert self.other is not None
+        keeping = {agent for player in kept for agent in self.players[player]}
+        return {a: self.team[a] if a in keeping else self.other[a] for a in self.team}
+
+    def replays(self) -> Iterator[Replay]:
+        """Yield all replays; one of every place in turn, so that what is played first is even."""
+        for number, place in product(range(self.settings.num_replays), self.forks):
+            name = ("kept", *sorted(place)) if isinstance(place, frozenset) else (str(place),)
+            seed = derive_seed(self.settings.seed, "blame", *name, number)
+            yield Replay(place, *self.forks[place], seed)
+
+
+def _known(moment: Moment) -> ReplayEnd | None:
+    """Return how an episode has ended; None if it has not."""
+    env, agent = moment.env, moment.env.agent_selection
+    is_over = env.terminations[agent] or env.truncations[agent]
+    return ReplayEnd(bool(env.infos[agent]["success"]), moment.earned) if is_over else None
+
+
+class _Means:
+    """The means of all places."""
+
+    def __init__(self, replayed: Replayed, plan: _Plan, measure: str) -> None:
+        self._is_share = measure == SUCCESS
+        self._values = {place: self._measured(replayed.ends.get(place, [])) for place in plan.forks}
+        if missing := [place for place, values in self._values.items() if len(values) < 2]:
+            raise InvalidArgument(
+                "replays",
+                f"fewer than 2 that came to an end at {missing[0]}",
+                "at least 2 of every state",
+                f"Causes: {dict(replayed.failures)}.",
+            )
+        self._all = frozenset(plan.players)
+        self._known = {} if plan.known is None else {len(plan.moments) - 1: plan.known}
+
+    def _measured(self, ends: Sequence[ReplayEnd]) -> list[float]:
+        return [float(end.success) if self._is_share else end.team_return for end in ends]
+
+    def of(self, place: Any, confidence: float) -> Interval:
+        """Return the mean of a place with an interval."""
+        if place in self._known:
+            (value,) = self._measured([self._known[place]])
+            return Interval(value, value, value)
+        values = self._values[0 if place == self._all else place]
+        if not self._is_share:
+            return mean_interval(values, confidence)
+        share = fmean(values)
+        return Interval(share, *wilson_interval(share, len(values), confidence))
+
+    def sum(self, weights: Sequence[float], places: Sequence[Any], confidence: float) -> Interval:
+        """Return a weighted sum of means; of chances it is in [-1, 1], as all sums here are."""
+        found = weighted_sum(weights, [self.of(place, confidence) for place in places])
+        if not self._is_share:
+            return found
+        return Interval(found.value, max(-1.0, found.low), min(1.0, found.high))
+
+
+def _answers(transcript: Transcript, means: _Means, *, has_other: bool) -> list[JudgedAnswer]:
+    steps = transcript.steps
+    joint = 1 - (1 - CONFIDENCE) / len(steps)
+
+    def minus(first: Any, second: Any) -> Interval:
+        return means.sum((1, -1), (first, second), joint)
+
+    return [
+        JudgedAnswer(
+            index=index,
+            turn=step["turn"],
+            agent=step["agent"],
+            before=means.of(index, CONFIDENCE),
+            after=means.of(index + 1, CONFIDENCE),
+            drop=minus(index, index + 1),
+            instead=means.of((index, "instead"), CONFIDENCE) if has_other else None,
+            missed=minus((index, "instead"), index + 1) if has_other else None,
+        )
+        for index, step in enumerate(steps)
+    ]
+
+
+def _shares(players: Mapping[str, Any], means: _Means) -> dict[str, Interval]:
+    joint = 1 - (1 - CONFIDENCE) / len(players)
+    return {player: _share(player, players, means, joint) for player in players}
+
+
+def _share(player: str, players: Mapping[str, Any], means: _Means, confidence: float) -> Interval:
+    weights = shapley_weights(player, tuple(players))
+    return means.sum([*weights.values()], [*weights], confidence)
