@@ -4,8 +4,9 @@ Beside them, two hostile programs run at any time that take what there is to tak
 
     python benchmarks/suites/sandbox_soak.py [--runs 20000]
 
-Written are the number of results by kind of program, how many were wrong, and what processes,
-memory, descriptors and files were there before and after.
+Written are the number of results by kind of program, how many were wrong, what processes, memory,
+descriptors and files were there before and after, and how long one honest program takes that is run
+between two batches: alone, and beside the hostile ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import platform
 import random
+import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -70,6 +72,7 @@ KINDS = {
     "spins": Kind("while True: pass", Status.TIMEOUT, 1, LIMITS),
 }
 BATCH = 20
+NUM_ALONE = 500
 
 NEIGHBOURS = (
     "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(9,)).start()",
@@ -155,6 +158,20 @@ def wrong_results(sandbox: Sandbox, name: str, numbers: Sequence[int]) -> list[s
     return wrong
 
 
+def seconds_of_an_honest_run(sandbox: Sandbox) -> float:
+    """Return how long a caller waits for a program that doubles a number."""
+    start = time.perf_counter()
+    sandbox.run(KINDS["doubles"].code, "1", PATIENT)
+    return time.perf_counter() - start
+
+
+def in_ms(seconds: Sequence[float]) -> dict[str, float]:
+    """Return the median and the 99th percentile in milliseconds, and their ratio."""
+    cuts = statistics.quantiles(seconds, n=100)
+    shown = {"p50_ms": 1000 * cuts[49], "p99_ms": 1000 * cuts[98], "ratio": cuts[98] / cuts[49]}
+    return {name: round(value, 2) for name, value in shown.items()} | {"runs": len(seconds)}
+
+
 def soak(sandbox: Sandbox, num_runs: int, seed: int) -> dict[str, Any]:
     """Run `num_runs` programs of random kinds and compare every result with what it must be."""
     rng = random.Random(seed)
@@ -164,6 +181,8 @@ def soak(sandbox: Sandbox, num_runs: int, seed: int) -> dict[str, Any]:
     before = state_of_host(pids)
     counts: collections.Counter[str] = collections.Counter()
     wrong: list[str] = []
+    alone = [seconds_of_an_honest_run(sandbox) for _ in range(NUM_ALONE)]
+    beside: list[float] = []
     start = time.perf_counter()
     with hostile_neighbours(sandbox) as ends:
         for _ in range(num_runs // BATCH):
@@ -171,6 +190,7 @@ def soak(sandbox: Sandbox, num_runs: int, seed: int) -> dict[str, Any]:
             numbers = [rng.randrange(10**9) for _ in range(BATCH)]
             wrong += wrong_results(sandbox, name, numbers)
             counts[name] += BATCH
+            beside.append(seconds_of_an_honest_run(sandbox))
     return {
         "num_runs": sum(counts.values()),
         "seconds": round(time.perf_counter() - start, 1),
@@ -178,6 +198,8 @@ def soak(sandbox: Sandbox, num_runs: int, seed: int) -> dict[str, Any]:
         "wrong": wrong[:10],
         "runs_by_kind": dict(counts),
         "neighbours_by_end": dict(ends),
+        "honest_run_alone": in_ms(alone),
+        "honest_run_beside_hostile_ones": in_ms(beside),
         "num_restarts": sandbox.describe()["num_restarts"],
         "before": before,
         "after": state_of_host(sandbox.describe()["server_pids"]),
