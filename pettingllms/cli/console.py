@@ -12,7 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from pettingllms.evaluation.presentation import Part  # slow, and not every command has any
+    from pettingllms.evaluation.presentation import (
+        Part,
+        TextTable,
+    )  # slow, and not every command has any
 
 _WIDTH_OF_FILES = 160
 """Columns when the output is not a terminal; a width of 80 would fold tables."""
@@ -65,10 +68,19 @@ def print_parts(console: Console, parts: Iterable[Part]) -> None:
         if isinstance(part, str):
             console.print(visible(part.lstrip("# "), "bold cyan" if part[0] == "#" else ""))
         else:
-            table = plain_table(*part.head)
-            for row in part.rows:
-                table.add_row(*map(visible, row))
+            table = _as_table(part, " [")
+            unlimited = console.options.update(max_width=_WIDTH_OF_FILES)
+            if console.measure(table, options=unlimited).maximum > console.width:
+                table = _as_table(part, "\n[")
             console.print(table)
+
+
+def _as_table(part: TextTable, interval: str) -> Table:
+    """Return the table of a part; where it is too narrow, intervals begin lines of their own."""
+    table = plain_table(*part.head)
+    for row in part.rows:
+        table.add_row(*(visible(cell.replace(" [", interval)) for cell in row))
+    return table
 
 
 def _escaped(character: str) -> str:

@@ -119,7 +119,8 @@ def _print(console: Console, findings: dict[str, Any]) -> None:
     packages = plain_table("package", "version", "")
     for name, found in findings["packages"].items():
         extra = _PACKAGES[name]
-        missing = visible(f'pip install "pettingllms[{extra}]"' if extra else "reinstall", "dim")
+        how = f'pip install "pettingllms[{extra}]" (in a checkout: ".[{extra}]")'
+        missing = visible(how if extra else "reinstall", "dim")
         packages.add_row(name, found or visible("missing", "yellow"), "" if found else missing)
     console.print()
     console.print(packages)

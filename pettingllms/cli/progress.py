@@ -40,13 +40,13 @@ def progress_bar(seen: Progress) -> Generator[Show]:
         yield and_keep(_Lines().show)
         return
     columns = (
-        BarColumn(),
+        BarColumn(None),  # as wide as the figures leave it
         MofNCompleteColumn(),
         TextColumn("{task.description}"),
         TextColumn("[red]{task.fields[failed]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Bar(*columns, console=stderr()) as bar:
+    with Bar(*columns, console=stderr(), expand=True) as bar:
         yield and_keep(_Terminal(bar, seen.num_episodes).show)
 
 

@@ -1,6 +1,7 @@
 """`list`, `info`, `doctor`, `data`, and what the command does when something is missing."""
 
 import importlib.util
+import io
 import json
 import re
 import subprocess
@@ -8,9 +9,12 @@ import sys
 
 import pytest
 from click.shell_completion import ShellComplete
+from rich.console import Console
 
 import pettingllms
 from pettingllms.cli import app, doctor
+from pettingllms.cli.console import print_parts
+from pettingllms.evaluation.presentation import TextTable
 from pettingllms.testing import CHECKS
 
 ENV = "plan_path_v0"
@@ -118,6 +122,17 @@ def test_doctor_reports_packages_plug_ins_and_the_sandbox(call):
     assert findings["plug_ins"]["pettingllms.data"]["problems"] is None
     assert {tier["isolation"] for tier in findings["sandbox"]} >= {"namespaces", "sealed"}
     assert all(tier["is_available"] or tier["reason"] for tier in findings["sandbox"])
+
+
+def test_no_interval_of_a_table_is_cut_in_two():
+    part = TextTable(
+        ("role", "reward", "errors"), [("planner" * 5, "0.1 [0.05, 0.15]", "0% [0%, 1%]")]
+    )
+    for width, line in ((80, "0.1 [0.05, 0.15]"), (60, "[0.05, 0.15]")):
+        console = Console(file=io.StringIO(), width=width)
+        print_parts(console, [part])
+        assert line in console.file.getvalue()
+        assert ("0.1 [0.05" in console.file.getvalue()) == (width == 80)
 
 
 def test_an_absent_extra_is_a_state_and_no_defect(call, monkeypatch):
