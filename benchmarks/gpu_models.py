@@ -224,7 +224,7 @@ def planned_bytes(load: GpuWorkload, name: str, kind: str) -> int:
     plan = plan_memory(
         config, {"policy": shape}, {"policy": lengths}, num_ranks=1, gpu_bytes=80 << 30
     )
-    return plan.updating
+    return plan.updating.total
 
 
 def _peak(device: torch.device) -> dict[str, int]:

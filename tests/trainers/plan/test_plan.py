@@ -176,8 +176,8 @@ P = 8_190_735_360
         ({}, "bfloat16", 4 * P, 4 * P, 8 * P, 0),
         ({"stage": 1}, "bfloat16", 2 * P, 6 * P, 12 * P // 8, 0),
         ({"stage": 2}, "bfloat16", 2 * P, 4 * P // 8, 12 * P // 8, 0),
-        ({"stage": 3}, "bfloat16", 2 * P // 8, 4 * P // 8, 12 * P // 8, 0),
-        ({"stage": 3}, "float32", 4 * P // 8, 4 * P // 8, 12 * P // 8, 0),
+        ({"stage": 3}, "bfloat16", 2 * P // 8, 0, 16 * P // 8, 0),
+        ({"stage": 3}, "float32", 4 * P // 8, 0, 16 * P // 8, 0),
         ({"stage": 2, "offload": "optimizer"}, "bfloat16", 2 * P, 0, 0, 2 * P),
         ({"stage": 3, "offload": "all"}, "bfloat16", 0, 0, 0, 2 * P + P // 4),
     ],
@@ -189,7 +189,7 @@ def test_what_is_shared_out(deepspeed, precision, weights, gradients, optimizer,
     assert (own.weights, own.gradients, own.optimizer) == (weights, gradients, optimizer)
     assert own.cpu == pytest.approx(cpu, abs=8)
     assert memory.cpu == 8 * (own.cpu + 4 * P)
-    assert memory.updating > own.weights + own.gradients + own.optimizer + own.activations
+    assert memory.updating.total > own.weights + own.gradients + own.optimizer + own.activations
 
 
 def test_gradients_of_roles_are_planned():
@@ -228,7 +228,7 @@ def test_gradients_of_roles_take_a_copy_each(lora):
     own = 4 * shape_of("p", config_of(policy).policies["p"]).num_trained
     assert together.policies["p"].gradients == own
     assert apart.policies["p"].gradients == 2 * own
-    assert apart.updating - together.updating == own
+    assert apart.updating.total - together.updating.total == own
     assert apart.generating == together.generating
 
 
@@ -263,14 +263,39 @@ def test_engines_sleep_while_policies_learn():
     vllm = {"gpu_memory_utilization": 0.5}
     awake = memory_of(config_of(engine={"kind": "vllm", "vllm": vllm}))
     asleep = memory_of(config_of(engine={"kind": "vllm", "vllm": vllm | {"sleep": True}}))
-    assert awake.updating - asleep.updating == 39 * GIB
+    assert awake.updating.total - asleep.updating.total == 39 * GIB
     assert awake.generating == asleep.generating
     exact = memory_of(config_of(engine={"kind": "vllm", "vllm": {"kv_cache_bytes": 5 * GIB}}))
     assert exact.kv_cache == 5 * GIB
     servers = config_of(
         {"model": "Qwen/Qwen3-8B", "endpoints": ["http://x:1"]}, engine={"kind": "vllm_server"}
     )
-    assert memory_of(servers).engine_total == 0
+    assert memory_of(servers).generating.engines == {}
+
+
+def test_both_sides_of_a_gpu_are_planned_for_every_phase():
+    """By hand: two policies with all weights, whose engines sleep in processes of their own."""
+    vllm = {"kv_cache_bytes": 5 * GIB, "sleep": True}
+    config = Config.model_validate(
+        {
+            "env": {"id": "toy_echo_v0"},
+            "policies": {name: {"model": "Qwen/Qwen3-8B"} for name in "ab"},
+            "roles": {"caller": "a", "echo": "b"},
+            "engine": {"kind": "vllm", "precision": "bfloat16", "vllm": vllm},
+            "deepspeed": {"stage": 3},
+        }
+    )
+    memory = memory_of(config, num_ranks=8)
+    # CUDA, and of each policy shards of the weights, of float32 weights, moments and gradients.
+    trainer = GIB + 2 * (2 * P // 8 + 16 * P // 8)
+    engine = 2 * P + 5 * GIB + 2 * GIB + GIB // 2
+    assert memory.generating == (trainer, {"a": engine, "b": engine})
+    activations = memory.policies["a"].activations
+    assert memory.updating == (trainer + activations, {"a": GIB, "b": GIB})
+    embedding = 2 * 151_936 * 4096
+    assert memory.handing_over == (trainer + embedding, {"a": engine, "b": engine - 5 * GIB})
+    assert memory.files == 2 * P
+    assert memory.peak == memory.updating.total == trainer + activations + 2 * GIB
 
 
 def test_smaller_settings_need_less():

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pettingllms_trainers.backends.engines import computes_elsewhere
 from pettingllms_trainers.backends.hf.activations import activation_bytes, micro_batch_sizes
 from pettingllms_trainers.backends.hf.shapes import ModelShape
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.policies import PolicyConfig, base_groups
 from pettingllms_trainers.types import Lengths
 
-__all__ = ["USABLE", "MemoryPlan", "PolicyMemory", "plan_memory"]
+__all__ = ["USABLE", "MemoryPlan", "Phase", "PolicyMemory", "plan_memory"]
 
 USABLE = 0.92
 """Share of a GPU's memory that a run can fill: the rest is lost in fragments."""
@@ -32,6 +33,8 @@ _ENGINE_BYTES = 2 << 30
 """What an engine takes besides weights and KV cache: graphs and the activations of a prefill."""
 _SLEEPING_BYTES = 1 << 30
 """What of it stays while it sleeps."""
+_ENGINE_CONTEXT_BYTES = 1 << 29
+"""CUDA of an engine in a process of its own, which its share of the memory does not count."""
 _FLOAT, _HALF = 4, 2
 _ADAM_BYTES = 2 * _FLOAT
 """First and second moment."""
@@ -43,6 +46,7 @@ class PolicyMemory(NamedTuple):
     weights: int
     gradients: int = 0
     optimizer: int = 0
+    """With ZeRO-3 the shard of the gradients, too, which stays."""
     reference: int = 0
     activations: int = 0
     """What a micro-batch needs, its logits and lower-precision copies of weights included."""
@@ -59,26 +63,42 @@ class PolicyMemory(NamedTuple):
         return self.gradients + self.activations
 
 
+class Phase(NamedTuple):
+    """Who holds what at once, in bytes, on the fullest GPU that a trainer computes on."""
+
+    trainer: int
+    engines: Mapping[str, int]
+    """Those of the run's own processes, by their first policy. One that is spread over several GPUs
+    has as much on each of the others."""
+
+    @property
+    def total(self) -> int:
+        """The sum of both sides."""
+        return self.trainer + sum(self.engines.values())
+
+
 class MemoryPlan(NamedTuple):
-    """Estimate for one GPU, in bytes."""
+    """Estimate for one GPU, in bytes, with what the machine needs beside it."""
 
     policies: Mapping[str, PolicyMemory]
     engine_weights: int
     """Copies of weights in all engines on the GPU."""
     kv_cache: int
-    engine_total: int
-    """All that the engines take while they generate."""
-    generating: int
-    """Peak while completions are written."""
-    updating: int
-    """Peak while a policy learns."""
+    generating: Phase
+    """While completions are written."""
+    updating: Phase
+    """While a policy learns."""
+    handing_over: Phase
+    """While new weights go to the last engine: the others are awake already."""
     cpu: int
     """Needed on the host by all processes of one machine, the loading of a model included."""
+    files: int
+    """What weights take on their way to other processes: in shared memory, else on the disk."""
 
     @property
     def peak(self) -> int:
-        """The maximum of both."""
-        return max(self.generating, self.updating)
+        """The maximum over the phases."""
+        return max(self.generating.total, self.updating.total, self.handing_over.total)
 
 
 def plan_memory(
@@ -120,26 +140,41 @@ def plan_memory(
         base = config.engine.number_bytes * shape.num_parameters if name == first else 0
         policies[name] = _policy_memory(config, policy, shape, activations, num_ranks, copies, base)
     placed = _busiest_gpu(config, groups, policies)
-    shown = [policies[name] for group in placed for name in group]
+    shown_names = [name for group in placed for name in group]
+    shown = [policies[name] for name in shown_names]
     kept = sum(memory.kept for memory in shown) + (_CONTEXT_BYTES if has_gpu else _PROCESS_BYTES)
     written = {
         name: _written(config, longest, is_bounded=num_groups is not None)
         for name, longest in lengths.items()
     }
-    engine_weights, kv_cache, engine_total = _engines(config, placed, shapes, gpu_bytes, written)
-    asleep = _SLEEPING_BYTES * len(placed) if config.engine.sleeps else engine_total
+    size, can_sleep = config.engine.number_bytes, config.engine.sleeps
+    is_remote = not config.engine.can.is_local or config.engine.num_shards > 1
+    is_elsewhere = is_remote or computes_elsewhere(config, len(groups))
+    context = _ENGINE_CONTEXT_BYTES * is_elsewhere
+    engines = _engines(config, [group[0] for group in placed], shapes, gpu_bytes, context)
+    # A model that generates itself writes for one policy at a time.
+    caches = [size * shapes[name].cache_size * written[name] for name in shown_names]
+    own_cache = 0 if config.engine.has_copy else max(caches)
+    asleep = {name: _SLEEPING_BYTES if can_sleep else own.total for name, own in engines.items()}
+    waking = {name: own.total for name, own in engines.items()}
+    if can_sleep:
+        last = next(reversed(waking))
+        waking[last] -= engines[last].cache  # woken after the weights
+    owners = [name for name in shown_names if not config.models[name].has_adapter]
+    moved = [shapes[name] for name in owners if not config.models[name].frozen]
+    # The largest matrix, once more: in the engine's precision, or put together from shards.
+    largest = max((size * shape.vocab_size * shape.hidden_size for shape in moved), default=0)
     # The host holds what is offloaded, and the last model while it is loaded.
     loading = _FLOAT * max(shape.num_parameters for shape in shapes.values())
     return MemoryPlan(
         policies=policies,
-        engine_weights=engine_weights,
-        kv_cache=kv_cache,
-        engine_total=engine_total,
-        generating=kept + engine_total,
-        updating=kept
-        + max((memory.passing for memory in shown), default=0)
-        + (asleep if config.engine.can.reserves_memory else 0),
+        engine_weights=sum(own.weights for own in engines.values()),
+        kv_cache=own_cache + sum(own.cache for own in engines.values()),
+        generating=Phase(kept + own_cache, {name: own.total for name, own in engines.items()}),
+        updating=Phase(kept + max((each.passing for each in shown), default=0), asleep),
+        handing_over=Phase(kept + largest * config.engine.has_copy, waking),
         cpu=num_ranks * (sum(memory.cpu for memory in policies.values()) + loading),
+        files=is_elsewhere * max(size * shapes[group[0]].num_parameters for group in groups),
     )
 
 
@@ -185,8 +220,10 @@ def _policy_memory(
     cpu = 0
     if stage == 3:
         weights, reference = weights // num_ranks, reference // num_ranks
+        # DeepSpeed's shard of the gradients is one buffer, made once and there at all times.
+        optimizer, gradients = optimizer + gradients, 0
     if offload != "none":
-        cpu, optimizer, gradients = optimizer + own // num_ranks, 0, 0
+        cpu, optimizer, gradients = optimizer + own // num_ranks * (stage < 3), 0, 0
     if offload == "all":
         cpu, weights = cpu + weights, 0
     return PolicyMemory(weights, gradients, optimizer, reference, activations, cpu)
@@ -215,27 +252,28 @@ def _busiest_gpu(
     return ordered[: max(1, int(1 / share))] if 0 < share < 1 else ordered[:1]
 
 
+class _EngineMemory(NamedTuple):
+    weights: int
+    cache: int
+    total: int
+
+
 def _engines(
     config: Config,
-    groups: Sequence[tuple[str, ...]],
+    names: Sequence[str],
     shapes: Mapping[str, ModelShape],
     gpu_bytes: int,
-    written: Mapping[str, int],
-) -> tuple[int, int, int]:
-    """Return weights, KV cache and all of the engines on a GPU."""
-    engine, vllm = config.engine, config.engine.vllm
-    size = engine.number_bytes
-    if not engine.can.is_local:
-        return 0, 0, 0
-    if not engine.has_copy:  # one policy writes at a time
-        names = [name for group in groups for name in group]
-        cache = max(size * shapes[name].cache_size * written[name] for name in names)
-        return 0, cache, cache
-    weights = sum(size * shapes[group[0]].num_parameters for group in groups)
-    weights //= engine.num_shards
-    rest = _ENGINE_BYTES * len(groups)
-    if vllm.kv_cache_bytes:
-        cache = vllm.kv_cache_bytes * len(groups)
-        return weights, cache, weights + cache + rest
-    total = round(vllm.gpu_memory_utilization * gpu_bytes) * len(groups)
-    return weights, max(total - weights - rest, 0), total
+    context: int,
+) -> dict[str, _EngineMemory]:
+    """Return what the engine of each base has on a GPU, by the first policy of the base."""
+    vllm = config.engine.vllm
+    found: dict[str, _EngineMemory] = {}
+    for name in names if config.engine.can.reserves_memory else ():
+        weights = config.engine.number_bytes * shapes[name].num_parameters
+        weights //= config.engine.num_shards
+        cache, share = vllm.kv_cache_bytes, round(vllm.gpu_memory_utilization * gpu_bytes)
+        total = weights + cache + _ENGINE_BYTES if cache else share
+        found[name] = _EngineMemory(
+            weights, max(total - weights - _ENGINE_BYTES, 0), total + context
+        )
+    return found

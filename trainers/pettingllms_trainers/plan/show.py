@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import tempfile
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,17 +16,12 @@ from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.plan import Plan, make_plan
 from pettingllms_trainers.plan.problems import errors_of
 from pettingllms_trainers.plan.view import plan_view
-from pettingllms_trainers.policies.fixed import open_fixed_policies
 from pettingllms_trainers.ranks import Ranks, joined_ranks
-from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments, played_by
-from pettingllms_trainers.runs.assembly import build_trainer
+from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.machines import open_machines
-from pettingllms_trainers.runs.progress import ProgressView
+from pettingllms_trainers.runs.measuring import measured_times
 from pettingllms_trainers.runs.prompts import check_models
-from pettingllms_trainers.runs.recorder import SilentRecorder
-from pettingllms_trainers.runs.trackers import Trackers, check_trackers
-from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.runs.trackers import check_trackers
 
 __all__ = ["show_plan"]
 
@@ -77,35 +69,9 @@ def show_plan(
         if any(errors_of(config, plan)):
             return 2
         if measures:
-            times = _measured(config, environments, ranks)
+            times = measured_times(config, environments, ranks)
             console.print(_time_text(config, plan, *times), soft_wrap=True)
     return 0
-
-
-def _measured(
-    config: Config, environments: Sequence[RunEnvironment], ranks: Ranks
-) -> tuple[float, float]:
-    """Take a train step and an evaluation with untrained policies; return the seconds of each."""
-    with (
-        asyncio.Runner() as runner,
-        open_fixed_policies(config, played_by(environments), runner) as fixed_policies,
-        open_machines(config, ranks) as machines,
-        tempfile.TemporaryDirectory() as directory,
-        StopRequest(ranks) as stop,
-    ):
-        files = RunDirectory(Path(directory))
-        trackers = Trackers(files.directory, config)  # not opened: it writes nothing
-        trainer = build_trainer(
-            config,
-            environments,
-            machines.build_pool(fixed_policies),
-            SilentRecorder(files, config, ProgressView(), trackers),
-            files,
-            episodes=machines.build_episodes(environments),
-            stop=stop,
-            runner=runner,
-        )
-        return trainer.measure()
 
 
 def _time_text(config: Config, plan: Plan, step_s: float, evaluation_s: float) -> str:

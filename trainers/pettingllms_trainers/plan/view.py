@@ -47,15 +47,10 @@ def _tables(config: Config, plan: Plan) -> Iterator[Table]:
     yield _table(  # a column for each: headings stay short
         f"Memory on {where}, GiB", ["", *own, *engines], _memory(plan, has_engines=bool(engines))
     )
-    asleep = ", engines asleep" if config.engine.sleeps else ""
-    peaks = {
-        "completions are written": memory.generating,
-        f"a policy learns{asleep}": memory.updating,
-        "the device has": plan.devices.num_bytes,
-        "on the host, while models are loaded": memory.cpu,
-    }
-    rows = [(label, gib(size)) for label, size in peaks.items() if size]
-    yield _table("Memory at the peak, GiB", "when, number", rows)
+    yield _table(f"Memory on {where} at the peak, GiB", *_ledger(config, plan))
+    host = {"while models are loaded": memory.cpu, "files of weights for engines": memory.files}
+    rows = [(label, gib(size)) for label, size in host.items() if size]
+    yield _table("Memory of the host, GiB", "when, number", rows)
     yield _table("A train step, at most", "what, number, how", _step(config, plan))
     if len(config.env) > 1:
         title = "Environments; figures below are the maximum over them"
@@ -107,6 +102,25 @@ def _memory(plan: Plan, *, has_engines: bool) -> list[Row]:
     if any(host):
         rows["on the host"] = [gib(size) if size else "" for size in host]
     return [(label, *row) for label, row in rows.items()]
+
+
+def _ledger(config: Config, plan: Plan) -> tuple[list[str], list[Row]]:
+    """Return who holds what at once: both sides of a GPU, and their sum beside what it has."""
+    memory = plan.memory
+    asleep = ", engines asleep" if config.engine.sleeps else ""
+    phases = {
+        "completions are written": memory.generating,
+        f"a policy learns{asleep}": memory.updating,
+    }
+    if config.engine.has_copy:
+        phases["weights go to the engines"] = memory.handing_over
+    engines = [f"engine of {name}" for name in memory.generating.engines]
+    rows: list[Row] = [
+        (label, *map(gib, (phase.trainer, *phase.engines.values(), phase.total)))
+        for label, phase in phases.items()
+    ]
+    rows.append(("there is", *[""] * (1 + len(engines)), gib(plan.devices.num_bytes)))
+    return ["when", "trainer", *engines, "sum"], rows
 
 
 def _step(config: Config, plan: Plan) -> Iterator[Row]:

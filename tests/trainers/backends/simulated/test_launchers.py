@@ -15,7 +15,10 @@ import pytest
 import tomli_w
 
 from pettingllms_trainers.backends.vllm.replica import start_command
+from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.generators import kept_generators
+from pettingllms_trainers.plan import make_plan
+from pettingllms_trainers.rollout.environments import make_environments
 
 GIB = 1 << 30
 VLLM = ("--engine.kind", "vllm")
@@ -71,6 +74,11 @@ def test_engines_that_sleep_and_the_update_hold_one_card_by_turns(machine, line)
     # Contexts, weights and moments of two policies, and both engines: the update's blocks are gone.
     kept = 3 * sum(e["bytes"] for e in simulated.claims("weights"))
     assert most == GIB + kept + 2 * (16 * GIB)
+    # Weights and moments are those of the plan, and so are the engines, beside CUDA of their own.
+    config = load_config([line[2]], [*VLLM, *SLEEP])
+    memory = make_plan(config, make_environments(config), num_gpus=1, gpu_gib=80).memory
+    assert sum(own.weights + own.optimizer for own in memory.policies.values()) * SCALE == kept
+    assert [*memory.generating.engines.values()] == [16 * GIB + GIB // 2] * 2
 
 
 @pytest.mark.nightly
