@@ -1,6 +1,7 @@
 """Trackers: TensorBoard files, and the calls of Weights & Biases, with the package or a double."""
 
 import json
+import sqlite3
 import sys
 import types
 
@@ -83,11 +84,17 @@ def lines_of(directory):
 
 
 def write(directory, config, first, last):
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     with Trackers(directory, config) as trackers:
         trackers.start_at(first - 1)
         for step in range(first, last):
             trackers.write(step, {"time/step_s": float(step)})
+
+
+def fail(directory, config):
+    with Trackers(directory, config) as trackers:
+        trackers.start_at(-1)
+        raise ZeroDivisionError
 
 
 def test_tensorboard_files(tmp_path):
@@ -132,8 +139,8 @@ def test_names_and_modes(tmp_path, double, monkeypatch):
 
 def test_a_run_that_failed_is_marked(tmp_path, double):
     config = config_of(wandb_project="teams", wandb_mode="offline")
-    with pytest.raises(ZeroDivisionError), Trackers(tmp_path, config):
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        fail(tmp_path, config)
     assert lines_of(tmp_path)[-1] == {"exit_code": 1}
 
 
@@ -153,12 +160,28 @@ def test_packages_that_do_not_fit_end_no_run(tmp_path, monkeypatch, caplog):
     assert "TensorBoard gets no metrics, it cannot start (TypeError: protobuf" in caplog.text
 
 
-def test_a_missing_package_is_told_first(small_run_file, tmp_path, capsys, monkeypatch):
+def test_a_tracker_that_fails_on_the_way_gets_no_more(tmp_path, double, caplog):
+    config = config_of(wandb_project="teams", wandb_mode="offline")
+    steps = []
+    with Trackers(tmp_path, config, lambda step, metrics: steps.append(step)) as trackers:
+        trackers.start_at(-1)
+        trackers.write(1, {"time/step_s": 1.0})
+        trackers.write(2, {"time/step_s": object()})
+        trackers.write(3, {"time/step_s": 1.0})
+    assert [line["step"] for line in lines_of(tmp_path)[1:]] == [1]
+    assert steps == [1, 2, 3], "callbacks go on"
+    (told,) = caplog.messages
+    assert told.startswith("Weights & Biases gets no more metrics, from step 2 on (TypeError: ")
+
+
+@pytest.mark.parametrize("key", ["wandb_project", "mlflow_experiment", "trackio_project"])
+def test_a_missing_package_is_told_first(small_run_file, tmp_path, capsys, monkeypatch, key):
     check_trackers(config_of().logging)
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    flags = ["--output-dir", str(tmp_path / "run"), "--logging.wandb-project", "teams"]
+    package = key.partition("_")[0]
+    monkeypatch.setitem(sys.modules, package, None)
+    flags = ["--output-dir", str(tmp_path / "run"), f"--logging.{key.replace('_', '-')}", "teams"]
     assert main([str(small_run_file()), *flags]) == 2
-    assert 'pip install "pettingllms-trainers[wandb]"' in capsys.readouterr().err
+    assert f'pip install "pettingllms-trainers[{package}]"' in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -180,3 +203,36 @@ def test_the_real_package_offline(tmp_path):
         write(tmp_path / "run", config, 0, 3)
     name = (tmp_path / "run" / "wandb_run_id.txt").read_text().strip()
     assert list((tmp_path / "run" / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
+
+
+def test_mlflow_gets_each_step_once_and_how_it_ended(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    config = config_of(mlflow_experiment="teams")
+    write(tmp_path / "mine", config, 0, 3)
+    write(tmp_path / "mine", config, 2, 5)
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name("teams")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == ("mine", "FINISHED")
+    assert run.data.params["policies.p.model"] == "tiny"
+    history = client.get_metric_history(run.info.run_id, "time/step_s")
+    assert [(metric.step, metric.value) for metric in history] == [(n, n) for n in range(5)]
+    with pytest.raises(ZeroDivisionError):
+        fail(tmp_path / "mine", config)
+    assert client.get_run(run.info.run_id).info.status == "FAILED"
+
+
+def test_trackio_gets_each_step_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "boards"))
+    pytest.importorskip("trackio")
+    config = config_of(trackio_project="teams")
+    write(tmp_path / "mine", config, 0, 3)
+    write(tmp_path / "mine", config, 2, 5)
+    write(tmp_path / "elsewhere" / "mine", config, 0, 1)
+    with sqlite3.connect(tmp_path / "boards" / "teams.db") as database:
+        rows = database.execute("select run_name, step from metrics").fetchall()
+    steps = {name: [step for run, step in rows if run == name] for name, _ in rows}
+    assert sorted(steps.values()) == [[0], [0, 1, 2, 3, 4]], "two runs, though named alike"
+    assert all(name.startswith("mine-") for name in steps)

@@ -82,6 +82,11 @@ class LoggingConfig(Section):
     wandb_mode: Literal["auto", "online", "offline"] = "auto"
     """offline: kept below output_dir, to be sent with `wandb sync`; auto: as the environment
     variable WANDB_MODE says, else online."""
+    mlflow_experiment: str = ""
+    """Experiment of MLflow that gets the metrics, at the place that the environment variable
+    MLFLOW_TRACKING_URI names; empty: none. Needs the package mlflow."""
+    trackio_project: str = ""
+    """Project of Trackio that gets the metrics; empty: none. Needs the package trackio."""
     rollouts_every: int = Field(default=10, ge=0)
     """Train steps between rollout trees in rollouts.jsonl, besides those of the first and the last
     train step; 0: no trees at all."""

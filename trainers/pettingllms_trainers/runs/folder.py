@@ -29,7 +29,8 @@ from pettingllms_trainers.errors import CheckpointError, OutputDirError
 from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
 
 _LINE_FILES = ("metrics.jsonl", "warm_start.jsonl", "evaluations.jsonl", "rollouts.jsonl")
-_OWN_NAMES = {"config.toml", *_LINE_FILES, "tensorboard", "wandb", "checkpoints"}
+_TRACKER_NAMES = ("tensorboard", "wandb", "wandb_run_id.txt", "mlflow_run.json", "trackio_run.json")
+_OWN_NAMES = {"config.toml", *_LINE_FILES, *_TRACKER_NAMES, "checkpoints"}
 """What a run writes before its first checkpoint."""
 
 

@@ -1,23 +1,69 @@
-"""Where metrics go besides metrics.jsonl: TensorBoard files and Weights & Biases, both optional."""
+"""Where metrics go besides metrics.jsonl: each tracker is optional, and none can end a run."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import logging
-import secrets
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pettingllms_trainers.config import Config, LoggingConfig
 from pettingllms_trainers.errors import ConfigError
-from pettingllms_trainers.files import write_atomically
+from pettingllms_trainers.runs.boards import (
+    Board,
+    Mlflow,
+    Opener,
+    TensorBoard,
+    Trackio,
+    WeightsAndBiases,
+)
 
-_RUN_ID = "wandb_run_id.txt"
-_WANDB_ADVICE = 'log in with `wandb login`, or set logging.wandb_mode = "offline"'
 _LOG = logging.getLogger(__name__)
+
+
+class _Kind(NamedTuple):
+    key: str
+    """Of `logging`: what asks for the tracker; also its package, up to an underscore."""
+    name: str
+    open: Opener
+    advice: str
+    """What to do where it cannot be used."""
+
+    @property
+    def package(self) -> str:
+        return self.key.partition("_")[0]
+
+    @property
+    def is_installed(self) -> bool:
+        return importlib.util.find_spec(self.package) is not None
+
+
+_TENSORBOARD = _Kind(
+    "tensorboard", "TensorBoard", TensorBoard, "logging.tensorboard = false leaves it out"
+)
+_KINDS = (
+    _Kind(
+        "wandb_project",
+        "Weights & Biases",
+        WeightsAndBiases,
+        'log in with `wandb login`, or set logging.wandb_mode = "offline"',
+    ),
+    _Kind(
+        "mlflow_experiment",
+        "MLflow",
+        Mlflow,
+        "MLFLOW_TRACKING_URI names a server, or a database such as sqlite:///mlflow.db",
+    ),
+    _Kind(
+        "trackio_project",
+        "Trackio",
+        Trackio,
+        "TRACKIO_DIR names a folder to write to, TRACKIO_SPACE_ID a Space",
+    ),
+)
+"""Those that a configuration has to ask for by name."""
 
 
 def check_trackers(wanted: LoggingConfig) -> None:
@@ -26,15 +72,18 @@ def check_trackers(wanted: LoggingConfig) -> None:
     Raises:
         ConfigError: A package is missing.
     """
-    if wanted.wandb_project and importlib.util.find_spec("wandb") is None:
-        raise ConfigError(
-            f"logging.wandb_project = {wanted.wandb_project!r} needs the package wandb, which is "
-            'not installed: pip install "pettingllms-trainers[wandb]", or leave the key out'
-        )
+    for kind in _KINDS:
+        value = getattr(wanted, kind.key)
+        if value and not kind.is_installed:
+            raise ConfigError(
+                f"logging.{kind.key} = {value!r} needs the package {kind.package}, which is not "
+                f'installed: pip install "pettingllms-trainers[{kind.package}]", or leave the key '
+                "out"
+            )
 
 
 class Trackers:
-    """The trackers of a run, open while this object is used as a context.
+    """The trackers of a run, closed at the end of this context.
 
     Args:
         directory: That of the run.
@@ -49,67 +98,41 @@ class Trackers:
         on_step: Callable[[int, Mapping[str, float]], None] | None = None,
     ) -> None:
         self._directory, self._config, self._on_step = directory, config, on_step
-        self._tensorboard: Any = None
-        self._wandb: Any = None
+        self._boards: dict[_Kind, Board] = {}
 
     def __enter__(self) -> Self:
-        """Open the run at Weights & Biases, if it is wanted; a resumed run continues there."""
-        if self._config.logging.wandb_project:
-            with _only_warns("Weights & Biases", _WANDB_ADVICE):
-                self._wandb = _wandb_run(self._directory, self._config)
+        """Nothing is opened before `start_at`."""
         return self
 
     def __exit__(self, *raised: Any) -> None:
         """Write what is buffered and report whether the run succeeded."""
-        if self._tensorboard is not None:
-            self._tensorboard.close()
-        if self._wandb is not None:
-            self._wandb.finish(exit_code=1 if any(raised) else 0)
+        for kind, board in self._boards.items():
+            with _only_warns(kind, "did not get all metrics"):
+                board.close(has_failed=any(raised))
 
     def start_at(self, step: int) -> None:
-        """Forget what TensorBoard was given after a step, -1 for everything."""
-        is_on = self._config.logging.tensorboard
-        if is_on and importlib.util.find_spec("tensorboard") is not None:
-            with _only_warns("TensorBoard", "logging.tensorboard = false leaves it out"):
-                from torch.utils.tensorboard import SummaryWriter  # slow, and only when it is used
-
-                folder = str(self._directory / "tensorboard")
-                self._tensorboard = SummaryWriter(folder, purge_step=step + 1)
+        """Open the trackers for what follows a step, -1 for everything."""
+        wanted = [kind for kind in _KINDS if getattr(self._config.logging, kind.key)]
+        if self._config.logging.tensorboard and _TENSORBOARD.is_installed:
+            wanted.append(_TENSORBOARD)
+        for kind in wanted:
+            with _only_warns(kind, "gets no metrics, it cannot start"):
+                self._boards[kind] = kind.open(self._directory, self._config, step)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of a step.
-
-        Weights & Biases cannot forget: the steps that a resumed run repeats stay there as they are.
-        """
-        if self._tensorboard is not None:
-            for name, value in metrics.items():
-                self._tensorboard.add_scalar(name, value, step)
-        if self._wandb is not None and step >= self._wandb.step:
-            self._wandb.log(dict(metrics), step=step, commit=True)
+        """Write the metrics of a step; a tracker that fails gets no further ones."""
+        for kind, board in [*self._boards.items()]:
+            del self._boards[kind]
+            with _only_warns(kind, f"gets no more metrics, from step {step} on"):
+                board.write(step, metrics)
+                self._boards[kind] = board
         if self._on_step is not None and step > 0:
             self._on_step(step, metrics)
 
 
-def _wandb_run(directory: Path, config: Config) -> Any:
-    wandb = importlib.import_module("wandb")  # slow, and only when it is used
-    wanted = config.logging
-    return wandb.init(
-        project=wanted.wandb_project,
-        entity=wanted.wandb_entity or None,
-        name=wanted.wandb_name or directory.name,
-        id=_run_id(directory),
-        resume="allow",
-        dir=str(directory),
-        mode=None if wanted.wandb_mode == "auto" else wanted.wandb_mode,
-        config=config.model_dump(mode="json"),
-        # A table that is redrawn would fill the console log.
-        settings=wandb.Settings(console="off"),
-    )
-
-
 @contextlib.contextmanager
-def _only_warns(name: str, advice: str) -> Generator[None]:
-    """Have a tracker that cannot start be a warning: the run keeps its metrics anyway.
+def _only_warns(kind: _Kind, what: str) -> Generator[None]:
+    """Have what a tracker raises be a warning: the run keeps its metrics anyway.
 
     What fails is others' code, such as packages that do not fit one another: any exception.
     """
@@ -118,17 +141,10 @@ def _only_warns(name: str, advice: str) -> Generator[None]:
     except Exception as error:  # noqa: BLE001  see above
         reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         _LOG.warning(
-            "%s gets no metrics, it cannot start (%s: %s). metrics.jsonl has them; %s",
-            name,
+            "%s %s (%s: %s). metrics.jsonl has them; %s",
+            kind.name,
+            what,
             type(error).__name__,
             reason,
-            advice,
+            kind.advice,
         )
-
-
-def _run_id(directory: Path) -> str:
-    """Return the run's name at Weights & Biases, the same when it is resumed."""
-    path = directory / _RUN_ID
-    if not path.is_file():
-        write_atomically(path, secrets.token_hex(8) + "\n")
-    return path.read_text(encoding="utf-8").strip()
