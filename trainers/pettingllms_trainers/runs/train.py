@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,8 @@ class Trainer:
     held_out: HeldOut
     recorder: Recorder
     checkpoints: Path
-    rewards: Rewards
     stop: StopRequest
+    rewards: Rewards = field(default_factory=Rewards)
 
     def run(self) -> dict[str, Any] | None:
         """Train from the newest checkpoint to the end; return the report.
