@@ -90,8 +90,9 @@ def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
         counts = TokenCounts(decision["num_prompt_tokens"], followed["num_tokens"])
         recorder.step(Action(followed["text"], followed["finish_reason"], counts))
         played = {**env.infos[agent], "reward": env.rewards[agent]}
+        recorded = {**followed, "reward": followed.get("env_reward", followed["reward"])}
         for key in _COMPARED:
-            _compare(index, key, followed[key], played[key])
+            _compare(index, key, recorded[key], played[key])
     assert recorder.transcript is not None
     return recorder.transcript
 

@@ -149,7 +149,9 @@ def _led(env: TextEnv[Any], decision: Decision, candidate: dict[str, Any]) -> di
     agent, text = decision["agent"], candidate["text"]
     action = env.parse(agent, text)
     env.step(text)
-    if not _is_equal(env.rewards[agent], candidate["reward"]):
+    # What is scaled or judged in training is recorded beside what the environment gave.
+    recorded = candidate["figures"].get("env_reward", candidate["reward"])
+    if not _is_equal(env.rewards[agent], recorded):
         return None
     outcome = "solved" if env.infos[agent]["success"] else None
     if outcome is None and env.terminations[agent]:

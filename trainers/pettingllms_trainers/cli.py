@@ -19,6 +19,7 @@ from pettingllms_trainers import commands
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.recipes import PREFIX
 from pettingllms_trainers.errors import (
+    BudgetSpent,
     ConfigError,
     GenerationError,
     GroupError,
@@ -90,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except (
-        GenerationError, GroupError, RankError, RolloutError, StuckError, UpdateError, WorkerLost
+        BudgetSpent, GenerationError, GroupError, RankError, RolloutError, StuckError, UpdateError,
+        WorkerLost,
     ) as error:  # fmt: skip
         return _fail(error, 1)
     except PettingLLMsError as error:

@@ -18,6 +18,7 @@ from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, make_environments, played_by
 from pettingllms_trainers.runs.folder import RunDirectory
+from pettingllms_trainers.runs.judges import build_rewards
 from pettingllms_trainers.runs.machines import Machines, open_machines
 from pettingllms_trainers.runs.progress import progress_view
 from pettingllms_trainers.runs.recorder import Recorder, SilentRecorder
@@ -94,6 +95,8 @@ def _train(
     console = Console(quiet=not pool.ranks.is_main)
     progress = progress_view(config.logging.progress, console, config.num_steps)
     has_begun = True
+    verdicts = files.verdicts(pool.ranks.rank) if config.rewards else None
+    rewards = build_rewards(config, pool.fixed_policies, verdicts, pool.ranks)
     with listening as stop, trackers, progress:
         recorder = _recorder(pool.ranks)(files, config, progress, trackers)
         for change in changes:
@@ -101,7 +104,15 @@ def _train(
         for advice in start_advice(config):
             progress.warn(advice)
         trainer = build_trainer(
-            config, environments, pool, recorder, files, episodes=episodes, stop=stop, runner=runner
+            config,
+            environments,
+            pool,
+            recorder,
+            files,
+            episodes=episodes,
+            stop=stop,
+            runner=runner,
+            rewards=rewards,
         )
         try:
             with _long_lived():

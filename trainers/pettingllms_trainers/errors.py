@@ -10,6 +10,7 @@
         +-- GroupError(ValueError)              candidates that must not be compared
         +-- RolloutError(RuntimeError)          too many rollouts failed
         +-- EnvironmentFailure(RuntimeError)    an environment crashed or was lost
+        +-- BudgetSpent(RuntimeError)           judges have taken all that they may
         +-- WorkerLost(RuntimeError)            a process of a policy has ended
         +-- GenerationError(RuntimeError)       the model gives no usable distribution
         +-- UpdateError(RuntimeError)           loss or gradient is not finite, or memory is full
@@ -48,6 +49,10 @@ class RolloutError(TrainerError, RuntimeError):
 
 class EnvironmentFailure(TrainerError, RuntimeError):
     """An environment crashed or was lost: its rollout cannot continue, others can."""
+
+
+class BudgetSpent(TrainerError, RuntimeError):
+    """Judges have taken the money or the time that they may; the run can be resumed with more."""
 
 
 class WorkerLost(TrainerError, RuntimeError):

@@ -106,6 +106,10 @@ class Candidate:
     value: float = 0.0
     """What is expected to follow, discounted, in rewards of the acting agents: by V or by
     continuations; 0 with credits that look at rewards alone."""
+    env_reward: float | None = None
+    """Reward as the environment gave it, where `reward` is scaled or judged; None: the same."""
+    judged: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Scores beside the environment's reward, by name; see `rollout.judging.rewards.Judged`."""
     advantage: float | None = None
     """Group-relative advantage; None before advantages are computed."""
 

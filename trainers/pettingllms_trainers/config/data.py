@@ -18,6 +18,7 @@ from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.env import EnvConfig, env_list
 from pettingllms_trainers.config.learning import LossConfig, OptimizerConfig
 from pettingllms_trainers.config.policies import PolicyConfig
+from pettingllms_trainers.config.rewards import RewardConfig
 from pettingllms_trainers.config.roles import entry_of, flat_roles, is_named
 from pettingllms_trainers.config.rollout import RolloutConfig
 from pettingllms_trainers.config.run import (
@@ -55,6 +56,8 @@ class ConfigData(Section):
     """What is played: one table [env], or several tables [[env]]."""
     policies: dict[str, PolicyConfig]
     """Policies by name; see `models` for those that have weights."""
+    rewards: dict[str, RewardConfig] = Field(default={})
+    """What answers earn in training beside the environment's rewards, by name."""
     roles: Annotated[dict[str, str], BeforeValidator(flat_roles)]
     """Role to policy name; roles that name one policy share its weights. With several environments
     ROLE is that role in all of them, ENV.ROLE in one, which comes before ROLE."""
@@ -145,6 +148,11 @@ class ConfigData(Section):
     def models(self) -> dict[str, PolicyConfig]:
         """The policies that have weights, by name; the others are fixed."""
         return {name: policy for name, policy in self.policies.items() if policy.model}
+
+    @property
+    def judges(self) -> set[str]:
+        """Policies that judge answers and play no role."""
+        return {reward.judge for reward in self.rewards.values() if reward.judge}
 
     @property
     def resolved_loss(self) -> LossConfig:

@@ -50,9 +50,10 @@ class EnvConfig(Section):
     without its version, or the last name of a place. No effect in a run of one environment."""
     weight: float = Field(default=1.0, gt=0)
     """Share of the levels of a train step, in proportion to the other environments."""
-    reward_scale: float = Field(default=1.0, gt=0)
-    """Factor of all rewards in training; evaluation shows them as they are. It has an effect where
-    a reward's size counts: algorithm.norm = "none", softmax branch_choice, the algorithm value."""
+    reward_scale: float = Field(default=1.0, ge=0)
+    """Factor of the environment's rewards in training; evaluation shows them as they are. It has an
+    effect where a reward's size counts: algorithm.norm = "none", softmax branch_choice, the
+    algorithm value, and beside [rewards]; 0: those alone."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the environment; flags may add to them: --env.kwargs.size 8."""
     curriculum: tuple[StageConfig, ...] = ()

@@ -31,6 +31,7 @@ _RESULTLESS = (
     "engine.vllm.sleep",
     "engine.vllm.tensor_parallel_size",
 )
+_BUDGET = (".max_dollars", ".max_seconds", ".dollars_per_million")
 
 
 def decides_results(key: str) -> bool:
@@ -43,7 +44,8 @@ def decides_results(key: str) -> bool:
     Args:
         key: Such as ``optimizer.learning_rate``.
     """
-    return not key.startswith(_RESULTLESS)
+    is_budget = key.startswith("rewards.") and key.endswith(_BUDGET)
+    return not is_budget and not key.startswith(_RESULTLESS)
 
 
 def config_hash(config: ConfigData) -> str:

@@ -142,6 +142,13 @@ def check_kind(name: str, policy: PolicyConfig) -> None:
             )
 
 
+def reads_prompts(policy: PolicyConfig) -> bool:
+    """Return whether a policy is fixed and reads prompts, not the environment's state."""
+    return policy.fixed == "noise" or (
+        ":" in policy.fixed and not policy.fixed.startswith("scripted:")
+    )
+
+
 def base_groups(policies: Mapping[str, PolicyConfig]) -> list[tuple[str, ...]]:
     """Return the names of all policies, those that share one base model together.
 

@@ -71,6 +71,10 @@ class Branch(NamedTuple):
     """Why the text could not be read as an action; None when it could."""
     success: bool
     """Whether the task is solved after it."""
+    env_reward: float | None = None
+    """Reward of the agent as the environment gave it, whatever is made of it; None: `reward`."""
+    judged: Mapping[str, float] = {}
+    """Scores beside the environment's reward, by name."""
 
 
 class LostBranch(NamedTuple):

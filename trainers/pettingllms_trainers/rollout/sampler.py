@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from pettingllms_trainers.rollout.apportionment import level_counts
 from pettingllms_trainers.rollout.curriculum import Records, StageRecord, stage_shares
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.judging.episodes import JudgedEpisodes
+from pettingllms_trainers.rollout.judging.rewards import Rewards
 from pettingllms_trainers.rollout.playing import Play, play_all
 from pettingllms_trainers.rollout.scaled import ScaledEpisodes
 from pettingllms_trainers.rollout.settings import RolloutSettings, episode_specs
@@ -38,11 +40,14 @@ class TrainingEnvironment:
     """Role, as the environment has it, to the name of its policy."""
     episodes: Sequence[Episodes]
     """Where it is played, by stage of the curriculum."""
+    rewards: Rewards = field(default_factory=Rewards)
+    """What answers earn beside its own rewards."""
 
     def at(self, stage: int) -> Episodes:
         """Return where a stage of the curriculum is played."""
         episodes, scale = self.episodes[stage], self.config.reward_scale
-        return episodes if scale == 1 else ScaledEpisodes(episodes, scale)
+        scaled = episodes if scale == 1 else ScaledEpisodes(episodes, scale)
+        return JudgedEpisodes(scaled, self.rewards, self.name) if self.rewards.rewards else scaled
 
 
 class Sample(NamedTuple):

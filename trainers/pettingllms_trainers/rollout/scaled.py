@@ -15,7 +15,7 @@ class ScaledEpisodes:
 
     Args:
         episodes: Where the episodes are played; see `Episodes`.
-        scale: The factor, above 0.
+        scale: The factor, at least 0.
     """
 
     def __init__(self, episodes: Episodes, scale: float) -> None:
@@ -55,6 +55,7 @@ class ScaledEpisodes:
         if isinstance(branch, LostBranch):
             return branch
         return branch._replace(
+            env_reward=branch.reward,
             reward=branch.reward * self._scale,
             team=branch.team * self._scale,
             local=branch.local * self._scale,

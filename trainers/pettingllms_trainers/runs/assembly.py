@@ -12,6 +12,7 @@ from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import EpisodesOfEnv
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.judging.rewards import Rewards
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.runs.evaluate import HeldOut
 from pettingllms_trainers.runs.folder import RunDirectory
@@ -31,6 +32,7 @@ def build_trainer(
     episodes: Sequence[EpisodesOfEnv],
     stop: StopRequest,
     runner: asyncio.Runner,
+    rewards: Rewards | None = None,
 ) -> Trainer:
     """Put the parts of a run together.
 
@@ -43,11 +45,17 @@ def build_trainer(
         episodes: Where each of these environments is played.
         stop: Tells when to stop early.
         runner: Runs rollouts; one event loop for the whole run.
+        rewards: What answers earn in training beside the environments' rewards; None: nothing.
     """
+    rewards = rewards or Rewards()
     failures = FailureLog(config.rollout.max_failed_fraction)
     training = [
         TrainingEnvironment(
-            name=env.name, config=env.config, roles=env.roles, episodes=own.training
+            name=env.name,
+            config=env.config,
+            roles=env.roles,
+            episodes=own.training,
+            rewards=rewards,
         )
         for env, own in zip(environments, episodes, strict=True)
     ]
@@ -64,5 +72,6 @@ def build_trainer(
         held_out=HeldOut(held_out, config),
         recorder=recorder,
         checkpoints=files.checkpoints,
+        rewards=rewards,
         stop=stop,
     )

@@ -7,6 +7,7 @@
     RUN/warm_start.jsonl       one line per supervised step of a policy
     RUN/evaluations.jsonl      one line per held-out evaluation
     RUN/rollouts.jsonl         some rollout trees and held-out episodes, for people
+    RUN/verdicts/RANK.jsonl    what judges said of which answers, and what it cost
     RUN/checkpoints/step-N/    what `--resume` continues from
     RUN/policies/NAME/         trained policies as ordinary Hugging Face directories
     RUN/eval.json              before, after and reference lines
@@ -30,7 +31,7 @@ from pettingllms_trainers.files import PARTIAL, read_lines, write_atomically
 
 _LINE_FILES = ("metrics.jsonl", "warm_start.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 _TRACKER_NAMES = ("tensorboard", "wandb", "wandb_run_id.txt", "mlflow_run.json", "trackio_run.json")
-_OWN_NAMES = {"config.toml", *_LINE_FILES, *_TRACKER_NAMES, "checkpoints"}
+_OWN_NAMES = {"config.toml", *_LINE_FILES, *_TRACKER_NAMES, "verdicts", "checkpoints"}
 """What a run writes before its first checkpoint."""
 
 
@@ -124,6 +125,12 @@ class RunDirectory:
                 f"the output directory {self.directory} cannot be created: {error}"
             ) from error
         write_atomically(self.config, dump_config(config))
+
+    def verdicts(self, rank: int) -> Path:
+        """Return the file of the verdicts that a process has asked for; makes its directory."""
+        folder = self.directory / "verdicts"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{rank}.jsonl"
 
     def append(
         self, path: Path, step: int, values: Mapping[str, Any], *, is_durable: bool = True

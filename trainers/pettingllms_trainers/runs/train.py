@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pettingllms_trainers.learning.groups import score_decisions, training_group
 from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.demonstrations import WarmStart
+from pettingllms_trainers.rollout.judging.rewards import Rewards
 from pettingllms_trainers.rollout.sampler import Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import (
@@ -27,7 +28,9 @@ from pettingllms_trainers.runs.evaluate import (
 )
 from pettingllms_trainers.runs.metrics import (
     age_metrics,
+    cost_metrics,
     curriculum_metrics,
+    judged_metrics,
     phase_metrics,
     rollout_metrics,
     timing_metrics,
@@ -56,6 +59,7 @@ class Trainer:
     recorder: Recorder
     checkpoints: Path
     stop: StopRequest
+    rewards: Rewards = field(default_factory=Rewards)
 
     def run(self) -> dict[str, Any] | None:
         """Train from the newest checkpoint to the end; return the report.
@@ -166,6 +170,8 @@ class Trainer:
             "rollout/num_refills": sample.num_refills,
             **phase_metrics(self.config, step),
             **curriculum_metrics(sample.trees, self.rollouts.records),
+            **judged_metrics(sample.trees),
+            **cost_metrics(self.rewards),
             "time/rollout_s": sample.rollout_s,
             "time/wait_s": wait_s + metrics["time/wait_s"],
             "time/step_s": time.perf_counter() - started,

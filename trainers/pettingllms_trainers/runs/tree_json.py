@@ -64,6 +64,7 @@ def _candidate(candidate: Candidate, token_texts: Mapping[int, str] | None) -> d
     completion = candidate.completion
     written = {
         **_figures(candidate),
+        **{f"judged {name}": score for name, score in candidate.judged.items()},
         "text": completion.text,
         "num_tokens": len(completion.token_ids),
         "finish_reason": completion.finish_reason,

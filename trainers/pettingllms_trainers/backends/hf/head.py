@@ -41,13 +41,53 @@ def use_float32_head(model: PreTrainedModel) -> None:
 def _float32_logits(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
     with torch.autocast(hidden.device.type, enabled=False):
         bias = cast("Tensor | None", head.bias)  # torch's stub knows no head without one
-        is_half = hidden.is_cuda and head.weight.dtype == hidden.dtype == torch.bfloat16
-        if is_half and bias is None and not torch.is_grad_enabled():
-            # Products of bfloat16 are exact in float32: no copy of the weights is needed.
-            flat: Any = torch.mm(hidden.flatten(0, -2), head.weight.T, out_dtype=torch.float32)  # type: ignore[call-overload]
-            return flat.unflatten(0, hidden.shape[:-1])
+        if head.weight.dtype == hidden.dtype == torch.bfloat16 and bias is None:
+            logits: Any = _HalfProduct.apply(hidden, head.weight)
+            return logits
         in_float32 = None if bias is None else bias.float()
         return F.linear(hidden.float(), head.weight.float(), in_float32)
+
+
+class _HalfProduct(torch.autograd.Function):
+    """``hidden @ weight.T`` of numbers in bfloat16, in float32.
+
+    Forward, a GPU's units for bfloat16 multiply them exactly and add in float32. Backward, the
+    gradient of the logits is rounded to the 11 bits of TF32, and so off by 2**-11 at most; the
+    weights are exact there, too. What comes out is rounded to the 8 bits of bfloat16 in any case.
+    Plain float32 takes several times as long on a GPU, and keeps a copy of the weights.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(hidden, weight)
+        if not hidden.is_cuda:
+            return F.linear(hidden.float(), weight.float())
+        flat: Any = torch.mm(hidden.flatten(0, -2), weight.T, out_dtype=torch.float32)  # type: ignore[call-overload]
+        return flat.unflatten(0, hidden.shape[:-1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        hidden, weight = ctx.saved_tensors
+        (gradient,) = gradients
+        of_hidden = of_weight = None
+        with _tf32():
+            if ctx.needs_input_grad[0]:
+                of_hidden = (gradient @ weight.float()).to(hidden.dtype)
+            if ctx.needs_input_grad[1]:
+                rows = gradient.flatten(0, -2).T
+                of_weight = (rows @ hidden.flatten(0, -2).float()).to(weight.dtype)
+        return of_hidden, of_weight
+
+
+@contextlib.contextmanager
+def _tf32() -> Generator[None]:
+    """Let a GPU multiply in TF32; on a CPU numbers stay as they are."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if torch.cuda.is_initialized() else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _unchanged(hidden: Tensor) -> Tensor:

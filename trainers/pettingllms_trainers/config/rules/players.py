@@ -5,7 +5,8 @@ from __future__ import annotations
 from pettingllms.errors import suggestion
 from pettingllms_trainers.config.data import ConfigData
 from pettingllms_trainers.config.env import check_names
-from pettingllms_trainers.config.policies import check_kind, check_name
+from pettingllms_trainers.config.policies import check_kind, check_name, reads_prompts
+from pettingllms_trainers.config.rewards import check_reward
 
 
 def _check_env(config: ConfigData) -> None:
@@ -31,9 +32,26 @@ def _check_roles(config: ConfigData) -> None:
 
 def _check_unused(config: ConfigData) -> None:
     for name in config.policies:
-        if name not in config.roles.values():
+        if name not in config.roles.values() and name not in config.judges:
             raise ValueError(
                 f"policy {name!r} plays no role; name it in [roles] or remove [policies.{name}]"
+            )
+
+
+def _check_rewards(config: ConfigData) -> None:
+    for name, reward in config.rewards.items():
+        check_name(name)
+        check_reward(name, reward)
+        judge = config.policies.get(reward.judge)
+        if reward.judge and (judge is None or not reads_prompts(judge)):
+            raise ValueError(
+                f"rewards.{name}.judge = {reward.judge!r} is no fixed policy that reads prompts; "
+                f'add [policies.{reward.judge}] with fixed = "openai:MODEL@URL" or "hf:PATH"'
+            )
+        if reward.judge in config.roles.values():
+            raise ValueError(
+                f"the policy {reward.judge!r} judges answers for rewards.{name} and plays a role; "
+                "give the judge a table of its own in [policies]"
             )
 
 
@@ -52,6 +70,7 @@ def _check_trained(config: ConfigData) -> None:
 
 def _check_named_roles(config: ConfigData) -> None:
     tables = {
+        **{f"rewards.{name}.weights": one.weights for name, one in config.rewards.items()},
         "warm_start.demonstrators": config.warm_start.demonstrators
         if config.warm_start.num_steps
         else {},
@@ -113,6 +132,7 @@ ABOUT_NAMES = (
     _check_env,
     _check_policies,
     _check_roles,
+    _check_rewards,
     _check_unused,
     _check_trained,
     _check_named_roles,

@@ -7,7 +7,13 @@ from pettingllms_trainers.config.policies import base_groups, base_of_adapter
 
 
 def _check_reward_scale(config: ConfigData) -> None:
-    if config.algorithm.sees_size:
+    for env in config.env:
+        if not env.reward_scale and not config.rewards:
+            raise ValueError(
+                f"reward_scale = 0 of {env.label} leaves nothing to learn from: add a table "
+                "[rewards.NAME], or set it above 0"
+            )
+    if config.algorithm.sees_size or config.rewards:
         return
     for env in config.env:
         if env.reward_scale != 1:

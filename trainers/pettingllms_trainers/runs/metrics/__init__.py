@@ -6,6 +6,7 @@ brackets stand for a role, a policy, a variant of the evaluation, a stage or one
 environments.
 """
 
+from pettingllms_trainers.runs.metrics.judged import cost_metrics, judged_metrics
 from pettingllms_trainers.runs.metrics.rollouts import age_metrics, rollout_metrics
 from pettingllms_trainers.runs.metrics.steps import (
     curriculum_metrics,
@@ -26,8 +27,10 @@ __all__ = [
     "METRICS",
     "age_metrics",
     "checked",
+    "cost_metrics",
     "curriculum_metrics",
     "is_timing",
+    "judged_metrics",
     "metrics_table",
     "phase_metrics",
     "rollout_metrics",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from pettingllms_trainers.errors import TrainerError
+from pettingllms_trainers.runs.metrics.judged import JUDGED
 from pettingllms_trainers.runs.metrics.metric import AnyMetric, Metric
 from pettingllms_trainers.runs.metrics.rollouts import ROLLOUTS
 from pettingllms_trainers.runs.metrics.steps import STATS
@@ -87,6 +88,7 @@ _ELSEWHERE = {
 
 METRICS: Mapping[str, AnyMetric] = {
     **ROLLOUTS,
+    **JUDGED,
     **STATS,
     **_ELSEWHERE,
 }
@@ -107,8 +109,8 @@ def metrics_table() -> str:
 
 
 def is_timing(name: str) -> bool:
-    """Return whether a metric depends on the machine's speed, not on the run's seed."""
-    return name.startswith(("time/", "throughput/"))
+    """Return whether a metric depends on the machine or on interruptions, not on the seed."""
+    return name.startswith(("time/", "throughput/", "cost/"))
 
 
 def checked(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -1,0 +1,59 @@
+"""Reward models: what waits together is scored together, and padding changes no score."""
+
+import asyncio
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoTokenizer, LlamaForSequenceClassification
+
+from pettingllms_trainers.backends.hf.reward_model import RewardModel
+from pettingllms_trainers.backends.hf.tiny import build_tiny
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.rollout.judging.scoring import Exchange
+
+PROMPT = ({"role": "user", "content": "hello"},)
+
+
+def classifier(directory, num_labels=1):
+    build_tiny(directory, architecture="llama", hidden_size=16, num_layers=1, num_heads=2)
+    config = AutoConfig.from_pretrained(directory, num_labels=num_labels)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    torch.manual_seed(0)
+    model = LlamaForSequenceClassification(config)
+    model.save_pretrained(directory)
+    return tokenizer
+
+
+def test_answers_that_wait_share_a_pass_and_have_the_scores_of_one_alone(tmp_path, monkeypatch):
+    tokenizer = classifier(tmp_path)
+    found = RewardModel.from_pretrained(str(tmp_path))
+    texts, batches = ["a", "bb and more", "c"], []
+    whole = RewardModel._scores
+
+    def watched(self, asked):
+        batches.append(len(asked))
+        return whole(self, asked)
+
+    monkeypatch.setattr(RewardModel, "_scores", watched)
+
+    async def ask():
+        return await asyncio.gather(*(found.score(Exchange(PROMPT, text), 0) for text in texts))
+
+    scores = [verdict.score for verdict in asyncio.run(ask())]
+    assert batches == [3]
+    model = LlamaForSequenceClassification.from_pretrained(tmp_path).eval()
+    for text, score in zip(texts, scores, strict=True):
+        chat = [*PROMPT, {"role": "assistant", "content": text}]
+        ids = tokenizer.apply_chat_template(chat, return_tensors="pt", return_dict=True)[
+            "input_ids"
+        ]
+        assert score == pytest.approx(model(ids).logits.item(), abs=1e-5)
+    assert len({round(score, 4) for score in scores}) == 3
+
+
+def test_a_classifier_of_several_classes_is_refused(tmp_path):
+    classifier(tmp_path, num_labels=2)
+    with pytest.raises(ConfigError, match="has 2 labels; allowed: a sequence classifier with one"):
+        RewardModel.from_pretrained(str(tmp_path))
+    with pytest.raises(ConfigError, match="nowhere' cannot be loaded"):
+        RewardModel.from_pretrained(str(tmp_path / "nowhere"))

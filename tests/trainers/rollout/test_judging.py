@@ -1,0 +1,246 @@
+"""Scores beside the environment's reward: read, kept, paid once, added to one agent's reward."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pettingllms.policies import Answer, Completion, PolicyFailure, Usage
+from pettingllms_trainers.algorithms.at_grpo import AtGrpo
+from pettingllms_trainers.algorithms.continuation import Continuation
+from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.config.rewards import RewardConfig
+from pettingllms_trainers.errors import BudgetSpent, RolloutError
+from pettingllms_trainers.rollout.episode import LocalEpisodes
+from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.judging.episodes import JudgedEpisodes
+from pettingllms_trainers.rollout.judging.ledger import Ledger, content_key
+from pettingllms_trainers.rollout.judging.rewards import Reward, Rewards
+from pettingllms_trainers.rollout.judging.scoring import Exchange, Function, Judge, read_verdict
+from pettingllms_trainers.rollout.playing import play_episodes
+from pettingllms_trainers.rollout.settings import RolloutSettings, RolloutSpec
+from pettingllms_trainers.runs.metrics.judged import judged_metrics
+from pettingllms_trainers.types import SamplingSettings
+
+ASK = RewardConfig(judge="j", question="Is it even?", judged_twice=0)
+GRADE = RewardConfig(judge="j", rubric="10 for a short one.", judged_twice=0)
+PLAIN = RewardConfig(function="m:f", judged_twice=0)
+PROMPT = ({"role": "user", "content": "Say a number."},)
+
+
+def exchanges(*answers):
+    return [Exchange(PROMPT, answer) for answer in answers]
+
+
+def scores(reward, *asked):
+    async def ask():
+        return await asyncio.gather(*map(reward.scores, asked), return_exceptions=True)
+
+    return asyncio.run(ask())
+
+
+class Spoken:
+    """A judge that says one text after the other, and notes what it read."""
+
+    def __init__(self, *texts):
+        self.texts, self.prompts = list(texts), []
+
+    async def sample(self, prompts, n, sampling):
+        self.prompts += prompts
+        text = self.texts.pop(0)
+        if text is None:
+            raise PolicyFailure("the server is down")
+        return [Answer((Completion(text, "stop"),), Usage(1, 0, 1000, 10))]
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "score"),
+    [
+        (ASK, "The answer says no such thing, so: Yes.", 1.0),
+        (ASK, "yes\nno", 0.0),
+        (ASK, "I know nothing of yesterday.", None),
+        (GRADE, "2 of 3 points are met.\nGrade: 7", 0.7),
+        (GRADE, "Grade: 3\nno, Grade: 8.5/10", 0.85),
+        (GRADE, "10", 1.0),
+        (GRADE, "Grade: 11", None),
+        (GRADE, "Grade: -1", None),
+        (GRADE, "Excellent!", None),
+    ],
+)
+def test_the_last_verdict_of_a_text_counts(config, text, score):
+    assert read_verdict(config, text) == score
+
+
+def test_a_judge_reads_prompt_answer_and_question_and_is_asked_again_with_another_seed():
+    policy = Spoken("hm", "well: yes")
+    verdict = asyncio.run(
+        Judge(policy, ASK.model_copy(update={"dollars_per_million": (2.0, 100.0)})).score(
+            Exchange(PROMPT, "12"), 5
+        )
+    )
+    assert verdict == (1.0, "well: yes", pytest.approx(2 * (0.002 + 0.001)))
+    (text,) = {prompt.messages[0]["content"] for prompt in policy.prompts}
+    assert [text.index(part) for part in ("Say a number.", "12", "Is it even?")]
+    assert [prompt.seed for prompt in policy.prompts] == [5, 6]
+
+
+def test_what_is_asked_decides_the_key_and_nothing_else():
+    one = content_key(ASK, Exchange(PROMPT, "1"), 0)
+    assert one == content_key(ASK.model_copy(update={"max_dollars": 1.0}), Exchange(PROMPT, "1"), 0)
+    others = [
+        content_key(GRADE, Exchange(PROMPT, "1"), 0),
+        content_key(ASK, Exchange(PROMPT, "2"), 0),
+        content_key(ASK, Exchange((), "1"), 0),
+        content_key(ASK, Exchange(PROMPT, "1"), 1),
+    ]
+    assert len({one, *others}) == 5
+
+
+def test_equal_answers_are_scored_once_also_by_a_resumed_run(tmp_path):
+    called = []
+
+    def function(messages, answer):
+        called.append(answer)
+        return len(answer) + len(called) / 10
+
+    def reward():
+        return Reward("r", PLAIN, Function(function), Ledger(tmp_path / "v.jsonl", "r", PLAIN))
+
+    first = reward()
+    found = scores(first, *exchanges("a", "bb", "a"))
+    assert found[0] == found[2] != found[1]
+    assert sorted(called) == ["a", "bb"]
+    with (tmp_path / "v.jsonl").open("a") as file:
+        file.write('{"reward": "r", "ke')  # a crash
+    assert scores(reward(), *exchanges("a", "bb")) == found[:2]
+    assert len(called) == 2
+    scores(reward(), *exchanges("c"))
+    assert reward().ledger.spent.num_verdicts == 3
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        Judge(Spoken(None), ASK),
+        Judge(Spoken("hm", "hm", "hm"), ASK),
+        Function(lambda messages, answer: 1 / 0),
+        Function(lambda messages, answer: float("nan")),
+    ],
+)
+def test_an_answer_that_cannot_be_judged_has_the_score_for_that_or_none(scorer):
+    config = ASK.model_copy(update={"on_failure": -2.0})
+    scorers = [scorer, Function(lambda messages, answer: 1 / 0)]
+    (found,) = scores(Reward("r", ASK, scorers[0], Ledger(None, "r", ASK)), *exchanges("a"))
+    assert found[0] == []
+    assert found[1]
+    (found,) = scores(Reward("r", config, scorers[1], Ledger(None, "r", config)), *exchanges("a"))
+    assert found == ([-2.0], "")
+
+
+def test_a_spent_budget_ends_the_run_and_a_larger_one_goes_on(tmp_path):
+    asked = ASK.model_copy(update={"dollars_per_million": (1000.0, 0.0), "max_dollars": 1.5})
+    path = tmp_path / "v.jsonl"
+
+    def reward(config, num_shares=1):
+        policy = Spoken("yes", "yes", "yes")
+        return Reward("r", config, Judge(policy, config), Ledger(path, "r", config, num_shares))
+
+    for answer in "ab":
+        assert scores(reward(asked), *exchanges(answer)) == [([1.0], "")]
+    (error,) = scores(reward(asked), *exchanges("c"))
+    assert isinstance(error, BudgetSpent)
+    assert "has taken 2 dollars for 2 verdicts, and max_dollars = 1.5" in str(error)
+    assert scores(reward(asked), *exchanges("a")) == [([1.0], "")], "kept ones cost nothing"
+    more = asked.model_copy(update={"max_dollars": 3.0})
+    assert isinstance(scores(reward(more, num_shares=2), *exchanges("c"))[0], BudgetSpent)
+    assert scores(reward(more), *exchanges("c")) == [([1.0], "")]
+
+
+def play(echo_env, scripted_pool, rewards, algorithm, allowed=0.0):
+    """Return the trees of two levels in which the caller's answers differ."""
+    pool, _ = scripted_pool(lambda prompt, k, seed: str(k + seed % 3))
+    settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
+    episodes = LocalEpisodes(echo_env(max_turns=2))
+    judged = JudgedEpisodes(episodes, rewards) if rewards else episodes
+    specs = [RolloutSpec(index, 7 + index, 100 + index) for index in range(2)]
+    strategy = algorithm(num_candidates=3).strategy(Moment())
+    return asyncio.run(play_episodes(judged, pool, specs, settings, strategy, FailureLog(allowed)))
+
+
+@pytest.mark.parametrize("algorithm", [AtGrpo, Continuation])
+def test_scores_are_added_to_the_own_reward_of_who_acted(echo_env, scripted_pool, algorithm):
+    halved = PLAIN.model_copy(update={"weights": {"caller": 0.5}})
+    rewards = Rewards(
+        [Reward("r", halved, Function(lambda m, text: 10.0 * int(text)), Ledger(None, "r", halved))]
+    )
+    plain = play(echo_env, scripted_pool, None, algorithm)
+    # Branch choices look at rewards: a tenth of the answer is the caller's own, so order is kept.
+    for tree, before in zip(play(echo_env, scripted_pool, rewards, algorithm), plain, strict=True):
+        earned = dict.fromkeys(("caller_0", "echo_0"), 0.0)
+        for decision, bare in zip(tree.decisions, before.decisions, strict=True):
+            for candidate, own in zip(decision.candidates, bare.candidates, strict=True):
+                is_caller = decision.role == "caller"
+                score = 10.0 * int(candidate.completion.text)
+                assert candidate.judged == ({"r": score} if is_caller else {})
+                added = score / 2 if is_caller else 0.0
+                assert candidate.reward - own.reward == pytest.approx(added)
+                assert candidate.local - own.local == pytest.approx(added)
+                assert candidate.team == own.team
+            assert decision.chosen == bare.chosen
+            earned[decision.key.agent] += (
+                decision.candidates[decision.chosen].judged.get("r", 0) / 2
+            )
+        for agent, added in earned.items():
+            returns = tree.outcome.returns[agent] - before.outcome.returns[agent]
+            assert returns == pytest.approx(added)
+
+
+def test_an_answer_that_is_not_judged_is_left_out_and_the_others_stay_in_place(
+    echo_env, scripted_pool
+):
+    def function(messages, answer):
+        return 1 / int(answer)  # of 0, 1, 2 or more: the first one fails
+
+    rewards = Rewards([Reward("r", PLAIN, Function(function), Ledger(None, "r", PLAIN))])
+    with pytest.raises(RolloutError, match=r"rewards\.r has no score: ZeroDivisionError"):
+        play(echo_env, scripted_pool, rewards, AtGrpo)
+    trees = play(echo_env, scripted_pool, rewards, AtGrpo, allowed=0.5)
+    lengths = {len(d.candidates) for tree in trees for d in tree.decisions}
+    assert lengths == {2, 3}
+    for tree in trees:
+        for decision, after in zip(tree.decisions, tree.decisions[1:], strict=False):
+            if decision.role == "caller":
+                called = decision.candidates[decision.chosen].completion.text
+                assert f"called={called} " in after.observation
+
+
+def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool):
+    twice = PLAIN.model_copy(update={"judged_twice": 1.0})
+    draws = iter(range(1000))
+    rewards = Rewards(
+        [
+            Reward(
+                "r",
+                twice,
+                Function(lambda m, text: int(text) + 2.0 * (next(draws) % 2)),
+                Ledger(None, "r", twice),
+            )
+        ]
+    )
+    (tree, _) = play(echo_env, scripted_pool, rewards, AtGrpo)
+    (first, *_) = tree.decisions
+    given = ({"r": 1.0, "r again": 3.0}, {"r": 4.0, "r again": 4.0}, {"r": 1.0})
+    solved = (True, False, False)
+    candidates = tuple(
+        replace(candidate, judged=scores, success=is_solved)
+        for candidate, scores, is_solved in zip(first.candidates, given, solved, strict=True)
+    )
+    found = judged_metrics([replace(tree, decisions=(replace(first, candidates=candidates),))])
+    # noise² = ((1 - 3)² + 0) / 2 / 2 = 1; variance of 1, 4, 1 is 2; pairs: 1 < 4, 1 = 1.
+    assert found == {
+        "judged/r/score": 2.0,
+        "judged/r/noise": 1.0,
+        "judged/r/reliability": 0.5,
+        "judged/r/outcome_alignment": 0.25,
+    }
+    assert all("r again" in c.judged for d in tree.decisions for c in d.candidates)

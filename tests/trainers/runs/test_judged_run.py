@@ -1,0 +1,145 @@
+"""A run whose answers are judged behind a local server, through the command line."""
+
+import json
+import re
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pettingllms.cli.app import run as core
+from pettingllms.evaluation.rollouts import replay_rollout
+from pettingllms.evaluation.training_run import TrainingRun
+from pettingllms_trainers import commands
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.errors import BudgetSpent
+from pettingllms_trainers.files import read_lines
+from pettingllms_trainers.runs.metrics import is_timing
+
+TESTS = Path(__file__).resolve().parents[2]
+chat_server = runpy.run_path(str(TESTS / "pettingllms" / "policies" / "conftest.py"))["chat_server"]
+
+JUDGED = """
+[policies.grader]
+fixed = "{policy}"
+
+[rewards.brief]
+judge = "grader"
+rubric = "10 for one letter, 5 for two."
+weights = {{ planner = 0.5 }}
+judged_twice = 0.5
+dollars_per_million = [10.0, 0.0]
+
+[rewards.upward]
+function = "{function}:count_of_u"
+weights = {{ planner = 0.1 }}
+"""
+FLAGS = ["--num-steps=2", "--checkpoint.keep=9", "--warm-start.num-steps=10"]
+# One episode at a time: with several, the time that judges take decides who shares an engine call.
+FLAGS += ["--rollout.num-levels=1", "--evaluation.num-episodes=2", "--evaluation.every=0"]
+
+
+def grade(body):
+    """Grade by the length of the answer, as the rubric says."""
+    text = body["messages"][0]["content"]
+    answer = re.search(r"<answer>\n(.*)\n</answer>", text, re.DOTALL)[1]
+    return f"It has {len(answer)} letters.\nGrade: {10 / max(len(answer), 1):.1f}"
+
+
+@pytest.fixture
+def files(small_run_file, tmp_path, chat_server):
+    """The run files of a judged run."""
+    chat_server.reply = grade
+    function = tmp_path / "my_scores.py"
+    function.write_text("def count_of_u(messages, answer):\n    return answer.count('U')\n")
+    judged = tmp_path / "judged.toml"
+    judged.write_text(JUDGED.format(policy=chat_server.policy, function=function))
+    return [str(small_run_file()), str(judged)]
+
+
+def metrics_of(out):
+    lines = read_lines(out / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if not is_timing(k)} for line in lines]
+
+
+def test_answers_are_judged_recorded_and_never_judged_again(files, tmp_path, chat_server, capsys):
+    out = tmp_path / "run"
+    assert main([*files, "--output-dir", str(out), *FLAGS]) == 0
+    lines = read_lines(out / "metrics.jsonl")
+    assert not any(name.startswith("judged/") for name in lines[0])
+    assert all(0 < line["judged/brief/score"] <= 1 for line in lines[1:])
+    assert lines[-1]["judged/brief/noise"] == 0, "it says the same twice"
+    trees = [line for line in read_lines(out / "rollouts.jsonl") if line["set"] == "training"]
+    for decision in (d for tree in trees for d in tree["decisions"]):
+        for candidate in decision["candidates"]:
+            is_planner = decision["agent"] == "planner_0"
+            text = candidate["text"]
+            assert ("judged brief" in candidate) == ("judged upward" in candidate) == is_planner
+            if is_planner:
+                brief = round(10 / max(len(text), 1), 1) / 10
+                assert candidate["judged brief"] == pytest.approx(brief)
+                extra = brief / 2 + 0.1 * text.count("U")
+                assert candidate["local"] - extra <= 1e-9, "the game's own part is a cost"
+    for tree in trees:
+        replay_rollout(TrainingRun.open(out), tree["step"], tree["episode"])
+    capsys.readouterr()
+    assert core(["view", str(out), "--out", str(tmp_path / "page.html")]) == 0
+    assert "could not be played again" not in capsys.readouterr().err
+    verdicts = [v for v in read_lines(out / "verdicts" / "0.jsonl") if v["reward"] == "brief"]
+    assert len(verdicts) == len(chat_server.requests) == lines[-1]["cost/brief/num_verdicts"]
+    assert len({verdict["key"] for verdict in verdicts}) == len(verdicts)
+    assert lines[-1]["cost/brief/dollars"] == pytest.approx(len(verdicts) * 100 * 10 / 1e6)
+
+    whole = metrics_of(out)
+    shutil.rmtree(out / "checkpoints" / "step-00000002")
+    (out / "eval.json").unlink()
+    chat_server.reply = lambda body: "Grade: 0"  # it would now say something else
+    assert main([*files, "--output-dir", str(out), *FLAGS, "--resume"]) == 0
+    assert metrics_of(out) == whole
+    assert len(chat_server.requests) == len(verdicts)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rewards.brief.judge=t"], "judge = 't' is no fixed policy that reads prompts"),
+        (["--policies.grader.fixed=oracle"], "'grader' is no fixed policy that reads prompts"),
+        (["--rewards.brief.question=Short?"], "question and rubric; with judge it needs one"),
+        (["--rewards.upward.rubric=Short."], "with function it needs neither"),
+        (["--rewards.upward.model=x"], "has function, model; give it one"),
+        (["--rewards.brief.weights.plannr=1"], "rewards.brief.weights names the role 'plannr'"),
+        (["--roles.tool=grader"], "judges answers for rewards.brief and plays a role"),
+        (["--rewards.upward.function=nowhere:f"], "rewards.upward.function cannot be loaded"),
+    ],
+)
+def test_mistakes_are_named(files, tmp_path, capsys, flags, message):
+    assert main([*files, "--output-dir", str(tmp_path / "run"), *flags]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_spent_budget_is_a_run_that_failed(files, tmp_path, monkeypatch, capsys):
+    def train(*arguments, **named):
+        raise BudgetSpent("rewards.brief has taken all")
+
+    monkeypatch.setattr(commands, "train", train)
+    assert main([*files, "--output-dir", str(tmp_path / "run")]) == 1
+    assert "BudgetSpent: rewards.brief has taken all" in capsys.readouterr().err
+
+
+@pytest.mark.nightly
+def test_a_pretrained_model_learns_from_a_judge(short_recipe, smollm2, tmp_path, chat_server):
+    chat_server.reply = grade
+    (tmp_path / "judged.toml").write_text(
+        f'[policies.grader]\nfixed = "{chat_server.policy}"\n'
+        '[rewards.brief]\njudge = "grader"\nrubric = "10 for one letter."\n'
+        "[env]\nreward_scale = 0.0\n"
+    )
+    recipe, *flags = short_recipe
+    out = tmp_path / "run"
+    command = [recipe, str(tmp_path / "judged.toml"), *flags, "--output-dir", str(out)]
+    assert main(command) == 0
+    last = read_lines(out / "metrics.jsonl")[-1]
+    assert last["judged/brief/score"] > 0
+    assert last["cost/brief/num_verdicts"] == len(chat_server.requests)
+    assert json.loads((out / "eval.json").read_text())["after"]
