@@ -5,8 +5,8 @@
         --algorithm.branch-choice greedy
     python docs/screenshots.py runs/random runs/greedy
 
-Needs Chromium. Of the first run the page and the live table are taken, of all of them the page that
-compares them. The pictures lie in docs/assets.
+Needs Chromium. Of the first run the page and the live table are taken, of several ones the page
+that compares them. The pictures lie in docs/assets.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ def pictures_of_pages(runs: list[Path]) -> None:
         several = write_overview(runs, Path(folder) / "runs.html").path
         tree = f"#e={position_of_a_mixed_tree(browser, run)}&n=1"
         shots = (
+            ("viewer-overview", run, "", WIDE, "light"),
             ("viewer", run, tree, WIDE, "light"),
             ("viewer-dark", run, tree, WIDE, "dark"),
             ("viewer-phone", run, tree + "&view=detail", NARROW, "light"),
             ("viewer-phone-dark", run, "#tab=figures", NARROW, "dark"),
             ("viewer-curves", run, "#tab=figures", WIDE, "light"),
-            ("viewer-runs", several, "", WIDE, "light"),
+            *([("viewer-runs", several, "", WIDE, "light")] if len(runs) > 1 else []),
         )
         for name, page, fragment, size, scheme in shots:
             browser.size(*size)
