@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
 from pettingllms.sources import short_name
@@ -212,6 +213,24 @@ def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, 
         for policy in [line_up[role]] if role else line_up.values():
             prices[policy] = (dollars_in, dollars_out)
     return prices
+
+
+def run_environment(run: TrainingRun, name: str | None) -> TrainingRun:
+    """Return the part of a run that is evaluated: one environment.
+
+    Raises:
+        UsageError: If one of several has to be named, or the only one was named.
+        InvalidArgument: If the run has none of that name.
+    """
+    known = run.environments
+    if name is None and len(known) > 1:
+        raise click.UsageError(
+            f"{run.path} trains on several environments; name one: "
+            + " or ".join(f"--environment {env}" for env in known)
+        )
+    if name is not None and len(known) == 1:
+        raise click.UsageError("--environment is for runs of several environments; leave it out")
+    return run if name is None else run.environment(name)
 
 
 def free_folder(what: str, env_id: str) -> Path:

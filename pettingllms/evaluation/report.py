@@ -14,7 +14,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.answer_log import Bill
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.levels import manifest_of
-from pettingllms.evaluation.plan import EvaluationPlan
+from pettingllms.evaluation.plan import EvaluationPlan, policies_of
 from pettingllms.evaluation.statistics import Interval, clustered_share, mean_interval, pass_at_k
 from pettingllms.policies import Usage
 
@@ -155,7 +155,7 @@ def summarise_variant(
     Args:
         results: Its finished episodes, at least one, in any order.
         num_expected: Episodes that were to be played; None: as many as there are.
-        policies: Role -> name of its policy.
+        policies: Role, or agent -> name of its policy.
         prices: Policy -> US dollars per million prompt tokens and completion tokens.
         spent: Role -> what was spent on it; None: what its answers in these episodes cost.
 
@@ -183,7 +183,11 @@ def summarise_variant(
         },
         roles={
             role: _role(
-                role, levels, (policies or {}).get(role, ""), prices or {}, (spent or {}).get(role)
+                role,
+                levels,
+                policies_of(policies or {}, role),
+                prices or {},
+                (spent or {}).get(role),
             )
             for role in ordered[0].roles
         },
