@@ -120,8 +120,9 @@ Examples:
     "--price",
     "price_values",
     multiple=True,
-    metavar="[ROLE=]IN,OUT",
-    help="US dollars per million prompt tokens and completion tokens.",
+    metavar="[ROLE=]IN,OUT[,CACHED]",
+    help="US dollars per million prompt tokens and completion tokens, and prompt tokens that the "
+    "server had cached, if they have a price of their own. Hidden reasoning counts as completion.",
 )
 @policy_settings_options
 @click.option(

@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.evaluation.plan import Price
 from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
@@ -190,28 +191,30 @@ def read_sampling(
     return {role: _sampling(given.get(role, {}), common, special[role]) for role in roles}
 
 
-def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, Any]:
-    """Return policy -> (dollars per million prompt tokens, per million completion tokens).
+def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, Price]:
+    """Return policy -> price (see `EvaluationPlan.prices`).
 
     Args:
-        values: Texts `IN,OUT` (all policies) or `ROLE=IN,OUT`.
+        values: Texts `IN,OUT[,CACHED]` (all policies) or `ROLE=IN,OUT[,CACHED]`.
         line_up: Role -> policy.
 
     Raises:
         InvalidArgument: If a text is ill-formed or names an unknown role.
     """
-    prices: dict[str, tuple[float, float]] = {}
+    prices: dict[str, Price] = {}
     for text in values:
         match = _ROLE_AND_REST.fullmatch(text)
         role, numbers = match.groups() if match else ("", text)
         try:
-            dollars_in, dollars_out = map(float, numbers.split(","))
+            price = tuple(map(float, numbers.split(",")))
         except ValueError:
-            raise InvalidArgument("--price", text, "[ROLE=]IN,OUT in US dollars") from None
+            price = ()
+        if len(price) not in (2, 3):
+            raise InvalidArgument("--price", text, "[ROLE=]IN,OUT[,CACHED] in US dollars")
         if role and role not in line_up:
             raise InvalidArgument("--price", text, "a role of " + ", ".join(line_up))
         for policy in [line_up[role]] if role else line_up.values():
-            prices[policy] = (dollars_in, dollars_out)
+            prices[policy] = price
     return prices
 
 

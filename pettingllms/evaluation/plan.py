@@ -21,6 +21,10 @@ MAIN = "main"
 SWAPPED = "swapped"
 """Name of the variant in which every role is played by the next role's policy."""
 
+Price = tuple[float, ...]
+"""US dollars per million prompt tokens, per million completion tokens, and, if they have a price of
+their own, per million prompt tokens that the server had kept from earlier requests."""
+
 _URL = re.compile(r"@https?://\S+$")
 
 
@@ -52,10 +56,8 @@ class EvaluationPlan:
     """Levels that were asked for, if the environment has fewer; None: it has enough."""
     num_samples: int = 1
     """Plays of every level, at least 1; pass@k is known up to this k."""
-    prices: Mapping[str, tuple[float, float]] = field(
-        default_factory=dict[str, tuple[float, float]]
-    )
-    """Policy -> US dollars per million prompt tokens and per million completion tokens."""
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
+    """Policy -> what its tokens cost."""
 
     def __post_init__(self) -> None:
         """Check the numbers; a source is kept in its absolute form.
@@ -175,7 +177,7 @@ class EvaluationPlan:
         }
         if given.get("level_numbers") is not None:
             given["level_numbers"] = tuple(given["level_numbers"])
-        given["prices"] = {n: (float(a), float(b)) for n, (a, b) in data.get("prices", {}).items()}
+        given["prices"] = {n: tuple(map(float, p)) for n, p in data.get("prices", {}).items()}
         return cls(**given)
 
 
