@@ -2,20 +2,17 @@
 
     python benchmarks/gpu_campaign.py --output runs/gpu_campaign
 
-Says what the GPU computes like the CPU, how fast it generates and learns, whether memory is as
-planned, and whether a team learns Plan-Path 10x10 from random weights. Call it again until it says
-that all is done (exit code 0; 3: more is left): each call does what is left, as long as its time
-lasts. A measurement that fails is recorded with its error, and the next one begins.
+The first ten minutes say what the GPU computes like the CPU (the trainer's own checks,
+FlexAttention beside padded rows with its gradient, the output head in float32, TF32 and bfloat16),
+whether an update takes the memory that is planned, and that a team trains on Plan-Path. Then come
+speed, other models, and the rest of that run. Call it again until nothing is left (exit code 3:
+more is left; 0: all is done; 1: all is done, and something failed). Each measurement has a process
+of its own, its result is written at once, and one that fails is tried once more.
 
 Needs one GPU of 80 GB or more, torch 2.11 and transformers 5.17; no network, no vLLM and no model:
-weights are random, in the shapes of Qwen3. `--size toy` runs the same code in seconds on a CPU.
-The rest is taken from this folder of the repository, and from these wheels, 63 MiB in all, which a
-machine without a network needs beside torch, transformers and what those require (`pip download
---no-deps` elsewhere, `pip install --no-index --no-deps` there):
-
-    accelerate aiolimiter cloudpickle contourpy cycler farama-notifications fonttools gymnasium
-    jiter kiwisolver matplotlib openai peft pettingzoo pillow psutil pyparsing python-dateutil
-    scipy sniffio tomli-w tzdata
+weights are random, in the shapes of Qwen3. `--size toy` runs the same code in minutes on a CPU.
+For a machine that has torch and transformers alone, `python benchmarks/gpu_pack.py DIR` makes a
+folder of less than 60 MiB with all else.
 
 Experimental: it has run at toy size on a CPU, and on no GPU yet.
 """
@@ -23,44 +20,36 @@ Experimental: it has run at toy size on a CPU, and on no GPU yet.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import os
-import platform
-import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from gpu_kernels import matmul_tflops, packed_attention
-from gpu_models import SIZES, GpuWorkload, chunked_logits, generation, self_checks, update
-
-REPOSITORY = Path(__file__).resolve().parents[1]
-_LEFT = 3
-"""Exit code when another part is needed."""
-
-_TO_SAVE_S = 60.0
-"""Kept of a part for a run that must save its checkpoint."""
+MODELS = {
+    "full": ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "Qwen/Qwen3-8B"),
+    "toy": ("toy",),
+}
+_DONE, _FAILED, _LEFT = 0, 1, 3
+_NUM_ATTEMPTS = 2
+_PATIENCE = 3.0
+"""What does not end within so many times its expected time has failed."""
 
 
-class Measurement(NamedTuple):
+class Job(NamedTuple):
     """One measurement."""
 
     name: str
-    work: Callable[[], dict[str, Any]]
-    most_s: float
+    expected_s: float
     """It is not begun with less time than this."""
+    fills_part: bool = False
+    """Whether it takes all the time that there is, in several parts."""
 
 
 class Results:
-    """The file with all results; written after every measurement."""
+    """The file with all results; written before and after every measurement."""
 
     def __init__(self, path: Path, size: str) -> None:
         self._path = path
@@ -71,20 +60,26 @@ class Results:
                 raise SystemExit(
                     f"{path} has results of size {self.data['size']}: choose another --output"
                 )
-        self.data |= _machine()
-        # What was begun and has no result has ended the process: it is not tried again.
         for name, found in self.jobs.items():
-            if found.get("status") == "begun":
-                self.put(name, {"status": "failed", "error": "it ended the process"})
+            if found["status"] == "begun":
+                self.put(name, found | {"status": "failed", "error": "the campaign was ended"})
 
     @property
     def jobs(self) -> dict[str, Any]:
         """Name to result."""
         return self.data["jobs"]
 
-    def is_done(self, name: str) -> bool:
-        """Return whether a measurement needs no other part."""
-        return self.jobs.get(name, {}).get("status") in {"done", "failed"}
+    @property
+    def failed(self) -> list[str]:
+        """Measurements that have failed as often as they are tried."""
+        return [name for name, found in self.jobs.items() if found["status"] == "failed"]
+
+    def is_left(self, name: str) -> bool:
+        """Return whether a measurement has no result and can be tried."""
+        found = self.jobs.get(name, {"status": "left"})
+        return found["status"] == "left" or (
+            found["status"] == "failed" and found["num_attempts"] < _NUM_ATTEMPTS
+        )
 
     def put(self, name: str, result: dict[str, Any]) -> None:
         """Record a result, all or nothing."""
@@ -94,127 +89,93 @@ class Results:
         new.replace(self._path)
 
 
-def _machine() -> dict[str, Any]:
-    has_gpu = torch.cuda.is_available()
-    return {
-        "gpu": torch.cuda.get_device_name() if has_gpu else None,
-        "gpu_gib": round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1)
-        if has_gpu
-        else None,
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("torch", "transformers")},
-    }
-
-
-def jobs_of(size: str, output: Path, deadline: float) -> list[Measurement]:
-    """Return all measurements, those that find mistakes first."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    load = GpuWorkload.of(size)
+def jobs_of(size: str) -> list[Job]:
+    """Return all measurements: the first ten minutes, then the others."""
+    first, *others = MODELS[size]
     jobs = [
-        Measurement("matmul", partial(matmul_tflops, device, load.matmul), 30),
-        Measurement("self_checks", partial(self_checks, device, load), 120),
-        Measurement("packed_attention", partial(packed_attention, device, load.kernel_groups), 120),
-        Measurement("chunked_logits", partial(chunked_logits, device, load), 60),
+        Job("machine", 20),
+        Job("self_checks", 90),
+        Job("packed_attention", 120),
+        Job("head_products", 60),
+        Job(f"update {first} lora", 120),
+        Job("plan_path two minutes", 180),
+        Job("matmul", 30),
+        Job("chunked_logits", 60),
+        Job(f"update {first} full", 120),
+        Job(f"generate {first}", 120),
     ]
-    for model in SIZES[size]:
-        jobs.append(Measurement(f"generate {model}", partial(generation, device, load, model), 120))
-        jobs += [
-            Measurement(f"update {model} {kind}", partial(update, device, load, model, kind), 150)
-            for kind in ("lora", "full")
-        ]
-    learn = partial(learning, size, output / f"plan_path_{size}", deadline)
-    return [*jobs, Measurement("learn_plan_path", learn, 2 * _TO_SAVE_S if size == "full" else 0)]
+    for model in others:
+        jobs += [Job(f"update {model} lora", 150), Job(f"update {model} full", 150)]
+        jobs.append(Job(f"generate {model}", 120))
+    return [*jobs, Job("plan_path to the end", 120, fills_part=True)]
 
 
-def learning(size: str, directory: Path, deadline: float) -> dict[str, Any]:
-    """Train a team on Plan-Path from random weights, for as long as this part lasts."""
-    config = REPOSITORY / "benchmarks" / "configs" / f"gpu_plan_path_{size}.toml"
-    command = [sys.executable, "-m", "pettingllms_trainers.cli", str(config)]
-    command += ["--output-dir", str(directory)]
-    if directory.exists():
-        command.append("--resume")
-    paths = [REPOSITORY, REPOSITORY / "envs", REPOSITORY / "trainers"]
-    known = os.environ.get("PYTHONPATH", "")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*map(str, paths), known])}
-    begin = time.monotonic()
-    log = directory.with_suffix(".log")
-    with log.open("a", encoding="utf-8") as file:
-        run = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
-        try:
-            code = run.wait(max(deadline - _TO_SAVE_S - time.monotonic(), 1.0))
-        except subprocess.TimeoutExpired:
-            run.send_signal(signal.SIGTERM)  # it saves, and a later part continues it
-            code = run.wait()
-    is_complete = (directory / "eval.json").exists()
-    if not is_complete and not (directory / "checkpoints").is_dir():
-        text = log.read_text(encoding="utf-8")
-        raise RuntimeError(f"the run ended with code {code}: {text[-800:]}")
-    return {
-        "status": "done" if is_complete else "left",
-        "part_s": round(time.monotonic() - begin, 1),
-        "evaluations": _evaluations(directory),
-    }
+Run = Callable[[Job, float], dict[str, Any]]
+"""From a measurement and the seconds that it may take to its result."""
 
 
-def _evaluations(directory: Path) -> list[dict[str, Any]]:
-    """Return the success on held-out levels by train step."""
-    path = directory / "evaluations.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    names = ("success", "success_low", "success_high", "num_episodes")
-    return [
-        {"step": line["step"]}
-        | {
-            variant: {name: figures[name] for name in names}
-            for variant, figures in line["variants"].items()
-        }
-        for line in map(json.loads, lines)
-    ]
+def in_own_process(size: str, output: Path) -> Run:
+    """Return what measures in a new process, whose output goes to a log."""
+    script, result = Path(__file__).with_name("gpu_jobs.py"), output / "result.json"
+
+    def run(job: Job, seconds: float) -> dict[str, Any]:
+        result.unlink(missing_ok=True)
+        command = [sys.executable, str(script), job.name, "--size", size, "--output", str(output)]
+        command += ["--seconds", f"{seconds:.0f}", "--result", str(result)]
+        log = output / f"{job.name.replace('/', '-').replace(' ', '_')}.log"
+        with log.open("w", encoding="utf-8") as file:
+            limit = seconds if job.fills_part else _PATIENCE * job.expected_s
+            code = subprocess.run(command, stdout=file, stderr=file, timeout=limit).returncode
+        if code:
+            raise RuntimeError(f"exit code {code}: {log.read_text(encoding='utf-8')[-2000:]}")
+        return json.loads(result.read_text(encoding="utf-8"))
+
+    return run
 
 
-def do_part(results: Results, jobs: list[Measurement], deadline: float) -> int:
+def do_part(results: Results, jobs: list[Job], deadline: float, run: Run) -> int:
     """Do what is left until the time is over; return the exit code."""
     for job in jobs:
-        if results.is_done(job.name):
-            continue
-        if deadline - time.monotonic() < job.most_s:
-            return _LEFT
-        earlier = results.jobs.get(job.name, {})
-        results.put(job.name, {"status": "begun"})
-        begin = time.monotonic()
-        try:
-            found = {"status": "done", **job.work()}
-        except Exception as error:  # noqa: BLE001 - recorded, and the others are still measured
-            traceback.print_exc()
-            found = {"status": "failed", "error": f"{type(error).__name__}: {error}"[:2000]}
-        spent = time.monotonic() - begin + earlier.get("wall_s", 0.0)
-        results.put(job.name, found | {"wall_s": round(spent, 2)})
-        print(job.name, json.dumps(results.jobs[job.name]), flush=True)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        if found["status"] == "left":
-            return _LEFT
-    return 0
+        while results.is_left(job.name):
+            left_s = deadline - time.monotonic()
+            if left_s < job.expected_s:
+                return _LEFT
+            earlier = results.jobs.get(job.name, {})
+            attempt = {"num_attempts": earlier.get("num_attempts", 0) + 1}
+            results.put(job.name, {"status": "begun"} | attempt)
+            begin = time.monotonic()
+            try:
+                found = run(job, left_s if job.fills_part else job.expected_s)
+                is_left = job.fills_part and not found["is_complete"]
+                # A part of a run that goes on is no attempt.
+                attempt["num_attempts"] -= is_left
+                found |= {"status": "left" if is_left else "done"}
+            except (OSError, RuntimeError, ValueError, subprocess.TimeoutExpired) as error:
+                found = {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+            spent = time.monotonic() - begin + earlier.get("wall_s", 0.0)
+            results.put(job.name, found | attempt | {"wall_s": round(spent, 2)})
+            print(job.name, json.dumps(results.jobs[job.name]), flush=True)
+            if found["status"] == "left":
+                return _LEFT
+    return _FAILED if results.failed else _DONE
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do one part; return 0 when all is done, 3 when more is left."""
+    """Do one part; return 0 when all is done, 1 when something failed, 3 when more is left."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--output", type=Path, required=True, help="folder of results and runs")
-    parser.add_argument("--minutes", type=float, default=8.5, help="of this part")
-    parser.add_argument("--size", choices=sorted(SIZES), default="full")
+    parser.add_argument("--minutes", type=float, default=9.5, help="of this part")
+    parser.add_argument("--size", choices=sorted(MODELS), default="full")
     options = parser.parse_args(arguments)
-    deadline = time.monotonic() + 60 * options.minutes
-    if options.size == "full" and not torch.cuda.is_available():
-        parser.error("there is no GPU: --size toy runs on a CPU")
     options.output.mkdir(parents=True, exist_ok=True)
     results = Results(options.output / "gpu_campaign.json", options.size)
-    code = do_part(results, jobs_of(options.size, options.output, deadline), deadline)
-    failed = [name for name, found in results.jobs.items() if found["status"] == "failed"]
-    state = "all is done" if code == 0 else "more is left: run the same command again"
-    print(state + (f"; failed: {', '.join(failed)}" if failed else ""))
+    deadline = time.monotonic() + 60 * options.minutes
+    run = in_own_process(options.size, options.output.resolve())
+    code = do_part(results, jobs_of(options.size), deadline, run)
+    state = "more is left: run the same command again" if code == _LEFT else "all is done"
+    print(state + (f"; failed: {', '.join(results.failed)}" if results.failed else ""))
     return code
 
 

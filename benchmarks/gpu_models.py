@@ -27,12 +27,6 @@ from pettingllms_trainers.types import (
     TrainingGroup,
 )
 
-SIZES = {
-    "full": ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "Qwen/Qwen3-8B"),
-    "toy": ("toy",),
-}
-"""Models of each size of the campaign."""
-
 LORA = LoraConfig(rank=32, alpha=64)
 
 
@@ -46,19 +40,23 @@ class GpuWorkload(NamedTuple):
     tokens_per_microbatch: int
     precision: str
     matmul: int
+    head: tuple[int, int, int]
+    """Targets, hidden size and vocabulary."""
     kernel_groups: dict[str, Groups]
 
     @classmethod
     def of(cls, size: str) -> GpuWorkload:
         """Return the workload of a size of the campaign."""
         if size == "toy":
-            return cls(2, 2, 12, 6, 64, "float32", 64, {"toy": [(20, [5, 9]), (30, [7])]})
+            return cls(
+                2, 2, 12, 6, 64, "float32", 64, (48, 32, 300), {"toy": [(20, [5, 9]), (30, [7])]}
+            )
         kernels: dict[str, Groups] = {
             "long_prompts": [(1024, [256] * 8)] * 5,
             "long_completions": [(128, [1792] * 8)],
             "short_turns": [(64, [16] * 8)] * 80,
         }
-        return cls(32, 8, 512, 256, 16384, "bfloat16", 8192, kernels)
+        return cls(32, 8, 512, 256, 16384, "bfloat16", 8192, (4096, 1024, 151_936), kernels)
 
 
 def model_config(name: str) -> Qwen3Config:

@@ -24,6 +24,10 @@ _COMMANDS = {
     "play": ("pettingllms.cli.play:play_command", "Play a role yourself."),
     "eval": ("pettingllms.cli.evaluate:eval_command", "Evaluate policies, with intervals."),
     "compare": ("pettingllms.cli.compare:compare_command", "Compare two runs."),
+    "crossplay": (
+        "pettingllms.cli.crossplay:crossplay_command",
+        "Play members of different runs together.",
+    ),
     "blame": ("pettingllms.cli.blame:blame_command", "Say which answer lost an episode."),
     "replay": ("pettingllms.cli.replay:replay_command", "Show a recorded episode and verify it."),
     "view": ("pettingllms.cli.view:view_command", "Write a run as one HTML page."),

@@ -29,9 +29,9 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.blame import judge
 from pettingllms.evaluation.blame_report import FILE, BlameReport, JudgedEpisode, blame_parts
 from pettingllms.evaluation.judgement import MEASURES, SUCCESS, BlameSettings
-from pettingllms.evaluation.plan import MAIN, roles_of
+from pettingllms.evaluation.plan import MAIN, policy_of, roles_of
 from pettingllms.evaluation.replays import Seat
-from pettingllms.evaluation.run_team import RunTeam, policy_of
+from pettingllms.evaluation.run_team import RunTeam
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.loops import finish
 from pettingllms.policies import Policy, PolicySettings, Sampling, loaded_policies

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from pettingllms.cli.options import read_pairs
+from pettingllms.cli.options import read_pairs, run_environment
 from pettingllms.env import TextEnv
 from pettingllms.evaluation.answer_log import AnswerLog
 from pettingllms.evaluation.episode import play_episode
@@ -64,9 +64,7 @@ def open_source(source: str, values: Mapping[str, Any]) -> Source:
 
 
 def _of_training(path: Path, environment: str | None) -> Source:
-    run = TrainingRun.open(path)
-    if environment is not None or len(run.environments) > 1:
-        run = run.environment(environment or "")
+    run = run_environment(TrainingRun.open(path), environment)
 
     async def failed(policies: Mapping[str, Policy], team: RunTeam) -> AsyncIterator[Named]:
         for named in failed_rollouts(run):

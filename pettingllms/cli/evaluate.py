@@ -25,9 +25,10 @@ from pettingllms.cli.options import (
     read_prices,
     read_sampling,
     reset_option,
+    run_environment,
     sampling_option,
 )
-from pettingllms.cli.progress import progress_bar
+from pettingllms.cli.playing import play_all, tell_incomplete
 from pettingllms.evaluation.comparison import compare
 from pettingllms.evaluation.plan import (
     MAIN,
@@ -42,14 +43,11 @@ from pettingllms.evaluation.presentation import (
     comparison_parts,
     pool_note,
     report_parts,
-    tokens,
 )
 from pettingllms.evaluation.report import Report, summarise
 from pettingllms.evaluation.run_folder import RunFolder
-from pettingllms.evaluation.runner import EvaluationStopped, Progress, evaluate
 from pettingllms.evaluation.statistics import special_functions
 from pettingllms.evaluation.training_run import TrainingRun
-from pettingllms.policies import PolicyUnavailable, Usage
 from pettingllms.registry import make
 
 _PLAN_OPTIONS = {
@@ -122,8 +120,9 @@ Examples:
     "--price",
     "price_values",
     multiple=True,
-    metavar="[ROLE=]IN,OUT",
-    help="US dollars per million prompt tokens and completion tokens.",
+    metavar="[ROLE=]IN,OUT[,CACHED]",
+    help="US dollars per million prompt tokens and completion tokens, and prompt tokens that the "
+    "server had cached, if they have a price of their own. Hidden reasoning counts as completion.",
 )
 @policy_settings_options
 @click.option(
@@ -164,28 +163,13 @@ def eval_command(context: click.Context, **values: Any) -> int:
     special_functions()  # raises now, not at the end of a long run
     settings = policy_settings(values)
     folder = _resumed(context, values) if values["resume"] else _begun(context, values)
-    reason: str | None = None
-    status = 0
-    progress = Progress(folder.plan.num_episodes)
-    try:
-        with progress_bar(progress) as on_progress:
-            evaluate(
-                folder,
-                settings,
-                max_concurrency=settings.max_concurrency,
-                max_failures=values["max_failures"],
-                on_progress=on_progress,
-            )
-    except KeyboardInterrupt:
-        reason, status = "interrupted", 130
-    except (PolicyUnavailable, EvaluationStopped) as error:
-        reason, status = str(error), 1
+    progress, status, reason = play_all(folder, settings, values["max_failures"])
     if not folder.has_begun:
         stderr().print(f"stopped: {reason}", style="bold red", markup=False, highlight=False)
         return status
     report = _reported(folder, values["output"], progress.failures)
     if not report.is_complete:
-        _tell_incomplete(folder, report, progress, reason)
+        tell_incomplete(folder, report, progress, reason)
         return status or 1
     stderr().print(f"kept in {folder.path}", style="dim", highlight=False)
     return 0
@@ -245,20 +229,7 @@ def _trained(values: Mapping[str, Any]) -> TrainingRun | None:
         return None
     if values["env_id"] is not None:
         raise click.UsageError("--run takes the environment from the run; leave out ID")
-    return _of_environment(TrainingRun.open(values["run"]), values["environment"])
-
-
-def _of_environment(run: TrainingRun, name: str | None) -> TrainingRun:
-    """Return the part of a run that is evaluated: one environment."""
-    known = run.environments
-    if name is None and len(known) > 1:
-        raise click.UsageError(
-            f"{run.path} trains on several environments; name one: "
-            + " or ".join(f"--environment {env}" for env in known)
-        )
-    if name is not None and len(known) == 1:
-        raise click.UsageError("--environment is for runs of several environments; leave it out")
-    return run if name is None else run.environment(name)
+    return run_environment(TrainingRun.open(values["run"]), values["environment"])
 
 
 def _chosen(
@@ -321,24 +292,3 @@ def _reported(folder: RunFolder, output: str, failures: Counter[str]) -> Report:
     elif report.variants:
         print_parts(stdout(), parts)
     return report
-
-
-def _tell_incomplete(
-    folder: RunFolder, report: Report, progress: Progress, reason: str | None
-) -> None:
-    console = stderr()
-    num_finished = sum(variant.num_episodes for variant in report.variants.values())
-    lines = [f"incomplete: {num_finished} of {folder.plan.num_episodes} episodes are finished"]
-    if reason:
-        lines.append(f"stopped: {reason}")
-    lines += [f"{count} failed: {cause}" for cause, count in progress.failures.most_common()]
-    for line in lines:
-        console.print(line, style="bold red", markup=False, highlight=False)
-    spent = sum((usage for variant in report.bill.values() for usage in variant.values()), Usage())
-    if spent.num_requests:
-        console.print(f"tokens spent so far: {tokens(spent)}", markup=False, highlight=False)
-    console.print(
-        f"No answer is lost. Continue with: pettingllms eval --resume {folder.path}",
-        markup=False,
-        highlight=False,
-    )

@@ -15,6 +15,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from pettingllms.errors import InvalidArgument, suggestion
+from pettingllms.evaluation.plan import Price
+from pettingllms.evaluation.training_run import TrainingRun
 from pettingllms.policies import PolicySettings, Sampling
 from pettingllms.registry import registered_ids
 from pettingllms.sources import short_name
@@ -189,29 +191,49 @@ def read_sampling(
     return {role: _sampling(given.get(role, {}), common, special[role]) for role in roles}
 
 
-def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, Any]:
-    """Return policy -> (dollars per million prompt tokens, per million completion tokens).
+def read_prices(values: Iterable[str], line_up: Mapping[str, str]) -> dict[str, Price]:
+    """Return policy -> price (see `EvaluationPlan.prices`).
 
     Args:
-        values: Texts `IN,OUT` (all policies) or `ROLE=IN,OUT`.
+        values: Texts `IN,OUT[,CACHED]` (all policies) or `ROLE=IN,OUT[,CACHED]`.
         line_up: Role -> policy.
 
     Raises:
         InvalidArgument: If a text is ill-formed or names an unknown role.
     """
-    prices: dict[str, tuple[float, float]] = {}
+    prices: dict[str, Price] = {}
     for text in values:
         match = _ROLE_AND_REST.fullmatch(text)
         role, numbers = match.groups() if match else ("", text)
         try:
-            dollars_in, dollars_out = map(float, numbers.split(","))
+            price = tuple(map(float, numbers.split(",")))
         except ValueError:
-            raise InvalidArgument("--price", text, "[ROLE=]IN,OUT in US dollars") from None
+            price = ()
+        if len(price) not in (2, 3):
+            raise InvalidArgument("--price", text, "[ROLE=]IN,OUT[,CACHED] in US dollars")
         if role and role not in line_up:
             raise InvalidArgument("--price", text, "a role of " + ", ".join(line_up))
         for policy in [line_up[role]] if role else line_up.values():
-            prices[policy] = (dollars_in, dollars_out)
+            prices[policy] = price
     return prices
+
+
+def run_environment(run: TrainingRun, name: str | None) -> TrainingRun:
+    """Return the part of a run that is evaluated: one environment.
+
+    Raises:
+        UsageError: If one of several has to be named, or the only one was named.
+        InvalidArgument: If the run has none of that name.
+    """
+    known = run.environments
+    if name is None and len(known) > 1:
+        raise click.UsageError(
+            f"{run.path} trains on several environments; name one: "
+            + " or ".join(f"--environment {env}" for env in known)
+        )
+    if name is not None and len(known) == 1:
+        raise click.UsageError("--environment is for runs of several environments; leave it out")
+    return run if name is None else run.environment(name)
 
 
 def free_folder(what: str, env_id: str) -> Path:

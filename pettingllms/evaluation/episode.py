@@ -11,6 +11,7 @@ from pettingllms.env import TextEnv, role_of
 from pettingllms.evaluation.answer_log import AnswerLog
 from pettingllms.evaluation.asking import Chats, one_answer, prompt_of, remember
 from pettingllms.evaluation.levels import EpisodeSpec
+from pettingllms.evaluation.plan import policy_of
 from pettingllms.policies import (
     Completion,
     Policy,
@@ -145,7 +146,7 @@ async def play_episode(
     Args:
         env: Raw environment made by `pettingllms.make`; a fork of it is played.
         spec: Which episode.
-        policies: Role -> policy.
+        policies: Role, or agent -> policy; an agent's own comes before that of its role.
         sampling: Role -> how its completions are drawn.
         options: Options of `reset`.
         log: Keeps the answers.
@@ -158,7 +159,7 @@ async def play_episode(
     raw, transcript = recorder.env, recorder.transcript
     assert transcript is not None
     level_hash = raw.level_hash()
-    roles = {role: RoleResult() for role in policies}
+    roles = {role: RoleResult() for role in map(role_of, raw.possible_agents)}
     chats: Chats = {}
     written: list[Completion] = []
     start = time.perf_counter()
@@ -169,7 +170,12 @@ async def play_episode(
         messages = prompt.messages[len(chats.get(agent, ())) :]
         known = log.kept(spec[:3], len(written), prompt)
         completion, usage = known or await _asked(
-            policies[role], prompt, sampling.get(role) or Sampling(), log, spec, len(written)
+            policy_of(policies, agent),
+            prompt,
+            sampling.get(role) or Sampling(),
+            log,
+            spec,
+            len(written),
         )
         recorder.step(acted(completion, usage), as_observation(messages))
         remember(chats, prompt, completion.text)

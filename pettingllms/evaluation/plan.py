@@ -14,11 +14,16 @@ from pettingllms.evaluation.levels import EpisodeSpec, distinct_levels, episode_
 from pettingllms.policies import Sampling
 from pettingllms.registry import make, spec
 from pettingllms.sources import absolute
+from pettingllms.transition import is_agent
 
 MAIN = "main"
 """Name of the variant in which every role is played by its own policy."""
 SWAPPED = "swapped"
 """Name of the variant in which every role is played by the next role's policy."""
+
+Price = tuple[float, ...]
+"""US dollars per million prompt tokens, per million completion tokens, and, if they have a price of
+their own, per million prompt tokens that the server had kept from earlier requests."""
 
 _URL = re.compile(r"@https?://\S+$")
 
@@ -33,7 +38,8 @@ class EvaluationPlan:
     env_id: str
     """Id of the environment, or its source."""
     variants: Mapping[str, Mapping[str, str]]
-    """Variant -> role -> name of the policy (see `pettingllms.policies.load_policy`)."""
+    """Variant -> role, or agent -> name of the policy (see `pettingllms.policies.load_policy`). An
+    agent's own comes before that of its role."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of `pettingllms.make`, as JSON data."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -50,10 +56,8 @@ class EvaluationPlan:
     """Levels that were asked for, if the environment has fewer; None: it has enough."""
     num_samples: int = 1
     """Plays of every level, at least 1; pass@k is known up to this k."""
-    prices: Mapping[str, tuple[float, float]] = field(
-        default_factory=dict[str, tuple[float, float]]
-    )
-    """Policy -> US dollars per million prompt tokens and per million completion tokens."""
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
+    """Policy -> what its tokens cost."""
 
     def __post_init__(self) -> None:
         """Check the numbers; a source is kept in its absolute form.
@@ -104,8 +108,8 @@ class EvaluationPlan:
         env: TextEnv[Any] = make(self.env_id, checks=False, **self.env_kwargs)
         roles = roles_of(env)
         for variant in self.variants.values():
-            check_roles(roles, variant, missing_is_error=True)
-        check_roles(roles, self.sampling, missing_is_error=False)
+            check_line_up(env, variant)
+        check_roles(roles, self.sampling)
         env.reset(seed=episode_spec(self.seed, MAIN, 0, 0).level_seed, options=self.options)
         return env
 
@@ -173,7 +177,7 @@ class EvaluationPlan:
         }
         if given.get("level_numbers") is not None:
             given["level_numbers"] = tuple(given["level_numbers"])
-        given["prices"] = {n: (float(a), float(b)) for n, (a, b) in data.get("prices", {}).items()}
+        given["prices"] = {n: tuple(map(float, p)) for n, p in data.get("prices", {}).items()}
         return cls(**given)
 
 
@@ -182,24 +186,49 @@ def roles_of(env: TextEnv[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(role_of, env.possible_agents)))
 
 
-def check_roles(roles: Sequence[str], given: Mapping[str, Any], *, missing_is_error: bool) -> None:
-    """Check that a mapping names roles of a team.
+def check_roles(names: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Check that a mapping names roles of a team only.
+
+    Args:
+        names: What may be named.
+        given: What is given.
 
     Raises:
-        InvalidArgument: If it names another role, or leaves one out where that is an error.
+        InvalidArgument: If it names something else.
     """
     for role in given:
-        if role not in roles:
+        if role not in names:
             raise InvalidArgument(
                 "role",
                 role,
-                "the roles of this team: " + ", ".join(roles) + suggestion(role, roles),
+                "the roles of this team: " + ", ".join(names) + suggestion(role, names),
             )
-    for role in roles:
-        if missing_is_error and role not in given:
+
+
+def check_line_up(env: TextEnv[Any], line_up: Mapping[str, str]) -> None:
+    """Check that a line-up names a policy for every agent of a team, and for nobody else.
+
+    Raises:
+        InvalidArgument: If it does not.
+    """
+    roles = roles_of(env)
+    check_roles((*roles, *env.possible_agents), line_up)
+    for agent in env.possible_agents:
+        if agent not in line_up and role_of(agent) not in line_up:
             raise InvalidArgument(
-                "policies", dict(given), "one policy per role of the team: " + ", ".join(roles)
+                "policies", dict(line_up), "one policy per role of the team: " + ", ".join(roles)
             )
+
+
+def policy_of(line_up: Mapping[str, Any], agent: str) -> Any:
+    """Return what a line-up has for an agent: its own, or that of its role."""
+    return line_up[agent] if agent in line_up else line_up[role_of(agent)]
+
+
+def policies_of(line_up: Mapping[str, str], role: str) -> str:
+    """Return the names of the policies that play a role, in words; empty when unknown."""
+    names = [n for key, n in line_up.items() if role == (role_of(key) if is_agent(key) else key)]
+    return ", ".join(dict.fromkeys(names))
 
 
 def swapped(line_up: Mapping[str, str]) -> dict[str, str]:

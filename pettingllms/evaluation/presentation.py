@@ -174,7 +174,9 @@ def tokens(usage: Usage) -> str:
     """Return tokens in words; what a server did not report is not counted as 0."""
     if usage.num_unknown == usage.num_requests:
         return f"unknown: no usage reported for {usage.num_requests:,} answers"
-    text = f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out"
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    hidden = f" ({usage.reasoning_tokens:,} reasoning)" if usage.reasoning_tokens else ""
+    text = f"{usage.prompt_tokens:,} in{cached}, {usage.completion_tokens:,} out{hidden}"
     if usage.num_unknown:
         text = f"at least {text}; no usage reported for {usage.num_unknown:,} answers"
     return text

@@ -14,7 +14,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.answer_log import Bill
 from pettingllms.evaluation.episode import EpisodeResult
 from pettingllms.evaluation.levels import manifest_of
-from pettingllms.evaluation.plan import EvaluationPlan
+from pettingllms.evaluation.plan import EvaluationPlan, Price, policies_of
 from pettingllms.evaluation.statistics import Interval, clustered_share, mean_interval, pass_at_k
 from pettingllms.policies import Usage
 
@@ -147,7 +147,7 @@ def summarise_variant(
     *,
     num_expected: int | None = None,
     policies: Mapping[str, str] | None = None,
-    prices: Mapping[str, tuple[float, float]] | None = None,
+    prices: Mapping[str, Price] | None = None,
     spent: Mapping[str, Usage] | None = None,
 ) -> VariantReport:
     """Return the figures of one variant.
@@ -155,8 +155,8 @@ def summarise_variant(
     Args:
         results: Its finished episodes, at least one, in any order.
         num_expected: Episodes that were to be played; None: as many as there are.
-        policies: Role -> name of its policy.
-        prices: Policy -> US dollars per million prompt tokens and completion tokens.
+        policies: Role, or agent -> name of its policy.
+        prices: Policy -> what its tokens cost.
         spent: Role -> what was spent on it; None: what its answers in these episodes cost.
 
     Raises:
@@ -183,7 +183,11 @@ def summarise_variant(
         },
         roles={
             role: _role(
-                role, levels, (policies or {}).get(role, ""), prices or {}, (spent or {}).get(role)
+                role,
+                levels,
+                policies_of(policies or {}, role),
+                prices or {},
+                (spent or {}).get(role),
             )
             for role in ordered[0].roles
         },
@@ -236,7 +240,7 @@ def _role(
     role: str,
     levels: Levels,
     policy: str,
-    prices: Mapping[str, tuple[float, float]],
+    prices: Mapping[str, Price],
     spent: Usage | None,
 ) -> RoleReport:
     plays = [[play.roles[role] for play in level] for level in levels.values()]
@@ -265,10 +269,13 @@ def _role(
     )
 
 
-def _dollars(usage: Usage, price: tuple[float, float] | None) -> float | None:
+def _dollars(usage: Usage, price: Price | None) -> float | None:
     if price is None or usage.num_unknown:
         return None
-    return (usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]) / 1e6
+    read, written, *kept = price
+    cached = usage.cached_tokens if kept else 0
+    parts = [(usage.prompt_tokens - cached) * read, usage.completion_tokens * written]
+    return math.fsum([*parts, *(cached * each for each in kept)]) / 1e6
 
 
 def figures_json(value: Any) -> Any:

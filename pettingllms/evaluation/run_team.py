@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pettingllms.env import role_of
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.evaluation.plan import MAIN
 from pettingllms.evaluation.run_folder import RunFolder
@@ -70,8 +69,3 @@ class RunTeam:
             sampling=plan.sampling,
             levels={"seed": plan.seed, "episodes": plan.num_levels},
         )
-
-
-def policy_of(line_up: Mapping[str, str], agent: str) -> str:
-    """Return the name of an agent's policy: its own, or that of its role."""
-    return line_up[agent] if agent in line_up else line_up[role_of(agent)]

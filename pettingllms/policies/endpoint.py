@@ -232,7 +232,20 @@ def _usage(parsed: object, num_retries: int) -> Usage:
     if not all(isinstance(count, int) for count in counts):
         return Usage(num_requests=1, num_retries=num_retries, num_unknown=1)
     prompt_tokens, completion_tokens = cast(list[int], counts)
-    return Usage(1, num_retries, prompt_tokens, completion_tokens)
+    return Usage(
+        num_requests=1,
+        num_retries=num_retries,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=_detail(found, "prompt", "cached", prompt_tokens),
+        reasoning_tokens=_detail(found, "completion", "reasoning", completion_tokens),
+    )
+
+
+def _detail(usage: object, side: str, kind: str, total: int) -> int:
+    """Return how many of some tokens are of a kind, at most all; 0 where the server is silent."""
+    count = getattr(getattr(usage, f"{side}_tokens_details", None), f"{kind}_tokens", None)
+    return min(total, max(0, count)) if isinstance(count, int) else 0
 
 
 def _completion(choice: Any, model: str, usage: Usage) -> Completion:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 from pettingllms.constraints import UNBOUND, Constraints
@@ -94,20 +95,23 @@ class Usage:
     completion_tokens: int = 0
     num_unknown: int = 0
     """Answered requests whose tokens the server did not report; they are not in the counts."""
+    cached_tokens: int = 0
+    """Those of the prompts that a server says it had kept from earlier requests."""
+    reasoning_tokens: int = 0
+    """Those of the completions that a server says were hidden reasoning; billed as all others."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.num_requests + other.num_requests,
-            self.num_retries + other.num_retries,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.num_unknown + other.num_unknown,
-        )
+        return Usage(*map(operator.add, _counts(self), _counts(other)))
+
+
+_counts = operator.attrgetter(*(one.name for one in fields(Usage)))
 
 
 def acted(completion: Completion, usage: Usage) -> Action:
     """Return a completion as an action, with what it took."""
-    counts = TokenCounts(usage.prompt_tokens, usage.completion_tokens)
+    counts = TokenCounts(
+        usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens
+    )
     return Action(completion.text, completion.finish_reason, counts)
 
 

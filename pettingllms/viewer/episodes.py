@@ -145,7 +145,7 @@ def evaluation_episode(
 
     Args:
         line: The line.
-        variants: Variant -> role -> name of its policy.
+        variants: Variant -> role, or agent -> name of its policy.
 
     Raises:
         KeyError: A field is missing.
@@ -171,7 +171,7 @@ def steps_decisions(
 
     Args:
         steps: The steps.
-        policies: Role -> name of its policy.
+        policies: Role, or agent -> name of its policy.
     """
     return [_step_decision(step, policies) for step in steps]
 
@@ -196,7 +196,7 @@ def _step_decision(step: Mapping[str, Any], policies: Mapping[str, str]) -> Deci
         "agent": agent,
         "figures": {},
         "turn": _whole(step["turn"]),
-        "policy": policies.get(role_of(agent)),
+        "policy": policies.get(agent, policies.get(role_of(agent))),
         "observation": _text(step["observation"]),
         "chosen": 0,
         "candidates": [candidate],

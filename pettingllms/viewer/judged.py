@@ -1,4 +1,4 @@
-"""The folder of `pettingllms blame`: episodes whose answers are judged."""
+"""What `pettingllms blame` and `pettingllms crossplay` have found."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from pettingllms.viewer.episodes import Setting, ShownEpisode, steps_decisions
-from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.lines import parse_json
 from pettingllms.viewer.opened import OpenedRun, damaged
 
-JUDGED = "blame.json"
+JUDGED, CROSSPLAY = "blame.json", "crossplay.json"
 BLAME_FORMAT = "pettingllms-blame"
 BLAME_VERSION = 1
+CROSSPLAY_FORMAT = "pettingllms-crossplay"
+CROSSPLAY_VERSION = 1
 _OF_ANSWER = ("before", "after", "drop", "instead", "missed")
+
+_OF_CROSSPLAY = (
+    "runs", "cells", "within", "cross", "coordination", "competence", "pairs", "conventions"
+)  # fmt: skip
 
 
 def open_judged(path: Path) -> OpenedRun:
@@ -27,10 +32,7 @@ def open_judged(path: Path) -> OpenedRun:
     try:
         data = parse_json(file.read_bytes())
         if (data["format"], data["version"]) != (BLAME_FORMAT, BLAME_VERSION):
-            raise ViewerError(
-                f"{file} has format {data['format']!r}, version {data['version']!r}; this viewer "
-                f"reads {BLAME_FORMAT!r}, version {BLAME_VERSION}."
-            )
+            raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
         episodes = [_episode(data, one) for one in data["episodes"]]
         return OpenedRun(
             kind="blame",
@@ -48,6 +50,26 @@ def open_judged(path: Path) -> OpenedRun:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(file, "what pettingllms blame has found", error) from error
+
+
+def read_crossplay(path: Path, notices: list[str]) -> Mapping[str, Any] | None:
+    """Return the figures of a cross-play in the folder of an evaluation; None if it is none.
+
+    Args:
+        path: The folder.
+        notices: Gets a sentence if the figures cannot be shown.
+    """
+    file = path / CROSSPLAY
+    if not file.is_file():
+        return None
+    try:
+        data = parse_json(file.read_bytes())
+        if (data["format"], data["version"]) != (CROSSPLAY_FORMAT, CROSSPLAY_VERSION):
+            raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
+        return {key: data[key] for key in _OF_CROSSPLAY}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        notices.append(f"{CROSSPLAY}: cannot be shown ({type(error).__name__}: {error})")
+        return None
 
 
 def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -38,6 +38,8 @@ class OpenedRun:
     """Reads the episodes; afterwards `notices` names lines that could not be read."""
     blame: Mapping[str, Any] | None = None
     """Who lost its episodes, as `pettingllms blame` found."""
+    crossplay: Mapping[str, Any] | None = None
+    """How members of different runs play together, as `pettingllms crossplay` found."""
     notices: list[str] = field(default_factory=list[str])
     """What is missing on the page and why."""
 

@@ -44,6 +44,7 @@ SCRIPTS = (
     "figures.js",
     "summary.js",
     "blame.js",
+    "crossplay.js",
     "overview.js",
     "app.js",
     "main.js",

@@ -21,7 +21,7 @@ from pettingllms.viewer.episodes import (
     tree_episode,
 )
 from pettingllms.viewer.errors import ViewerError
-from pettingllms.viewer.judged import JUDGED, open_judged
+from pettingllms.viewer.judged import JUDGED, open_judged, read_crossplay
 from pettingllms.viewer.lines import LineFile, parse_json
 from pettingllms.viewer.opened import OpenedRun, damaged
 
@@ -138,6 +138,7 @@ def _evaluation(path: Path) -> OpenedRun:
         config=text,
         settings=flat_table(plan),
         figures=_report(path / "report.json", plan, notices),
+        crossplay=read_crossplay(path, notices),
         episodes=partial(
             _read,
             LineFile(path / "episodes.jsonl"),

@@ -5,7 +5,7 @@ episodes, one by one ──► RunSummary ──► instructive.py   three decis
                                     ├─► pairs.py         a level before and after
                                     └─► failures.py      causes and counts
 curves, figures ──────────────────────► milestones.py    success, with intervals
-blame.json ───────────────────────────► judged.py        who lost the episodes
+blame.json, crossplay.json ───────────► judged.py        who lost, and who plays with whom
 ```
 """
 
@@ -34,7 +34,7 @@ class RunSummary:
     """
 
     def __init__(self, run: OpenedRun) -> None:
-        self._blame = run.blame
+        self._blame, self._crossplay = run.blame, run.crossplay
         self._grouping = _Training(run) if run.kind == TRAINING else _Played(run)
         self._groups: dict[Hashable, None] = {}
         self._decisions, self._failures = InstructiveDecisions(), FailureCounts()
@@ -57,6 +57,7 @@ class RunSummary:
         names = {group: name for name, group in columns.items()}
         return {
             "blame": self._blame,
+            "crossplay": self._crossplay,
             "milestones": self._grouping.milestones(),
             "instructive": self._decisions.to_json(),
             "pair": [{"name": names[play.group], "episode": play.episode} for play in plays],

@@ -126,12 +126,17 @@ function variantFigures(variant, figures) {
   const head = ["role", "policy", "actions", "reward per episode", "unreadable", "truncated", "tokens in / out", "cost"];
   const rows = Object.entries(figures.roles || {}).map(([role, r]) => [
     role, r.policy, r.num_actions, interval(r.reward, short), interval(r.parse_errors, percent), percent(r.cut),
-    `${r.usage.prompt_tokens} / ${r.usage.completion_tokens}`, r.cost_usd === null ? "\u2013" : `$${short(r.cost_usd)}`]);
+    tokensOf(r.usage), r.cost_usd === null ? "\u2013" : `$${short(r.cost_usd)}`]);
   return el("section", { class: "variant" }, el("h3", {}, "Variant ", visible(variant)),
     el("p", { class: "big" }, el("b", {}, percent(success.value)), " solved ", el("small", {}, `95 % interval ${percent(success.low)} to ${percent(success.high)}`)),
     bar(success), el("dl", { class: "facts" }, facts.map(([name, value]) => fact(name, value))),
     el("div", { class: "table-box" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((h) => el("th", {}, h)))),
       el("tbody", {}, rows.map((row) => el("tr", {}, row.map((value) => el("td", {}, visible(String(value))))))))));
+}
+
+function tokensOf(usage) {
+  const of = (count, kind) => (count ? ` (${count} ${kind})` : "");
+  return `${usage.prompt_tokens}${of(usage.cached_tokens, "cached")} / ${usage.completion_tokens}${of(usage.reasoning_tokens, "reasoning")}`;
 }
 
 // Solved episodes by the first part of their key, where there is no report with intervals.

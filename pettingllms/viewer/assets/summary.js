@@ -3,10 +3,10 @@
 const MAX_ACTIONS = 12;
 
 async function drawSummary(store) {
-  const box = byId("overview"), { blame, milestones, instructive, pair, failures } = await store.summary();
+  const box = byId("overview"), { blame, crossplay, milestones, instructive, pair, failures } = await store.summary();
   const curves = store.head.kind === "training" ? await store.curves() : null;
   const parts = [
-    ...(blame ? await blameParts(store, blame) : [results(store, milestones)]),
+    ...(blame ? await blameParts(store, blame) : crossplay ? crossplayParts(crossplay) : [results(store, milestones)]),
     ...(curves ? [learningCharts(curves)] : []),
     ...(instructive.length ? [el("h3", {}, "Decisions to look at"),
       el("div", { class: "cards" }, await Promise.all(instructive.map((one) => decisionCard(store, one))))] : []),

@@ -88,7 +88,8 @@ def test_prices_are_kept_by_policy():
     line_up = {"tool": "a", "planner": "b"}
     assert read_prices(["0.25,2"], line_up) == {"a": (0.25, 2), "b": (0.25, 2)}
     assert read_prices(["planner=1,2"], line_up) == {"b": (1, 2)}
-    for text in ("1", "1,2,3", "x,y", "nobody=1,2"):
+    assert read_prices(["planner=1,2,0.1"], line_up) == {"b": (1, 2, 0.1)}
+    for text in ("1", "1,2,3,4", "x,y", "nobody=1,2"):
         with pytest.raises(InvalidArgument, match="--price"):
             read_prices([text], line_up)
 

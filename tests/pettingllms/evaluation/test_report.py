@@ -23,6 +23,7 @@ from pettingllms.evaluation.presentation import (
     as_markdown,
     comparison_parts,
     report_parts,
+    tokens,
     variant_rows,
 )
 from pettingllms.policies import Usage
@@ -112,6 +113,16 @@ def test_roles_with_tokens_and_cost(result):
     assert planner.parse_errors.value == planner.cut == 0.5
     assert planner.cost_usd == pytest.approx((5000 * 2 + 1000 * 10) / 1e6)
     assert summarise_variant([result(0, True)]).roles["planner"].cost_usd is None
+
+
+@pytest.mark.parametrize(("price", "dollars"), [((2.0, 10.0), 4e-3), ((2.0, 10.0, 0.5), 3.4e-3)])
+def test_cached_tokens_have_a_price_of_their_own_if_one_is_named(result, price, dollars):
+    usage = Usage(1, 0, 1000, 200, cached_tokens=400, reasoning_tokens=150)
+    role = summarise_variant(
+        [result(0, True, usage=usage)], policies={"planner": "p"}, prices={"p": price}
+    ).roles["planner"]
+    assert role.cost_usd == pytest.approx(dollars)
+    assert tokens(role.usage) == "1,000 in (400 cached), 200 out (150 reasoning)"
 
 
 def test_reports_are_json_without_infinities(result):

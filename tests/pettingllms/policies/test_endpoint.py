@@ -14,6 +14,7 @@ from pettingllms.policies import (
     Prompt,
     Sampling,
     Usage,
+    acted,
     load_policy,
 )
 
@@ -114,6 +115,18 @@ def test_a_server_that_reports_no_usage_has_unknown_costs(chat_server, ask, usag
     chat_server.usage = lambda count: usage
     answer = ask(load_policy(chat_server.policy, settings()))
     assert answer.usage == Usage(1, num_unknown=1)
+
+
+def test_cached_and_reasoning_tokens_are_counted_as_parts_of_the_others(chat_server, ask):
+    counts = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+    details = {"prompt_tokens_details": {"cached_tokens": 64}}
+    details["completion_tokens_details"] = {"reasoning_tokens": 9}
+    chat_server.usage = lambda count: counts | details
+    usage = ask(load_policy(chat_server.policy, settings())).usage
+    assert usage == Usage(1, 0, 100, 7, cached_tokens=64, reasoning_tokens=7), "at most all"
+    assert acted(Completion("x", "stop"), usage).tokens == (100, 7, 64, 7)
+    chat_server.usage = lambda count: counts | {"prompt_tokens_details": {"cached_tokens": None}}
+    assert ask(load_policy(chat_server.policy, settings())).usage == Usage(1, 0, 100, 7)
 
 
 def test_answers_that_cannot_be_read_are_on_the_bill(chat_server, ask):

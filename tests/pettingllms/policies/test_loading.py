@@ -119,4 +119,6 @@ def test_settings_out_of_range_are_refused(values):
 
 
 def test_usages_add_up():
-    assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
+    assert Usage(1, 2, 3, 4, 5, 6, 7) + Usage(10, 20, 30, 40, 50, 60, 70) == Usage(
+        11, 22, 33, 44, 55, 66, 77
+    )

@@ -1,0 +1,175 @@
+"""`pettingllms crossplay`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pettingllms.cli.console import print_json, print_parts, stderr, stdout, visible
+from pettingllms.cli.options import (
+    free_folder,
+    policy_settings,
+    policy_settings_options,
+    run_environment,
+)
+from pettingllms.cli.playing import play_all, tell_incomplete
+from pettingllms.env import TextEnv
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.crossplay import FILE, cross_play, crossplay_plan
+from pettingllms.evaluation.crossplay_parts import crossplay_parts
+from pettingllms.evaluation.plan import MAIN
+from pettingllms.evaluation.presentation import as_markdown
+from pettingllms.evaluation.report import summarise
+from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
+from pettingllms.evaluation.run_team import RunTeam
+from pettingllms.evaluation.sides import name_parts
+from pettingllms.evaluation.statistics import special_functions
+from pettingllms.evaluation.training_run import TrainingRun, is_training_run
+from pettingllms.registry import make
+from pettingllms.viewer import write_view
+
+RUNS = "runs.json"
+"""Which runs take part, in their order: what a resumed cross-play needs beside its plan."""
+
+_EXAMPLES = """\b
+Examples:
+  pettingllms crossplay runs/seed0 runs/seed1 runs/seed2
+  pettingllms crossplay runs/team@20 runs/team@40 runs/team     # a run and its own past
+  pettingllms crossplay runs/eval_a runs/eval_b -n 200 -k 2     # any teams that were evaluated
+"""
+
+
+@click.command("crossplay", epilog=_EXAMPLES)
+@click.argument("runs", metavar="RUN[:VARIANT][@STEP]...", nargs=-1)
+@click.option(
+    "-n",
+    "--episodes",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Held-out levels that every team plays.",
+)
+@click.option(
+    "-k",
+    "--samples",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Plays of every level by every team.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides levels and chance.")
+@click.option("--environment", metavar="NAME", help="Of training runs of several environments.")
+@policy_settings_options
+@click.option(
+    "--max-failures",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Episodes that may fail before it stops.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder of the evaluation of all teams.  [default: runs/crossplay-ID-TIME]",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Continue an interrupted cross-play.",
+)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="How the figures are printed.",
+)
+def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
+    """Play members of different runs together: who coordinates only with its own team-mates?
+
+    RUN is a training run (its newest policies, or those of checkpoint STEP) or an evaluation (the
+    team of its VARIANT, main if none is named). In every team one role comes from one run and the
+    others from another one; beside them each run's own team plays, on the same levels.
+    """
+    special_functions()  # raises now, not at the end of a long run
+    folder, names = _resumed(values["resume"]) if values["resume"] else _begun(runs, values)
+    played = play_all(folder, policy_settings(values), values["max_failures"])
+    if not folder.has_begun:
+        stderr().print(f"stopped: {played.reason}", style="bold red", markup=False)
+        return played.status
+    report = summarise(folder.plan, folder.results(), folder.bill())
+    if not report.is_complete:
+        tell_incomplete(folder, report, played.progress, played.reason, "crossplay")
+        return played.status or 1
+    env: TextEnv[Any] = folder.plan.make_env()
+    found = cross_play(names, env.possible_agents, folder.results())
+    parts = crossplay_parts(found)
+    folder.write_report(report.to_json(), as_markdown(parts))
+    (folder.path / FILE).write_text(json.dumps(found.to_json(), allow_nan=False) + "\n")
+    if values["output"] == "json":
+        print_json(found.to_json())
+    elif values["output"] == "markdown":
+        click.echo(as_markdown(parts), nl=False)
+    else:
+        print_parts(stdout(), parts)
+    page = write_view(folder.path, folder.path / "view.html")
+    text = f"kept in {folder.path}; its page is {page.path}"
+    stderr().print(visible(text, "dim"), soft_wrap=True)
+    return 0
+
+
+def _begun(runs: Sequence[str], values: Mapping[str, Any]) -> tuple[RunFolder, list[str]]:
+    if not runs:
+        raise click.UsageError("name at least two runs, or a cross-play to continue (--resume)")
+    teams = _named(runs, values["environment"])
+    first = next(iter(teams.values()))
+    env: TextEnv[Any] = make(first.env_id, checks=False, **first.env_kwargs)
+    plan = crossplay_plan(
+        teams,
+        env.possible_agents,
+        seed=values["seed"],
+        num_levels=values["episodes"],
+        num_samples=values["samples"],
+    )
+    plan = plan.with_distinct_levels(plan.make_env())
+    folder = RunFolder.create(values["out"] or free_folder("crossplay", plan.env_id), plan)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    (folder.path / RUNS).write_text(json.dumps(list(teams)) + "\n", encoding="utf-8")
+    return folder, list(teams)
+
+
+def _resumed(path: Path) -> tuple[RunFolder, list[str]]:
+    folder = RunFolder.open(path)
+    try:
+        names = json.loads((path / RUNS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} is not the folder of a cross-play ({error})") from error
+    return folder, names
+
+
+def _named(runs: Sequence[str], environment: str | None) -> dict[str, RunTeam]:
+    """Return name -> team; names are the last parts of the paths, where those differ."""
+    short = [Path(run).name or run for run in runs]
+    names = short if len(set(short)) == len(short) else list(runs)
+    if len(set(names)) < len(names):
+        raise InvalidArgument("runs", list(runs), "every run or checkpoint once")
+    return {name: _team(run, environment) for name, run in zip(names, runs, strict=True)}
+
+
+def _team(text: str, environment: str | None) -> RunTeam:
+    path, variant, step = name_parts(text)
+    if is_training_run(path):
+        if variant:
+            raise InvalidArgument("run", text, ":VARIANT after an evaluation only")
+        run = run_environment(TrainingRun.open(path), environment)
+        return RunTeam.of_training(run, step)
+    if step is not None:
+        raise InvalidArgument("run", text, "@STEP after a training run only")
+    return RunTeam.of_evaluation(RunFolder.open(path), variant or MAIN)

@@ -1,0 +1,274 @@
+"""Cross-play: teams whose members come from different runs.
+
+For every two runs i and j and every player (a role, or an agent of a team of one role), a team of j
+plays with i's policy in the place of that player; beside them every run's own team plays. All teams
+play the same levels with the same chance. With two players one of them is enough: the cell (i, j)
+then has the first player of i and the second of j.
+
+- *Competence* of a run's player: the success of teams of other runs that it joins.
+- *Coordination*: success within a run minus success across runs. What a member contributes whoever
+  plays with it is in both means equally often, so that it cancels. What is left is that members
+  who were trained together play better together than with strangers.
+- *Clash* of two runs: success of the weaker of their two teams minus that of their mixed teams.
+  Also where everybody must be good (success is a product of competences, not their sum) mixed teams
+  are on average no worse than the weaker team. If they surely are, the runs follow different
+  conventions.
+
+Intervals treat levels as the independent draws; they are about these runs, not about others that
+could have been trained. Every one holds by itself.
+
+Source:
+    Hu et al., "Other-Play" (arXiv 2003.02979), for the matrix; the clash is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import Any, NamedTuple
+
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.coalitions import players_of
+from pettingllms.evaluation.comparison import compare
+from pettingllms.evaluation.episode import EpisodeResult
+from pettingllms.evaluation.plan import EvaluationPlan, policy_of
+from pettingllms.evaluation.report import by_content, figures_json, solved_of
+from pettingllms.evaluation.run_team import RunTeam
+from pettingllms.evaluation.statistics import Interval, clustered_share
+from pettingllms.state import flat_table
+
+FILE = "crossplay.json"
+FORMAT = "pettingllms-crossplay"
+VERSION = 1
+
+
+class Cell(NamedTuple):
+    """A team: a run's own, or with one player of another run."""
+
+    player: str | None
+    """The player who comes from elsewhere; None where none does."""
+    member: str
+    """Run that this player comes from."""
+    team: str
+    """Run of all others."""
+
+    @property
+    def variant(self) -> str:
+        """Its name in the evaluation."""
+        return self.team if self.player is None else f"{self.team}, {self.player} of {self.member}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairFigures:
+    """Two runs."""
+
+    runs: tuple[str, str]
+    cross: Interval
+    """Success of their mixed teams."""
+    coordination: Interval
+    """Success of their own teams minus that of mixed ones."""
+    clash: Interval
+    """Success of the weaker team minus that of mixed ones; above 0: different conventions."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossPlay:
+    """How the members of runs play together."""
+
+    runs: Sequence[str]
+    cells: Mapping[Cell, Interval]
+    """Team -> its success."""
+    within: Interval
+    """Success of the runs' own teams."""
+    cross: Interval
+    """Success of mixed teams."""
+    coordination: Interval
+    """Within minus cross."""
+    competence: Mapping[str, Mapping[str, Interval]]
+    """Player -> run -> success of the teams that this run's player joins."""
+    pairs: Sequence[PairFigures]
+
+    @property
+    def conventions(self) -> list[tuple[str, str]]:
+        """Pairs of runs that surely follow different conventions."""
+        return [pair.runs for pair in self.pairs if pair.clash.low > 0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON data; intervals are objects."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            **figures_json(self),
+            "cells": [
+                {**cell._asdict(), "success": figures_json(value)}
+                for cell, value in self.cells.items()
+            ],
+            "pairs": [figures_json(pair) for pair in self.pairs],
+            "conventions": self.conventions,
+        }
+
+
+def cells_of(runs: Sequence[str], agents: Sequence[str]) -> list[Cell]:
+    """Return all teams: the runs' own, then those with a player from elsewhere.
+
+    Args:
+        runs: Names of the runs, at least 2, all different.
+        agents: Agents of a team.
+
+    Raises:
+        InvalidArgument: If there are fewer than 2 runs or players, or a name is given twice.
+    """
+    if len(set(runs)) != len(runs) or len(runs) < 2:
+        raise InvalidArgument("runs", list(runs), "at least two, each once")
+    players = list(players_of(agents))
+    if len(players) < 2:
+        raise InvalidArgument("team", list(agents), "a team of at least two agents")
+    moving = players[:1] if len(players) == 2 else players
+    own = [Cell(None, run, run) for run in runs]
+    return own + [Cell(p, member, team) for p in moving for member, team in permutations(runs, 2)]
+
+
+def crossplay_plan(
+    teams: Mapping[str, RunTeam],
+    agents: Sequence[str],
+    *,
+    seed: int,
+    num_levels: int,
+    num_samples: int,
+) -> EvaluationPlan:
+    """Return the evaluation in which all teams play.
+
+    Args:
+        teams: Name of a run -> its team.
+        agents: Agents of a team.
+        seed: Decides levels and chance.
+        num_levels: Levels, at least 1.
+        num_samples: Plays of every level by every team, at least 1.
+
+    Raises:
+        InvalidArgument: If runs play unlike tasks, or sample differently.
+    """
+    cells = cells_of(list(teams), agents)
+    first = next(iter(teams.values()))
+    for name, team in teams.items():
+        _check_alike(first, team, name)
+    players = players_of(agents)
+    return EvaluationPlan(
+        env_id=first.env_id,
+        variants={cell.variant: _line_up(cell, teams, players) for cell in cells},
+        env_kwargs=first.env_kwargs,
+        options=first.options,
+        sampling=first.sampling,
+        seed=seed,
+        num_levels=num_levels,
+        num_samples=num_samples,
+    )
+
+
+def _line_up(
+    cell: Cell, teams: Mapping[str, RunTeam], players: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    def run(player: str) -> str:
+        return cell.member if player == cell.player else cell.team
+
+    return {
+        agent: policy_of(teams[run(player)].policies, agent)
+        for player, agents in players.items()
+        for agent in agents
+    }
+
+
+def _check_alike(first: RunTeam, other: RunTeam, name: str) -> None:
+    one, two = (
+        {"environment": team.env_id, "sampling": dict(team.sampling)}
+        | flat_table(team.env_kwargs, "env.")
+        | flat_table(team.options, "option.")
+        for team in (first, other)
+    )
+    differing = [key for key in {**one, **two} if one.get(key) != two.get(key)]
+    if differing:
+        raise InvalidArgument(
+            "runs",
+            f"{name}, whose {', '.join(differing)} differs",
+            "runs of one task that sample alike",
+            "Evaluate the teams with the same settings first, and name these evaluations.",
+        )
+
+
+def cross_play(
+    runs: Sequence[str], agents: Sequence[str], results: Iterable[EpisodeResult]
+) -> CrossPlay:
+    """Return the figures of a cross-play.
+
+    Args:
+        runs: Names of the runs.
+        agents: Agents of a team.
+        results: Finished episodes of all teams.
+
+    Raises:
+        InvalidArgument: If a team has not played yet.
+    """
+    cells = cells_of(runs, agents)
+    plays: dict[str, list[EpisodeResult]] = {cell.variant: [] for cell in cells}
+    for result in results:
+        plays[result.variant].append(result)
+    if missing := [name for name, own in plays.items() if not own]:
+        raise InvalidArgument("results", f"no episode of {missing[0]}", "all teams have played")
+
+    def of(chosen: Iterable[Cell]) -> list[EpisodeResult]:
+        return [play for cell in chosen for play in plays[cell.variant]]
+
+    own, mixed = cells[: len(runs)], cells[len(runs) :]
+    both = compare(of(mixed), of(own))
+    return CrossPlay(
+        runs=runs,
+        cells={cell: _share(plays[cell.variant]) for cell in cells},
+        within=both.second_success,
+        cross=both.first_success,
+        coordination=both.success.difference,
+        competence=_competence(runs, agents, mixed, plays),
+        pairs=[_pair(pair, own, mixed, plays) for pair in combinations(runs, 2)],
+    )
+
+
+Plays = Mapping[str, list[EpisodeResult]]
+
+
+def _share(results: Iterable[EpisodeResult]) -> Interval:
+    return clustered_share(*solved_of(by_content(results)))
+
+
+def _pair(
+    runs: tuple[str, str], own: Sequence[Cell], mixed: Sequence[Cell], plays: Plays
+) -> PairFigures:
+    across = [p for c in mixed if {c.member, c.team} == set(runs) for p in plays[c.variant]]
+    teams = [plays[cell.variant] for cell in own if cell.team in runs]
+    both = compare(across, [play for team in teams for play in team])
+    weaker = min(teams, key=lambda team: _share(team).value)
+    return PairFigures(
+        runs=runs,
+        cross=both.first_success,
+        coordination=both.success.difference,
+        clash=compare(across, weaker).success.difference,
+    )
+
+
+def _competence(
+    runs: Sequence[str], agents: Sequence[str], mixed: Sequence[Cell], plays: Plays
+) -> dict[str, dict[str, Interval]]:
+    players = list(players_of(agents))
+
+    def joins(player: str, run: str, cell: Cell) -> bool:
+        # Of two players the second of a cell's team joins the first of another run.
+        if len(players) == 2 and player != cell.player:
+            return cell.team == run
+        return cell.player == player and cell.member == run
+
+    return {
+        player: {
+            run: _share(p for c in mixed if joins(player, run, c) for p in plays[c.variant])
+            for run in runs
+        }
+        for player in players
+    }
