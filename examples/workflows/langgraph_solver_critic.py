@@ -18,7 +18,7 @@ from pettingllms.workflows import Workflow
 HTTP = {"http_client": DefaultHttpxClient(), "http_async_client": DefaultAsyncHttpxClient()}
 NAMES = ("Ann", "Ben", "Eva", "Ida", "Leo", "Max", "Mia", "Tom")
 THINGS = ("apples", "books", "cards", "coins", "eggs", "pens", "shells", "stones")
-ANSWER = re.compile(r"\d+ [+-] \d+ = (\d{1,3})\. \d+ [+-] \d+ = (\d{1,3})\.")
+ANSWER = re.compile(r"\d+ [+-] \d+ = (\d{1,3}) [a-z]+\.")
 MORE, LESS = ("buys", "finds", "gets", "wins"), ("breaks", "drops", "loses", "sells")
 
 
@@ -43,8 +43,8 @@ def run(task, client):
     def solver(state):
         wrong = f" Wrong: {state['answer']}" if state["answer"] else ""
         answer = asked("solver", "Calculate.", state["question"] + wrong)
-        fault = None if ANSWER.fullmatch(answer) else "not two calculations in sentences"
-        client.reward(num_right_steps(task, answer) / 2, parse_error=fault)
+        fault = None if ANSWER.fullmatch(answer) else "not a calculation such as 9 - 2 = 7 pens."
+        client.reward(float(is_right(task, answer)), parse_error=fault)
         return {"answer": answer, "attempts": state["attempts"] + 1}
 
     def critic(state):
@@ -68,17 +68,10 @@ def run(task, client):
     return graph.compile().invoke(first)["answer"]
 
 
-def num_right_steps(task, answer):
-    """Return how many results are right: of ``9 - 2 = 7. 7 + 8 = 16.`` the first."""
+def is_right(task, answer):
+    """Return whether an answer ends with what there is after the change."""
     found = ANSWER.fullmatch(answer)
-    pairs = zip(found.groups(), results(task["numbers"]), strict=True) if found else ()
-    return sum(int(said) == result for said, result in pairs)
-
-
-def results(numbers):
-    """Return what there is after the first change and after the second."""
-    start, first, second = numbers
-    return start + first, start + first + second
+    return found is not None and int(found[1]) == task["start"] + task["change"]
 
 
 def verdict_on(task, answer):
@@ -86,36 +79,28 @@ def verdict_on(task, answer):
     return "Right." if is_right(task, answer) else "Wrong."
 
 
-def is_right(task, answer):
-    """Return whether an answer is right."""
-    return num_right_steps(task, answer) == 2
-
-
 def draw(rng, split):
     """Return a task; the numbers of no test are those of a task for training."""
     while True:
-        changes = [rng.choice([-1, 1]) * rng.randrange(2, 6) for _ in range(2)]
-        numbers = [rng.randrange(5, 12), *changes]
-        is_test = sum(map(abs, numbers)) % 7 == 0
-        if min(results(numbers)) >= 0 and is_test == (split == "test"):
+        start, number = rng.randrange(6, 16), rng.randrange(2, 6)
+        if ((start + 2 * number) % 5 == 0) == (split == "test"):
             break
     name, things = rng.choice(NAMES), rng.choice(THINGS)
-    verbs = [rng.choice(MORE if change > 0 else LESS) for change in changes]
-    acts = [f"{name} {verb} {abs(change)}." for verb, change in zip(verbs, changes, strict=True)]
-    question = f"{name} has {numbers[0]} {things}. {' '.join(acts)} How many now?"
-    return {"question": question, "numbers": numbers}
+    sign, verbs = rng.choice([(1, MORE), (-1, LESS)])
+    question = f"{name} has {start} {things}. {name} {rng.choice(verbs)} {number}. How many now?"
+    return {"question": question, "start": start, "change": sign * number, "things": things}
 
 
-def worked(start, first, second):
-    """Return the answer that calculates with two changes."""
-    steps = [(start, first), (start + first, second)]
-    return " ".join(f"{a} {'+' if b > 0 else '-'} {abs(b)} = {a + b}." for a, b in steps)
+def worked(task, change):
+    """Return the answer that calculates with a change."""
+    start, sign = task["start"], "+" if change > 0 else "-"
+    return f"{start} {sign} {abs(change)} = {start + change} {task['things']}."
 
 
 def right(task, agent, messages, rng):
     """Return what a member of the team should say."""
     if agent == "solver_0":
-        return worked(*task["numbers"])
+        return worked(task, task["change"])
     return verdict_on(task, messages[-1]["content"].partition("? ")[2])
 
 
@@ -123,10 +108,7 @@ def any_of(task, agent, messages, rng):
     """Return an answer that adds or subtracts without reading, or any verdict."""
     if agent == "critic_0":
         return rng.choice(["Right.", "Wrong."])
-    start, first, second = task["numbers"]
-    first *= rng.choice([-1, 1])
-    second = abs(second) * (rng.choice([-1, 1]) if abs(second) <= start + first else 1)
-    return worked(start, first, second)
+    return worked(task, rng.choice([-1, 1]) * task["change"])
 
 
 workflow = Workflow(
