@@ -17,12 +17,17 @@ TEST = OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PETTINGLLMS_ADAPTERS="$(1)" \
 INSTALL = $(FOLDER)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
 	-c constraints-adapters.txt $(EXTRA_INDEX)
 
-.PHONY: all models agents harbor nemo-gym workflows clean
+.PHONY: all models losses agents harbor nemo-gym workflows clean
 
-all: models agents harbor nemo-gym workflows
+all: models losses agents harbor nemo-gym workflows
 
 models: $(FOLDER)/models/.ready
 	$(call TEST,$(MODELS),models)
+
+# Our loss against that of TRL's trainer, on one batch.
+losses: $(FOLDER)/models/.ready
+	OMP_NUM_THREADS=1 PETTINGLLMS_ADAPTERS=trl \
+		$(FOLDER)/models/bin/python -m pytest -q tests/trainers/learning/test_trl_losses.py $(ARGS)
 
 agents: $(FOLDER)/agents/.ready
 	$(call TEST,$(AGENTS),agents)
@@ -35,11 +40,11 @@ nemo-gym: $(FOLDER)/nemo-gym/.ready
 	OMP_NUM_THREADS=1 PETTINGLLMS_ADAPTERS=nemo_gym \
 		$(FOLDER)/nemo-gym/bin/python -m pytest -q tests/pettingllms/adapters/test_package_nemo_gym.py $(ARGS)
 
-$(FOLDER)/models/.ready: pyproject.toml constraints-adapters.txt tests/adapters.mk
+$(FOLDER)/models/.ready: pyproject.toml trainers/pyproject.toml constraints-adapters.txt tests/adapters.mk
 	@echo "== installing TRL, verifiers and TextArena"
 	$(PYTHON) -m venv $(FOLDER)/models
 	$(call INSTALL,models) "$(TORCH)" $(TOOLS) gymnasium==1.4.0 mcp==2.0.0 openai==2.54.0 \
-		pandas==3.1.1 -e ".[trl,verifiers,textarena]"
+		pandas==3.1.1 -e ".[trl,verifiers,textarena]" -e trainers
 	@touch $@
 
 $(FOLDER)/agents/.ready: pyproject.toml constraints-adapters.txt tests/adapters.mk

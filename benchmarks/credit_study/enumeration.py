@@ -6,7 +6,7 @@ Legend: N decisions (nodes) of a level, A answers, rows of the table of a policy
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,24 @@ def enumerate_level(
         nodes.append(Node(agent, current.turn, row, messages, rewards, team, children, success))
         waiting[len(nodes) - 1] = env  # let the visited one go
     return Level(texts, tuple(env.possible_agents), tuple(nodes))
+
+
+def with_bonus(level: Level, bonus: Callable[[int, int], float]) -> Level:
+    """Return a level in which the acting agent is paid something beside what it was.
+
+    Args:
+        level: All its decisions.
+        bonus: (decision, answer), both by number, to what is added where the episode goes on.
+    """
+    paid = [
+        [bonus(number, answer) if child >= 0 else 0.0 for answer, child in enumerate(node.children)]
+        for number, node in enumerate(level.nodes)
+    ]
+    nodes = [
+        replace(node, rewards=node.rewards + np.array(extra))
+        for node, extra in zip(level.nodes, paid, strict=True)
+    ]
+    return replace(level, nodes=tuple(nodes))
 
 
 def _key(env: TextEnv[Any]) -> tuple[str, str, int]:

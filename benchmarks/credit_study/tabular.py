@@ -230,12 +230,14 @@ class Table:
             )
         )
 
-    def update(self, trees: Sequence[RolloutTree], algorithm: Algorithm) -> np.ndarray:
+    def update(
+        self, trees: Sequence[RolloutTree], algorithm: Algorithm, moment: Moment | None = None
+    ) -> np.ndarray:
         """Return the update ``[R, A]``: per decision the mean over candidates of A grad log pi."""
         policy = softmax(self.logits)
         gradient = np.zeros_like(self.logits)
         divisor = algorithm.episodes_per_level
-        for decision in score_decisions(trees, algorithm).decisions:
+        for decision in score_decisions(trees, algorithm, moment=moment).decisions:
             row = decision.prompt_ids[0] - 1
             for candidate in decision.candidates:
                 (token,) = candidate.completion.token_ids

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
-from credit_study.enumeration import Level, Prompts, enumerate_level
+from credit_study.enumeration import Level, Prompts, enumerate_level, with_bonus
 from credit_study.exact import (
     cosine,
     expected_tree_update,
@@ -21,8 +23,15 @@ from credit_study.exact import (
 )
 from credit_study.tabular import Table, algorithm_of, num_sampled
 from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.types import RolloutTree
 
 Cell = dict[str, Any]
+BONUSES: Mapping[str, Callable[[float, int, int, int], float]] = {
+    # Fixed by state and answer, as a judge that has a taste of its own would pay it.
+    "noise": lambda size, *place: size if crc32(repr(place).encode()) % 2 else -size,
+    "answer": lambda size, level, node, answer: size * (answer == 1),
+}
+"""What is paid beside the rewards of a level: (size, level, decision, answer) to a reward."""
 _MOVES = {1: [*"UDLR"], 2: [*"UDLR", *(a + b for a in "UDLR" for b in "UDLR")]}
 
 
@@ -33,33 +42,39 @@ def trial_cell(
 
     Args:
         exact: Section of the study's table; `first_level` is the seed of the first level; with
-            `true_v`, V is always that of the present policy, as no learner could have it.
+            `true_v`, V is always that of the present policy, as no learner could have it; with
+            `bonus`, a name of `BONUSES` and a size, steps are paid something beside.
         keys: The variant: sections of a run file.
         reward: Argument of the environment.
         rate: Learning rate of Adam on the logits.
         seed: Of all that is drawn, except the levels.
     """
     levels, num_rows = _levels(_frozen(exact), reward)
+    if bonus := exact.get("bonus"):
+        kind, size = bonus
+        levels = [with_bonus(own, partial(BONUSES[kind], size, n)) for n, own in enumerate(levels)]
     table = Table(levels, np.zeros((num_rows, len(levels[0].texts))))
-    algorithm = algorithm_of(keys)
+    algorithm, memory = algorithm_of(keys), dict[str, Any]()
     adam, used, found = _Adam(rate), 0, dict[str, float]()
     todo = sorted(exact["budgets"])
     for step in range(10_000):
         if not todo:
             break
         gradient, num = np.zeros_like(table.logits), 0
-        part = 0
+        part, moment, played = 0, Moment(step, memory), list[RolloutTree]()
         if exact.get("true_v"):
             _set_true_values(table, levels)
         while num < exact["completions_per_update"]:
-            trees = table.sample(
-                algorithm, 1000 * (1000 * seed + step) + part, 1, moment=Moment(step)
-            )
+            trees = table.sample(algorithm, 1000 * (1000 * seed + step) + part, 1, moment=moment)
             part += 1
             num += num_sampled(trees)
-            gradient += table.update(trees, algorithm)
+            gradient += table.update(trees, algorithm, moment)
             if not exact.get("true_v"):
-                table.learn_values(trees, algorithm, Moment(step))
+                table.learn_values(trees, algorithm, moment)
+            # A level that is played again in the same step is another one to who remembers.
+            first = part * len(levels)
+            played += [replace(tree, env_seed=first + tree.env_seed) for tree in trees]
+        memory = dict(algorithm.remember(played, moment))
         used += num
         table.logits = table.logits + adam.step(gradient / num)
         while todo and used >= todo[0]:

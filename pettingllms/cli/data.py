@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import click
 
 from pettingllms.announcements import load_announced
 from pettingllms.cli.console import print_json, stdout, visible
+from pettingllms.evaluation.rows import VIEWS, rows_of, write_rows
 
 GROUP = "pettingllms.data"
 """The entry-point group in which packages announce checks of data. The name is the kind of data,
@@ -36,7 +38,7 @@ class DataChecks(Protocol):
 
 @click.group("data")
 def data_group() -> None:
-    """Check data files of problems before they are used."""
+    """Check data files of problems before they are used; export what runs have recorded."""
 
 
 @data_group.command("check")
@@ -79,4 +81,32 @@ def check_command(
         return 0
     for report in reports.values():
         stdout().print(visible(str(report)))
+    return 0
+
+
+@data_group.command("export")
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--view",
+    type=click.Choice(VIEWS),
+    default="rollouts",
+    show_default=True,
+    help="rollouts: every recorded answer; sft: prompts and answers of solved episodes; "
+    "preference: the best and the worst candidate of every decision of a tree.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="A .parquet or .jsonl file, for datasets.load_dataset and for TRL's trainers.",
+)
+def export_command(run: Path, view: str, out: Path) -> int:
+    """Write the answers that a run has recorded as a data set.
+
+    RUN is a training run or an evaluation. Its episodes are played again, so that prompts are the
+    chats that the agents read.
+    """
+    num_rows = write_rows(rows_of(run, view), out)
+    stdout().print(visible(f"{out}: {num_rows} rows"), soft_wrap=True)
     return 0

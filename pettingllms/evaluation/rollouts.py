@@ -77,13 +77,32 @@ def _checked(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
 
 
 def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
+    *_, recorder = tree_moments(run, line)
+    assert recorder.transcript is not None
+    return recorder.transcript
+
+
+def tree_moments(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[RecordTranscripts]:
+    """Play the followed path of a tree again; yield before every decision, and after the last.
+
+    Args:
+        run: The run.
+        line: The tree, as a line of `rollouts.jsonl`.
+
+    Yields:
+        One recorder, which goes on; it ends at a decision that no candidate was followed from.
+
+    Raises:
+        ReplayDivergence: If the game does not come out as recorded.
+    """
     env: TextEnv[Any] = make(line.get("env_id", run.env_id), checks=False, **line["env"])
     recorder = RecordTranscripts(env)
     recorder.reset(seed=line["env_seed"])
     _compare(-1, "state_hash", line["initial_state_hash"], env.state_hash())
+    yield recorder
     for index, decision in enumerate(line["decisions"]):
         if decision["chosen"] is None:
-            break
+            return
         followed, agent = decision["candidates"][decision["chosen"]], decision["agent"]
         _compare(index, "agent", agent, env.agent_selection)
         _compare(index, "observation", decision["observation"], str(env.observe(agent)))
@@ -93,8 +112,7 @@ def _replayed(run: TrainingRun, line: Mapping[str, Any]) -> Transcript:
         recorded = {**followed, "reward": followed.get("env_reward", followed["reward"])}
         for key in _COMPARED:
             _compare(index, key, recorded[key], played[key])
-    assert recorder.transcript is not None
-    return recorder.transcript
+        yield recorder
 
 
 def _compare(step: int, key: str, recorded: object, replayed: object) -> None:

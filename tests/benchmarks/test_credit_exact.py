@@ -215,6 +215,8 @@ def equally_long(reward):
 
 
 def by_state(name, **keys):
+    if name == "lockstep":
+        keys["free_share"] = 0
     return algorithm(name, **{"credit": "state_return", "norm": "none", **keys})
 
 

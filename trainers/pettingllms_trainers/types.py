@@ -335,6 +335,10 @@ class UpdateStats:
     """Share of tokens whose gradient was removed by the clip."""
     kl: Annotated[float, Measured("tokens", lambda terms: terms.kl)] = 0.0
     """Mean estimated KL divergence of the new policy from the reference; 0 without a reference."""
+    kl_coefficient: float = 0.0
+    """Weight of the KL penalty in the update; constant without loss.kl_target."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus in the update; constant without loss.entropy_target."""
     approx_kl: Annotated[
         float, Measured("tokens", lambda terms: terms.ratio - 1 - terms.ratio.log())
     ] = 0.0

@@ -1,6 +1,7 @@
 """Lockstep: episodes of a level that continue from the best of them."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from pettingllms_trainers.types import RolloutStatus, SamplingSettings
 
 K = 4
 NUM_TURNS = 3
-COMPARED = Lockstep(num_candidates=K, norm="none")
+COMPARED = Lockstep(num_candidates=K, norm="none", free_share=0)
 
 
 def draw(prompt, candidate, seed):
@@ -45,7 +46,9 @@ class Fragile(Watched):
         return await super().fork(episode, index)
 
 
-def played(env, pool, *, levels=range(4), algorithm=COMPARED, allowed=0.0, kind=Watched):
+def played(
+    env, pool, *, levels=range(4), algorithm=COMPARED, allowed=0.0, kind=Watched, memory=None
+):
     """Return the trees of every level, and the episodes they were played in."""
     specs = [
         RolloutSpec(K * level + index, level, 100 * level + index)
@@ -53,7 +56,7 @@ def played(env, pool, *, levels=range(4), algorithm=COMPARED, allowed=0.0, kind=
         for index in range(K)
     ]
     settings = RolloutSettings(sampling=dict.fromkeys(pool.roles, SamplingSettings()))
-    episodes, strategy = kind(env), algorithm.strategy(Moment())
+    episodes, strategy = kind(env), algorithm.strategy(Moment(memory=memory or {}))
     trees = asyncio.run(
         play_episodes(episodes, pool, specs, settings, strategy, FailureLog(allowed))
     )
@@ -207,3 +210,50 @@ def test_an_episode_that_cannot_be_moved_fails_alone(echo_env, scripted_pool):
     assert {tree.cause for tree in failed} == {"the machine is gone"}
     assert any(tree.status is RolloutStatus.OK for level in levels for tree in level)
     assert episodes.open == set()
+
+
+def test_a_share_of_the_levels_never_moves(echo_env, scripted_pool):
+    algorithm = Lockstep(num_candidates=K, free_share=0.5)
+    levels, _ = played(
+        echo_env(max_turns=NUM_TURNS), scripted_pool(draw)[0], levels=range(40), algorithm=algorithm
+    )
+    num_free = sum(not any(tree.num_given_up for tree in level) for level in levels)
+    assert 10 <= num_free <= 30
+    trees = [tree for level in levels for tree in level]
+    found = algorithm.remember(trees, Moment())
+    assert {key.split()[0] for key in found} == {"caller", "echo"}
+    assert found["caller 0"][0] == num_free * (K - 1), "evidence is of the levels that are free"
+    assert "echo 2" not in found, "what is earned at the end says how it has ended"
+    assert algorithm.metrics(found) == {"caller/follows": 1, "echo/follows": 1}, "none is solved"
+
+
+def test_nobody_moves_where_who_leads_does_not_win(echo_env, scripted_pool):
+    env, algorithm = echo_env(max_turns=NUM_TURNS), Lockstep(num_candidates=K)
+    against = {
+        f"{role} {turn}": [400, 1.0, -0.1, 1.0] for role in ("caller", "echo") for turn in "012"
+    }
+    assert algorithm.metrics(against) == {"caller/follows": 0, "echo/follows": 0}
+    for memory, moves in ((against, False), (against | {"echo 1": [400, 1.0, 0.5, 1.0]}, True)):
+        levels, _ = played(
+            env, scripted_pool(draw)[0], levels=range(20), algorithm=algorithm, memory=memory
+        )
+        given_up = {tree.num_given_up for level in levels for tree in level}
+        assert given_up == ({0, 4} if moves else {0})
+
+
+def test_evidence_is_what_was_earned_by_a_turn_and_fades(echo_env, scripted_pool):
+    levels, _ = played(echo_env(max_turns=2), scripted_pool(draw)[0], levels=range(1))
+    trees = [
+        replace(tree, num_given_up=0, prefix=(), outcome=replace(tree.outcome, success=solved))
+        for tree, solved in zip(levels[0], (True, False, False, False), strict=True)
+    ]
+    algorithm = Lockstep(num_candidates=K)
+    found = algorithm.remember(trees, Moment())
+    earned = [sum(d.candidates[0].reward for d in tree.decisions[:2]) for tree in trees]
+    mean = sum(earned) / K
+    assert found["echo 0"] == pytest.approx(
+        [3, sum((x - mean) ** 2 for x in earned), earned[0] - mean, 0.75]
+    )
+    faded = algorithm.remember([], Moment(memory=found))
+    assert faded["echo 0"] == pytest.approx([0.9 * value for value in found["echo 0"]])
+    assert algorithm.remember([*trees[:-1], replace(trees[-1], outcome=None)], Moment()) == {}

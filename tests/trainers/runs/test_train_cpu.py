@@ -142,6 +142,8 @@ NOT_EVERY_RUN = (
     "env/", "eval/<variant>/<env>/",  # test_many_environments
     "update/phase",  # test_updates_in_turns
     "gradient/",  # test_ranks
+    "curriculum/",  # test_many_environments
+    "judged/", "cost/",  # test_judged_run
 )  # fmt: skip
 
 

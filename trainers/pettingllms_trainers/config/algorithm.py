@@ -105,6 +105,10 @@ class Algorithm(Section):
         """Return what to know in the next train step: plain JSON data, kept in checkpoints."""
         return moment.memory
 
+    def metrics(self, memory: Mapping[str, Any]) -> dict[str, float]:
+        """Return what `remember` found, as metrics `ROLE/NAME` that METRICS.md describes."""
+        return {}
+
     @property
     def named_roles(self) -> tuple[str, ...]:
         """Roles that its parameters name."""

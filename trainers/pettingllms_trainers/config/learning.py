@@ -35,12 +35,25 @@ class LossConfig(Section):
     """token_mean: all tokens of a mini-batch weigh the same; sequence_mean: all completions do;
     length_free: sum over a completion's tokens, divided by a constant (Dr. GRPO)."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus; with entropy_target at the start."""
+    entropy_target: float = Field(default=0.0, ge=0)
+    """The weight of the entropy bonus rises by 0.005 after an update whose mean entropy was at or
+    below this, in nats, and falls by as much after others, in which the bonus rests (Skywork-OR1,
+    arXiv 2505.22312; there 0.2). 0: it stays."""
     target_kl: float = Field(default=0.0, ge=0)
     """An update ends with the mini-batch before whose step the mean KL divergence of the sampling
     from the new policy (approx_kl) is above this, in nats; 0: no such bound."""
     kl_coefficient: float = Field(default=0.0, ge=0)
-    """Weight of the KL penalty to the policy at the start of training."""
+    """Weight of the KL penalty to the reference, the policy at the start of training; with
+    kl_target at the start."""
+    kl_target: float = Field(default=0.0, ge=0)
+    """The weight of the KL penalty changes, by a fifth per update at most, so that the mean KL to
+    the reference comes to this, in nats per token (arXiv 1909.08593, section 2.2). 0: it stays."""
+    reference_every: int = Field(default=0, ge=0)
+    """Train steps after which the reference moves to the policy; 0: it stays at the start."""
+    reference_mix: float = Field(default=1.0, gt=0, le=1)
+    """How far it then moves: share of the policy's weights (TR-DPO, arXiv 2404.09656; 0.6 in TRL).
+    1: all the way."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of that KL from one sampled token: log-ratio (with the gradient of k2), half its
     square, or the one of GRPO, unbiased and never negative, whose gradient is right near the
@@ -73,6 +86,21 @@ class LossConfig(Section):
             raise ValueError(
                 'loss.use_bias_correction_kl needs loss.kl_estimator = "k3"; it is '
                 f'"{self.kl_estimator}"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_reference(self) -> LossConfig:
+        keys = [key for key in ("kl_target", "reference_every") if getattr(self, key)]
+        if keys and not self.kl_coefficient:
+            raise ValueError(
+                f"loss.{keys[0]} = {getattr(self, keys[0]):g} would change nothing: without "
+                "loss.kl_coefficient above 0 there is no reference"
+            )
+        if self.reference_mix != 1 and not self.reference_every:
+            raise ValueError(
+                f"loss.reference_mix = {self.reference_mix:g} would change nothing: it needs "
+                "loss.reference_every, the train steps after which the reference moves"
             )
         return self
 

@@ -21,7 +21,7 @@ from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.curriculum import Records, StageRecord
 from pettingllms_trainers.rollout.sampler import Sample
 
-_FORMAT = 6
+_FORMAT = 7
 _MANIFEST = "checkpoint.json"
 _SEAL = "checkpoint.sha256"
 """Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it."""

@@ -204,6 +204,10 @@ class Trainer:
         return {
             **rollout_metrics(trees, scored, config.algorithm.candidates_per_decision),
             **age_metrics(trees, step - 1),
+            **{
+                f"algorithm/{name}": value
+                for name, value in config.algorithm.metrics(self.rollouts.memory).items()
+            },
             **update_metrics(stats),
             **timing_metrics(trees, stats, generate_s=sample.generate_s, update_s=update_s),
             **fits,

@@ -507,7 +507,35 @@ def test_recomputed_logprobs_with_a_capped_importance_weight():
     assert stats.policy_loss == pytest.approx(2 * plain.policy_loss, rel=1e-3)
 
 
-@pytest.mark.parametrize("loss", [{}, {"kl_coefficient": 0.1}])
+STEERED = {"kl_coefficient": 0.1, "kl_target": 0.01, "entropy_target": 0.5}
+MOVING = {"reference_every": 2, "reference_mix": 0.5}
+
+
+def test_coefficients_follow_what_updates_measure():
+    policy = make_policy(loss={**STEERED, "entropy_coefficient": 0.01})
+    first, second = (policy.updater.update(sample_groups(policy, seed=s)) for s in range(2))
+    assert (first.kl_coefficient, first.entropy_coefficient) == (0.1, 0.01)
+    assert first.kl < 0.008, "there is no distance yet, so the penalty falls"
+    assert second.kl_coefficient == pytest.approx(0.08)
+    assert first.entropy > 0.5, "the bonus rests"
+    assert second.entropy_coefficient == 0
+
+
+@pytest.mark.parametrize(("mix", "is_start"), [(1.0, False), (0.5, False), (None, True)])
+def test_a_reference_moves_to_the_policy(mix, is_start):
+    """Where it has moved all the way, the distance to it is 0 again."""
+    moving = {} if mix is None else {"reference_every": 2, "reference_mix": mix}
+    policy = make_policy(loss={"kl_coefficient": 1e-6, **moving})
+    kls = [policy.updater.update(sample_groups(policy)).kl for _ in range(3)]
+    assert kls[0] == pytest.approx(0, abs=1e-6)
+    assert kls[1] > 0
+    if mix == 1.0:
+        assert kls[2] == pytest.approx(0, abs=1e-6)
+    else:
+        assert (kls[2] > kls[1]) == is_start
+
+
+@pytest.mark.parametrize("loss", [{}, {**STEERED, **MOVING}])
 def test_resume_is_bit_exact(tmp_path, loss):
     options = {"loss": loss, "completions_per_minibatch": 6, "num_epochs": 2, "final_fraction": 0.1}
     straight = make_policy(**options)

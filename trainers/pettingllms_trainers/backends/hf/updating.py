@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from pettingllms.errors import InvalidArgument
 from pettingllms.seeding import derive_seed
@@ -17,6 +16,7 @@ from pettingllms_trainers.backends.hf.exporting import Exporter
 from pettingllms_trainers.backends.hf.imitation import imitate
 from pettingllms_trainers.backends.hf.learner import Learner
 from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.regulator import Regulator
 from pettingllms_trainers.backends.hf.role_gradients import RoleGradients
 from pettingllms_trainers.backends.hf.state_file import read_shares, write_share
 from pettingllms_trainers.backends.hf.training_settings import TrainingSettings, learning_rate
@@ -78,7 +78,7 @@ class Updater:
         self._loaded, self._learner, self._settings = loaded, learner, settings
         self._ranks = ranks or Ranks()
         self.save_pretrained = exporter.save_pretrained
-        self._reference: Mapping[str, Tensor] | None = None
+        self._regulator = Regulator(learner.weights, settings.loss)
         self._num_updates = 0
         self._critic = None if settings.value is None else self._new_critic(settings.value)
 
@@ -128,8 +128,7 @@ class Updater:
     def _update(self, groups: Sequence[TrainingGroup]) -> UpdateStats:
         settings, step = self._settings, self._num_updates
         rate = learning_rate(settings.optimizer, step, settings.num_steps)
-        if settings.loss.kl_coefficient and self._reference is None:
-            self._reference = self._learner.weights.copy()
+        self._regulator.begin(step)
         self._num_updates += 1
         if not groups:
             return UpdateStats(num_groups=0, skipped="no groups to train on", learning_rate=rate)
@@ -139,8 +138,8 @@ class Updater:
         if settings.loss.old_logprobs == "recompute" or self._is_engine_rounded(groups[0]):
             old = self.score(groups)
         gap = engine_gap(groups, old, settings.max_logprob_gap) if old else (0.0, 0.0)
-        if self._reference is not None:
-            with self._learner.weights.holding(self._reference):
+        if self._regulator.reference is not None:
+            with self._learner.weights.holding(self._regulator.reference):
                 reference = self.score(groups)
         parts = parts_of(groups, old, reference, by_completion=settings.optimizer.spread_prompts)
         report = UpdateReport(gap)
@@ -152,7 +151,8 @@ class Updater:
             if target_kl and report.last_kl(self._ranks) > target_kl:
                 break
         moved = self._update_kl(groups, old)
-        return report.stats([parts[index] for index in sorted(used)], rate, moved, self._ranks)
+        trained = [parts[index] for index in sorted(used)]
+        return self._regulator.end(report.stats(trained, rate, moved, self._ranks))
 
     def forward_backward(
         self,
@@ -243,7 +243,7 @@ class Updater:
         return mini_batch(parts, settings.loss.aggregation, settings.max_completion_tokens)
 
     def _policy_loss(self, diagnostics: Diagnostics) -> MicroLoss:
-        return functools.partial(policy_loss, config=self._settings.loss, diagnostics=diagnostics)
+        return functools.partial(policy_loss, config=self._regulator.loss, diagnostics=diagnostics)
 
     @contextlib.contextmanager
     def _enough_memory(self) -> Iterator[None]:
@@ -265,9 +265,7 @@ class Updater:
 
     def save_state(self, directory: Path) -> None:
         """See `Update.save_state`; every rank writes its share. Collective."""
-        state = self._learner.optimizer.state_dict()
-        if self._reference is not None:
-            state["reference"] = self._learner.weights.export_copy(self._reference)
+        state = self._learner.optimizer.state_dict() | self._regulator.state_dict()
         state["num_updates"] = self._num_updates
         if self._critic is not None and self._ranks.is_main:
             state["critic"] = self._critic.state_dict()
@@ -280,13 +278,11 @@ class Updater:
             CheckpointError: The state is damaged or of another model; nothing was changed.
         """
         state = read_shares(directory)
-        reference: Mapping[str, Tensor] | None = state.get("reference")
-        if reference is not None:
-            reference = self._learner.weights.import_copy(reference)
         self._learner.optimizer.load_state_dict(state)
+        self._regulator.load_state_dict(state)
         if self._critic is not None:
             self._critic.load_state_dict(state["critic"])
-        self._num_updates, self._reference = state["num_updates"], reference
+        self._num_updates = state["num_updates"]
 
     def load_weights(self, directory: Path) -> None:
         """Take only the weights that `save_state` wrote.

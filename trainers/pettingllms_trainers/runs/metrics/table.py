@@ -37,6 +37,10 @@ _ELSEWHERE = {
     "curriculum/<stage>/success": Metric(
         "Estimate of the share of its rollouts that are solved; later train steps weigh more."
     ),
+    "algorithm/<role>/follows": Metric(
+        "With `lockstep`: share of the role's turns after which episodes continue from the best, "
+        "since those that have earned more so far seem to be solved more often."
+    ),
     "warm_start/<policy>/loss": Metric(
         "Mean loss of the last 10 supervised steps, in nats per token."
     ),

@@ -1,0 +1,94 @@
+"""What does lockstep learn where rewards of steps mean nothing, or not what the outcome does?
+
+    python benchmarks/suites/misleading_rewards.py [--processes 2]
+
+The exact layer of the study (`benchmarks/credit_study`): tables of logits on enumerated levels,
+whose success is computed. Beside the rewards of the game every step of an episode that goes on pays
+something: plus or minus a size, fixed by state and answer and without any meaning, or the size for
+one answer of five. Each algorithm has the learning rate that was best on the seeds and levels of
+the selection; the seeds that are reported, and their levels, chose nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from measuring import frame, parser_of, write
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from credit_study.cells import read_table
+from credit_study.trials import trial_cell
+
+ALGORITHMS = {
+    "lockstep": {"name": "lockstep"},
+    "lockstep, untested, std": {"name": "lockstep", "free_share": 0, "norm": "std"},
+    "lockstep, untested": {"name": "lockstep", "free_share": 0},
+    "whole episodes": {"name": "reinforce"},
+    "AT-GRPO": {"name": "at_grpo"},
+}
+REWARDS: Mapping[str, tuple[str, tuple[str, float] | None]] = {
+    "every step": ("shaped", None),
+    "outcome": ("outcome", None),
+    "outcome, noise 0.001": ("outcome", ("noise", 0.001)),
+    "outcome, noise 0.01": ("outcome", ("noise", 0.01)),
+    "outcome, noise 0.1": ("outcome", ("noise", 0.1)),
+    "outcome, one answer 0.05": ("outcome", ("answer", 0.05)),
+    "every step, noise 0.1": ("shaped", ("noise", 0.1)),
+}
+"""Argument `reward` of the game, and what is paid beside it."""
+RATES = (0.3, 1.0)
+SELECTION = (0, 1)
+SEEDS = tuple(range(10, 20))
+FIRST_LEVEL = 1000
+BUDGETS = (2500, 5000, 10000)
+
+
+def trial(algorithm: str, reward: str, rate: float, seed: int) -> list[float]:
+    """Return success at every budget. Each reported seed has levels of its own."""
+    kind, bonus = REWARDS[reward]
+    exact = read_table()["exact"]
+    first = 0 if seed in SELECTION else FIRST_LEVEL + seed * exact["num_levels"]
+    exact |= {"first_level": first, "bonus": bonus, "budgets": BUDGETS}
+    found = trial_cell(exact, {"algorithm": ALGORITHMS[algorithm]}, kind, rate, seed)["success"]
+    return [round(found[str(budget)], 4) for budget in BUDGETS]
+
+
+def best_rates(cells: Sequence[tuple[str, str, float, int]], found: Sequence[list[float]]) -> Any:
+    """Return (algorithm, reward) -> the rate with the highest mean success over all budgets."""
+    means: dict[tuple[str, str], dict[float, list[float]]] = {}
+    for (algorithm, reward, rate, _), curve in zip(cells, found, strict=True):
+        means.setdefault((algorithm, reward), {}).setdefault(rate, []).append(fmean(curve))
+    return {key: max(rates, key=lambda rate: fmean(rates[rate])) for key, rates in means.items()}
+
+
+def main() -> None:
+    """Choose rates, run all seeds, write the result."""
+    parser = parser_of("misleading_rewards", __doc__)
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args()
+    result = frame("misleading_rewards", SEEDS)
+    result |= {"selection_seeds": list(SELECTION), "rates": list(RATES), "budgets": list(BUDGETS)}
+    with ProcessPoolExecutor(options.processes) as pool:
+        cells = list(product(ALGORITHMS, REWARDS, RATES, SELECTION))
+        rates = best_rates(cells, list(pool.map(trial, *zip(*cells, strict=True))))
+        print("rates:", rates, flush=True)
+        runs = [(*key, rate, seed) for key, rate in rates.items() for seed in SEEDS]
+        curves = list(pool.map(trial, *zip(*runs, strict=True)))
+    rows = [
+        {"reward": reward, "algorithm": algorithm, "rate": rate}
+        for (algorithm, reward), rate in rates.items()
+    ]
+    for index, row in enumerate(rows):
+        row["success"] = curves[index * len(SEEDS) : (index + 1) * len(SEEDS)]
+    write(result | {"rows": rows}, options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Recorded answers of runs as rows of a data set, and the views that other trainers read.
+
+Every answer that a run has recorded is a row: of an evaluation the answers of its episodes, of a
+training run all candidates of its recorded rollout trees. Prompts are the chat messages that the
+agent read: episodes are played again for them, which verifies them too.
+
+- `rollouts`: everything that is known of an answer.
+- `sft`: `prompt` and `completion`, as chats, of the answers that solved episodes were played by.
+- `preference`: `prompt`, `chosen` and `rejected`, as chats: of every decision the candidate that is
+  worth most and the one that is worth least, by advantage where there is one, else by reward.
+
+The last two are the conversational formats of TRL's `SFTTrainer` and `DPOTrainer`; `role` says
+whose they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any, cast
+
+from pettingllms.env import TextEnv, role_of
+from pettingllms.errors import InvalidArgument, MissingDependency
+from pettingllms.evaluation.asking import Chats, prompt_of, remember
+from pettingllms.evaluation.rollouts import tree_moments
+from pettingllms.evaluation.run_folder import RunFolder, RunFolderError
+from pettingllms.evaluation.training_run import TrainingRun, is_training_run, read_lines
+
+VIEWS = ("rollouts", "sft", "preference")
+FORMATS = (".parquet", ".jsonl")
+_OF_CANDIDATE = ("finish_reason", "reward", "parse_error")
+
+Row = dict[str, Any]
+
+
+def rows_of(path: str | Path, view: str = "rollouts") -> Iterator[Row]:
+    """Yield the rows of a run.
+
+    Args:
+        path: Folder of a training run or an evaluation.
+        view: One of `VIEWS`.
+
+    Raises:
+        InvalidArgument: If there is no such view.
+        RunFolderError: If the folder is no run, or a line is damaged.
+        ReplayDivergence: If an episode does not come out as recorded.
+    """
+    if view not in VIEWS:
+        raise InvalidArgument("view", view, ", ".join(VIEWS))
+    is_training = is_training_run(path)
+    rows = _of_training(TrainingRun.open(path)) if is_training else _of_evaluation(path)
+    if view == "rollouts":
+        return rows
+    return _sft(rows) if view == "sft" else _preference(rows)
+
+
+def write_rows(rows: Iterable[Row], path: str | Path) -> int:
+    """Write rows to a file; a reader sees the whole file or none.
+
+    Args:
+        rows: The rows.
+        path: A `.parquet` or a `.jsonl` file.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        InvalidArgument: If the file is of another kind, or there are no rows.
+        MissingDependency: If Parquet is wanted and pyarrow is not installed.
+    """
+    target = Path(path)
+    if target.suffix not in FORMATS:
+        raise InvalidArgument("file", str(path), "a name that ends in " + " or ".join(FORMATS))
+    found = list(rows)
+    if not found:
+        raise InvalidArgument(
+            "rows", "none", "a run with recorded answers of this kind",
+            "Training runs record trees by logging.rollouts_every; only trees have preferences.",
+        )  # fmt: skip
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    if target.suffix == ".parquet":
+        _write_parquet(found, partial)
+    else:
+        partial.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+    os.replace(partial, target)
+    return len(found)
+
+
+def _write_parquet(rows: list[Row], path: Path) -> None:
+    try:
+        from pyarrow import Table, parquet
+    except ImportError as error:
+        raise MissingDependency("Parquet files", "pyarrow", "data") from error
+    cast(Any, parquet).write_table(Table.from_pylist([_encodable(row) for row in rows]), path)
+
+
+def _encodable(value: Any) -> Any:
+    """Return a value without lone surrogates of model text, which Parquet cannot hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_encodable(part) for part in cast(list[Any], value)]
+    if isinstance(value, dict):
+        return {key: _encodable(part) for key, part in cast(dict[str, Any], value).items()}
+    return value
+
+
+def _of_training(run: TrainingRun) -> Iterator[Row]:
+    path = run.path / "rollouts.jsonl"
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            if line["outcome"] is not None:
+                yield from _of_tree(run, line)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise RunFolderError(
+                f"{path}, line {number} is damaged ({type(error).__name__}: {error})"
+            ) from error
+
+
+def _of_tree(run: TrainingRun, line: Mapping[str, Any]) -> Iterator[Row]:
+    key = f"{line['set']}, step {line['step']}, episode {line['episode']}"
+    known = _of_episode(line.get("env_id", run.env_id), key, line["env_seed"], line["outcome"])
+    chats: Chats = {}
+    # One moment more than decisions: the end, if the last one was followed.
+    pairs = zip(tree_moments(run, line), line["decisions"], strict=False)
+    for number, (recorder, decision) in enumerate(pairs):
+        about = {"decision": number, "turn": decision["turn"], "policy": decision["policy"]}
+        options = [(i == decision["chosen"], c) for i, c in enumerate(decision["candidates"])]
+        yield from _decided(recorder.env, chats, {**known, **about}, options)
+
+
+def _of_evaluation(path: str | Path) -> Iterator[Row]:
+    folder = RunFolder.open(path)
+    plan = folder.plan
+    for result in folder.results(with_steps=True):
+        key = f"{result.variant}, level {result.level}, sample {result.sample}"
+        outcome = {"success": result.success, "returns": result.returns}
+        known = _of_episode(plan.env_id, key, result.level_seed, outcome)
+        transcript = result.transcript(plan.env_id, plan.env_kwargs, plan.options)
+        chats: Chats = {}
+        line_up = plan.variants[result.variant]
+        pairs = zip(transcript.moments(), transcript.steps, strict=False)
+        for number, (env, step) in enumerate(pairs):
+            agent = step["agent"]
+            policy = line_up.get(agent, line_up.get(role_of(agent)))
+            about = {"decision": number, "turn": step["turn"], "policy": policy}
+            answer = {**step, "text": step["action"], "reward": step["rewards"][agent]}
+            yield from _decided(env, chats, {**known, **about}, [(True, answer)])
+
+
+def _of_episode(env_id: str, key: str, seed: int, outcome: Mapping[str, Any]) -> Row:
+    returns = {"return": sum(outcome["returns"].values()) / max(1, len(outcome["returns"]))}
+    return {"env_id": env_id, "episode": key, "seed": seed, "success": outcome["success"]} | returns
+
+
+def _decided(
+    env: TextEnv[Any],
+    chats: Chats,
+    known: Row,
+    options: Iterable[tuple[bool, Mapping[str, Any]]],
+) -> Iterator[Row]:
+    """Yield the candidates of a decision; the one that was followed is remembered."""
+    prompt = prompt_of(env, chats, 0)
+    who = {"agent": prompt.agent, "role": role_of(prompt.agent)}
+    messages = [dict(message) for message in prompt.messages]
+    for is_followed, answer in options:
+        if is_followed:
+            remember(chats, prompt, answer["text"])
+        yield {
+            **known,
+            **who,
+            "prompt": messages,
+            "completion": answer["text"],
+            **{name: answer.get(name) for name in _OF_CANDIDATE},
+            "advantage": answer.get("advantage"),
+            "is_followed": is_followed,
+        }
+
+
+def _chat(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+def _sft(rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
+        if row["is_followed"] and row["success"]:
+            chat = {"prompt": row["prompt"], "completion": _chat(row["completion"])}
+            yield {**chat, "env_id": row["env_id"], "role": row["role"]}
+
+
+def _preference(rows: Iterable[Row]) -> Iterator[Row]:
+    for _, group in groupby(rows, key=_decision_of):
+        candidates = list(group)
+        best, worst = max(candidates, key=_worth), min(candidates, key=_worth)
+        if _worth(best) > _worth(worst):
+            yield {
+                "prompt": best["prompt"],
+                "chosen": _chat(best["completion"]),
+                "rejected": _chat(worst["completion"]),
+                "margin": _worth(best) - _worth(worst),
+                "env_id": best["env_id"],
+                "role": best["role"],
+            }
+
+
+def _decision_of(row: Row) -> tuple[Any, ...]:
+    return row["env_id"], row["episode"], row["decision"]
+
+
+def _worth(row: Row) -> float:
+    return row["reward"] if row["advantage"] is None else row["advantage"]
