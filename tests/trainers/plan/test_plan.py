@@ -361,6 +361,14 @@ def test_stages_of_a_curriculum_are_listed_and_the_longest_counts():
     assert "2 │ max_turns = 7" in text
 
 
+def test_verdicts_of_a_judge_are_counted():
+    reward = {"function": "m:f", "judged_twice": 0.5}
+    config = config_of(env={"id": "toy_echo_v0"}, rewards={"brief": reward})
+    plan = plan_of(config)
+    text = " ".join(shown(config, plan).split())
+    assert f"verdicts │ {round(plan.step.num_samples * 1.5):,} │ rewards.brief, by m:f" in text
+
+
 def test_what_does_not_fit_is_told_with_advice():
     config = config_of(
         engine={"kind": "vllm", "precision": "bfloat16", "vllm": {"sleep": True}},

@@ -139,6 +139,13 @@ def _step(config: Config, plan: Plan) -> Iterator[Row]:
         f"{role} {prompt.num_tokens}{'' if prompt.is_measured else ' (bytes: no tokenizer here)'}"
         for role, prompt in plan.prompts.items()
     )
+    for name, reward in config.rewards.items():
+        source = reward.judge or reward.function or reward.model
+        number = round(step.num_samples * (1 + reward.judged_twice))
+        how = (
+            f"rewards.{name}, by {source}; equal answers share one, roles without weight have none"
+        )
+        yield "verdicts", number, how
     yield "prompt tokens", step.num_prompt_tokens, f"of {prompts} at most; in turn 1: {firsts}"
     yield "completion tokens", step.num_completion_tokens, f"of {completions} at most"
     size = config.optimizer.completions_per_minibatch or "all"
