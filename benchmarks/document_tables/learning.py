@@ -132,6 +132,29 @@ def learning_workflows() -> str:
     return markdown(header, rows) + "".join(map(caption, found.values()))
 
 
+def learning_curriculum() -> str:
+    """Return held-out success at equal tokens, with levels by success and from all stages alike."""
+    data = result("curriculum")
+    kinds = [("by success", "sampled"), ("all alike", "sampled")]
+    kinds += [(levels, "greedy") for levels, _ in kinds]
+    starts = [
+        run["curves"]["sampled"][0][1] for run in data["runs"] if run["levels"] == "by success"
+    ]
+    columns = [starts, *(data[variant]["reached"][levels] for levels, variant in kinds)]
+    rows = [
+        [str(seed), *(f"{100 * share:.1f} %" for share in shares)]
+        for seed, *shares in zip(data["seeds"], *columns, strict=True)
+    ]
+    header = ["seed", "after warm start, sampled", *(", ".join(kind) for kind in kinds)]
+    differences = "; ".join(
+        f"{variant} {100 * of['mean']:+.1f} ({100 * of['low']:+.1f} to {100 * of['high']:+.1f})"
+        for variant, of in ((name, data[name]["difference"]) for name in ("sampled", "greedy"))
+    )
+    told = f"\nAfter {data['num_tokens']:,} sampled tokens. By success minus all alike, in points, "
+    told += f"mean and Student's 95 % interval over seeds: {differences}.\n"
+    return markdown(header, rows) + told + caption(data)
+
+
 _CURVE_STEPS = (5, 10, 25)
 
 
