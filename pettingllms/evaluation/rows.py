@@ -90,12 +90,37 @@ def write_rows(rows: Iterable[Row], path: str | Path) -> int:
     return len(found)
 
 
-def _write_parquet(rows: list[Row], path: Path) -> None:
+def read_rows(path: str | Path) -> list[Row]:
+    """Return the rows of a file that `write_rows` has written.
+
+    Raises:
+        InvalidArgument: If the file is missing, of another kind, or damaged.
+        MissingDependency: If it is a Parquet file and pyarrow is not installed.
+    """
+    file = Path(path)
     try:
-        from pyarrow import Table, parquet
+        if file.suffix == ".parquet":
+            return _parquet().read_table(file).to_pylist()
+        if file.suffix == ".jsonl":
+            return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise InvalidArgument("file", str(path), f"a whole file of rows ({error})") from error
+    raise InvalidArgument("file", str(path), "a name that ends in " + " or ".join(FORMATS))
+
+
+def _parquet() -> Any:
+    try:
+        from pyarrow import parquet
     except ImportError as error:
         raise MissingDependency("Parquet files", "pyarrow", "data") from error
-    cast(Any, parquet).write_table(Table.from_pylist([_encodable(row) for row in rows]), path)
+    return parquet
+
+
+def _write_parquet(rows: list[Row], path: Path) -> None:
+    library = _parquet()
+    from pyarrow import Table
+
+    library.write_table(Table.from_pylist([_encodable(row) for row in rows]), path)
 
 
 def _encodable(value: Any) -> Any:

@@ -166,7 +166,7 @@ def warm_start(config: Config) -> int:
     if not config.warm_start.num_steps:
         raise ConfigError(
             "there is nothing to imitate: warm_start.num_steps is 0. Set it, and name scripted "
-            "policies of the environment in [warm_start.demonstrators]"
+            "policies of the environment in [warm_start.demonstrators], or a file (warm_start.data)"
         )
     environments, files = _check(config, is_resumed=False)
     from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision

@@ -138,6 +138,10 @@ def test_flags_may_add_to_open_tables(run_file):
             "[warm_start]\nnum_steps = 1\n[warm_start.demonstrators.judge]\ntwo = 1\n",
             r"names the role 'judge', and \[roles\] has no such: caller, echo",
         ),
+        (
+            "[warm_start]\ndata = 'x.jsonl'\n[warm_start.demonstrators.echo]\ntwo = 1\n",
+            r"can imitate one of the two",
+        ),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(run_file, extra, message):

@@ -10,7 +10,7 @@ from pettingllms_trainers.config.section import Section
 
 
 class WarmStartConfig(Section):
-    """Supervised steps on demonstrations of scripted policies, before reinforcement learning."""
+    """Supervised steps on demonstrations, before reinforcement learning."""
 
     num_steps: int = Field(default=0, ge=0)
     """Supervised steps of every policy; 0: no warm start."""
@@ -19,9 +19,12 @@ class WarmStartConfig(Section):
     ] = Field(default={})
     """Role to the scripted policies of the environment that it learns to imitate, with weights:
     tool = { random = 0.9, oracle = 0.1 }. In a run of several environments also "ENV.ROLE"."""
+    data: str = ""
+    """A file of answers to imitate instead, .jsonl or .parquet, as `pettingllms data export --view
+    sft` writes them: every role learns the answers of its own rows."""
     num_episodes: int = Field(default=256, ge=1)
-    """Episodes that are demonstrated; those of several environments are in the ratio of their
-    weights, at least one each."""
+    """Episodes that scripted policies demonstrate; those of several environments are in the ratio
+    of their weights, at least one each."""
     batch_size: int = Field(default=64, ge=1)
     """Demonstrations per supervised step."""
     learning_rate: float = Field(default=0.0, ge=0)

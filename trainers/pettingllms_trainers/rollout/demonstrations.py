@@ -1,4 +1,4 @@
-"""The warm start of a run: policies imitate an environment's scripted policies."""
+"""The warm start of a run: policies imitate scripted policies, or recorded answers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pettingllms_trainers.config.roles import entry_of, qualified
 from pettingllms_trainers.policies.pool import ModelPolicy, PolicyPool
 from pettingllms_trainers.rollout.apportionment import apportioned
 from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.rollout.recorded_answers import recorded_demonstrations
 from pettingllms_trainers.rollout.scripted import play_scripted_episode
 from pettingllms_trainers.rollout.settings import RolloutSpec
 from pettingllms_trainers.stopping import StopRequest
@@ -103,7 +104,7 @@ class WarmStart:
         settings = self._config.warm_start
         if not settings.num_steps:
             return {}
-        note(f"warm start: {settings.num_episodes} demonstrated episodes")
+        note(f"warm start: {settings.data or f'{settings.num_episodes} demonstrated episodes'}")
         data = self._demonstrations()
         # All are begun before one is followed: policies of other processes fit at the same time.
         fits = {
@@ -121,25 +122,30 @@ class WarmStart:
         weights = [env.config.weight for env in self._environments]
         counts = apportioned(weights, self._config.warm_start.num_episodes, Fraction(1, 2))
         for index, (env, count) in enumerate(zip(self._environments, counts, strict=True)):
-            demonstrators = self._config.warm_start.demonstrators
-            by_role = collect_demonstrations(
-                env.training[0],
-                {
-                    role: self._pool.policies[name]
-                    for role, name in env.roles.items()
-                    if name in self._config.models
-                },
-                {
-                    role: entry_of(demonstrators, qualified(env.name, role)) or {}
-                    for role in env.roles
-                },
-                num_episodes=max(count, 1),
-                # Of one environment the seed of the run: as ever.
-                seed=derive_seed(self._config.seed, index) if index else self._config.seed,
-            )
-            for role, found in by_role.items():
+            # Of one environment the seed of the run: as ever.
+            seed = derive_seed(self._config.seed, index) if index else self._config.seed
+            for role, found in self._by_role(env, max(count, 1), seed).items():
                 data[env.roles[role]] += found
         return data
+
+    def _by_role(
+        self, env: RunEnvironment, num_episodes: int, seed: int
+    ) -> dict[str, list[Demonstration]]:
+        settings = self._config.warm_start
+        policies = {
+            role: self._pool.policies[name]
+            for role, name in env.roles.items()
+            if name in self._config.models
+        }
+        if settings.data:
+            return recorded_demonstrations(settings.data, env.config.id, policies)
+        demonstrators = {
+            role: entry_of(settings.demonstrators, qualified(env.name, role)) or {}
+            for role in env.roles
+        }
+        return collect_demonstrations(
+            env.training[0], policies, demonstrators, num_episodes=num_episodes, seed=seed
+        )
 
     def _imitation(self, name: str) -> Imitation:
         settings = self._config.warm_start

@@ -212,14 +212,15 @@ def _check_scripted_policies(config: Config, env: RunEnvironment) -> None:
     known = env.training[0].scripted_policies
     place = f"env.{env.name}.evaluation" if env.config.evaluation.scripted else "evaluation"
     _check_scripted(f"{place}.scripted", scripted_of(config, env.config), known, env)
-    if not config.warm_start.num_steps:
+    if not config.warm_start.num_steps or config.warm_start.data:
         return
     for role in env.roles:
         names = entry_of(config.warm_start.demonstrators, qualified(env.name, role))
         if names is None:
             raise ConfigError(
                 f"warm_start.demonstrators has no line for the role {qualified(env.name, role)!r}; "
-                f"name a scripted policy of {env.config.id} for every role: {', '.join(known)}"
+                f"name a scripted policy of {env.config.id} for every role: {', '.join(known)}; or "
+                "a file of answers (warm_start.data)"
             )
         _check_scripted(f"warm_start.demonstrators.{role}", list(names), known, env)
 

@@ -68,6 +68,15 @@ def _check_trained(config: ConfigData) -> None:
         )
 
 
+def _check_warm_start(config: ConfigData) -> None:
+    start = config.warm_start
+    if start.data and start.demonstrators:
+        raise ValueError(
+            f"warm_start has demonstrators and data = {start.data!r}, and can imitate one of the "
+            "two; remove the other"
+        )
+
+
 def _check_named_roles(config: ConfigData) -> None:
     tables = {
         **{f"rewards.{name}.weights": one.weights for name, one in config.rewards.items()},
@@ -135,6 +144,7 @@ ABOUT_NAMES = (
     _check_rewards,
     _check_unused,
     _check_trained,
+    _check_warm_start,
     _check_named_roles,
 )
 """What has to hold before defaults can be settled."""
