@@ -214,6 +214,14 @@ def test_an_answer_that_is_not_judged_is_left_out_and_the_others_stay_in_place(
                 assert f"called={called} " in after.observation
 
 
+def test_a_spent_budget_is_no_failure_of_episodes(echo_env, scripted_pool):
+    """Else every answer from then on would be left out, and the run would go on for nothing."""
+    poor = PLAIN.model_copy(update={"max_seconds": 1e-9})
+    rewards = Rewards([Reward("r", poor, Function(lambda m, text: 1.0), Ledger(None, "r", poor))])
+    with pytest.raises(BudgetSpent, match="max_seconds"):
+        play(echo_env, scripted_pool, rewards, AtGrpo, allowed=1.0)
+
+
 def test_noise_and_alignment_are_those_computed_by_hand(echo_env, scripted_pool):
     twice = PLAIN.model_copy(update={"judged_twice": 1.0})
     draws = iter(range(1000))
