@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from document_tables.markdown import markdown
 
-from credit_study.intervals import interval_of_mean, paired
+from credit_study.intervals import holm, p_value, paired
 from credit_study.selection import Cells, Table, all_seeds, along, differences, ends_of
+from pettingllms.evaluation.statistics import mean_interval
 
 _MARKERS = "osD^v"
+_LEVEL = 0.05
 _HEIGHT = 0.8
 """Of the rows of a task in the figure, in tasks."""
 
@@ -39,20 +41,38 @@ class _Task(NamedTuple):
 
 
 def overview_table(table: Table, cells: Cells) -> str:
-    """Return the table of all ways and tasks."""
+    """Return the table of all ways and tasks, and what is left of its differences as a family."""
     overview = table["tiny"]["overview"]
     ways, compared = overview["ways"], overview["compared"]
     others = [way for way in ways if way != compared]
+    tasks = [
+        (panel["title"], task)
+        for panel in overview["panels"]
+        for task in _tasks(table, cells, panel)
+    ]
+    found = {
+        (row, way): _differences(task, compared, way)
+        for row, (_, task) in enumerate(tasks)
+        for way in others
+    }
+    family = {key: p_value(of) for key, of in found.items() if len(of) > 1}
+    corrected = dict(zip(family, holm([*family.values()]), strict=True))
     rows: list[list[str]] = []
-    for panel in overview["panels"]:
-        for task in _tasks(table, cells, panel):
-            shown = [_shown(task, way) for way in ways]
-            between = [_difference(task, compared, way) for way in others]
-            rows.append([panel["title"], task.label, *shown, *between])
+    for row, (title, task) in enumerate(tasks):
+        shown = [_shown(task, way) for way in ways]
+        between = [_marked(found[row, way], corrected.get((row, way))) for way in others]
+        rows.append([title, task.label, *shown, *between])
     head = ["what is rewarded", "task", *ways.values()]
-    return markdown(
-        [*head, *(f"{ways[compared]} minus {ways[way]} (95 %)" for way in others)], rows
+    head += (f"{ways[compared]} minus {ways[way]} (95 %)" for way in others)
+    return markdown(head, rows) + (
+        f"\nThe family is all {len(family)} differences of this table. One by one, "
+        f"{_num_real(family)} exclude 0; after Holm's correction, at {100 * _LEVEL:.0f} % for all "
+        f"together, {_num_real(corrected)}, in **bold**.\n"
     )
+
+
+def _num_real(p_values: Mapping[Any, float]) -> int:
+    return sum(value < _LEVEL for value in p_values.values())
 
 
 def draw_overview(table: Table, cells: Cells, pyplot: Any, path: Path) -> None:
@@ -85,14 +105,8 @@ def _draw_panel(panel: Any, tasks: list[_Task], ways: Mapping[str, str]) -> None
     for number, (way, label) in enumerate(ways.items()):
         shift = _HEIGHT * ((number + 0.5) / len(ways) - 0.5)
         places = [row for row, task in enumerate(tasks) if way in task.found]
-        values = [[100 * mean for mean in tasks[row].means(way)] for row in places]
-        means = [fmean(of) for of in values]
-        bounds = [interval_of_mean(of) for of in values]
-        lengths = [
-            # Of equal values, bounds and mean may differ by rounding, to the wrong side.
-            [max(mean - low, 0.0) for mean, (low, _) in zip(means, bounds, strict=True)],
-            [max(high - mean, 0.0) for mean, (_, high) in zip(means, bounds, strict=True)],
-        ]
+        found = [mean_interval([100 * mean for mean in tasks[row].means(way)]) for row in places]
+        means, lengths = [of.value for of in found], [of.high - of.value for of in found]
         style = {"fmt": _MARKERS[number % len(_MARKERS)], "color": f"C{number}", "label": label}
         panel.errorbar(means, [row + shift for row in places], xerr=lengths, **style)
     panel.set_yticks(range(len(tasks)), [task.label for task in tasks])
@@ -125,8 +139,14 @@ def _shown(task: _Task, way: str) -> str:
     return f"{100 * fmean(task.means(way)):.0f} % ({100 * end:.0f} %)"
 
 
-def _difference(task: _Task, way: str, other: str) -> str:
-    """Return the difference of two ways, over all seeds that both have run."""
+def _differences(task: _Task, way: str, other: str) -> list[float]:
+    """Return the differences of two ways, over all seeds that both have run."""
     if way not in task.found or other not in task.found:
-        return ""
-    return paired(differences(task.found[way], task.found[other], task.tokens))
+        return []
+    return differences(task.found[way], task.found[other], task.tokens)
+
+
+def _marked(found: Sequence[float], corrected: float | None) -> str:
+    """Return a difference, in bold if its corrected p-value says that it is one."""
+    text = paired(found) if found else ""
+    return text if corrected is None or corrected >= _LEVEL else f"**{text}**"
