@@ -30,6 +30,7 @@ from pettingllms_trainers.errors import (
     UpdateError,
     WorkerLost,
 )
+from pettingllms_trainers.launch import launch
 from pettingllms_trainers.ranks import num_launched
 from pettingllms_trainers.recipe_list import copy_recipe, recipe_list, recipe_text
 from pettingllms_trainers.runs.export import export_policy
@@ -37,6 +38,7 @@ from pettingllms_trainers.runs.export import export_policy
 _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
+       pettingllms-train launch CONFIG [CONFIG ...] [--gpus N] [--servers] [--SECTION.KEY VALUE ...]
        pettingllms-train recipes
        pettingllms-train recipe NAME [--copy [PATH]]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
@@ -46,6 +48,8 @@ usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...
 Train a team of agents with AT-GRPO from the run files CONFIG: TOML files, or recipe:NAME for those
 that come with the package. Later ones override earlier ones.
 
+  launch               train on all GPUs of this machine, or on N, a process on each; with --servers
+                       half of them run vLLM servers, which are watched and started again
   recipes              list the recipes: task, team, time, cost, and what training gave
   recipe               print a recipe, or write a copy that you edit
   warm-start           only the supervised steps, on the environment's scripted policies
@@ -150,6 +154,15 @@ def _train(
             config, is_resumed=resume, num_gpus=gpus, gpu_gib=gpu_memory, measures=measure
         )
     return commands.train(config, is_resumed=resume)
+
+
+@_group.command("launch", context_settings=_FILES_AND_FLAGS)
+@click.option("--gpus", type=int)
+@click.option("--servers", is_flag=True)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _launch(gpus: int | None, servers: bool, arguments: Sequence[str]) -> int:
+    paths, flags = _split(arguments)
+    return launch(paths, flags, num_gpus=gpus, has_servers=servers) if paths else _usage(flags)
 
 
 @_group.command("warm-start", context_settings=_FILES_AND_FLAGS)

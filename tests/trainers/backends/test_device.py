@@ -85,7 +85,13 @@ def test_the_precision_is_the_one_that_is_fast(monkeypatch, ratio, found):
 def test_a_product_takes_time_and_other_precisions_are_left_alone():
     assert device._product_s(torch.device("cpu"), torch.float32) > 0
     given = config("cpu", engine={"precision": "bfloat16"})
-    assert device.with_fast_precision(given, Ranks(), on_gpu=False) == (given, "")
+    for on_gpu in (False, True):
+        assert device.with_fast_precision(given, Ranks(), on_gpu=on_gpu) == (given, "")
+    slow = config("cpu", engine={"precision": "float32"})
+    assert device.with_fast_precision(slow, Ranks(), on_gpu=False) == (slow, "")
+    same, line = device.with_fast_precision(slow, Ranks(), on_gpu=True)
+    assert same == slow
+    assert line.startswith('warning: engine.precision = "float32" on a GPU')
 
 
 def test_all_ranks_compute_in_one_precision(monkeypatch):

@@ -20,6 +20,10 @@ __all__ = [
     "with_fast_precision",
 ]
 
+_FLOAT32_ON_GPU = (
+    'warning: engine.precision = "float32" on a GPU, which computes bfloat16 many times as fast, '
+    'in half the memory. Set it to "bfloat16", or "auto"'
+)
 _PROBE_SIZE = 256
 _NUM_PROBES = 4
 
@@ -128,12 +132,14 @@ def with_fast_precision(config: Config, ranks: Ranks, *, on_gpu: bool) -> tuple[
     """Return a configuration that says in which precision is computed, and a line about it.
 
     Args:
-        config: Returned as it is, without a line, unless engine.precision is auto.
+        config: Returned as it is unless engine.precision is auto, with a line only if a GPU would
+            compute in float32.
         ranks: The processes of the run; all take the same precision.
         on_gpu: Whether it computes on GPUs, which need not be seen by this process.
     """
     if config.engine.precision != "auto":
-        return config, ""
+        is_slow = on_gpu and config.engine.precision == "float32"
+        return config, _FLOAT32_ON_GPU if is_slow else ""
     # Imported here: torch takes seconds.
     import torch
 

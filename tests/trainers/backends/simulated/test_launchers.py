@@ -156,6 +156,27 @@ def test_servers_hold_their_cards_and_the_trainer_its_own(machine, line, model_d
     assert simulated.cards_of("weights") == [("0", "0")]
 
 
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_one_command_divides_the_cards_among_servers_and_ranks(machine, line, model_directory):
+    simulated = machine(4)
+    with_one_policy(line, model=str(model_directory()))
+    module, name, *rest = line
+    simulated.run(module, name, "launch", *rest, *VLLM, *SHORT, "--servers")
+    simulated.check()
+    assert simulated.cards_of("server") == [("0", "2"), ("0", "3")]
+    assert simulated.cards_of("weights") == [("0", "0"), ("0", "1")]
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_one_command_gives_every_card_a_rank(machine, line):
+    simulated = machine(3)
+    module, name, *rest = line
+    simulated.run(module, name, "launch", *rest, *VLLM, *SHORT, "--gpus", 2)
+    assert simulated.cards_of("engine") == [("0", "0")] * 2 + [("0", "1")] * 2
+
+
 def _wait(url):
     for _ in range(300):
         with suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=1):

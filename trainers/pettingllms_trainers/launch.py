@@ -1,0 +1,285 @@
+"""A run on all GPUs of this machine, by one command: who gets which, and what keeps running.
+
+The rule is simple. Every GPU gets a rank of the run, with engine and update on it. With servers, a
+half of the GPUs are theirs, as many for each base model; the other GPUs train.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tomli_w
+
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.config.policies import TINY, base_groups
+from pettingllms_trainers.errors import ConfigError, WorkerLost
+
+__all__ = ["Division", "Server", "divided", "launch"]
+
+logger = logging.getLogger(__name__)
+
+_PERIOD_S = 1.0
+_HEALTH_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 1200.0
+"""A large model is read, compiled and measured before a server answers."""
+_MAX_RESTARTS = 3
+_GRACE_S = 60.0
+"""A server that has answered may be silent for so long; also what an end may take."""
+
+
+class Division(NamedTuple):
+    """Which GPUs are whose, by their numbers."""
+
+    num_ranks: int
+    """Processes that train."""
+    gpus: tuple[str, ...]
+    """Theirs: one each, or all for the only one, whose engine spreads over them."""
+    servers: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """Of each server: the policies that it answers for, and its GPUs."""
+
+
+def divided(config: Config, gpus: Sequence[str], *, has_servers: bool) -> Division:
+    """Return who gets which GPU of a machine.
+
+    Args:
+        config: The run's configuration.
+        gpus: Numbers of the GPUs, at least one.
+        has_servers: Whether engines are servers on GPUs of their own.
+
+    Raises:
+        ConfigError: There are too few GPUs, or a model that no server can load.
+    """
+    if not has_servers:
+        return Division(1 if config.engine.num_shards > 1 else len(gpus), tuple(gpus))
+    groups, size = base_groups(config.models), config.engine.num_shards
+    if config.engine.kind != "vllm":
+        raise ConfigError(
+            f'--servers starts servers for engine.kind = "vllm"; it is "{config.engine.kind}". '
+            "Set it, and remove policies.NAME.endpoints"
+        )
+    if any(policy.model == TINY for policy in config.models.values()):
+        raise ConfigError(
+            f'no server can load the model "{TINY}", which a run builds: name another'
+        )
+    of_one = size * len(groups)
+    count = max(1, len(gpus) // 2 // of_one)
+    own = len(gpus) - count * of_one
+    if own < 1:
+        raise ConfigError(
+            f"{len(gpus)} GPUs are too few: servers for {len(groups)} base models take "
+            f"{of_one}, and one GPU is left to train. Leave --servers out, or take an adapter for "
+            "each policy on one base model"
+        )
+    parts = [tuple(gpus[start : start + size]) for start in range(own, len(gpus), size)]
+    return Division(own, tuple(gpus[:own]), tuple(zip(groups * count, parts, strict=True)))
+
+
+class Server:
+    """A process that answers at an address, and is started again when it does not any more.
+
+    Args:
+        command: Of the process, without the port.
+        variables: Of its environment, besides those of this process.
+        log: Its output goes there.
+    """
+
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url, self.num_restarts = f"http://127.0.0.1:{port}", 0
+        self._command, self._log = [*command, "--port", str(port)], log
+        self._environment = os.environ | variables
+        self._process = self._start()
+        self._deadline = time.monotonic() + _START_TIMEOUT_S
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as file:
+            # A session of its own: a terminal's interrupt is for the trainer, which saves first.
+            return subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def is_healthy(self) -> bool:
+        """Return whether it answers."""
+        try:
+            urllib.request.urlopen(f"{self.url}/health", timeout=_HEALTH_TIMEOUT_S).close()
+        except OSError:  # refused, too slow, or an error's status
+            return False
+        self._deadline = time.monotonic() + _GRACE_S
+        return True
+
+    def keep(self) -> None:
+        """Start it again if its process has ended, or if it has not answered for too long.
+
+        Raises:
+            WorkerLost: That was done too often.
+        """
+        if self.is_healthy():
+            return
+        has_ended = self._process.poll() is not None
+        if not has_ended and time.monotonic() < self._deadline:
+            return
+        why = f"ended with code {self._process.returncode}" if has_ended else "does not answer"
+        if self.num_restarts == _MAX_RESTARTS:
+            raise WorkerLost(
+                f"the server {self.url} {why}, after {_MAX_RESTARTS} restarts; see {self._log}"
+            )
+        logger.warning("the server %s %s and is started again; see %s", self.url, why, self._log)
+        self.end()
+        self.num_restarts += 1
+        self._process = self._start()
+        self._deadline = time.monotonic() + _START_TIMEOUT_S
+
+    def end(self) -> None:
+        """End it and all processes that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def launch(
+    paths: Sequence[str], flags: Sequence[str], *, num_gpus: int | None, has_servers: bool
+) -> int:
+    """Train on the GPUs of this machine; servers are ended with the run.
+
+    Args:
+        paths: The run files.
+        flags: Over them; also those of the command, such as ``--resume``.
+        num_gpus: How many GPUs; None for all that are visible.
+        has_servers: See `divided`.
+
+    Returns:
+        Exit code of the run.
+
+    Raises:
+        PettingLLMsError: Bad input, or a server that does not stay alive.
+    """
+    config = load_config(paths, [flag for flag in flags if flag != "--resume"])
+    division = divided(config, _gpus(num_gpus), has_servers=has_servers)
+    with (
+        tempfile.TemporaryDirectory(prefix="pettingllms-") as folder,
+        contextlib.ExitStack() as end,
+    ):
+        servers: dict[Server, tuple[str, ...]] = {}
+        for names, gpus in division.servers:
+            servers[_server(config, names, gpus)] = names
+            end.callback([*servers][-1].end)
+        files = [*paths, *_with_endpoints(servers, Path(folder))]
+        _wait(servers)
+        # A flag, over one that says otherwise.
+        kind = ("--engine.kind", "vllm_server") if servers else ()
+        command = [sys.executable]
+        if division.num_ranks > 1:
+            number = str(division.num_ranks)
+            command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", number]
+        trainer = subprocess.Popen(
+            [*command, "-m", "pettingllms_trainers.cli", *files, *flags, *kind],
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(division.gpus)},
+        )
+        with _passed_on(trainer):
+            return _followed(trainer, servers)
+
+
+def _gpus(wanted: int | None) -> list[str]:
+    # Imported here: torch takes seconds. Counting starts no CUDA where the driver's library is.
+    import torch
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    gpus = visible.split(",")[:count] if visible else list(map(str, range(count)))
+    if not gpus or (wanted is not None and not 0 < wanted <= len(gpus)):
+        asked = "at least one is needed" if wanted is None else f"--gpus is {wanted}"
+        raise ConfigError(f"this machine has {len(gpus)} GPUs to use, and {asked}")
+    return gpus[:wanted]
+
+
+def _server(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Server:
+    # Imported here: transformers takes seconds.
+    from pettingllms_trainers.backends.hf.adapter_settings import read_settings
+    from pettingllms_trainers.backends.vllm.replica import server_command
+
+    members = [config.models[name] for name in names]
+    adapters = [policy for policy in members if policy.has_adapter]
+    ranks = [policy.lora.rank or read_settings(Path(policy.model)).r for policy in adapters]
+    variables, arguments = server_command(members[0].base[0], len(ranks), max(ranks, default=0))
+    arguments += ["--host", "127.0.0.1", "--dtype", config.engine.precision]
+    if config.engine.num_shards > 1:
+        arguments += ["--tensor-parallel-size", str(config.engine.num_shards)]
+    if config.engine.max_length:
+        arguments += ["--max-model-len", str(config.engine.max_length)]
+    out = Path(config.output_dir)
+    log = out.parent / f"{out.name}-server-{'-'.join(gpus)}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    shown = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    return Server([sys.executable, *arguments], variables | shown, log)
+
+
+def _with_endpoints(servers: Mapping[Server, Sequence[str]], folder: Path) -> Iterator[str]:
+    """Write the run file that names the servers of each policy, if there are any."""
+    if not servers:
+        return
+    policies: dict[str, dict[str, list[str]]] = {}
+    for server, names in servers.items():
+        for name in names:
+            policies.setdefault(name, {"endpoints": []})["endpoints"].append(server.url)
+    path = folder / "servers.toml"
+    path.write_text(tomli_w.dumps({"policies": policies}))
+    yield str(path)
+
+
+def _wait(servers: Mapping[Server, object]) -> None:
+    while not all([server.is_healthy() for server in servers]):
+        for server in servers:
+            server.keep()
+        time.sleep(_PERIOD_S)
+
+
+def _followed(trainer: subprocess.Popen[bytes], servers: Mapping[Server, object]) -> int:
+    """Keep the servers until the run ends; return its exit code."""
+    try:
+        while trainer.poll() is None:
+            for server in servers:
+                server.keep()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                trainer.wait(_PERIOD_S)
+    finally:
+        if trainer.poll() is None:
+            trainer.terminate()  # it saves
+            trainer.wait()
+    return trainer.returncode if trainer.returncode >= 0 else 128 - trainer.returncode
+
+
+@contextlib.contextmanager
+def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass signals to stop on to a process, and wait for its end all the same."""
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),  # a terminal tells all
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
