@@ -15,7 +15,7 @@ from collections.abc import Callable
 from inspect import getmembers, isfunction
 from pathlib import Path
 
-from document_tables import games, learning, repository, speed, trainer
+from document_tables import games, judging, learning, repository, speed, trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
@@ -23,13 +23,14 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "envs/README.md",
     "benchmarks/README.md",
+    "docs/blame.md",
     "docs/check-an-environment.md",
 )
 _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
 TABLES: dict[str, Callable[[], str]] = {
     name: function
-    for module in (games, learning, repository, speed, trainer)
+    for module in (games, judging, learning, repository, speed, trainer)
     for name, function in getmembers(module, isfunction)
     if function.__module__ == module.__name__ and not name.startswith("_")
 }
