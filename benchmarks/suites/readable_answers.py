@@ -32,7 +32,7 @@ MODEL = "smollm2"
 SEED = 0
 NUM_DEMONSTRATED = 10
 WARM_START = {"num_episodes": NUM_DEMONSTRATED, "batch_size": 4, "learning_rate": 1e-3}
-MAX_TOKENS = 64
+MAX_TOKENS = 96
 LONGER = {"code_v0": 192}
 """Limits of tokens of an answer that differ from `MAX_TOKENS`: a program is longer."""
 
