@@ -126,7 +126,7 @@ def keys_of(section):
     for name, field in section.model_fields.items():
         if hasattr(field.annotation, "model_fields"):
             yield from keys_of(field.annotation)
-        elif name not in ("policies", "per_role"):  # tables of sections
+        elif name not in ("policies", "per_role", "rewards"):  # tables of sections
             yield name
 
 

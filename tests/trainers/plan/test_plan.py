@@ -536,7 +536,10 @@ def test_a_dry_run_estimates_the_time_from_a_step(small_run_file, tmp_path, caps
         (["--gpus", "0"], "both must be positive"),
         (["--evaluation.scripted", "gredy"], 'did you mean "greedy"'),
         (["--device", "nonsense"], "device = 'nonsense' cannot be used"),
-        (["--device", "cuda:0", "--gpus", "2"], 'Set device = "cuda" or "auto"'),
+        (
+            ["--device", "cuda:0", "--gpus", "2", "--engine.precision", "bfloat16"],
+            'Set device = "cuda" or "auto"',
+        ),
     ],
 )
 def test_a_dry_run_finds_what_a_run_would(dry_run, flags, message):

@@ -29,8 +29,8 @@ class Lockstep(Reinforce):
     have earned more so far are solved more often in the end; where they are not, episodes of the
     other levels do not move either, and are whole episodes.
 
-    Take it when you do not know whether rewards come at every step or at the end, or whether those
-    of steps mean anything.
+    Take it when you do not know whether rewards come at every step or at the end. Where those of
+    steps mean nothing it was 12 to 25 points behind whole episodes: take `reinforce` there.
 
     Source:
         Go with the winners (Aldous and Vazirani, FOCS 1994), and AT-GRPO (arXiv 2510.11062,
