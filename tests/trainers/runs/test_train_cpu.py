@@ -143,6 +143,7 @@ NOT_EVERY_RUN = (
     "update/phase",  # test_updates_in_turns
     "gradient/",  # test_ranks
     "curriculum/",  # test_many_environments
+    "algorithm/",  # test_credit_run
     "judged/", "cost/",  # test_judged_run
 )  # fmt: skip
 
