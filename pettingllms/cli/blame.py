@@ -14,7 +14,9 @@ from pettingllms.cli.blame_source import Source, open_source
 from pettingllms.cli.console import print_json, print_parts, stderr, stdout, visible
 from pettingllms.cli.options import (
     env_option,
+    format_option,
     free_folder,
+    max_failures_option,
     policy_option,
     policy_settings,
     policy_settings_options,
@@ -91,27 +93,14 @@ Examples:
 @click.option("--environment", metavar="NAME", help="Of a training run of several environments.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all chance.")
 @policy_settings_options
-@click.option(
-    "--max-failures",
-    type=click.IntRange(min=0),
-    default=BlameSettings().max_failures,
-    show_default=True,
-    help="Replays of an episode that may fail before it is given up.",
-)
+@max_failures_option("Replays of an episode", BlameSettings().max_failures)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="Where blame.json and view.html go.  [default: runs/blame-ID-TIME]",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the result is printed.",
-)
+@format_option("result is", "json")
 def blame_command(source: str, **values: Any) -> int:
     """Say which answer of which role lost an episode, by playing on from every answer.
 

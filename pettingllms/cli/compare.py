@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from pettingllms.cli.console import print_json, print_parts, stdout
+from pettingllms.cli.options import format_option
 from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.comparison import Comparison, compare, compare_shares
 from pettingllms.evaluation.presentation import as_markdown, comparison_parts, sides_parts
@@ -19,14 +20,7 @@ from pettingllms.evaluation.sides import Side, differences, open_side, unlike
 @click.argument("first", metavar="RUN[:VARIANT][@STEP]")
 @click.argument("second", metavar="RUN[:VARIANT][@STEP]")
 @click.option("--anyway", is_flag=True, help="Compare unlike tasks, or levels, too.")
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="How the comparison is printed.",
-)
+@format_option("comparison is", "json", "markdown")
 def compare_command(first: str, second: str, anyway: bool, output: str) -> int:
     """Compare two runs: who played, which settings differ, and the second minus the first.
 

@@ -11,7 +11,9 @@ import click
 
 from pettingllms.cli.console import print_json, print_parts, stderr, stdout, visible
 from pettingllms.cli.options import (
+    format_option,
     free_folder,
+    max_failures_option,
     policy_settings,
     policy_settings_options,
     run_environment,
@@ -64,13 +66,7 @@ Examples:
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides levels and chance.")
 @click.option("--environment", metavar="NAME", help="Of training runs of several environments.")
 @policy_settings_options
-@click.option(
-    "--max-failures",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="Episodes that may fail before it stops.",
-)
+@max_failures_option("Episodes", 10)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -83,14 +79,7 @@ Examples:
     metavar="FOLDER",
     help="Continue an interrupted cross-play.",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="How the figures are printed.",
-)
+@format_option("figures are", "json", "markdown")
 def crossplay_command(runs: tuple[str, ...], **values: Any) -> int:
     """Play members of different runs together: who coordinates only with its own team-mates?
 

@@ -16,7 +16,9 @@ from pettingllms.cli.console import print_json, print_parts, stderr, stdout
 from pettingllms.cli.options import (
     complete_id,
     env_option,
+    format_option,
     free_folder,
+    max_failures_option,
     policy_option,
     policy_settings,
     policy_settings_options,
@@ -125,13 +127,7 @@ Examples:
     "server had cached, if they have a price of their own. Hidden reasoning counts as completion.",
 )
 @policy_settings_options
-@click.option(
-    "--max-failures",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="Episodes that may fail before the evaluation stops.",
-)
+@max_failures_option("Episodes", 10)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -144,14 +140,7 @@ Examples:
     metavar="RUN",
     help="Continue an interrupted run; --policy may name another address of the same model.",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="How the report is printed.",
-)
+@format_option("report is", "json", "markdown")
 @click.pass_context
 def eval_command(context: click.Context, **values: Any) -> int:
     """Play held-out levels with policies and report with 95 % intervals.

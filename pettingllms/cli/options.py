@@ -97,6 +97,29 @@ _SETTINGS = (
 )
 
 
+def max_failures_option(what: str, default: int) -> Callable[[Command], Command]:
+    """Return the option `--max-failures`: `what` may fail before the command stops."""
+    return click.option(
+        "--max-failures",
+        type=click.IntRange(min=0),
+        default=default,
+        show_default=True,
+        help=f"{what} that may fail before it stops.",
+    )
+
+
+def format_option(what: str, *formats: str) -> Callable[[Command], Command]:
+    """Return the option `--format` of a command that prints `what`; text is one of the formats."""
+    return click.option(
+        "--format",
+        "output",
+        type=click.Choice(["text", *formats]),
+        default="text",
+        show_default=True,
+        help=f"How the {what} printed.",
+    )
+
+
 def policy_settings_options(command: Command) -> Command:
     """Add the options that say how models are reached; read by `policy_settings`."""
     return reduce(lambda decorated, option: option(decorated), reversed(_SETTINGS), command)

@@ -7,7 +7,7 @@ chosen because it failed, so its own outcome counts in no mean but as V(s_T), wh
 to chance.
 
 - The *drop* of an answer is V(s_{t-1}) - V(s_t). Drops of an episode add up to V(s_0) minus its
-  outcome: what was to be expected and did not come is shared out among the answers.
+  outcome: the whole loss is divided among the answers.
 - What is *missed* by an answer is V(s_{t-1}, a') - V(s_t), where another policy gives this one
   answer a' and the present ones play on. It is large, and the drop 0, where the present policies
   always answer like this.
@@ -50,10 +50,10 @@ from pettingllms.evaluation.judgement import (
     JudgedAnswer,
 )
 from pettingllms.evaluation.replays import (
-    Moment,
     Replay,
     Replayed,
     ReplayEnd,
+    ReplayPoint,
     Team,
     moments_of,
     play_replays,
@@ -125,11 +125,11 @@ async def judge(
 class _Plan:
     """What is played again, for what."""
 
-    moments: Sequence[Moment]
+    moments: Sequence[ReplayPoint]
     team: Team
     other: Team | None
     settings: BlameSettings
-    forks: dict[Any, tuple[Moment, Team, Team]] = field(init=False)
+    forks: dict[Any, tuple[ReplayPoint, Team, Team]] = field(init=False)
     """Place -> moment, team, and who answers first. Places are: the number of a moment, (number,
     "instead"), and coalitions."""
 
@@ -164,7 +164,7 @@ class _Plan:
             yield Replay(place, *self.forks[place], seed)
 
 
-def _known(moment: Moment) -> ReplayEnd | None:
+def _known(moment: ReplayPoint) -> ReplayEnd | None:
     """Return how an episode has ended; None if it has not."""
     env, agent = moment.env, moment.env.agent_selection
     is_over = env.terminations[agent] or env.truncations[agent]

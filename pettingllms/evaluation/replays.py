@@ -32,7 +32,7 @@ Team = Mapping[str, Seat]
 """Agent -> who answers for it."""
 
 
-class Moment(NamedTuple):
+class ReplayPoint(NamedTuple):
     """A moment of an episode, from which it can be played on any number of times."""
 
     env: TextEnv[Any]
@@ -56,7 +56,7 @@ class Replay(NamedTuple):
 
     place: Hashable
     """What it is for."""
-    moment: Moment
+    moment: ReplayPoint
     team: Team
     opening: Team
     """Who gives the first answer."""
@@ -82,7 +82,7 @@ class Replayed:
         return sum(map(len, self.ends.values())) + self.failures.total()
 
 
-def moments_of(transcript: Transcript) -> list[Moment]:
+def moments_of(transcript: Transcript) -> list[ReplayPoint]:
     """Return the moments before every answer of an episode, and the one after the last.
 
     Raises:
@@ -90,12 +90,12 @@ def moments_of(transcript: Transcript) -> list[Moment]:
     """
     chats: Chats = {}
     earned = 0.0
-    found: list[Moment] = []
+    found: list[ReplayPoint] = []
     ahead = (*transcript.steps, None)
     for env, step in zip(transcript.moments(), ahead, strict=True):
         if found:
             earned += fmean(env.rewards.values())
-        found.append(Moment(env.fork(), dict(chats), earned))
+        found.append(ReplayPoint(env.fork(), dict(chats), earned))
         if step is not None:
             remember(chats, prompt_of(env, chats, 0), step["action"])
     return found
