@@ -57,6 +57,9 @@ class Spoken:
     ("config", "text", "score"),
     [
         (ASK, "The answer says no such thing, so: Yes.", 1.0),
+        (GRADE, "Grade: 3 out of 10", 0.3),
+        (GRADE, "I would say 3 out of 10", 0.3),
+        (GRADE, "Grade: 3. All 10 points need a short one.", 0.3),
         (ASK, "yes\nno", 0.0),
         (ASK, "I know nothing of yesterday.", None),
         (GRADE, "2 of 3 points are met.\nGrade: 7", 0.7),

@@ -64,7 +64,8 @@ Think briefly, then reply on a last line with Grade: N, where N is a number from
 _NUM_TRIES = 3
 """How often a judge is asked whose verdict cannot be read."""
 _YES_OR_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?:\s*/\s*10\b)?")
+_NUMBER = re.compile(r"(?<![\w.-])(-?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*10\b)?")
+"""A number, without the 10 that it is out of."""
 
 
 class Judge:
@@ -123,9 +124,11 @@ def read_verdict(config: RewardConfig, text: str) -> float | None:
     if config.question:
         words = _YES_OR_NO.findall(text)
         return float(words[-1].lower() == "yes") if words else None
-    after_grade = text.lower().rpartition("grade:")[2]
-    numbers = _NUMBER.findall(after_grade) or _NUMBER.findall(text)
-    grade = float(numbers[-1].partition("/")[0]) if numbers else -1.0
+    _, _, after = (lower := text.lower()).rpartition("grade:")
+    # The first one after the word: what follows it is said of the grade, or of something else.
+    stated = _NUMBER.findall(after)[:1] if after != lower else []
+    numbers = stated or _NUMBER.findall(lower)
+    grade = float(numbers[-1]) if numbers else -1.0
     return grade / 10 if 0 <= grade <= 10 else None
 
 
