@@ -1,13 +1,17 @@
 """Who gets which GPU of a machine, and servers that are kept alive."""
 
+import subprocess
 import sys
 import time
+import urllib.request
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms_trainers import launch
+from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.errors import ConfigError, WorkerLost
 from pettingllms_trainers.launch import Server, divided
@@ -71,7 +75,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Handler)
-for _ in range(3):
+for _ in range(int(sys.argv[1])):
     server.handle_request()
 """
 
@@ -87,7 +91,7 @@ def wait(server):
 def test_a_server_that_ends_is_started_again_until_it_was_too_often(tmp_path, monkeypatch):
     """Each one ends after some answers."""
     monkeypatch.setattr(launch, "_MAX_RESTARTS", 1)
-    server = Server([sys.executable, "-c", ANSWERS], {}, tmp_path / "log")
+    server = Server([sys.executable, "-c", ANSWERS, "3"], {}, tmp_path / "log")
     try:
         wait(server)
         server.keep()
@@ -118,3 +122,48 @@ def test_a_server_that_does_not_answer_any_more_is_started_again(tmp_path, monke
         assert server.num_restarts == 1
     finally:
         server.end()
+
+
+LAUNCHER = """
+import sys
+from pathlib import Path
+from pettingllms_trainers.launch import Server
+
+server = Server([sys.executable, "-c", sys.argv[2], "10000"], {}, Path(sys.argv[1]))
+print(server.url, flush=True)
+sys.stdin.read()
+"""
+
+
+def answers(url):
+    with suppress(OSError), urllib.request.urlopen(url, timeout=5):
+        return True
+    return False
+
+
+def until(condition):
+    for _ in range(200):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_launcher_that_is_killed_leaves_no_server(tmp_path):
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path / "log"), ANSWERS],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with launcher:
+        url = launcher.stdout.readline().strip()
+        assert until(lambda: answers(url)), (tmp_path / "log").read_text()
+        launcher.kill()
+        launcher.wait()
+        assert until(lambda: not answers(url))
+
+
+def test_a_child_whose_launcher_is_gone_already_does_not_begin():
+    python, module, name, _, *command = bound([sys.executable, "-c", "print('begun')"])
+    shown = subprocess.run([python, module, name, "1", *command], capture_output=True, check=True)
+    assert shown.stdout == b""
+    assert subprocess.run(bound(command), capture_output=True, check=True).stdout == b"begun\n"

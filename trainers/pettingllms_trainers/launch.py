@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import tomli_w
 
+from pettingllms_trainers.child import bound
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.config.policies import TINY, base_groups
@@ -91,7 +92,7 @@ class Server:
     """A process that answers at an address, and is started again when it does not any more.
 
     Args:
-        command: Of the process, without the port.
+        command: Of the process, without the port; it ends with this process, even a killed one.
         variables: Of its environment, besides those of this process.
         log: Its output goes there.
     """
@@ -110,7 +111,7 @@ class Server:
         with self._log.open("ab") as file:
             # A session of its own: a terminal's interrupt is for the trainer, which saves first.
             return subprocess.Popen(
-                self._command,
+                bound(self._command),
                 env=self._environment,
                 stdout=file,
                 stderr=file,
@@ -164,6 +165,8 @@ def launch(
 ) -> int:
     """Train on the GPUs of this machine; servers are ended with the run.
 
+    If this process is killed, the kernel asks ranks and servers to end.
+
     Args:
         paths: The run files.
         flags: Over them; also those of the command, such as ``--resume``.
@@ -195,7 +198,7 @@ def launch(
             number = str(division.num_ranks)
             command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", number]
         trainer = subprocess.Popen(
-            [*command, "-m", "pettingllms_trainers.cli", *files, *flags, *kind],
+            bound([*command, "-m", "pettingllms_trainers.cli", *files, *flags, *kind]),
             env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(division.gpus)},
         )
         with _passed_on(trainer):
