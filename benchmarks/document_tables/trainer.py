@@ -15,6 +15,7 @@ SWEPT = {
     "agents": "agents of an ensemble",
     "game": "game",
 }
+_KINDS = ("planned", "by_hand")
 
 
 def phases() -> str:
@@ -87,3 +88,25 @@ def planned_memory() -> str:
         for row in data["rows"]
     ]
     return markdown(["run", "planned", "measured", "planned over measured"], rows) + caption(data)
+
+
+def plan_by_hand() -> str:
+    """Return what the dry run plans for the recipes of GPUs beside arithmetic by hand."""
+    data = result("plan_by_hand")
+    rows = [
+        [f"`{name}`", row["quantity"], *(_size(row, kind) for kind in _KINDS), row["how"]]
+        for name, found in data["recipes"].items()
+        for row in found
+    ]
+    made = f"Computed on {data['date']} with `{data['command']}`."
+    header = ["recipe", "on a GPU", "planned", "by hand", "how"]
+    return markdown(header, rows) + f"\n{made}\n"
+
+
+def _size(row: dict[str, Any], kind: str) -> str:
+    number: float | None = row[kind]
+    if number is None:
+        return "in the micro-batch"
+    if row["quantity"] == "parameters":
+        return f"{number:,.0f}"
+    return f"{number / (1 << 30):.2f} GiB" if number >= 1 << 20 else f"{number / 1024:.0f} KiB"

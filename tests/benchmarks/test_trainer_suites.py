@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "suites"))
+plan_by_hand = importlib.import_module("plan_by_hand")
 trainer_pretrained = importlib.import_module("trainer_pretrained")
 trainer_throughput = importlib.import_module("trainer_throughput")
 trainer_phases = importlib.import_module("trainer_phases")
@@ -197,3 +198,11 @@ def test_a_pretrained_model_does_the_same_work_without_an_end(tmp_path):
     found = trainer_throughput.measure(load, model, 1)
     assert found["sampled_tokens"] == 16
     assert found["ratios"].keys() >= {"update_speedup_over_plain"}
+
+
+@pytest.mark.parametrize("case", plan_by_hand.CASES, ids=lambda case: case.name)
+def test_the_plan_for_gpus_is_what_arithmetic_by_hand_gives(case):
+    compared = [row for row in plan_by_hand.rows(case) if row["planned"] is not None]
+    assert len(compared) == 8
+    for row in compared:
+        assert row["planned"] == pytest.approx(row["by_hand"], rel=0.01), row["quantity"]

@@ -28,7 +28,7 @@ Parts, laid over a recipe or over each other: pettingllms-train recipe:NAME reci
 def recipe_list() -> str:
     """Return all recipes: task, team, time, cost and result; then the parts."""
     names = recipe_names()
-    parts = [name for name in names if "/" in name]
+    parts = [name for name in names if "/" in name and not read_recipe(name)[0].planned]
     width = max(map(len, parts))
     rows = [f"  {name:{width}}  {read_recipe(name)[0].task}\n" for name in parts]
     whole = [_described(name) for name in names if name not in parts]
@@ -71,7 +71,12 @@ def copy_recipe(name: str, path: Path) -> Path:
 def _described(name: str) -> str:
     known, rest = read_recipe(name)
     lines = [f"\n  {name}", f"{known.task}; team: {', '.join(team_of(rest))}"]
-    lines.append(_figures(known.recorded) if known.recorded else "no run is recorded")
+    if known.planned:
+        number = known.planned.gpus
+        lines.append(f"planned for {number} GPU{'s' * (number > 1)} of 80 GB, never run")
+        lines.append(f"start: {known.planned.start}")
+    else:
+        lines.append(_figures(known.recorded) if known.recorded else "no run is recorded")
     if known.needs:
         lines.append(f"needs: {known.needs}")
     return "\n      ".join(lines) + "\n"

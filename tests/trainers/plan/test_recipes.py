@@ -12,7 +12,7 @@ from pettingllms.transition import role_of
 from pettingllms_trainers.algorithms.at_grpo import AtGrpo
 from pettingllms_trainers.cli import main
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.config.recipes import recipe_names, recipe_path
+from pettingllms_trainers.config.recipes import read_recipe, recipe_names, recipe_path
 from pettingllms_trainers.plan import make_plan
 from pettingllms_trainers.plan.problems import warnings_of
 from pettingllms_trainers.rollout.environments import make_environments
@@ -90,6 +90,24 @@ def test_every_combination_fits(task):
             assert policy.model == f"Qwen/Qwen3-{model.partition('_')[2].upper()}"
             assert policy.chat_template_kwargs == {"enable_thinking": "thinking" in options}
             assert policy.lora.rank == (32 if training == "lora" else 0)
+
+
+PLANNED = {name: read_recipe(name)[0].planned for name in recipe_names()}
+PLANNED = {name: planned for name, planned in PLANNED.items() if planned}
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_recipe_fits_the_gpus_for_which_it_is_planned(name, tmp_path, capsys):
+    """All of them have work, and the command that is named starts this recipe."""
+    number = PLANNED[name].gpus
+    flags = ["--gpus", str(number), "--gpu-memory", "80", "--output-dir", str(tmp_path / "run")]
+    assert main([f"recipe:{name}", "--dry-run", *flags]) == 0
+    assert "The estimate fits." in capsys.readouterr().out
+    program, *launcher, named = PLANNED[name].start.split()
+    assert (program, named) == ("pettingllms-train", f"recipe:{name}")
+    config = load_config(named)
+    workers = len(config.models) * config.ray.workers_per_policy if config.ray.enabled else 1
+    assert number in ([workers] if launcher == [] else range(2, 9))
 
 
 def test_turns_of_the_tasks():

@@ -38,6 +38,15 @@ class Recorded(Section):
     """Held-out success of greedy play in the end, lowest and highest run."""
 
 
+class Planned(Section):
+    """What a recipe is made for that has never run."""
+
+    gpus: int = Field(ge=1)
+    """GPUs of 80 GB, for which the dry run says that it fits."""
+    start: str = Field(min_length=1)
+    """Command that starts it."""
+
+
 class Recipe(Section):
     """What is known about a run file: the table [recipe]. It changes nothing in a run."""
 
@@ -47,10 +56,12 @@ class Recipe(Section):
     """What must be there before; empty: nothing."""
     recorded: Recorded | None = None
     """What came of it; None: no run is recorded."""
+    planned: Planned | None = None
+    """For recipes that need more than two cores; None: it does not."""
 
 
 def recipe_names() -> list[str]:
-    """Return the names of all recipes; those with a slash are parts, laid over another one."""
+    """Return the names of all recipes, parts that are laid over another one included."""
     return sorted(
         path.relative_to(_FOLDER).with_suffix("").as_posix() for path in _FOLDER.rglob("*.toml")
     )

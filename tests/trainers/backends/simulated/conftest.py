@@ -17,6 +17,7 @@ class Machine:
 
     def __init__(self, folder, num_cards, card_gib=80, scale=1):
         self.log, self.num_bytes = folder / "ledger.jsonl", card_gib * GIB
+        self.num_cards = num_cards
         self.log.touch()
         paths = [HERE / "shim", HERE / "engine", *sys.path]
         self._variables = {

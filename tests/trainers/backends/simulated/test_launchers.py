@@ -9,7 +9,7 @@ import socket
 import time
 import tomllib
 import urllib.request
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 import tomli_w
@@ -177,6 +177,36 @@ def test_one_command_gives_every_card_a_rank(machine, line):
     assert simulated.cards_of("engine") == [("0", "0")] * 2 + [("0", "1")] * 2
 
 
+def recipe(number, tmp_path, *keys):
+    """The line of a recipe for so many GPUs, with a tiny model and a train step of one level."""
+    sizes = {"model": "tiny", "max-length": 8192, "hidden-size": 16, "num-layers": 1}
+    keys += (*itertools.chain(*((f"--every-policy.{key}", v) for key, v in sizes.items())),)
+    keys += ("--num-steps", 1, "--evaluation.num-episodes", 1, "--rollout.num-levels", 1)
+    keys += ("--rollout.max-completion-tokens", 8, "--engine.max-logprob-gap", 100)
+    return (f"recipe:gpus/{number}", *keys, "--output-dir", tmp_path / "run")
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_recipe_for_one_gpu(machine, tmp_path):
+    simulated = machine(1)
+    simulated.run("-m", "pettingllms_trainers.cli", *recipe(1, tmp_path))
+    simulated.check()
+    assert simulated.cards_of("engine") == [("0", "0")] * 2
+    assert len(simulated.claims("asleep")) >= 2
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_recipe_for_eight_gpus(machine, tmp_path):
+    pytest.importorskip("deepspeed")
+    simulated = machine(8)
+    line = ("-m", "pettingllms_trainers.cli", "launch", *recipe(8, tmp_path))
+    simulated.run(*line, "--rollout.num-levels", 8, DS_ACCELERATOR="cpu")
+    simulated.check()
+    assert simulated.cards_of("engine") == sorted([("0", str(card)) for card in range(8)] * 2)
+
+
 def _wait(url):
     for _ in range(300):
         with suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=1):
@@ -201,14 +231,12 @@ def test_shards_of_weights_are_on_the_card_of_their_rank(machine, line):
     assert set(simulated.cards_of("engine")) == {("0", "0"), ("0", "1")}
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, monkeypatch):
-    """Each policy's workers spread their engine over two cards; the main process asks for none."""
+@contextmanager
+def two_machines(simulated, monkeypatch):
+    """Give the address of a Ray cluster of two machines; all cards are its."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    simulated = machine(4)
     for name, value in simulated.variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -217,15 +245,24 @@ def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, m
         for number in range(2):
             with kept_generators():
                 cluster.add_node(
-                    num_cpus=4, num_gpus=4, object_store_memory=100 << 20,
+                    num_cpus=4, num_gpus=simulated.num_cards, object_store_memory=100 << 20,
                     env_vars={"SIMULATED_MACHINE": str(number)},
                 )  # fmt: skip
-        keys = ("--ray.gpus-per-worker", 2, "--engine.vllm.tensor-parallel-size", 2)
-        workers = ("--ray.workers-per-policy", 2, "--ray.address", cluster.address)
-        simulated.run(*line, *VLLM, "--ray.enabled", *keys, *workers, *SHORT)
+        yield cluster.address
     finally:
         with kept_generators():
             cluster.shutdown()
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, monkeypatch):
+    """Each policy's workers spread their engine over two cards; the main process asks for none."""
+    simulated = machine(4)
+    with two_machines(simulated, monkeypatch) as address:
+        keys = ("--ray.gpus-per-worker", 2, "--engine.vllm.tensor-parallel-size", 2)
+        workers = ("--ray.workers-per-policy", 2, "--ray.address", address)
+        simulated.run(*line, *VLLM, "--ray.enabled", *keys, *workers, *SHORT)
     simulated.check()
     engines = simulated.cards_of("engine")
     assert sorted(engines) == [(machine, card) for machine in "01" for card in "0123"]
@@ -234,3 +271,16 @@ def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, m
     ]
     seen = {(e["machine"], e["visible"]) for e in simulated.claims()}
     assert seen == {(machine, pair) for machine in "01" for pair in ("0,1", "2,3")}
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_recipe_for_many_machines_on_two(machine, tmp_path, monkeypatch):
+    pytest.importorskip("deepspeed")
+    simulated = machine(2)
+    with two_machines(simulated, monkeypatch) as address:
+        keys = ("--ray.workers-per-policy", 2, "--ray.num-env-workers", 1, "--ray.address", address)
+        line = ("-m", "pettingllms_trainers.cli", *recipe(64, tmp_path))
+        simulated.run(*line, *keys, "--rollout.num-levels", 2, DS_ACCELERATOR="cpu")
+    simulated.check()
+    assert simulated.cards_of("engine") == [(machine, card) for machine in "01" for card in "01"]
