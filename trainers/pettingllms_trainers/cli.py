@@ -86,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # Which peft imports where it is installed: it asks for kernels that only inference would use.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
         return _group.main(arguments, prog_name="pettingllms-train", standalone_mode=False)
     except click.ClickException as error:

@@ -344,6 +344,31 @@ def test_rules_hold_for_flags_and_are_told_as_for_files(run_file, flags, message
     assert "pydantic" not in told
 
 
+NF4 = ["--policies.both.lora.base-precision", "nf4"]
+OTHER = '[policies.other]\nmodel = "tiny"\nlora = { rank = 2 }\n'
+
+
+@pytest.mark.parametrize(
+    ("extra", "flags", "message"),
+    [
+        ("", NF4, "is for the frozen base of an adapter, and both has none"),
+        (
+            OTHER,
+            [*NF4, "--policies.both.lora.rank", "2", "--roles.echo", "other"],
+            "the adapters of both and other are on one base, which is stored once",
+        ),
+        (
+            "",
+            ["--optimizer.state-bits", "8", "--deepspeed.stage", "2"],
+            "deepspeed.stage = 2 shards them",
+        ),
+        ("", ["--optimizer.state-bits", "16"], "'optimizer.state_bits' is 16"),
+    ],
+)
+def test_fewer_bits_are_refused_where_they_cannot_be(run_file, extra, flags, message):
+    assert message in problem(run_file(extra), *flags)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

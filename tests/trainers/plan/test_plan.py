@@ -192,6 +192,24 @@ def test_what_is_shared_out(deepspeed, precision, weights, gradients, optimizer,
     assert memory.updating.total > own.weights + own.gradients + own.optimizer + own.activations
 
 
+def test_four_bit_bases_and_eight_bit_moments_are_planned():
+    """By hand: embedding and head stay in bfloat16, all other matrices take 4.5 bits."""
+    lora = {"rank": 8, "base_precision": "nf4"}
+    policies = {name: {"model": "Qwen/Qwen3-8B", "lora": lora} for name in "ab"}
+    sections = {"policies": policies, "roles": {"caller": "a", "echo": "b"}}
+    engine = {"kind": "vllm", "precision": "bfloat16"}
+    found = memory_of(config_of(engine=engine, **sections))
+    shape = shape_of("a", PolicyConfig(model="Qwen/Qwen3-8B", lora=lora))
+    matrices = 36 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 12288)
+    base = matrices * 4.5 / 8 + 2 * (P - matrices)
+    adapter = 4 * shape.num_trained
+    assert found.policies["a"].weights == round(base) + adapter
+    assert found.policies["b"].weights == adapter, "the base is there once"
+    assert found.engine_weights == 2 * P, "the engine has it in full"
+    eight = memory_of(config_of(optimizer={"state_bits": 8})).policies["p"]
+    assert eight.optimizer == round(2 * (1 + 4 / 256) * P)
+
+
 def test_gradients_of_roles_are_planned():
     adapter = {"model": "Qwen/Qwen3-8B", "lora": {"rank": 8}}
     one, each = (

@@ -1,6 +1,8 @@
 """Training runs in which each role is an adapter on one base, through the command line."""
 
+import importlib.metadata
 import json
+import re
 import shutil
 
 import peft
@@ -73,6 +75,21 @@ def test_a_resumed_run_ends_bit_for_bit_alike(run, small_run_file, tmp_path):
     flags = ["--output-dir", str(again), "--checkpoint.keep=9", *LORA, "--resume"]
     assert main([str(small_run_file(4)), *flags]) == 0
     assert results(again) == results(run)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--optimizer.state-bits=8", "--every-policy.lora.base-precision=nf4"]
+)
+def test_a_package_that_is_missing_is_told(flag, small_run_file, tmp_path, capsys, monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    flags = ["--every-policy.lora.rank=4", flag, "--output-dir", str(tmp_path / "run")]
+    assert main([str(small_run_file(1)), *flags]) == 2
+    key = flag[2:].partition("=")[0].rpartition(".")[2].replace("-", "_")
+    told = capsys.readouterr().err
+    assert re.search(f"{key} = .* needs the package bitsandbytes, .*trainers.quantised", told)
 
 
 def test_trained_adapters_are_ordinary_ones(run):

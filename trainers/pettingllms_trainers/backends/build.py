@@ -132,6 +132,7 @@ def _load_adapters(
             precision=config.engine.precision,
             device=device,
             is_stored=first.model != TINY,
+            is_quantised=any(config.policies[name].lora.base_precision == "nf4" for name in names),
         )
     return {
         name: LoadedModel.of_adapter(_adapter(config, name, base), config.policies[name].model)

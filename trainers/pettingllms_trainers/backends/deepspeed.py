@@ -153,7 +153,7 @@ class _ZeroOptimizer:
     """AdamW behind DeepSpeed's engine; see `Optimizer`."""
 
     def __init__(
-        self, weights: Weights, adamw: torch.optim.AdamW, engine: Any, ranks: Ranks, utils: Any
+        self, weights: Weights, adamw: torch.optim.Optimizer, engine: Any, ranks: Ranks, utils: Any
     ) -> None:
         self._weights, self._adamw, self._ranks, self._utils = weights, adamw, ranks, utils
         self.forward = engine

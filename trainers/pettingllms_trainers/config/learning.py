@@ -134,6 +134,10 @@ class OptimizerConfig(Section):
     """Train steps of linear warm-up."""
     final_fraction: float = Field(default=1.0, ge=0, le=1)
     """The learning rate falls linearly to this share of its highest value; 1 keeps it."""
+    state_bits: Literal[8, 32] = 32
+    """Bits of a number of AdamW's moments. 8: in blocks of 256 with their maximum, a quarter of the
+    memory; steps are rounded. Needs the extra pettingllms-trainers[quantised], and no
+    deepspeed.stage; experimental on GPUs."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients are scaled down to this norm."""
     num_epochs: int = Field(default=1, ge=1)

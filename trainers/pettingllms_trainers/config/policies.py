@@ -50,6 +50,11 @@ class LoraConfig(Section):
     targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
     """Names of the linear layers that get an adapter, such as q_proj and v_proj; all-linear: all of
     them but the output head."""
+    base_precision: Literal["engine", "nf4"] = "engine"
+    """In which the frozen base is stored beside the update. engine: engine.precision; nf4: the
+    linear layers but the output head in four bits (QLoRA), computed with in engine.precision;
+    engines get the same weights in full. All adapters of one base have the same. nf4 needs the
+    extra pettingllms-trainers[quantised]; experimental on GPUs."""
 
 
 class RequestsConfig(Section):

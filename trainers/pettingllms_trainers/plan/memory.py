@@ -36,8 +36,10 @@ _SLEEPING_BYTES = 1 << 30
 _ENGINE_CONTEXT_BYTES = 1 << 29
 """CUDA of an engine in a process of its own, which its share of the memory does not count."""
 _FLOAT, _HALF = 4, 2
-_ADAM_BYTES = 2 * _FLOAT
-"""First and second moment."""
+_ADAM_BYTES = {32: 2 * _FLOAT, 8: 2 * (1 + _FLOAT / 256)}
+"""First and second moment, by their bits; eight have a maximum per block."""
+_NF4_BYTES = 0.5 + _FLOAT / 64
+"""A weight in four bits, with the maximum of its block."""
 
 
 class PolicyMemory(NamedTuple):
@@ -129,7 +131,7 @@ def plan_memory(
         config = config.model_copy(update={"optimizer": optimizer})
     groups = base_groups(config.models)
     policies: dict[str, PolicyMemory] = {}
-    for name, first in ((name, group[0]) for group in groups for name in group):
+    for name, base in ((name, names) for names in groups for name in names):
         policy, shape, longest = config.models[name], shapes[name], lengths[name]
         sizes = micro_batch_sizes(config, longest, num_groups[name] if num_groups else None)
         kind = _kind(config, policy)
@@ -137,8 +139,8 @@ def plan_memory(
         activations = round(activations * (1 if has_gpu else _HEAP_SHARE))
         roles = len(config.roles_of(name)) if num_roles is None else num_roles[name]
         copies = max(roles, 1) if config.optimizer.role_gradients else 1
-        base = config.engine.number_bytes * shape.num_parameters if name == first else 0
-        policies[name] = _policy_memory(config, policy, shape, activations, num_ranks, copies, base)
+        own = _base_bytes(config, base, shape) if name == base[0] else 0
+        policies[name] = _policy_memory(config, policy, shape, activations, num_ranks, copies, own)
     placed = _busiest_gpu(config, groups, policies)
     shown_names = [name for group in placed for name in group]
     shown = [policies[name] for name in shown_names]
@@ -187,6 +189,15 @@ def _kind(config: Config, policy: PolicyConfig) -> str:
     return f"{precision} weights" if is_half else precision
 
 
+def _base_bytes(config: Config, names: Sequence[str], shape: ModelShape) -> int:
+    """Return what a model takes that is not trained: a base, or the model of a frozen policy."""
+    size = config.engine.number_bytes
+    if all(config.models[name].lora.base_precision == "engine" for name in names):
+        return size * shape.num_parameters
+    quantised = shape.num_matrix_parameters - shape.vocab_size * shape.hidden_size
+    return round(_NF4_BYTES * quantised) + size * (shape.num_parameters - quantised)
+
+
 def _policy_memory(
     config: Config,
     policy: PolicyConfig,
@@ -204,9 +215,12 @@ def _policy_memory(
     if policy.frozen:
         return PolicyMemory(0, cpu=base) if config.engine.has_copy else PolicyMemory(base)
     trained, own = shape.num_trained, _FLOAT * shape.num_trained
-    gradients, moments = own * num_gradients, _ADAM_BYTES * trained
+    moment_bytes = _ADAM_BYTES[config.optimizer.state_bits]
+    gradients, moments = own * num_gradients, round(moment_bytes * trained)
     reference = own if config.loss.kl_coefficient else 0
     if policy.has_adapter:
+        if policy.lora.base_precision == "nf4":  # one matrix at a time is computed with in full
+            activations += size * shape.hidden_size * max(shape.intermediate_size, shape.query_size)
         return PolicyMemory(base + own, gradients, moments, reference, activations)
     stage, offload = config.deepspeed.stage, config.deepspeed.offload
     if not stage:
@@ -215,7 +229,7 @@ def _policy_memory(
         matrices = shape.num_matrix_parameters - shape.vocab_size * shape.hidden_size
         activations += _HALF * matrices if size == _HALF else 0
         return PolicyMemory(own, gradients, moments, reference, activations)
-    weights, optimizer = size * trained, (_FLOAT + _ADAM_BYTES) * trained // num_ranks
+    weights, optimizer = size * trained, round((_FLOAT + moment_bytes) * trained) // num_ranks
     gradients = own // num_ranks if stage >= 2 else (size + _FLOAT) * trained
     cpu = 0
     if stage == 3:

@@ -101,7 +101,12 @@ def _advice(config: Config, devices: Devices) -> Iterator[str]:
     can_sleep = config.engine.can.reserves_memory and not config.engine.sleeps
     if can_sleep and devices.num_gpus:
         yield "engine.vllm.sleep = true"
+    adapters = [policy for policy in config.models.values() if policy.has_adapter]
+    if devices.num_gpus and any(policy.lora.base_precision != "nf4" for policy in adapters):
+        yield 'every_policy.lora.base_precision = "nf4"'
     if any(not policy.frozen and not policy.has_adapter for policy in config.models.values()):
+        if devices.num_gpus and config.optimizer.state_bits != 8 and not config.deepspeed.stage:
+            yield "optimizer.state_bits = 8"
         if devices.num_gpus > 1 and config.deepspeed.stage < 3:
             yield "deepspeed.stage = 3"
         if devices.num_gpus and config.deepspeed.offload != "all":

@@ -31,6 +31,7 @@ from pettingllms_trainers.backends.hf.adapter_settings import (
     read_settings,
     unusable,
 )
+from pettingllms_trainers.backends.hf.quantised import full_weight, quantise
 from pettingllms_trainers.config.policies import LoraConfig
 
 __all__ = ["Adapter", "AdapterBase", "load_model"]
@@ -83,7 +84,13 @@ class AdapterBase:
 
     @classmethod
     def from_pretrained(
-        cls, source: str, *, precision: str, device: str | torch.device, is_stored: bool = True
+        cls,
+        source: str,
+        *,
+        precision: str,
+        device: str | torch.device,
+        is_stored: bool = True,
+        is_quantised: bool = False,
     ) -> AdapterBase:
         """Load a base from a Hugging Face directory or hub name.
 
@@ -92,13 +99,17 @@ class AdapterBase:
             precision: ``float32`` or ``bfloat16``, also of the weights: they are not trained.
             device: Torch device.
             is_stored: Whether it will still be there when the adapters are used.
+            is_quantised: Whether the weights of its linear layers have four bits here.
 
         Raises:
             OSError: It cannot be loaded.
             InvalidArgument: It is an adapter itself.
+            ConfigError: bitsandbytes is needed and cannot be used.
         """
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        model = load_model(source, dtype, device)
+        model = load_model(source, dtype, None if is_quantised else device)
+        if is_quantised:
+            quantise(model, device)
         path = str(Path(source).resolve()) if Path(source).is_dir() else source
         return cls(model, AutoTokenizer.from_pretrained(source), path if is_stored else None)
 
@@ -186,10 +197,13 @@ class AdapterBase:
                 self._activate(before)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the base's own weights, named as in its Hugging Face directory; tied ones once."""
+        """Yield the base's own weights, named as in its Hugging Face directory; tied ones once.
+
+        They are those that it computes with, also if it has them in four bits.
+        """
         for name, parameter in self.model.named_parameters():
             if _LORA_WEIGHT not in name:
-                yield name.replace(_OWN_WEIGHT, "."), parameter.detach()
+                yield name.replace(_OWN_WEIGHT, "."), full_weight(parameter)
 
     def _save_model(self, directory: Path, weights: dict[str, Tensor]) -> None:
         self.model.save_pretrained(directory, state_dict=weights)

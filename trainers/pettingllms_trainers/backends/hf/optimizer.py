@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from pettingllms_trainers.backends.hf.quantised import adamw_8bit
 from pettingllms_trainers.backends.hf.weights import Weights, cpu_copy
 from pettingllms_trainers.config import OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError
@@ -67,15 +68,18 @@ class Optimizer(Protocol):
         ...
 
 
-def adamw(weights: Weights, config: OptimizerConfig) -> torch.optim.AdamW:
+def adamw(weights: Weights, config: OptimizerConfig) -> torch.optim.Optimizer:
     """Return AdamW for the trained weights; biases and the gains of norms are not decayed."""
     parameters = list(weights.trained.values())
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2]},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
+    groups = [group for group in groups if group["params"]]
+    if config.state_bits == 8:
+        return adamw_8bit(groups, config)
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
+        groups,
         lr=config.learning_rate,
         betas=config.betas,
         weight_decay=config.weight_decay,

@@ -161,14 +161,12 @@ def counted(config: Any, rank: int, targets: str | tuple[str, ...], source: str)
         model = AutoModelForCausalLM.from_config(config)
     num_heads = text.num_attention_heads
     head_size = getattr(text, "head_dim", None) or text.hidden_size // num_heads
-    return ModelShape(
+    layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    num_matrix_parameters = sum(layer.weight.numel() for layer in layers)
+    return ModelShape(  # before the model gets an adapter, whose layers are linear too
         num_parameters=sum(p.numel() for p in model.parameters()),
         num_trained=_num_trained(model, rank, targets),
-        num_matrix_parameters=sum(
-            module.weight.numel()
-            for module in model.modules()
-            if isinstance(module, torch.nn.Linear)
-        ),
+        num_matrix_parameters=num_matrix_parameters,
         hidden_size=text.hidden_size,
         intermediate_size=text.intermediate_size,
         num_layers=text.num_hidden_layers,

@@ -61,6 +61,11 @@ def _check_lora(config: ConfigData) -> None:
                 f"policies.{name} trains a LoRA adapter, of which there is little to "
                 "shard; leave deepspeed.stage out"
             )
+        if policy.lora.base_precision == "nf4" and not policy.has_adapter:
+            raise ValueError(
+                f'policies.{name}.lora.base_precision = "nf4" is for the frozen base of an '
+                f"adapter, and {name} has none: set policies.{name}.lora.rank, or leave it out"
+            )
         if not policy.lora.rank:
             continue
         if base_of_adapter(policy.model) is not None:
@@ -73,6 +78,26 @@ def _check_lora(config: ConfigData) -> None:
                 f"policies.{name} is frozen: with a new LoRA adapter it would play like its "
                 f"model; leave policies.{name}.lora out"
             )
+
+
+def _check_base_precision(config: ConfigData) -> None:
+    for group in base_groups(config.models):
+        adapters = [name for name in group if config.policies[name].has_adapter]
+        found = {config.policies[name].lora.base_precision: name for name in adapters}
+        if len(found) > 1:
+            raise ValueError(
+                f"the adapters of {' and '.join(sorted(found.values()))} are on one base, which is "
+                "stored once: give both the same lora.base_precision, or set it in "
+                "[every_policy.lora]"
+            )
+
+
+def _check_state_bits(config: ConfigData) -> None:
+    if config.optimizer.state_bits == 8 and config.deepspeed.stage:
+        raise ValueError(
+            "optimizer.state_bits = 8 is for moments that every process holds in full, and "
+            f"deepspeed.stage = {config.deepspeed.stage} shards them: leave one of them out"
+        )
 
 
 def _check_engine(config: ConfigData) -> None:
@@ -173,6 +198,8 @@ ABOUT_SECTIONS = (
     _check_role_gradients,
     _check_ahead,
     _check_lora,
+    _check_base_precision,
+    _check_state_bits,
     _check_engine,
     _check_continuous,
     _check_tensor_parallel,

@@ -1,0 +1,206 @@
+"""Four-bit bases and eight-bit moments, by the kernels of bitsandbytes for CPUs."""
+
+import json
+import shutil
+
+import pytest
+
+pytest.importorskip("bitsandbytes", reason="the package bitsandbytes is not installed")
+
+import torch
+from safetensors.torch import load_file
+
+from pettingllms_trainers.backends.build import build_policies
+from pettingllms_trainers.backends.hf.adapters import AdapterBase
+from pettingllms_trainers.backends.hf.model import LoadedModel
+from pettingllms_trainers.backends.hf.policy import TransformersPolicy
+from pettingllms_trainers.backends.hf.tiny import build_tiny
+from pettingllms_trainers.backends.hf.training_settings import TrainingSettings
+from pettingllms_trainers.cli import main
+from pettingllms_trainers.config import EngineConfig, LossConfig, OptimizerConfig
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.config.policies import LoraConfig
+from pettingllms_trainers.files import read_lines
+from pettingllms_trainers.plan import make_plan
+from pettingllms_trainers.rollout.environments import make_environments
+from pettingllms_trainers.runs.metrics import is_timing
+from pettingllms_trainers.types import (
+    GenerateRequest,
+    SamplingSettings,
+    TrainingCompletion,
+    TrainingGroup,
+)
+
+torch.set_num_threads(1)
+
+NF4 = [f"--policies.{name}.lora.base-precision=nf4" for name in "tp"]
+LORA = [f"--policies.{name}.lora.rank=4" for name in "tp"]
+EIGHT = ["--optimizer.state-bits=8", "--every-policy.hidden-size=64"]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A tiny model that is sure of itself."""
+    folder = tmp_path_factory.mktemp("base")
+    return build_tiny(folder, hidden_size=64, num_layers=2, max_length=96, init_std=0.2, seed=1)
+
+
+def base_of(directory, precision="float32", **options):
+    return AdapterBase.from_pretrained(str(directory), precision=precision, device="cpu", **options)
+
+
+def policy_of(loaded, precision="float32", **optimizer):
+    optimizer = OptimizerConfig(learning_rate=2e-2, tokens_per_microbatch=200, **optimizer)
+    training = TrainingSettings(
+        loss=LossConfig(), optimizer=optimizer, num_steps=10, max_completion_tokens=8, seed=0
+    )
+    return TransformersPolicy(loaded, engine=EngineConfig(precision=precision), training=training)
+
+
+def adapter_of(base, **options):
+    """Return a policy with an adapter that changes the model."""
+    adapter = base.add("a", LoraConfig(rank=4, alpha=8), 0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in base.model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.2, generator=generator)
+    return policy_of(LoadedModel.of_adapter(adapter), **options)
+
+
+def groups_of(policy, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    sampling = SamplingSettings(max_completion_tokens=8)
+    requests = [
+        GenerateRequest(
+            prompt_ids=tuple(torch.randint(4, 90, (5 + index,), generator=generator).tolist()),
+            num_candidates=3,
+            sampling=sampling,
+            seed=index,
+        )
+        for index in range(3)
+    ]
+    return [
+        TrainingGroup(
+            role="tool",
+            prompt_ids=request.prompt_ids,
+            completions=tuple(
+                TrainingCompletion(c.token_ids, c.logprobs, float(k - 1))
+                for k, c in enumerate(completions)
+            ),
+        )
+        for request, completions in zip(requests, policy.engine.generate_now(requests), strict=True)
+    ]
+
+
+def trained(policy):
+    return {n: p.detach() for n, p in policy.loaded.model.named_parameters() if "lora_" in n}
+
+
+def test_the_base_that_engines_get_is_the_one_that_learns(directory, tmp_path):
+    """An ordinary model of the weights that are handed over samples and learns the same."""
+    quantised = base_of(directory, is_quantised=True)
+    own = {name: weight.clone() for name, weight in quantised.named_weights()}
+    original = dict(base_of(directory).named_weights())
+    different = {name for name in own if not torch.equal(own[name], original[name])}
+    assert different == {name for name in own if "_proj" in name}
+    quantised.bare().save(tmp_path)
+    quantised.tokenizer.save_pretrained(tmp_path)
+    handed = base_of(tmp_path)
+    assert all(torch.equal(weight, own[name]) for name, weight in handed.named_weights())
+    policies = adapter_of(quantised), adapter_of(handed)
+    groups = groups_of(policies[0])
+    for policy in policies:
+        assert policy.updater.score(groups)[0][0] == pytest.approx(
+            groups[0].completions[0].logprobs, abs=1e-4
+        )
+        policy.updater.update(groups)
+    learnt, expected = map(trained, policies)
+    assert len(learnt) == 2 * 7 * 2
+    for name, weight in learnt.items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-3, atol=1e-4)
+    assert all(torch.equal(weight, own[name]) for name, weight in quantised.named_weights())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_weights_that_are_quantised_again_stay_as_they_are(directory, tmp_path, precision):
+    first = base_of(directory, precision, is_quantised=True)
+    first.bare().save(tmp_path)
+    first.tokenizer.save_pretrained(tmp_path)
+    second = base_of(tmp_path, precision, is_quantised=True)
+    weights = dict(second.named_weights())
+    assert all(torch.equal(weight, weights[name]) for name, weight in first.named_weights())
+
+
+def test_a_merged_model_is_the_policy_that_was_trained(directory, tmp_path):
+    policy = adapter_of(base_of(directory, is_quantised=True))
+    policy.exporter.save_merged(tmp_path)
+    merged = LoadedModel.from_pretrained(tmp_path, precision="float32", is_trained=False)
+    ids = torch.arange(4, 24)[None]
+    with torch.no_grad(), policy.loaded.active():
+        expected = policy.loaded.model(ids).logits
+        torch.testing.assert_close(merged.model(ids).logits, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_the_bytes_of_a_base_are_those_of_the_plan(small_run_file, directory):
+    flags = [*LORA, *NF4, *[f"--policies.{name}.model={directory}" for name in "tp"]]
+    config = load_config([small_run_file()], flags)
+    planned = make_plan(config, make_environments(config)).memory.policies["t"]
+    base = build_policies(config)["t"].loaded.adapter.base
+    held = 0
+    for name, parameter in base.model.named_parameters():
+        if "lora_" not in name:
+            state = getattr(parameter, "quant_state", None)
+            held += parameter.nbytes + (state.absmax.nbytes if state else 0)
+    adapter = sum(p.nbytes for n, p in base.model.named_parameters() if "lora_" in n) // 2
+    assert planned.weights == pytest.approx(held + adapter, rel=0.01)
+
+
+def test_moments_have_eight_bits_and_are_continued_bit_for_bit(directory, tmp_path):
+    def new():
+        loaded = LoadedModel.from_pretrained(directory, precision="float32", is_trained=True)
+        return policy_of(loaded, state_bits=8)
+
+    def weights(policy):
+        return torch.cat([p.detach().flatten() for p in policy.loaded.model.parameters()])
+
+    whole, other, forgetful = new(), new(), new()
+    groups = groups_of(whole)
+    whole.updater.update(groups)
+    whole.updater.save_state(tmp_path)
+    state = whole.updater._learner.optimizer._adamw.state
+    size = sum(p.numel() for p in state if p.numel() >= 4096)
+    taken = sum(
+        state[p][key].nbytes for p in state for key in ("state1", "state2", "absmax1", "absmax2")
+        if p.numel() >= 4096
+    )  # fmt: skip
+    assert taken == pytest.approx(2 * (1 + 4 / 256) * size, rel=1e-3)
+    other.updater.load_state(tmp_path)
+    forgetful.updater.load_weights(tmp_path)
+    assert torch.equal(weights(whole), weights(other))
+    for policy in (whole, other, forgetful):
+        policy.updater.update(groups)
+    assert torch.equal(weights(whole), weights(other))
+    assert not torch.equal(weights(whole), weights(forgetful))
+
+
+def test_a_resumed_run_ends_bit_for_bit_alike(small_run_file, tmp_path):
+    flags = ["--checkpoint.keep=9", *LORA, *NF4, *EIGHT]
+    run, again = tmp_path / "run", tmp_path / "again"
+    assert main([str(small_run_file(2)), "--output-dir", str(run), *flags]) == 0
+    shutil.copytree(run, again)
+    shutil.rmtree(again / "checkpoints" / "step-00000002")
+    shutil.rmtree(again / "policies")
+    assert main([str(small_run_file(2)), "--output-dir", str(again), *flags, "--resume"]) == 0
+    for name in "tp":
+        one, two = (
+            load_file(folder / "policies" / name / "adapter_model.safetensors")
+            for folder in (run, again)
+        )
+        assert all(torch.equal(one[key], two[key]) for key in one)
+    lines = [
+        json.dumps({n: v for n, v in line.items() if not is_timing(n)})
+        for folder in (run, again)
+        for line in read_lines(folder / "metrics.jsonl")
+    ]
+    assert lines[:3] == lines[3:]
