@@ -51,9 +51,17 @@ class FreshInterpreters:
 
     def _run(self, code: str, stdin: str, limits: Limits) -> ExecutionResult:
         command = [sys.executable, "-I", "-c", code]
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=limits.wall_s, check=False
-        )
+        try:
+            done = subprocess.run(
+                command,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=limits.wall_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:  # known-bad programs may run for ever
+            return ExecutionResult(Status.TIMEOUT, "", "", -9, limits.wall_s, 0, 0, False)
         status = Status.OK if done.returncode == 0 else Status.ERROR
         return ExecutionResult(status, done.stdout, done.stderr, done.returncode, 0, 0, 0, False)
 
