@@ -29,6 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = "recipe:plan_path"
 RESULTS = REPOSITORY / "benchmarks" / "results"
 PACKAGES = ("torch", "transformers", "pettingllms-trainers", "openai", "langgraph", "openai-agents")
+NUM_TRANSCRIPTS = 3
 FIGURES = ("success", "success_low", "success_high", "num_episodes", "num_turns")
 
 
@@ -78,6 +79,7 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
             raise SystemExit(f"the run with seed {seed} failed: {command}")
         report = json.loads((directory / "eval.json").read_text(encoding="utf-8"))
         lines = (directory / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
+        spoken = {} if is_recipe else transcripts(directory)
     curve = [json.loads(line) for line in lines]
     return {
         "seed": seed,
@@ -90,7 +92,30 @@ def train(config: str, seed: int, flags: Sequence[str]) -> dict[str, Any]:
         "warnings": report["warnings"],
         "scripted": figures(report["scripted"]),
         "greedy_curve": [[line["step"], line["variants"]["greedy"]["success"]] for line in curve],
+        **spoken,
     }
+
+
+def transcripts(directory: Path) -> dict[str, Any]:
+    """Return what a team says in the first held-out episodes, after warm start and training."""
+    lines = (directory / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
+    held_out = [tree for tree in map(json.loads, lines) if tree["set"] == "held_out"]
+    moments = dict.fromkeys(tree["step"] for tree in held_out)
+    return {
+        "transcripts": [
+            [exchange(tree) for tree in held_out if tree["step"] == step][:NUM_TRANSCRIPTS]
+            for step in moments
+        ]
+    }
+
+
+def exchange(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return who was asked what in an episode, and answered what."""
+    said = [
+        {"agent": d["agent"], "asked": d["observation"], "answer": d["candidates"][0]["text"]}
+        for d in tree["decisions"]
+    ]
+    return {"success": tree["outcome"]["success"], "said": said}
 
 
 def figures(variants: dict[str, Any]) -> dict[str, Any]:

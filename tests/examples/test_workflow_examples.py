@@ -14,6 +14,7 @@ FOLDER = ROOT / "examples" / "workflows"
 NEEDS = {
     "largest_digit": (),
     "langgraph_coder_tester": ("langgraph", "langchain_openai"),
+    "langgraph_writer_editor": ("langgraph", "langchain_openai"),
     "agents_reasoner_judge": ("agents",),
 }
 """Example -> the packages that it imports."""
@@ -68,8 +69,18 @@ def test_it_plays_and_forks(example):
     assert "solved" in called("-c", PLAY, example)
 
 
+PRETRAINED = "langgraph_writer_editor"
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(n, marks=[pytest.mark.nightly] * (n == PRETRAINED)) for n in sorted(NEEDS)],
+    indirect=True,
+)
 def test_it_trains(example, tmp_path):
+    if example == PRETRAINED:
+        called("-m", "pettingllms_trainers.cli", "fetch-model", "smollm2")
     flags = ["--num-steps=1", "--warm-start.num-steps=4", "--rollout.num-levels=4"]
     flags += [
         "--logging.progress=off",
