@@ -18,10 +18,11 @@ from pettingllms.workflows import Workflow
 HTTP = {"http_client": DefaultHttpxClient(), "http_async_client": DefaultAsyncHttpxClient()}
 MOST_WORDS = 12
 SENTENCE = re.compile(r"[A-Z][a-z ,']*[a-z]\.")
-THINGS = (
-    "apple bird boat book bread bridge cat chair clock dog door fish garden "
-    "hat horse house lamp letter moon mountain river road stone tree window"
-).split()
+THINGS = [
+    "apple", "bird", "boat", "book", "bread", "bridge", "cat", "chair", "clock", "dog", "door",
+    "fish", "garden", "hat", "horse", "house", "lamp", "letter", "moon", "mountain", "river",
+    "road", "stone", "tree", "window",
+]  # fmt: skip
 
 
 class State(TypedDict):
