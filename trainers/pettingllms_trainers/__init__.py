@@ -7,7 +7,7 @@ The packages lie in the order of the data, and imports go up this list only::
     plan            what a run will need, for --dry-run; no run passes through it
     commands        what each command does with a checked run file
     runs            the loop, evaluation, checkpoints, metrics, the directory of a run
-    backends        transformers, vLLM, DeepSpeed, Ray: the only modules that import them
+    backends        transformers, vLLM, FSDP2, DeepSpeed, Ray: the only modules that import them
     algorithms      how episodes are sampled and compared, by name
     rollout         episodes, rollout trees, the branch an episode continues with
     policies        the protocols of engines and updaters; which policy plays which role

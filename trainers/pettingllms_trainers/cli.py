@@ -63,8 +63,8 @@ that come with the package. Later ones override earlier ones.
   --SECTION.KEY VALUE  override a value of CONFIG, for example --optimizer.learning-rate 3e-4
   CONFIG --help        explain every key, with its value after reading CONFIG
 
-Experimental: vLLM on a GPU, NCCL, DeepSpeed on GPUs and Ray on several machines. They are tested on
-CPUs, and have not run on that hardware.
+Experimental: vLLM on a GPU, NCCL, FSDP2 and DeepSpeed on GPUs, Ray on several machines. They are
+tested on CPUs, and have not run on that hardware.
 """
 _DISK_ERRORS = {
     errno.ENOSPC: ("the disk is full", "Make room"),

@@ -373,10 +373,11 @@ def _check(config: Config) -> None:
         "a launcher has started several processes": num_launched() > 1,
         "ray.enabled = true": config.ray.enabled,
         f"deepspeed.stage = {config.deepspeed.stage}": config.deepspeed.stage > 0,
+        "fsdp.enabled = true": config.fsdp.enabled,
     }
     for problem, is_there in problems.items():
         if is_there:
             raise ConfigError(
                 f"{problem}: a loop of your own is one process, whose engines may be vLLM's. Start "
-                "one, without Ray and DeepSpeed; `train` spreads over several"
+                "one, without Ray and shards; `train` spreads over several"
             )

@@ -8,6 +8,7 @@ exchange are values of this package, between processes of one run.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -162,6 +163,23 @@ def joined_ranks(*, is_masked: bool = False) -> Generator[Ranks]:
     leave_group()
 
 
+def connect_alone() -> None:
+    """Let a library that wants connected processes have this one alone, where there is no other."""
+    import torch.distributed
+
+    if torch.distributed.is_initialized():
+        return
+    store = torch.distributed.HashStore()  # pyright: ignore[reportPrivateImportUsage]
+    torch.distributed.init_process_group(_backend(), store=store, rank=0, world_size=1)
+    atexit.register(leave_group)
+
+
+def _backend() -> str:
+    import torch
+
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
 def leave_group() -> None:
     """Take the process group of torch apart, unless vLLM does when the process ends."""
     import torch
@@ -217,8 +235,7 @@ def _connect(is_masked: bool) -> TorchRanks:
     if not has_gpus and torch.version.cuda and _DRIVER.exists() and _has_mask():
         raise _no_gpu(local_rank, "it sees none with that number")
     try:
-        backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
-        torch.distributed.init_process_group(backend, timeout=_TIMEOUT)
+        torch.distributed.init_process_group(_backend(), timeout=_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise RankError(
             f"the processes of the run cannot reach each other ({error}). Start them with torchrun "

@@ -360,8 +360,9 @@ OTHER = '[policies.other]\nmodel = "tiny"\nlora = { rank = 2 }\n'
         (
             "",
             ["--optimizer.state-bits", "8", "--deepspeed.stage", "2"],
-            "deepspeed.stage = 2 shards them",
+            "leave it out, or deepspeed.stage and fsdp.enabled",
         ),
+        ("", ["--fsdp.enabled", "--deepspeed.stage", "2"], "shard the same"),
         ("", ["--optimizer.state-bits", "16"], "'optimizer.state_bits' is 16"),
     ],
 )

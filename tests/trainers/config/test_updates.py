@@ -127,6 +127,6 @@ def test_role_gradients_need_a_shared_policy_and_whole_gradients(load):
     flag = "--optimizer.role-gradients"
     with pytest.raises(ConfigError, match="every policy plays one role"):
         load(RUN, flag)
-    with pytest.raises(ConfigError, match="DeepSpeed shards them: leave"):
+    with pytest.raises(ConfigError, match="they are sharded: leave deepspeed"):
         load(SHARED, flag, "--deepspeed.stage=2")
     assert config_hash(load(SHARED, flag)) == config_hash(load(SHARED)), "up to rounding"

@@ -192,6 +192,21 @@ def test_what_is_shared_out(deepspeed, precision, weights, gradients, optimizer,
     assert memory.updating.total > own.weights + own.gradients + own.optimizer + own.activations
 
 
+def test_fsdp_divides_all_but_what_it_puts_together():
+    """By hand: embedding, head and two layers in bfloat16, and their gradients in float32."""
+    engine = {"kind": "vllm", "precision": "bfloat16"}
+    optimizer = {"gradient_checkpointing": True}
+    whole, fsdp, zero = (
+        memory_of(config_of(engine=engine, optimizer=optimizer, **keys), num_ranks=8).policies["p"]
+        for keys in ({}, {"fsdp": {"enabled": True}}, {"deepspeed": {"stage": 3}})
+    )
+    for name in ("weights", "gradients", "optimizer"):
+        assert getattr(fsdp, name) == getattr(whole, name) // 8
+    layers = 36 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 12288)
+    together = 6 * (P - layers + 2 * layers // 36)
+    assert fsdp.activations - together == zero.activations
+
+
 def test_four_bit_bases_and_eight_bit_moments_are_planned():
     """By hand: embedding and head stay in bfloat16, all other matrices take 4.5 bits."""
     lora = {"rank": 8, "base_precision": "nf4"}

@@ -76,7 +76,7 @@ def _build_group(
         if any(config.policies[name].has_adapter for name in names):
             loaded = _load_adapters(config, names, device)
         else:
-            loaded = {name: _load_own(config, name, device)}
+            loaded = {name: _load_own(config, name, device, ranks)}
     except OSError as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
@@ -97,10 +97,13 @@ def _build_group(
     }
 
 
-def _load_own(config: Config, name: str, device: torch.device) -> LoadedModel:
+def _load_own(config: Config, name: str, device: torch.device, ranks: Ranks) -> LoadedModel:
     """Return the model of a policy that has all its weights."""
-    policy, stage = config.policies[name], config.deepspeed.stage
-    is_sharded = stage == 3 and not policy.frozen
+    policy = config.policies[name]
+    is_sharded = config.shards_weights and not policy.frozen
+    place = None if is_sharded else device
+    if is_sharded and config.fsdp.enabled and not ranks.is_main:
+        place = torch.device("meta")  # its shards come from the main rank
     with (
         _source(policy, derive_seed(config.seed, "model", name)) as source,
         _loading_shards(config) if is_sharded else contextlib.nullcontext(),
@@ -109,12 +112,14 @@ def _load_own(config: Config, name: str, device: torch.device) -> LoadedModel:
             source,
             precision=config.engine.precision,
             # DeepSpeed keeps weights in float32 beside these, and places what it shards.
-            is_trained=not policy.frozen and not stage,
-            device=None if is_sharded else device,
+            is_trained=not policy.frozen and not config.deepspeed.stage,
+            device=place,
         )
 
 
 def _loading_shards(config: Config) -> contextlib.AbstractContextManager[None]:
+    if config.fsdp.enabled:
+        return contextlib.nullcontext()
     # Imported here: DeepSpeed is optional, and slow to import.
     from pettingllms_trainers.backends.deepspeed import loading_shards
 
@@ -151,6 +156,10 @@ def _adapter(config: Config, name: str, base: AdapterBase) -> Adapter:
 
 
 def _new_learner(config: Config) -> NewLearner:
+    if config.fsdp.enabled:
+        from pettingllms_trainers.backends.fsdp import fsdp_learner
+
+        return fsdp_learner
     if not config.deepspeed.stage:
         return Learner.plain
     # Imported here: DeepSpeed is optional, and slow to import.
@@ -186,7 +195,7 @@ def _memory_advice(config: Config, policy: PolicyConfig, *, is_cpu: bool) -> tup
             advice.append("set engine.vllm.sleep = true (now false)")
         share = config.engine.vllm.gpu_memory_utilization
         advice.append(f"lower engine.vllm.gpu_memory_utilization (now {share:g})")
-    if not policy.has_adapter and not is_cpu:
+    if not policy.has_adapter and not is_cpu and not config.fsdp.enabled:
         stage, offload = config.deepspeed.stage, config.deepspeed.offload
         advice.append(
             f'raise deepspeed.stage (now {stage}) or set deepspeed.offload (now "{offload}")'

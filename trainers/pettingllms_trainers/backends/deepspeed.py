@@ -6,7 +6,6 @@ optimizer in where things are, not in what is computed.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import logging
@@ -27,7 +26,7 @@ from pettingllms_trainers.backends.hf.optimizer import adamw
 from pettingllms_trainers.backends.hf.weights import Replicated, Weights
 from pettingllms_trainers.config import DeepSpeedConfig, OptimizerConfig
 from pettingllms_trainers.errors import CheckpointError, ConfigError
-from pettingllms_trainers.ranks import Ranks, leave_group
+from pettingllms_trainers.ranks import Ranks, connect_alone
 
 __all__ = ["check_deepspeed", "loading_shards", "zero_learner"]
 
@@ -128,11 +127,16 @@ class _Sharded(Replicated):
         self._package = package
         self.engine: Any = None
 
-    def full(
-        self, parameter: nn.Parameter, writer: int | None = None
-    ) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def full(self, parameter: nn.Parameter) -> Generator[Tensor]:
         """See `Replicated.full`."""
-        return self._package.zero.GatheredParameters([parameter], modifier_rank=writer)
+        with self._package.zero.GatheredParameters([parameter]):
+            yield parameter.detach()
+
+    def write(self, parameter: nn.Parameter, value: Tensor) -> None:
+        """See `Replicated.write`."""
+        with self._package.zero.GatheredParameters([parameter], modifier_rank=0):
+            parameter.copy_(value)
 
     def held(self, parameter: nn.Parameter) -> Tensor:
         """See `Replicated.held`."""
@@ -279,9 +283,5 @@ def _prepared() -> Any:
     if not has_gpu:
         # Compiled when it is first used; gloo does the same.
         import_module("deepspeed.ops").__compatible_ops__["deepspeed_shm_comm"] = False
-    if not torch.distributed.is_initialized():
-        backend = "cpu:gloo,cuda:nccl" if has_gpu else "gloo"
-        store = torch.distributed.HashStore()  # pyright: ignore[reportPrivateImportUsage]
-        torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
-        atexit.register(leave_group)
+    connect_alone()
     return import_module("deepspeed")

@@ -4,7 +4,7 @@ Defaults are overridden by the files, files by flags. Attribute docstrings are t
 """
 
 from pettingllms_trainers.config.algorithm import Algorithm, ValueConfig
-from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
+from pettingllms_trainers.config.distributed import DeepSpeedConfig, FsdpConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig, VLLMConfig, VLLMServerConfig
 from pettingllms_trainers.config.env import EnvConfig, EnvEvaluationConfig, StageConfig
 from pettingllms_trainers.config.identity import config_hash, decides_results
@@ -29,6 +29,7 @@ __all__ = [
     "EnvConfig",
     "EnvEvaluationConfig",
     "EvaluationConfig",
+    "FsdpConfig",
     "LoggingConfig",
     "LossConfig",
     "OptimizerConfig",

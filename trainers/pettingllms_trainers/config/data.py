@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, SerializationInfo,
 
 from pettingllms_trainers.config.algorithm import Algorithm
 from pettingllms_trainers.config.announced import DEFAULT, algorithm_of
-from pettingllms_trainers.config.distributed import DeepSpeedConfig, RayConfig
+from pettingllms_trainers.config.distributed import DeepSpeedConfig, FsdpConfig, RayConfig
 from pettingllms_trainers.config.engine import EngineConfig
 from pettingllms_trainers.config.env import EnvConfig, env_list
 from pettingllms_trainers.config.learning import LossConfig, OptimizerConfig
@@ -92,6 +92,7 @@ class ConfigData(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     deepspeed: DeepSpeedConfig = DeepSpeedConfig()
+    fsdp: FsdpConfig = FsdpConfig()
     ray: RayConfig = RayConfig()
 
     def is_in(self, phase: PhaseConfig | None, role: str, policy: str | None = None) -> bool:
@@ -162,6 +163,16 @@ class ConfigData(Section):
         is_same = not self.engine.has_copy and not self.rollout.ahead
         choice = "engine" if is_same else "recompute"
         return self.loss.model_copy(update={"old_logprobs": choice})
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether processes that train together hold parts of what an update needs."""
+        return self.fsdp.enabled or self.deepspeed.stage > 0
+
+    @property
+    def shards_weights(self) -> bool:
+        """Whether these are parts of the weights, too."""
+        return self.fsdp.enabled or self.deepspeed.stage == 3
 
     @property
     def plays_beside_updates(self) -> bool:

@@ -34,6 +34,15 @@ class DeepSpeedConfig(Section):
         return self
 
 
+class FsdpConfig(Section):
+    """A policy's update spread over the GPUs of several processes, by FSDP2 of torch."""
+
+    enabled: bool = False
+    """Whether weights, gradients and optimizer state are sharded over the processes instead of held
+    in full by each, as with deepspeed.stage = 3, but with nothing to install. Experimental on GPUs:
+    tested on CPUs only."""
+
+
 class RayConfig(Section):
     """Policies and environments in worker processes, on one machine or many, by Ray."""
 

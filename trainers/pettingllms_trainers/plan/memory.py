@@ -185,7 +185,7 @@ def _kind(config: Config, policy: PolicyConfig) -> str:
     precision = config.engine.precision
     if policy.has_adapter:
         return f"{precision} adapter"
-    is_half = config.deepspeed.stage and precision != "float32"
+    is_half = config.is_sharded and precision != "float32"
     return f"{precision} weights" if is_half else precision
 
 
@@ -222,6 +222,14 @@ def _policy_memory(
         if policy.lora.base_precision == "nf4":  # one matrix at a time is computed with in full
             activations += size * shape.hidden_size * max(shape.intermediate_size, shape.query_size)
         return PolicyMemory(base + own, gradients, moments, reference, activations)
+    if config.fsdp.enabled:
+        # Put together are the embeddings with the head, and two layers; gradients go in float32.
+        inner = shape.num_matrix_parameters - shape.vocab_size * shape.hidden_size
+        activations += (size + _FLOAT) * (trained - inner + 2 * inner // shape.num_layers)
+        own, gradients, moments, reference = (
+            number // num_ranks for number in (own, gradients, moments, reference)
+        )
+        return PolicyMemory(own, gradients, moments, reference, activations)
     stage, offload = config.deepspeed.stage, config.deepspeed.offload
     if not stage:
         # In bfloat16 a forward pass makes copies of all matrices, which the backward pass needs;

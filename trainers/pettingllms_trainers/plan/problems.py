@@ -105,10 +105,10 @@ def _advice(config: Config, devices: Devices) -> Iterator[str]:
     if devices.num_gpus and any(policy.lora.base_precision != "nf4" for policy in adapters):
         yield 'every_policy.lora.base_precision = "nf4"'
     if any(not policy.frozen and not policy.has_adapter for policy in config.models.values()):
-        if devices.num_gpus and config.optimizer.state_bits != 8 and not config.deepspeed.stage:
+        if devices.num_gpus and config.optimizer.state_bits != 8 and not config.is_sharded:
             yield "optimizer.state_bits = 8"
-        if devices.num_gpus > 1 and config.deepspeed.stage < 3:
-            yield "deepspeed.stage = 3"
+        if devices.num_gpus > 1 and not config.shards_weights:
+            yield "fsdp.enabled = true or deepspeed.stage = 3"
         if devices.num_gpus and config.deepspeed.offload != "all":
             yield 'deepspeed.stage = 3 with deepspeed.offload = "all"'
         yield "every_policy.lora.rank = 32"
@@ -135,8 +135,9 @@ def _machine_warnings(config: Config, plan: Plan) -> Iterator[str]:
             f"Ray is asked for {plan.devices.num_wanted:g} GPUs and there are {number}: fewer "
             "ray.workers_per_policy, or a fraction in ray.gpus_per_worker"
         )
-    if config.deepspeed.stage and number < 2 and config.deepspeed.offload == "none":
+    if config.is_sharded and number < 2 and config.deepspeed.offload == "none":
+        key = "fsdp.enabled" if config.fsdp.enabled else "deepspeed.stage"
         yield (
-            "deepspeed.stage shards nothing in one process: start one for each GPU with "
+            f"{key} shards nothing in one process: start one for each GPU with "
             "torchrun --nproc-per-node, set deepspeed.offload, or leave the key out"
         )

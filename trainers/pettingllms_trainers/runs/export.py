@@ -85,6 +85,7 @@ def _write(config: Config, name: str, state: Path, directory: Path, *, is_merged
     alone = config.model_copy(
         update={
             "device": "cpu",
+            "fsdp": config.fsdp.model_copy(update={"enabled": False}),
             "deepspeed": config.deepspeed.model_copy(update={"stage": 0, "offload": "none"}),
             "engine": config.engine.model_copy(update=engine),
             "policies": {name: config.policies[name]},

@@ -268,6 +268,18 @@ def test_adapters_on_one_base_share_an_engine(train, monkeypatch):
     assert [name for name, _ in calls] == ["load_weights"] + ["load_adapter"] * 10
 
 
+def test_an_engine_samples_from_the_base_as_the_trainer_has_it(train):
+    """In four bits; the original weights would be off by 0.1 and more."""
+    pytest.importorskip("bitsandbytes", reason="the package bitsandbytes is not installed")
+    nf4 = [f"--policies.{name}.lora.base-precision=nf4" for name in "tp"]
+    code, lines, message = train(*LORA, *nf4, "--optimizer.state-bits=8", num_steps=2)
+    assert code == 0, message
+    for line in lines[1:]:
+        for policy in "tp":
+            assert 0 < line[f"loss/{policy}/engine_gap_max"] < 1e-4
+            assert line[f"loss/{policy}/approx_kl"] > 1e-3
+
+
 def test_the_wrong_adapter_stops_the_run(train, monkeypatch):
     from pettingllms_trainers.backends.vllm.engine import VLLMEngine
 

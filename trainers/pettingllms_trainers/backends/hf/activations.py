@@ -143,7 +143,7 @@ def activation_bytes(
     layer += 2 * kept.number * shape.key_value_size * keys
     logits = size.num_targets * shape.vocab_size
     # More logits than these are computed in chunks, unless the output layer's weights are sharded.
-    chunk = logits if config.deepspeed.stage == 3 else max(MAX_LOGITS, shape.vocab_size)
+    chunk = logits if config.shards_weights else max(MAX_LOGITS, shape.vocab_size)
     head = _LOGIT_BYTES * min(logits, chunk)
     if kind in ("bfloat16 weights", "bfloat16 adapter"):
         head += _FLOAT * shape.vocab_size * shape.hidden_size  # the output layer in float32

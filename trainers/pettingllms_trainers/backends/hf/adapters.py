@@ -50,7 +50,9 @@ def load_model(
         OSError: It cannot be loaded.
         InvalidArgument: It is an adapter of the hub.
     """
-    model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+    # On the device meta it has no weights: they come from elsewhere, and no file is read.
+    places = {"device_map": "meta"} if str(device) == "meta" else {}
+    model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **places)
     if getattr(model, "_hf_peft_config_loaded", False):
         raise InvalidArgument(
             "model", str(source), "the hub name of a whole model, or a directory",

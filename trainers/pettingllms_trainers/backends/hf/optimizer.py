@@ -118,10 +118,13 @@ class PlainOptimizer:
             self._ranks.add([p.grad for p in parameters if p.grad is not None])
         norm = float(nn.utils.clip_grad_norm_(parameters, self._config.max_grad_norm))
         if math.isfinite(norm):
-            for group in self._adamw.param_groups:
-                group["lr"] = learning_rate
-            self._adamw.step()
+            self._take_step(learning_rate)
         return norm
+
+    def _take_step(self, learning_rate: float) -> None:
+        for group in self._adamw.param_groups:
+            group["lr"] = learning_rate
+        self._adamw.step()
 
     def clear_gradients(self) -> None:
         """See `Optimizer.clear_gradients`."""

@@ -68,8 +68,6 @@ class TransformersPolicy:
             keep_freed_memory()
         if engine.precision == "bfloat16":
             use_float32_head(loaded.model)
-        else:
-            use_onednn(loaded.model)
         self.chat = Chat(
             loaded.tokenizer, {**loaded.template_kwargs, **(chat_template_kwargs or {})}
         )
@@ -79,6 +77,8 @@ class TransformersPolicy:
         if training is not None:
             with loaded.active():  # an adapter's weights require a gradient only then
                 learner = new_learner(loaded.model, training.optimizer, engine.precision, ranks)
+        if engine.precision == "float32":  # by the device that has the weights now
+            use_onednn(loaded.model)
         if not engine.has_copy or training is not None:
             packed = training.optimizer.packed_attention if training and wants_packing else "padded"
             # Weights that are sharded can be computed with behind their optimizer only.

@@ -260,7 +260,7 @@ class Updater:
             raise UpdateError(
                 f"update: memory does not suffice ({str(error).splitlines()[0]}). The weights are "
                 f"those of the last optimizer step. What helps: {'; '.join(advice)}. Then continue "
-                "with --resume; only another deepspeed stage needs a new run"
+                "with --resume; only another deepspeed.stage or fsdp.enabled needs a new run"
             ) from error
 
     def save_state(self, directory: Path) -> None:

@@ -18,25 +18,34 @@ __all__ = ["Replicated", "Weights", "cpu_copy"]
 
 
 class Replicated:
-    """Every process holds every weight in full; what shards them offers the same (ZeRO stage 3)."""
+    """Every process holds every weight in full; what shards them offers the same."""
 
     is_sharded = False
     """Whether no process holds full weights, so that the model itself cannot generate."""
 
-    def full(
-        self, parameter: nn.Parameter, writer: int | None = None
-    ) -> contextlib.AbstractContextManager[Any]:
-        """Return the context in which a weight is full here; collective.
+    def full(self, parameter: nn.Parameter) -> contextlib.AbstractContextManager[Tensor]:
+        """Return the context in which a weight is full here, and gives it; collective."""
+        return contextlib.nullcontext(parameter.detach())
 
-        Args:
-            parameter: The weight.
-            writer: Rank whose changes all take over; None when nothing is changed.
-        """
-        return contextlib.nullcontext()
+    def write(self, parameter: nn.Parameter, value: Tensor) -> None:
+        """Replace a weight by a full one that every process has; collective."""
+        parameter.copy_(value)
 
     def held(self, parameter: nn.Parameter) -> Tensor:
         """Return the tensor whose data is what this process holds of a weight."""
         return parameter
+
+    @contextlib.contextmanager
+    def exchanged(self, held: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Generator[None]:
+        """Let what is held and as many other tensors change places for a while."""
+        own = {name: tensor.data for name, tensor in held.items()}
+        try:
+            for name, tensor in held.items():
+                tensor.data = other[name]
+            yield
+        finally:
+            for name, tensor in held.items():
+                tensor.data = own[name]
 
     def shape(self, parameter: nn.Parameter) -> tuple[int, ...]:
         """Return the shape of a full weight."""
@@ -71,8 +80,7 @@ class Weights:
     def named(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all full weights, one at a time where they are sharded; tied ones once."""
         for name, parameter in self.model.named_parameters():
-            with self._placement.full(parameter):
-                weight = parameter.detach()
+            with self._placement.full(parameter) as weight:
                 yield name, weight.clone() if self.is_sharded else weight
 
     def save_pretrained(self, directory: Path) -> None:
@@ -93,25 +101,19 @@ class Weights:
     def holding(self, copy: Mapping[str, Tensor]) -> Generator[None]:
         """Compute with other weights for a while: a reference costs no second model."""
         held = {name: self._placement.held(p) for name, p in self.trained.items()}
-        own = {name: tensor.data for name, tensor in held.items()}
         self._placement.forget_gathered()  # else full weights that are still here would count
-        try:
-            for name, tensor in held.items():
-                tensor.data = copy[name]
+        with self._placement.exchanged(held, copy):
             yield
             self._placement.forget_gathered()
-        finally:
-            for name, tensor in held.items():
-                tensor.data = own[name]
 
     def export_copy(self, copy: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return full weights of a copy on the CPU, those that this rank saves. Collective."""
         saved: dict[str, Tensor] = {}
         with self.holding(copy):
             for name, parameter, is_saved in self.dealt():
-                with self._placement.full(parameter):
+                with self._placement.full(parameter) as weight:
                     if is_saved:
-                        saved[name] = parameter.detach().to("cpu", copy=True)
+                        saved[name] = weight.to("cpu", copy=True)
         return saved
 
     def import_copy(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -138,8 +140,7 @@ class Weights:
     @torch.no_grad()
     def _write(self, weights: Mapping[str, Tensor]) -> None:
         for name, parameter in self.trained.items():
-            with self._placement.full(parameter, writer=0):
-                parameter.copy_(weights[name])
+            self._placement.write(parameter, weights[name])
 
     def dealt(self) -> Iterator[tuple[str, nn.Parameter, bool]]:
         """Yield the trained weights with their names, and whether this rank saves them."""

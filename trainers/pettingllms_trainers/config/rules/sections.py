@@ -27,10 +27,10 @@ def _check_reward_scale(config: ConfigData) -> None:
 def _check_role_gradients(config: ConfigData) -> None:
     if not config.optimizer.role_gradients:
         return
-    if config.deepspeed.stage:
+    if config.is_sharded:
         raise ValueError(
-            "optimizer.role_gradients needs whole gradients on every process, and DeepSpeed "
-            "shards them: leave deepspeed.stage out, or role_gradients"
+            "optimizer.role_gradients needs whole gradients on every process, and they are "
+            "sharded: leave deepspeed.stage and fsdp.enabled out, or role_gradients"
         )
     if all(len(config.roles_of(name)) < 2 for name in config.models):
         raise ValueError(
@@ -56,10 +56,10 @@ def _check_ahead(config: ConfigData) -> None:
 
 def _check_lora(config: ConfigData) -> None:
     for name, policy in config.models.items():
-        if policy.has_adapter and config.deepspeed.stage:
+        if policy.has_adapter and config.is_sharded:
             raise ValueError(
                 f"policies.{name} trains a LoRA adapter, of which there is little to "
-                "shard; leave deepspeed.stage out"
+                "shard; leave deepspeed.stage and fsdp.enabled out"
             )
         if policy.lora.base_precision == "nf4" and not policy.has_adapter:
             raise ValueError(
@@ -93,10 +93,18 @@ def _check_base_precision(config: ConfigData) -> None:
 
 
 def _check_state_bits(config: ConfigData) -> None:
-    if config.optimizer.state_bits == 8 and config.deepspeed.stage:
+    if config.optimizer.state_bits == 8 and config.is_sharded:
         raise ValueError(
-            "optimizer.state_bits = 8 is for moments that every process holds in full, and "
-            f"deepspeed.stage = {config.deepspeed.stage} shards them: leave one of them out"
+            "optimizer.state_bits = 8 is for moments that every process holds in full, and they "
+            "are sharded: leave it out, or deepspeed.stage and fsdp.enabled"
+        )
+
+
+def _check_shards(config: ConfigData) -> None:
+    if config.fsdp.enabled and config.deepspeed.stage:
+        raise ValueError(
+            f"fsdp.enabled = true and deepspeed.stage = {config.deepspeed.stage} shard the same: "
+            "leave one of them out"
         )
 
 
@@ -154,10 +162,10 @@ def _check_value(config: ConfigData) -> None:
                 f"{role!r} is played by {name!r}, which is fixed or frozen and has no V. Use "
                 'algorithm.name = "continuation"'
             )
-    if config.deepspeed.stage == 3:
+    if config.shards_weights:
         raise ValueError(
             f"the algorithm {config.algorithm.name} evaluates V during rollouts, which sharded "
-            "weights cannot: use deepspeed.stage 0 to 2"
+            "weights cannot: use deepspeed.stage 0 to 2, without fsdp.enabled"
         )
 
 
@@ -200,6 +208,7 @@ ABOUT_SECTIONS = (
     _check_lora,
     _check_base_precision,
     _check_state_bits,
+    _check_shards,
     _check_engine,
     _check_continuous,
     _check_tensor_parallel,

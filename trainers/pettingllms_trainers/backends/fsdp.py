@@ -1,0 +1,179 @@
+"""Learning with FSDP2 of torch: weights, gradients and moments sharded over ranks.
+
+Source: PyTorch FSDP (arXiv 2304.11277), in its second form, `torch.distributed.fsdp.fully_shard`.
+Each layer of a model is a unit whose weights are put together for its own computation only; the
+embeddings and the output head are another one. The main rank reads the model; the others get their
+shards from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel
+
+from pettingllms_trainers.backends.hf.learner import Learner
+from pettingllms_trainers.backends.hf.optimizer import PlainOptimizer
+from pettingllms_trainers.backends.hf.weights import Replicated, Weights
+from pettingllms_trainers.config import OptimizerConfig
+from pettingllms_trainers.errors import CheckpointError
+from pettingllms_trainers.ranks import Ranks, connect_alone
+
+__all__ = ["fsdp_learner"]
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def fsdp_learner(
+    model: PreTrainedModel, config: OptimizerConfig, precision: str, ranks: Ranks
+) -> Learner:
+    """Return a learner of which every rank holds a part; the weights are in float32.
+
+    Args:
+        model: The weights, on the CPU of the main rank; on the others it has none (device meta).
+        config: Betas, weight decay, clipping, packing, micro-batch size, checkpointing.
+        precision: ``float32``, or ``bfloat16``, in which weights are put together.
+        ranks: The processes that train the model together.
+    """
+    connect_alone()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    full = model.state_dict() if ranks.is_main else {}
+    buffers = dict(model.named_buffers()) if ranks.is_main else {}
+    empty: Any = model
+    empty.to("meta")
+    empty.tie_weights()
+    _divide(empty, precision, device)
+    empty.to_empty(device=device)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(empty, full, options=options)
+    for name, buffer in empty.named_buffers():  # those that no file holds, such as of positions
+        if ranks.is_main:
+            buffer.copy_(buffers[name])
+        torch.distributed.broadcast(buffer, 0)
+    weights = Weights(model, ranks, _Sharded())
+    return Learner(weights, _FsdpOptimizer(weights, config, ranks), config, precision, ranks)
+
+
+def _divide(model: PreTrainedModel, precision: str, device: torch.device) -> None:
+    """Make each layer a unit, and all that is left another one."""
+    half = torch.bfloat16 if precision == "bfloat16" else None
+    settings: dict[str, Any] = {
+        "mesh": init_device_mesh(device.type, (torch.distributed.get_world_size(),)),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32),
+        "reshard_after_forward": True,  # else a forward pass could meet weights of before a step
+    }
+    layers = set(model._no_split_modules or ())
+    for module in model.modules():
+        if type(module).__name__ in layers:
+            fully_shard(module, **settings)
+    fully_shard(model, **settings)
+
+
+def _shard(parameter: nn.Parameter) -> Any:
+    """Return a weight as the DTensor that FSDP has made of it, without its gradient."""
+    assert isinstance(parameter, DTensor)
+    return parameter.detach()
+
+
+def _divided(full: Tensor, like: nn.Parameter) -> DTensor:
+    """Return this rank's part of a tensor that every rank has in full."""
+    shard = _shard(like)
+    value = full.to(shard.device, torch.float32)
+    return distribute_tensor(value, shard.device_mesh, shard.placements, src_data_rank=None)
+
+
+class _Sharded(Replicated):
+    """Every process holds a part of every weight; see `Replicated`."""
+
+    is_sharded = True
+
+    @contextlib.contextmanager
+    def full(self, parameter: nn.Parameter) -> Generator[Tensor]:
+        """See `Replicated.full`."""
+        yield _shard(parameter).full_tensor()
+
+    def write(self, parameter: nn.Parameter, value: Tensor) -> None:
+        """See `Replicated.write`."""
+        self.held(parameter).copy_(_divided(value, parameter).to_local())
+
+    def held(self, parameter: nn.Parameter) -> Tensor:
+        """See `Replicated.held`."""
+        return _shard(parameter).to_local()
+
+    @contextlib.contextmanager
+    def exchanged(self, held: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Generator[None]:
+        """See `Replicated.exchanged`; numbers change places, since FSDP keeps the memory."""
+        _swap(held, other)
+        try:
+            yield
+        finally:
+            _swap(held, other)
+
+
+@torch.no_grad()
+def _swap(held: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
+    for name, tensor in held.items():
+        kept = tensor.clone()
+        tensor.copy_(other[name])
+        other[name].copy_(kept)
+
+
+class _FsdpOptimizer(PlainOptimizer):
+    """AdamW on shards; see `Optimizer`."""
+
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """See `Optimizer.backward`."""
+        # FSDP takes the mean over ranks; the weights of tokens are made for the sum.
+        (loss * self._ranks.size).backward()
+
+    def step(self, learning_rate: float, *, is_reduced: bool = False) -> float:
+        """See `Optimizer.step`."""
+        assert not is_reduced, "the configuration refuses role gradients of sharded weights"
+        found: Any = nn.utils.clip_grad_norm_(
+            self._weights.trained.values(), self._config.max_grad_norm
+        )
+        norm = float(found.full_tensor())
+        if math.isfinite(norm):
+            self._take_step(learning_rate)
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Optimizer.state_dict`; every rank saves some weights in full."""
+        saved: dict[str, Any] = {kind: {} for kind in ("model", *_MOMENTS)}
+        count = 0
+        for name, parameter, is_saved in self._weights.dealt():
+            state = self._adamw.state[parameter]
+            count = int(state["step"]) if state else 0
+            parts: dict[str, Any] = {"model": parameter} | {
+                kind: state[kind] if state else torch.zeros_like(parameter) for kind in _MOMENTS
+            }
+            for kind, part in parts.items():
+                whole = part.detach().full_tensor()
+                if is_saved:
+                    saved[kind][name] = whole.to("cpu", copy=True)
+        return saved | {"num_optimizer_steps": count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Optimizer.load_state_dict`; the number of ranks may be another."""
+        if not set(state) >= {*_MOMENTS, "num_optimizer_steps"}:
+            raise CheckpointError(
+                "checkpoint: it was written without shards. Resume with the configuration of "
+                "the run"
+            )
+        for kind in _MOMENTS:
+            self._weights.check(state[kind])
+        self.load_weights(state["model"])
+        for name, parameter in self._weights.trained.items():
+            step = torch.tensor(float(state["num_optimizer_steps"]), device=parameter.device)
+            moments = {kind: _divided(state[kind][name], parameter) for kind in _MOMENTS}
+            self._adamw.state[parameter] = {"step": step, **moments}
