@@ -8,6 +8,7 @@ from pettingllms.workflows.client import Client
 from pettingllms.workflows.definition import Score, Workflow, load_workflow
 from pettingllms.workflows.env import WorkflowEnv, WorkflowState
 from pettingllms.workflows.failures import WorkflowDiverged, WorkflowFailure, WorkflowTimeout
+from pettingllms.workflows.tools import call_text
 
 __all__ = [
     "Client",
@@ -18,5 +19,6 @@ __all__ = [
     "WorkflowFailure",
     "WorkflowState",
     "WorkflowTimeout",
+    "call_text",
     "load_workflow",
 ]

@@ -63,9 +63,22 @@ def assistant_text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
     texts = [content] if content else []
     for call in calls:
         function = call["function"]
-        named = {"name": function["name"], "arguments": json.loads(function["arguments"] or "{}")}
-        texts.append(f"<tool_call>\n{json.dumps(named)}\n</tool_call>")
+        texts.append(_call_text(function["name"], json.loads(function["arguments"] or "{}")))
     return "\n".join(texts)
+
+
+def call_text(name: str, /, **arguments: Any) -> str:
+    """Return what an agent writes to call a function: for scripted policies of a workflow.
+
+    Args:
+        name: The function.
+        arguments: What it is called with; JSON data.
+    """
+    return _call_text(name, arguments)
+
+
+def _call_text(name: str, arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def read_reply(text: str, tools: Collection[str]) -> Reply:

@@ -12,7 +12,7 @@ import pettingllms
 from pettingllms.constraints import UNBOUND, Constraints
 from pettingllms.errors import InvalidArgument
 from pettingllms.spaces import Action, TokenCounts
-from pettingllms.workflows import WorkflowFailure
+from pettingllms.workflows import WorkflowFailure, call_text
 from pettingllms.workflows import client as client_module
 from pettingllms.workflows.tools import Reply, ToolCall, assistant_text, read_reply
 
@@ -446,6 +446,7 @@ def test_any_text_is_a_reply(text):
 def test_calls_that_are_written_are_read(arguments):
     data = json.dumps(arguments)
     text = assistant_text("so", [{"function": {"name": "add", "arguments": data}}])
+    assert text == f"so\n{call_text('add', **arguments)}"
     if "</tool_call>" not in data:
         assert read_reply(text, ("add",)) == Reply("so", (ToolCall("add", data),))
 
