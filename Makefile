@@ -26,7 +26,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 endif
 EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: train train-llm test coverage test-adapters test-backends backends check format transcripts docs build clean
+.PHONY: train train-llm test coverage test-adapters test-workflows test-backends backends check format transcripts docs build clean
 
 train: $(VENV)/.train
 	OMP_NUM_THREADS=1 $(BIN)/pettingllms-train $(CONFIG) --output-dir $(RUN) $(ARGS)
@@ -62,6 +62,10 @@ backends: $(BACKENDS_VENV)/.ready
 # The adapters against the real libraries, in environments of their own (some gigabytes).
 test-adapters:
 	$(MAKE) -f tests/adapters.mk PYTHON=$(PYTHON) TORCH=$(TORCH) TORCH_INDEX=$(TORCH_INDEX) ARGS="$(ARGS)"
+
+# Teams of other frameworks, with their pinned and their newest versions, in environments of their own.
+test-workflows:
+	$(PYTHON) benchmarks/suites/workflow_frameworks.py --torch "$(TORCH)" $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(ARGS)
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
