@@ -52,6 +52,44 @@ def overlap() -> str:
     return markdown(header, rows) + caption(data)
 
 
+def fleet() -> str:
+    """Return what the planner of fleets says, beside what is calculated or measured."""
+    data = result("fleet")
+    rows = [
+        [
+            f"time in an M/M/1 queue, load {row['load']:g}",
+            f"{row['simulated']:.3f}",
+            f"{row['calculated']:.3f}",
+            f"{row['simulated'] / row['calculated']:.3f}",
+        ]
+        for row in data["queues"]
+    ]
+    for row in data["machine"]:
+        measured = f"{row['measured_s']:.2f} ({row['least_s']:.2f} to {row['most_s']:.2f})"
+        title = f"train step, {row['setting']}"
+        rows.append([title, f"{row['predicted_s']:.2f}", measured, f"{row['ratio']:.2f}"])
+    return markdown(["seconds of", "planned", "calculated or measured", "ratio"], rows) + caption(
+        data
+    )
+
+
+def fleet_orders() -> str:
+    """Return what long answers and waiting for each other cost, on planned engines."""
+    data = result("fleet")
+    rows = [
+        [
+            f"{row['spread']:g}",
+            f"{row['waiting']:.0f} s",
+            f"{row['continuous']:.0f} s",
+            f"{row['waiting'] / row['continuous']:.2f}x",
+            f"{row['tail']:.0%}",
+        ]
+        for row in data["orders"]
+    ]
+    head = ["spread of lengths", "all wait for the longest", "nobody waits", "faster", "tail"]
+    return markdown(head, rows) + caption(data)
+
+
 def growth() -> str:
     """Return how the time of a train step grows with what is varied."""
     rows = [

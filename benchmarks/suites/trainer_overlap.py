@@ -1,4 +1,4 @@
-"""What overlap saves: step times with a vLLM server, synchronous, continuous and one step ahead.
+"""What overlap saves: step times with a vLLM server, rollouts and updates in turn or overlapping.
 
     VLLM_PYTHON benchmarks/suites/trainer_overlap.py
 
@@ -31,10 +31,8 @@ from pettingllms_trainers.cli import main as train
 from pettingllms_trainers.files import read_lines
 
 VARIANTS: dict[str, list[str]] = {
-    "synchronous": [],
-    "continuous": ["--rollout.continuous"],
+    "in turn": [],
     "ahead": ["--rollout.ahead=1"],
-    "ahead and continuous": ["--rollout.ahead=1", "--rollout.continuous"],
 }
 CONFIG = "recipe:plan_path_shared"
 TEAM = [
@@ -112,13 +110,13 @@ def measured(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
                 lines = read_lines(out / "metrics.jsonl")[1 + _NUM_FIRST :]
                 times[variant].append(_medians(lines))
                 print(f"round {index}, {variant}: {times[variant][-1]}", flush=True)
-    synchronous = [each["step_s"] for each in times["synchronous"]]
+    in_turn = [each["step_s"] for each in times["in turn"]]
     return {
         "variants": {
             variant: {figure: measuring.spread([e[figure] for e in own]) for figure in FIGURES}
             | {
                 "tokens": measuring.spread([e["tokens"] for e in own]),
-                "faster": measuring.ratios(synchronous, [e["step_s"] for e in own]),
+                "faster": measuring.ratios(in_turn, [e["step_s"] for e in own]),
             }
             for variant, own in times.items()
         }

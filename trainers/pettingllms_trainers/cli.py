@@ -39,6 +39,8 @@ _USAGE = """\
 usage: pettingllms-train CONFIG [CONFIG ...] [--resume] [--SECTION.KEY VALUE ...]
        pettingllms-train CONFIG [CONFIG ...] --dry-run [--gpus N] [--gpu-memory GIB] [--measure]
        pettingllms-train launch CONFIG [CONFIG ...] [--gpus N] [--servers] [--SECTION.KEY VALUE ...]
+       pettingllms-train plan CONFIG [CONFIG ...] [--gpus N] [--gpu KIND] [--usd-per-hour X]
+                         [--from RUN] [--json] [--picture FILE]
        pettingllms-train recipes
        pettingllms-train recipe NAME [--copy [PATH]]
        pettingllms-train warm-start CONFIG [CONFIG ...] [--SECTION.KEY VALUE ...]
@@ -50,6 +52,8 @@ that come with the package. Later ones override earlier ones.
 
   launch               train on all GPUs of this machine, or on N, a process on each; with --servers
                        half of them run vLLM servers, which are watched and started again
+  plan                 simulate the run on up to N GPUs: which for which role, how long, what it
+                       costs; lengths of answers from RUN
   recipes              list the recipes: task, team, time, cost, and what training gave
   recipe               print a recipe, or write a copy that you edit
   warm-start           only the supervised steps, on the environment's scripted policies
@@ -165,6 +169,40 @@ def _train(
 def _launch(gpus: int | None, servers: bool, arguments: Sequence[str]) -> int:
     paths, flags = _split(arguments)
     return launch(paths, flags, num_gpus=gpus, has_servers=servers) if paths else _usage(flags)
+
+
+@_group.command("plan", context_settings=_FILES_AND_FLAGS)
+@click.option("--gpus", type=int, default=8)
+@click.option("--gpu", default="h100")
+@click.option("--usd-per-hour", type=float)
+@click.option("--from", "recorded", type=click.Path(path_type=Path))
+@click.option("--json", "is_json", is_flag=True)
+@click.option("--picture", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _plan(
+    gpus: int,
+    gpu: str,
+    usd_per_hour: float | None,
+    recorded: Path | None,
+    is_json: bool,
+    picture: Path | None,
+    arguments: Sequence[str],
+) -> int:
+    paths, flags = _split(arguments)
+    if not paths:
+        return _usage(flags)
+    # Imported here: torch and transformers take seconds.
+    from pettingllms_trainers.fleet.show import show_fleet
+
+    return show_fleet(
+        load_config(paths, flags),
+        num_gpus=gpus,
+        gpu=gpu,
+        usd_per_hour=usd_per_hour,
+        recorded=recorded,
+        is_json=is_json,
+        picture=picture,
+    )
 
 
 @_group.command("warm-start", context_settings=_FILES_AND_FLAGS)

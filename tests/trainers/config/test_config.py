@@ -183,12 +183,6 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
             "",
             r"rollout.ahead = 1 learns from tokens of older weights.*set it above 0",
         ),
-        ("[rollout]\ncontinuous = true\n", "", r"transformers answers a batch at a time"),
-        (
-            "[rollout]\ncontinuous = true\n[engine]\nkind = 'vllm'\n[ray]\nenabled = true\n",
-            "",
-            r"workers of Ray answer a batch at a time",
-        ),
         ("[rollout]\nahead = 2\n", "", r"'rollout.ahead' is 2: .*less than or equal to 1"),
         ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"'judge', and .roles. has no such: cal"),
         ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),

@@ -265,7 +265,7 @@ def build_pool(
             encode=policy.chat.encode,
             encode_answer=policy.chat.encode_answer,
             token_texts=policy.chat.token_texts,
-            batcher=Batcher(engine, overlaps=overlaps, is_continuous=config.rollout.continuous),
+            batcher=Batcher(engine, overlaps=overlaps, is_continuous=config.is_continuous),
             updater=policy.updater,
             sync=sync,
         )

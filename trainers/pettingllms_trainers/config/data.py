@@ -175,6 +175,14 @@ class ConfigData(Section):
         return self.fsdp.enabled or self.deepspeed.stage == 3
 
     @property
+    def is_continuous(self) -> bool:
+        """Whether an episode goes on as soon as its own completions are there.
+
+        Workers of Ray answer a call at a time.
+        """
+        return self.engine.can.takes_requests and not self.ray.enabled
+
+    @property
     def plays_beside_updates(self) -> bool:
         """Whether engines can generate while policies learn, with rollouts that are played ahead.
 

@@ -18,7 +18,6 @@ _RESULTLESS = (
     "output_dir",
     "logging.",
     "ray.",
-    "rollout.continuous",
     "optimizer.tokens_per_microbatch",
     "optimizer.gradient_checkpointing",
     "optimizer.role_gradients",

@@ -50,10 +50,6 @@ class RolloutConfig(Section):
     before the update, and weighted accordingly (loss.importance_cap). A step takes as long as the
     longer of both where engines compute elsewhere (vLLM); the model that learns cannot generate
     meanwhile. 0: rollouts by the newest weights."""
-    continuous: bool = False
-    """Whether every episode continues as soon as its own completions are there, instead of waiting
-    for the longest of all; for engines that take requests while they compute (vLLM). The same
-    results, up to float rounding."""
     env_threads: int = Field(default=0, ge=0)
     """Threads that step environments while engines generate: for environments that run programs or
     verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run

@@ -19,7 +19,7 @@ from pettingllms_trainers.plan.view import plan_view
 from pettingllms_trainers.ranks import Ranks, joined_ranks
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.runs.folder import RunDirectory
-from pettingllms_trainers.runs.measuring import measured_times
+from pettingllms_trainers.runs.measuring import measured
 from pettingllms_trainers.runs.prompts import check_models
 from pettingllms_trainers.runs.trackers import check_trackers
 
@@ -69,8 +69,10 @@ def show_plan(
         if any(errors_of(config, plan)):
             return 2
         if measures:
-            times = measured_times(config, environments, ranks)
-            console.print(_time_text(config, plan, *times), soft_wrap=True)
+            found = measured(config, environments, ranks)
+            step_s = found.steps[0]["time/step_s"]
+            text = _time_text(config, plan, step_s, found.evaluation_s)
+            console.print(text, soft_wrap=True)
     return 0
 
 

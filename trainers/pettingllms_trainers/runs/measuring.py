@@ -1,14 +1,17 @@
-"""How long a run takes here, found out by taking its first train step with untrained policies."""
+"""How long a run takes here, found out by taking train steps with untrained policies."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pettingllms_trainers.config import Config
+from pettingllms_trainers.learning.groups import ScoredDecisions
 from pettingllms_trainers.policies.fixed import open_fixed_policies
+from pettingllms_trainers.policies.pool import PolicyPool
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.environments import RunEnvironment, played_by
 from pettingllms_trainers.runs.assembly import build_trainer
@@ -18,19 +21,37 @@ from pettingllms_trainers.runs.progress import ProgressView
 from pettingllms_trainers.runs.recorder import SilentRecorder
 from pettingllms_trainers.runs.trackers import Trackers
 from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.types import RolloutTree
 
-__all__ = ["measured_times"]
+__all__ = ["Measured", "measured"]
 
 
-def measured_times(
-    config: Config, environments: Sequence[RunEnvironment], ranks: Ranks
-) -> tuple[float, float]:
-    """Take a train step and an evaluation with untrained policies; return the seconds of each.
+class Measured(NamedTuple):
+    """What was measured."""
+
+    steps: list[dict[str, float]]
+    """Metrics of each train step."""
+    trees: list[RolloutTree]
+    """Rollouts of all of them."""
+    evaluation_s: float
+
+
+def measured(
+    config: Config,
+    environments: Sequence[RunEnvironment],
+    ranks: Ranks,
+    *,
+    num_steps: int = 1,
+    watch: Callable[[PolicyPool], None] = lambda _: None,
+) -> Measured:
+    """Take train steps and an evaluation with untrained policies; nothing is kept.
 
     Args:
         config: The run's configuration.
         environments: What the run plays.
         ranks: The processes of the run, which measure together.
+        num_steps: Train steps that count, at least 1.
+        watch: Called with the policies before the first.
 
     Raises:
         PettingLLMsError: The run failed.
@@ -44,14 +65,38 @@ def measured_times(
     ):
         files = RunDirectory(Path(directory))
         trackers = Trackers(files.directory, config)  # not opened: it writes nothing
+        pool = machines.build_pool(fixed_policies)
+        watch(pool)
+        recorder = _KeepingRecorder(files, config, ProgressView(), trackers)
         trainer = build_trainer(
             config,
             environments,
-            machines.build_pool(fixed_policies),
-            SilentRecorder(files, config, ProgressView(), trackers),
+            pool,
+            recorder,
             files,
             episodes=machines.build_episodes(environments),
             stop=stop,
             runner=runner,
         )
-        return trainer.measure()
+        steps, evaluation_s = trainer.measure(num_steps)
+        return Measured(steps, recorder.trees, evaluation_s)
+
+
+class _KeepingRecorder(SilentRecorder):
+    """Keeps rollouts of train steps in memory."""
+
+    def __init__(
+        self, files: RunDirectory, config: Config, progress: ProgressView, trackers: Trackers
+    ) -> None:
+        super().__init__(files, config, progress, trackers)
+        self.trees: list[RolloutTree] = []
+
+    def rollouts(
+        self,
+        step: int,
+        trees: Sequence[RolloutTree],
+        scored: ScoredDecisions,
+        pool: PolicyPool,
+    ) -> None:
+        """See `Recorder.rollouts`."""
+        self.trees += trees

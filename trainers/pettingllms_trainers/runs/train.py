@@ -98,22 +98,22 @@ class Trainer:
             f"{' '.join(self.recorder.warnings())}"
         )
 
-    def measure(self) -> tuple[float, float]:
-        """Take a train step and play one evaluation; return the seconds of each.
+    def measure(self, num_steps: int) -> tuple[list[dict[str, float]], float]:
+        """Take train steps and play one evaluation; return metrics of each, and its seconds.
 
-        With rollouts that are played ahead the second step is taken, which has found some.
+        With rollouts that are played ahead the first step does not count: it has found none.
 
         Raises:
             TrainerError: As for `run`.
             StopRequested: A signal came.
         """
         self.pool.push_weights()
-        metrics = self._take_step(0)
-        if metrics is not None and self.rollouts.pending is not None:
-            metrics = self._take_step(1)
-        if metrics is None:
-            raise StopRequested
-        return metrics["time/step_s"], self._evaluate(1)["time/evaluate_s"]
+        steps: list[dict[str, float]] = []
+        for step in range(num_steps + self.config.rollout.ahead):
+            if (metrics := self._take_step(step)) is None:
+                raise StopRequested
+            steps.append(metrics)
+        return steps[-num_steps:], self._evaluate(len(steps))["time/evaluate_s"]
 
     def _restore(self) -> int | None:
         """Load the newest checkpoint; return its step, None when there is none."""

@@ -82,40 +82,14 @@ def test_vllm_drives_a_training_run(train, tmp_path):
                 assert after[name] == pytest.approx(before[name], rel=1e-3, abs=1e-4), name
 
 
-def played(directory):
-    """All that was sampled in training: texts by step, episode and decision."""
-    return [
-        (
-            line["step"],
-            line["episode"],
-            [[c["text"] for c in decision["candidates"]] for decision in line["decisions"]],
-        )
-        for line in read_lines(directory / "rollouts.jsonl")
-        if line["set"] == "training"
-    ]
-
-
-@pytest.mark.slow
-def test_episodes_that_do_not_wait_for_each_other_are_the_same(train, tmp_path):
-    flags = ["--logging.num-rollouts=12"]
-    for out, own in {"joined": [], "continuous": ["--rollout.continuous"]}.items():
-        code, lines, message = train(*flags, *own, out=out, num_steps=2)
-        assert code == 0, message
-        for policy in "tp":
-            assert 0 < lines[1][f"loss/{policy}/engine_gap_max"] < 1e-4
-    assert played(tmp_path / "continuous") == played(tmp_path / "joined")
-    assert len(played(tmp_path / "joined")) == 24
-
-
-def test_adapters_share_the_steps_of_a_continuous_engine(train):
-    code, lines, message = train(*LORA, "--rollout.continuous", num_steps=1)
+def test_adapters_share_the_steps_of_an_engine(train):
+    code, lines, message = train(*LORA, num_steps=1)
     assert code == 0, message
     for policy in "tp":
         assert 0 < lines[1][f"loss/{policy}/engine_gap_max"] < 1e-4
 
 
-@pytest.mark.parametrize("flags", [[], ["--rollout.continuous"]])
-def test_engines_play_ahead_in_processes_of_their_own(train, flags, monkeypatch):
+def test_engines_play_ahead_in_processes_of_their_own(train, monkeypatch):
     """The rollouts of the second step are drawn while the first update waits for them."""
     from pettingllms_trainers.backends.hf.updating import Updater
     from pettingllms_trainers.backends.vllm.engine import VLLMEngine
@@ -138,7 +112,7 @@ def test_engines_play_ahead_in_processes_of_their_own(train, flags, monkeypatch)
 
     monkeypatch.setattr(VLLMEngine, "generate", counted)
     monkeypatch.setattr(Updater, "update", waiting)
-    code, lines, message = train("--rollout.ahead=1", *flags)
+    code, lines, message = train("--rollout.ahead=1")
     assert code == 0, message
     assert [line["rollout/max_age"] for line in lines[1:]] == [0, 1, 1]
     for policy in "tp":
@@ -221,7 +195,7 @@ LOCKSTEP = ["--algorithm.name=lockstep"]
     "flags",
     [
         ["--algorithm.name=value"],
-        ["--algorithm.name=value", "--rollout.continuous", *LORA],
+        ["--algorithm.name=value", *LORA],
         ["--algorithm.name=continuation"],
         VINE,
         LOCKSTEP,

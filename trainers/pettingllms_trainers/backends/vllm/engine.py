@@ -58,7 +58,7 @@ def build_engine(
             max_adapters=max_adapters,
             max_adapter_rank=max_adapter_rank,
             has_own_process=has_own_process,
-            is_continuous=config.rollout.continuous,
+            is_continuous=config.is_continuous,
             ranks=ranks,
         )
 

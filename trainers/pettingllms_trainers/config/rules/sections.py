@@ -132,16 +132,6 @@ def _check_engine(config: ConfigData) -> None:
         raise ValueError('engine.attention = "expanded" needs optimizer.packing = false')
 
 
-def _check_continuous(config: ConfigData) -> None:
-    if config.rollout.continuous and (config.ray.enabled or not config.engine.can.takes_requests):
-        who = "workers of Ray answer" if config.ray.enabled else "the engine transformers answers"
-        raise ValueError(
-            "rollout.continuous = true needs an engine that takes requests while it computes, "
-            f'and {who} a batch at a time; use engine.kind = "vllm" or "vllm_server", '
-            "without Ray, or leave the key out"
-        )
-
-
 def _check_tensor_parallel(config: ConfigData) -> None:
     wanted, gpus = config.engine.num_shards, config.ray.gpus_per_worker
     # Without a GPU the parts of an engine compute on the cores of their worker.
@@ -210,7 +200,6 @@ ABOUT_SECTIONS = (
     _check_state_bits,
     _check_shards,
     _check_engine,
-    _check_continuous,
     _check_tensor_parallel,
     _check_value,
     _check_compared,

@@ -1,0 +1,166 @@
+"""Real rollout code on simulated engines and episodes."""
+
+import pytest
+
+from pettingllms_trainers.config.announced import algorithm_class, algorithm_names
+from pettingllms_trainers.config.loading import load_config
+from pettingllms_trainers.fleet.search import fastest, sizes
+from pettingllms_trainers.fleet.simulate import Fleet, Speeds, rollouts_on, step_on
+from pettingllms_trainers.fleet.speeds import EngineSpeed, LearningSpeed
+from pettingllms_trainers.fleet.workload import Step, Workload
+from pettingllms_trainers.rollout.environments import make_environments
+
+RUN = """
+[env]
+id = "plan_path_v0"
+kwargs = { team = "tool-planner", size = 5 }
+[every_policy]
+model = "Qwen/Qwen3-0.6B"
+[roles]
+tool = "tool"
+planner = "planner"
+[engine]
+kind = "vllm"
+[rollout]
+num_levels = 6
+max_completion_tokens = 100
+[algorithm]
+num_candidates = 4
+"""
+AGENTS = ("tool_0", "planner_0")
+ENGINE = EngineSpeed(iteration_s=0.01)
+ENGINES = {"tool": ENGINE, "planner": ENGINE}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fleet") / "run.toml"
+    path.write_text(RUN)
+    return load_config([path])
+
+
+@pytest.fixture(scope="module")
+def environment(config):
+    return make_environments(config)[0]
+
+
+def workload(num_turns=3, lengths=(10,), **changes):
+    """Return levels in which every agent acts once in every turn."""
+    steps = tuple(
+        Step(agent, turn, 20, tuple(lengths)) for turn in range(num_turns) for agent in AGENTS
+    )
+    used = dict.fromkeys(AGENTS, 1.0)
+    base = Workload((steps,), (("tool_0",), ("planner_0",)), 0.0, used, "a test")
+    return base._replace(**changes)
+
+
+def with_engine(config, kind):
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"kind": kind})})
+
+
+def test_decisions_of_equal_answers_take_one_after_another(config, environment):
+    """3 turns of 2 agents, 10 iterations each; and who is busy half of the time."""
+    found = rollouts_on(config, environment, workload(), Fleet((1, 1), (1, 1)), ENGINES)
+    assert found.seconds == pytest.approx(3 * 2 * 10 * 0.01)
+    assert found.busy == pytest.approx({"tool": 0.5, "planner": 0.5})
+    assert found.level_s == pytest.approx((found.seconds, found.seconds))
+    assert found.num_completion_tokens == 6 * 6 * 4 * 10
+    assert found.num_tokens == {"tool": 6 * 3 * (20 + 40), "planner": 6 * 3 * (20 + 40)}
+
+
+def test_environments_share_their_workers(config, environment):
+    """Six levels of six decisions, four answers each, one worker."""
+    slow = workload(branch_s=0.5)
+    found = rollouts_on(config, environment, slow, Fleet((1, 1), (1, 1)), ENGINES)
+    assert found.seconds >= 6 * 6 * 4 * 0.5
+    assert found.env_busy == pytest.approx(6 * 6 * 4 * 0.5 / found.seconds)
+
+
+def test_nobody_waits_where_an_engine_takes_requests(config, environment):
+    """Answers of 1 or 100 tokens: with a barrier at every decision all wait for the longest."""
+    uneven = workload(lengths=(1, 1, 1, 1, 1, 1, 1, 100))
+    seconds = {
+        kind: rollouts_on(
+            with_engine(config, kind), environment, uneven, Fleet((1, 1), (1, 1)), ENGINES
+        ).seconds
+        for kind in ("vllm", "transformers")
+    }
+    assert seconds["vllm"] < seconds["transformers"]
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_every_algorithm_plays(config, environment, name):
+    algorithm = algorithm_class(name)(name=name)
+    own = config.model_copy(update={"algorithm": algorithm})
+    found = rollouts_on(own, environment, workload(), Fleet((1, 1), (1, 1)), ENGINES)
+    assert found.seconds >= 6 * 10 * 0.01 - 1e-9, "decisions of an episode come one after another"
+    assert found.num_completion_tokens > 0
+    assert max(found.busy.values()) <= 1 + 1e-9
+
+
+def test_processes_share_the_levels(config, environment):
+    one = EngineSpeed(token_s=0.01)  # a server that only computes: work is all that counts
+    engines = {"tool": one, "planner": one}
+    alone, six = (
+        rollouts_on(config, environment, workload(), Fleet((), (), num), engines) for num in (1, 6)
+    )
+    assert alone.seconds == pytest.approx(6 * six.seconds)
+    assert alone.num_tokens == six.num_tokens
+
+
+def test_a_step_adds_up_or_overlaps(config, environment):
+    split, shared = Fleet((1, 1), (2, 4)), Fleet((), (), 8)
+    learning = {
+        "tool": LearningSpeed(token_s=1.0, sync_s=3.0),
+        "planner": LearningSpeed(token_s=1.0, optimizer_step_s=5.0),
+    }
+    speeds = Speeds(ENGINES, learning)
+    found = rollouts_on(config, environment, workload(), split, ENGINES)
+    found = found._replace(
+        seconds=100.0,
+        num_tokens={"tool": 80, "planner": 80},
+        num_optimizer_steps={"tool": 1, "planner": 2},
+    )
+    step = step_on(config, found, split, speeds)
+    assert step.update_s == {"tool": 40.0, "planner": 20.0 + 10.0}
+    assert step.step_s == 100 + 40 + 3, "each learns on its own GPUs"
+    assert step_on(config, found, shared, speeds).step_s == 100 + (10 + 10 + 10) + 3
+    rollout = config.rollout.model_copy(update={"ahead": 1})
+    ahead = config.model_copy(update={"rollout": rollout})
+    assert step_on(ahead, found, split, speeds).step_s == 100 + 3, "the longer of both"
+    assert step_on(ahead, found, shared, speeds).step_s == 100 + 30 + 3, "nothing is left beside"
+
+
+def test_splits_are_tried_in_eighths_and_then_more_finely(config):
+    asked = []
+
+    def trial(fleet):
+        asked.append(fleet)
+        if fleet.num_shared:
+            return None
+        work = zip((*fleet.generate, *fleet.learn), (7.0, 2.0, 5.0, 3.0), strict=True)
+        return StepOf(fleet, sum(amount / gpus for gpus, amount in work))
+
+    small = fastest(config, 8, trial)
+    assert len(asked) == 1 + 35, "7 over 3 ways to divide 8 GPUs among 4, and shared ones"
+    assert [step.step_s for step in small.steps] == sorted(step.step_s for step in small.steps)
+    assert small.steps[0].fleet == Fleet((3, 1), (2, 2))
+    large = fastest(config, 64, trial)
+    assert len(set(asked)) == len(asked), "no fleet is simulated twice"
+    best = min(
+        (Fleet((a, b), (c, 64 - a - b - c)) for a in range(1, 62) for b in range(1, 63 - a)
+         for c in range(1, 64 - a - b)),
+        key=lambda fleet: trial(fleet).step_s,
+    )  # fmt: skip
+    assert large.steps[0].fleet == best
+
+
+class StepOf:
+    def __init__(self, fleet, step_s):
+        self.fleet, self.step_s = fleet, step_s
+
+
+def test_sizes_are_powers_of_two_and_all():
+    assert sizes(1) == [1]
+    assert sizes(8) == [1, 2, 4, 8]
+    assert sizes(12) == [1, 2, 4, 8, 12]

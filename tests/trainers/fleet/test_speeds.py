@@ -1,0 +1,87 @@
+"""Coefficients of engines."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pettingllms_trainers.backends.hf.shapes import shape_of
+from pettingllms_trainers.config import PolicyConfig
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.fleet.speeds import (
+    FAST,
+    GPUS,
+    SLOW,
+    USUAL,
+    Call,
+    EngineSpeed,
+    engine_of,
+    fitted,
+    learning_of,
+    non_negative,
+)
+
+QWEN = shape_of("m", PolicyConfig(model="Qwen/Qwen3-8B"))
+
+
+@settings(max_examples=20)
+@given(*(st.floats(1e-6, 1e-2) for _ in range(5)))
+def test_an_engine_is_recovered_from_its_calls(call_s, prompt_s, iteration_s, token_s, cache_s):
+    rng = np.random.default_rng(0)
+    calls = []
+    for _ in range(40):
+        num = int(rng.integers(1, 30))
+        lengths = tuple(map(int, rng.integers(1, 60, num)))
+        prompts = tuple(map(int, rng.integers(1, 200, num)))
+        read = int(rng.integers(1, 2000))
+        cached = sum(n * p + n * (n - 1) / 2 for n, p in zip(lengths, prompts, strict=True))
+        seconds = call_s + read * prompt_s + max(lengths) * iteration_s
+        seconds += sum(lengths) * token_s + cached * cache_s
+        calls.append(Call(read, lengths, prompts, seconds))
+    found = fitted(calls)
+    expected = EngineSpeed(call_s, prompt_s, iteration_s, 0.0, token_s, cache_s)
+    # Seconds are what counts: a coefficient that hardly matters is hardly known.
+    for call in calls[:5]:
+        assert seconds_of(found, call) == pytest.approx(seconds_of(expected, call), rel=1e-3)
+
+
+def seconds_of(speed, call):
+    cached = sum(
+        n * p + n * (n - 1) / 2 for n, p in zip(call.lengths, call.prompt_lengths, strict=True)
+    )
+    seconds = speed.call_s + call.num_prompt_tokens * speed.prompt_s
+    seconds += max(call.lengths) * speed.iteration_s + sum(call.lengths) * speed.token_s
+    return seconds + cached * speed.cache_s
+
+
+def test_no_coefficient_is_negative():
+    rows = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+    assert non_negative(rows, np.array([3.0, 2.0, 1.0]))[1] == 0
+    assert non_negative(rows, np.array([3.0, 5.0, 7.0])) == pytest.approx((1.0, 2.0))
+
+
+def test_a_data_sheet_by_hand():
+    """Qwen3-8B on an H100: 16.4 GB of weights at 0.7 of 3.35 TB/s, half of 989 TFLOPS."""
+    speed = engine_of(QWEN, GPUS["h100"], 1, USUAL)
+    assert QWEN.num_parameters == pytest.approx(8.19e9, rel=1e-3)
+    assert speed.weights_s == pytest.approx(2 * 8.19e9 / (0.7 * 3.35e12), rel=1e-3)
+    assert speed.token_s == pytest.approx(2 * 8.19e9 / (0.5 * 989e12), rel=1e-3)
+    # 36 layers, 8 heads of 128, keys and values, 2 bytes each.
+    assert speed.cache_s == pytest.approx(36 * 8 * 128 * 2 * 2 / (0.7 * 3.35e12), rel=1e-3)
+    learning = learning_of(QWEN, GPUS["h100"], USUAL, is_recomputed=True)
+    assert learning.token_s == pytest.approx(8 * 8.19e9 / (0.3 * 989e12), rel=1e-3)
+
+
+def test_faster_is_faster_and_two_are_twice_as_fast():
+    slow, fast = (engine_of(QWEN, GPUS["h100"], 1, each) for each in (SLOW, FAST))
+    for length in (1, 64, 512):
+        assert fast.iteration(length, 1e4) < slow.iteration(length, 1e4)
+    one, two = (engine_of(QWEN, GPUS["h100"], num, USUAL) for num in (1, 2))
+    assert two.weights_s == pytest.approx(one.weights_s / 2)
+    assert two.max_tokens > 2 * one.max_tokens
+
+
+def test_a_model_that_does_not_fit_says_what_to_set():
+    large = shape_of("m", PolicyConfig(model="Qwen/Qwen3-32B"))
+    with pytest.raises(ConfigError, match="tensor_parallel_size"):
+        engine_of(large, GPUS["l40s"], 1, USUAL)

@@ -1,0 +1,200 @@
+"""How fast a model writes and learns on which GPU: from data sheets, or fitted to measured calls.
+
+Source:
+    The roofline of decoding: an iteration takes the longer of reading the weights and computing
+    (Pope et al., arXiv 2211.05102, section 2); the KV cache is read on top of it. 2 N operations
+    for a token of a model of N weights, three times as many to learn from it (Kaplan et al.,
+    arXiv 2001.08361, section 2.1). Changed: what is reached of the data sheet is an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pettingllms_trainers.backends.hf.shapes import ModelShape
+from pettingllms_trainers.errors import ConfigError
+
+_TERA, _GIGA = 1e12, 1e9
+
+
+class Gpu(NamedTuple):
+    """What the data sheet says."""
+
+    flops: float
+    """Operations per second in bfloat16, without sparsity."""
+    bytes_per_s: float
+    """Of its memory."""
+    num_bytes: float
+    """Of its memory."""
+    usd_per_hour: float
+    """A price of clouds in 2026; `--usd-per-hour` says another."""
+
+
+GPUS = {
+    "a100": Gpu(312 * _TERA, 2.04 * _TERA, 80 * _GIGA, 1.5),
+    "b200": Gpu(2250 * _TERA, 8.0 * _TERA, 180 * _GIGA, 5.0),
+    "h100": Gpu(989 * _TERA, 3.35 * _TERA, 80 * _GIGA, 2.5),
+    "h200": Gpu(989 * _TERA, 4.8 * _TERA, 141 * _GIGA, 3.2),
+    "l40s": Gpu(362 * _TERA, 0.864 * _TERA, 48 * _GIGA, 0.9),
+}
+
+
+class Efficiency(NamedTuple):
+    """Shares of the data sheet that are reached, and what no data sheet has."""
+
+    bandwidth: float
+    prefill: float
+    learning: float
+    iteration_s: float
+    """What an iteration of an engine takes besides the GPU's work."""
+    link_bytes_per_s: float
+    """At which new weights go to the engines."""
+
+
+SLOW = Efficiency(0.5, 0.35, 0.2, 4e-3, 10 * _GIGA)
+USUAL = Efficiency(0.7, 0.5, 0.3, 2e-3, 25 * _GIGA)
+FAST = Efficiency(0.85, 0.65, 0.45, 1e-3, 50 * _GIGA)
+"""Between the first and the last lies what vLLM and ZeRO reach as a rule; none was measured."""
+
+
+class EngineSpeed(NamedTuple):
+    """What an engine takes, in seconds.
+
+    An iteration writes one token of each of b sequences. It takes
+    `iteration_s + max(weights_s, b * token_s) + cache_s * (tokens in the KV cache)`.
+    """
+
+    call_s: float = 0.0
+    """A request, or a call with several where the engine takes no request while it computes."""
+    prompt_s: float = 0.0
+    """A token of a prompt that is read."""
+    iteration_s: float = 0.0
+    weights_s: float = 0.0
+    token_s: float = 0.0
+    cache_s: float = 0.0
+    max_tokens: float = float("inf")
+    """Tokens that the KV cache holds."""
+
+    def iteration(self, num: float, num_cached: float) -> float:
+        """Return the seconds of an iteration over some sequences, at least one."""
+        work = max(self.weights_s, num * self.token_s)
+        return self.iteration_s + work + self.cache_s * num_cached
+
+
+class LearningSpeed(NamedTuple):
+    """What an update takes, in seconds."""
+
+    optimizer_step_s: float = 0.0
+    """An optimizer step, whatever is learnt in it."""
+    token_s: float = 0.0
+    """A token, on one GPU."""
+    sync_s: float = 0.0
+    """The way of new weights to the engines."""
+
+
+class Call(NamedTuple):
+    """A measured call of an engine."""
+
+    num_prompt_tokens: int
+    lengths: tuple[int, ...]
+    """Tokens of each completion."""
+    prompt_lengths: tuple[int, ...]
+    """Tokens of the prompt of each completion."""
+    seconds: float
+
+
+def engine_of(shape: ModelShape, gpu: Gpu, num_shards: int, reached: Efficiency) -> EngineSpeed:
+    """Return what vLLM should take for a model in bfloat16.
+
+    Args:
+        shape: The model.
+        gpu: On what.
+        num_shards: GPUs that one engine is spread over.
+        reached: Shares of the data sheet.
+
+    Raises:
+        ConfigError: The weights do not fit.
+    """
+    weights, memory = 2.0 * shape.num_parameters, 0.9 * gpu.num_bytes * num_shards
+    if weights >= memory:
+        raise ConfigError(
+            f"{weights / _GIGA:.0f} GB of weights do not fit into {num_shards} GPUs of "
+            f"{gpu.num_bytes / _GIGA:.0f} GB; set engine.vllm.tensor_parallel_size"
+        )
+    bandwidth = reached.bandwidth * gpu.bytes_per_s * num_shards
+    operations = 2.0 * shape.num_parameters / (reached.prefill * gpu.flops * num_shards)
+    return EngineSpeed(
+        prompt_s=operations,
+        iteration_s=reached.iteration_s,
+        weights_s=weights / bandwidth,
+        token_s=operations,
+        cache_s=2.0 * shape.cache_size / bandwidth,
+        max_tokens=(memory - weights) / (2.0 * shape.cache_size),
+    )
+
+
+def learning_of(
+    shape: ModelShape, gpu: Gpu, reached: Efficiency, *, is_recomputed: bool
+) -> LearningSpeed:
+    """Return what an update should take in bfloat16.
+
+    Args:
+        shape: The model; with an adapter its frozen weights need no gradients.
+        gpu: On what.
+        reached: Shares of the data sheet.
+        is_recomputed: Whether log-probabilities are computed once more before the update.
+    """
+    frozen = shape.num_parameters - shape.num_trained
+    operations = 6.0 * shape.num_trained + 4.0 * frozen
+    operations += 2.0 * shape.num_parameters * is_recomputed
+    return LearningSpeed(
+        token_s=operations / (reached.learning * gpu.flops),
+        sync_s=2.0 * shape.num_trained / reached.link_bytes_per_s,
+    )
+
+
+def fitted(calls: Sequence[Call]) -> EngineSpeed:
+    """Return the engine that fits measured calls best, in relative error.
+
+    Args:
+        calls: At least as many as there are coefficients, of different sizes.
+
+    Source:
+        Non-negative least squares (Lawson and Hanson 1974, chapter 23), by dropping the most
+        negative coefficient until none is negative.
+    """
+    found = non_negative(
+        np.array([_features(call) for call in calls]), np.array([call.seconds for call in calls])
+    )
+    names = ("call_s", "prompt_s", "iteration_s", "token_s", "cache_s")
+    return EngineSpeed(**dict(zip(names, found, strict=True)))
+
+
+def non_negative(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
+    """Return the coefficients, none negative, whose sums come closest to what was measured.
+
+    Args:
+        rows: [measurements, coefficients] what each is multiplied by.
+        seconds: [measurements] above 0; a long one has no more to say than a short one.
+    """
+    scaled, ones = rows / seconds[:, None], np.ones(len(seconds))
+    kept = [index for index in range(rows.shape[1]) if rows[:, index].any()]
+    while True:
+        found, *_ = np.linalg.lstsq(scaled[:, kept], ones, rcond=None)
+        if found.min() >= 0:
+            break
+        kept.pop(int(found.argmin()))
+    values = dict(zip(kept, map(float, found), strict=True))
+    return tuple(values.get(index, 0.0) for index in range(rows.shape[1]))
+
+
+def _features(call: Call) -> tuple[float, ...]:
+    """Return what each coefficient of an engine is multiplied by in a call."""
+    cached = sum(
+        length * prompt + length * (length - 1) / 2
+        for length, prompt in zip(call.lengths, call.prompt_lengths, strict=True)
+    )
+    return 1.0, call.num_prompt_tokens, max(call.lengths), sum(call.lengths), cached

@@ -1,0 +1,181 @@
+"""A planned fleet as tables, as JSON, and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pettingllms_trainers.fleet.planner import HERE, FleetPlan, bottleneck
+from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NUM_SHOWN = 5
+_COLOURS = ("#1b6ca8", "#d1495b", "#3c896d", "#edae49")
+_HEAD = (
+    "GPUs, generate, learn, step s, rollouts s, updates s, tokens/s, busy, tail, "
+    "level s P50 / P95, $"
+)
+
+
+def fleet_view(plan: FleetPlan) -> RenderableType:
+    """Return the plan as tables."""
+    largest = plan.found[-1]
+    best = min((found.steps[0] for found in plan.found), key=lambda step: step.step_s)
+    low, high = plan.range_s
+    shown = [*largest.steps[:_NUM_SHOWN], *largest.steps[_NUM_SHOWN:][-1:]]
+    cheapest = min(plan.found, key=lambda found: plan.usd(found.num_gpus, found.steps[0]))
+    usd = plan.usd(cheapest.num_gpus, cheapest.steps[0])
+    return Group(
+        Text(f"workload: {plan.workload}"),
+        Text(
+            f"engines: measured here, train steps of {low:.1f} to {high:.1f} s"
+            if plan.gpu == HERE
+            else f"engines: data sheet of {plan.gpu}, never measured; the fastest step takes "
+            f"{low:.0f} to {high:.0f} s between the best and the worst that is usual"
+        ),
+        _table(
+            f"{len(largest.steps)} splits of {largest.num_gpus} {plan.gpu}: the fastest, and the "
+            "slowest last",
+            _HEAD,
+            (_row(plan, largest.num_gpus, step) for step in shown),
+        ),
+        _table(
+            "The fastest split of each number of GPUs",
+            _HEAD,
+            (_row(plan, found.num_gpus, found.steps[0]) for found in plan.found),
+        ),
+        _table(
+            "Algorithms on the fastest, with their default parameters",
+            "algorithm, step s, rollouts s, tokens of a step, tokens/s, busy, tail",
+            (
+                (
+                    name,
+                    _seconds(step.step_s),
+                    _seconds(step.rollouts.seconds),
+                    f"{step.rollouts.num_completion_tokens:,}",
+                    _rate(step),
+                    _busy(step),
+                    f"{step.rollouts.tail:.0%}",
+                )
+                for name, step in plan.algorithms.items()
+            ),
+        ),
+        Text(f"fastest: {_name(best.fleet, plan)}; it waits for {bottleneck(best)}"),
+        Text(
+            f"cheapest: {cheapest.num_gpus} GPUs, {_name(cheapest.steps[0].fleet, plan)}; "
+            f"${usd:,.0f} for {plan.num_steps} train steps"
+        ),
+    )
+
+
+def fleet_json(plan: FleetPlan) -> dict[str, Any]:
+    """Return the plan as plain values; seconds, tokens and US dollars."""
+    return {
+        "workload": plan.workload,
+        "models": list(plan.models),
+        "gpu": plan.gpu,
+        "usd_per_hour": plan.usd_per_hour,
+        "num_steps": plan.num_steps,
+        "step_s_range": list(plan.range_s),
+        "fleets": [
+            {"num_gpus": found.num_gpus, **_values(step), "usd": plan.usd(found.num_gpus, step)}
+            for found in plan.found
+            for step in found.steps
+        ],
+        "algorithms": {name: _values(step) for name, step in plan.algorithms.items()},
+    }
+
+
+def fleet_picture(plan: FleetPlan) -> Figure:
+    """Draw who writes when on the fastest fleet, and what the splits of all GPUs take."""
+    from matplotlib.figure import Figure  # half a second, which only this needs
+
+    best = min((found.steps[0] for found in plan.found), key=lambda step: step.step_s)
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    above, below = figure.subplots(2, 1)
+    for colour, (name, line) in zip(_COLOURS * 9, best.rollouts.running.items(), strict=False):
+        seconds, counts = zip(*line, strict=True)
+        above.step(seconds, counts, where="post", color=colour, label=name)
+        above.fill_between(seconds, counts, step="post", color=colour, alpha=0.15, linewidth=0)
+    above.set(xlabel="seconds of a train step's rollouts", ylabel="sequences being written")
+    above.set_title(f"The fastest fleet: {_name(best.fleet, plan)}", loc="left", fontsize=10)
+    above.legend(frameon=False)
+    steps = plan.found[-1].steps[:12][::-1]
+    left = [0.0] * len(steps)
+    for label, colour, of in (
+        ("rollouts", "#1b6ca8", lambda step: step.rollouts.seconds),
+        ("updates", "#edae49", lambda step: step.step_s - step.rollouts.seconds - step.sync_s),
+        ("weights to engines", "#999999", lambda step: step.sync_s),
+    ):
+        widths = [max(of(step), 0.0) for step in steps]
+        below.barh(range(len(steps)), widths, 0.7, left=left, color=colour, label=label)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    below.set_yticks(range(len(steps)), [_name(step.fleet, plan) for step in steps], fontsize=8)
+    below.set(xlabel="seconds of a train step")
+    below.set_title(
+        f"The fastest splits of {plan.found[-1].num_gpus} {plan.gpu}", loc="left", fontsize=10
+    )
+    below.set_ylim(-0.6, max(len(steps), 4) - 0.4)
+    below.legend(frameon=False, loc="upper right")
+    return figure
+
+
+def _row(plan: FleetPlan, num_gpus: int, step: StepTimes) -> Sequence[str]:
+    fleet, rollouts = step.fleet, step.rollouts
+    shared = f"{fleet.num_shared} shared"
+    learn = "the same" if fleet.num_shared else " / ".join(map(str, fleet.learn))
+    median, high = rollouts.level_s
+    return (
+        str(num_gpus),
+        shared if fleet.num_shared else " / ".join(map(str, fleet.generate)),
+        learn,
+        _seconds(step.step_s),
+        _seconds(rollouts.seconds),
+        " / ".join(map(_seconds, step.update_s.values())),
+        _rate(step),
+        _busy(step),
+        f"{rollouts.tail:.0%}",
+        f"{_seconds(median)} / {_seconds(high)}",
+        f"{plan.usd(num_gpus, step):,.0f}",
+    )
+
+
+def _rate(step: StepTimes) -> str:
+    return f"{step.rollouts.num_completion_tokens / step.step_s:,.0f}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
+
+
+def _busy(step: StepTimes) -> str:
+    return " / ".join(f"{share:.0%}" for share in step.rollouts.busy.values())
+
+
+def _name(fleet: Fleet, plan: FleetPlan) -> str:
+    if fleet.num_shared:
+        return f"{fleet.num_shared} shared"
+    pairs = zip(plan.models, fleet.generate, fleet.learn, strict=True)
+    return "; ".join(f"{name}: {write} write, {learn} learn" for name, write, learn in pairs)
+
+
+def _values(step: StepTimes) -> dict[str, Any]:
+    rollouts = step.rollouts._asdict()
+    del rollouts["running"]
+    values = step._asdict() | {"fleet": step.fleet._asdict(), "rollouts": rollouts}
+    return values | {"waits_for": bottleneck(step)}
+
+
+def _table(title: str, head: str, rows: Iterator[Sequence[str]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in head.split(", "):
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,238 @@
+"""What a run asks of its engines: episodes as sequences of decisions, with the tokens of each."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pettingllms import TextEnv, role_of
+from pettingllms.seeding import derive_seed
+from pettingllms_trainers.backends.hf.local_files import tokenizer_of
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.roles import qualified
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.files import read_lines
+from pettingllms_trainers.rollout.environments import RunEnvironment
+from pettingllms_trainers.rollout.sampler import sampling_of
+from pettingllms_trainers.types import RolloutTree
+
+_NUM_SCRIPTED = 16
+_SPREAD = 0.8
+"""Of the logarithm of lengths that are not known: what the answers of reasoning models have."""
+_SHARE = 0.25
+"""Median of such a length as a share of `max_completion_tokens`."""
+_BYTES_PER_TOKEN = 4
+
+
+class Step(NamedTuple):
+    """A decision of an episode."""
+
+    agent: str
+    turn: int
+    num_prompt_tokens: int
+    lengths: tuple[int, ...]
+    """Tokens of answers that were given here; one is drawn for each candidate. None are known:
+    drawn from `sampled_length`."""
+
+
+class Workload(NamedTuple):
+    """What is played."""
+
+    episodes: tuple[tuple[Step, ...], ...]
+    """Levels are drawn from these."""
+    stages: tuple[tuple[str, ...], ...]
+    """Agents, those that act simultaneously together."""
+    branch_s: float
+    """What the environment takes for one answer."""
+    used: Mapping[str, float]
+    """Agent to the share of its decisions that is learnt from: the others have no signal."""
+    source: str
+    """Where it comes from, for people."""
+
+    def length(self, step: Step, longest: int, rng: random.Random) -> int:
+        """Draw the tokens of an answer, from 1 to a limit."""
+        if step.lengths:
+            return rng.choice(step.lengths)
+        drawn = _SHARE * longest * math.exp(rng.gauss(0.0, _SPREAD))
+        return max(1, min(longest, round(drawn)))
+
+
+def from_trees(
+    trees: Sequence[RolloutTree],
+    stages: tuple[tuple[str, ...], ...],
+    steps: Sequence[Mapping[str, float]],
+) -> Workload:
+    """Return what was played in some train steps.
+
+    Args:
+        trees: All rollouts of the steps.
+        stages: See `Workload`.
+        steps: Metrics of each.
+    """
+    played = [
+        tuple(
+            Step(
+                decision.key.agent,
+                decision.key.turn,
+                len(decision.prompt_ids),
+                tuple(len(one.completion.token_ids) for one in decision.candidates),
+            )
+            for decision in tree.decisions
+        )
+        for tree in trees
+        if tree.decisions
+    ]
+    num_branches = sum(len(step.lengths) for episode in played for step in episode)
+    waited_s = sum(_waited_s(step) for step in steps)
+    text = f"{len(played)} rollouts of {len(steps)} train steps that were taken here"
+    return Workload(tuple(played), stages, waited_s / num_branches, _used(stages, steps), text)
+
+
+def _waited_s(metrics: Mapping[str, float]) -> float:
+    """Return what rollouts took besides generation."""
+    return max(metrics["time/rollout_s"] - metrics["time/generate_s"], 0.0)
+
+
+def _used(
+    stages: Sequence[Sequence[str]], steps: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    agents = [agent for stage in stages for agent in stage]
+    keys = {agent: f"role/{role_of(agent)}/decisions_used" for agent in agents}
+    return {
+        agent: sum(step.get(key, 0.0) for step in steps) / len(steps) for agent, key in keys.items()
+    }
+
+
+def from_run(config: Config, environments: Sequence[RunEnvironment], path: Path) -> Workload:
+    """Return what a run of the same environment has recorded.
+
+    The trees of the last recorded train step, whose mean tokens are those of all its trees: kept
+    are those that were most instructive. A branch takes what the rollouts took besides generation.
+
+    Args:
+        config: The run that is planned.
+        environments: What it plays: one.
+        path: Directory of the recorded one.
+
+    Raises:
+        ConfigError: There is no recorded tree, or one of other agents.
+    """
+    stages = _only(environments).training[0].stages
+    known = {agent for stage in stages for agent in stage}
+    trees = _trees(path)
+    if not trees:
+        raise ConfigError(
+            f"{path} has no recorded rollouts of a train step; name a run with "
+            "logging.rollouts_every above 0"
+        )
+    if strange := {step["agent"] for tree in trees for step in tree["decisions"]} - known:
+        raise ConfigError(
+            f"{path} was played by {', '.join(sorted(strange))}, and {config.env[0].id} by "
+            f"{', '.join(sorted(known))}; name a run of the same team"
+        )
+    step = trees[0]["step"]
+    metrics = next(line for line in read_lines(path / "metrics.jsonl") if line["step"] == step)
+    kept = sum(sum(_lengths(decision)) for tree in trees for decision in tree["decisions"])
+    all_of_step = metrics["rollout/num_completion_tokens"] / metrics["rollout/num_trees"]
+    scale = all_of_step / (kept / len(trees))
+    num_branches = sum(len(d["candidates"]) for tree in trees for d in tree["decisions"])
+    num_branches *= metrics["rollout/num_trees"] / len(trees)
+    return Workload(
+        tuple(tuple(_recorded(tree, scale)) for tree in trees),
+        stages,
+        _waited_s(metrics) / num_branches,
+        _used(stages, [metrics]),
+        f"{len(trees)} rollouts of train step {step} of {path}",
+    )
+
+
+def from_script(config: Config, environments: Sequence[RunEnvironment]) -> Workload:
+    """Return what the environment's first scripted policy plays, with answers of any length.
+
+    Prompts and decisions are those of the environment. What models will write is not known: lengths
+    are lognormal around a quarter of `max_completion_tokens`.
+
+    Args:
+        config: The run that is planned.
+        environments: What it plays: one.
+    """
+    env = _only(environments).training[0].fork()
+    # The best one, and one that seldom solves anything: episodes of all lengths.
+    policies = [
+        name for name in env.scripted_policies if name in (env.scripted_policies[0], "random")
+    ]
+    episodes: list[tuple[Step, ...]] = []
+    started, num = time.perf_counter(), 0
+    for level in range(_NUM_SCRIPTED):
+        env.reset(seed=derive_seed(config.seed, "planned level", level))
+        policy = policies[level % len(policies)] if policies else None
+        episodes.append(tuple(_scripted(config, environments[0], env, policy)))
+        num += len(episodes[-1])
+    # Prompts are counted in the same time, as in a run.
+    branch_s = (time.perf_counter() - started) / num
+    who = " and ".join(policies) if policies else "silence"
+    text = f"{_NUM_SCRIPTED} episodes of {who}; lengths of answers are assumed (give --from RUN)"
+    used = dict.fromkeys(env.possible_agents, 1.0)
+    return Workload(tuple(episodes), env.stages, branch_s, used, text)
+
+
+def _only(environments: Sequence[RunEnvironment]) -> RunEnvironment:
+    if len(environments) > 1:
+        raise ConfigError(
+            f"a fleet is planned for one environment, and the run has {len(environments)}; plan "
+            "each in a run file of its own"
+        )
+    return environments[0]
+
+
+def _trees(path: Path) -> list[Mapping[str, Any]]:
+    """Return the usable trees of the last recorded train step."""
+    lines = read_lines(path / "rollouts.jsonl")
+    trees = [line for line in lines if line["set"] == "training" and line["status"] == "ok"]
+    last = max((tree["step"] for tree in trees), default=0)
+    return [tree for tree in trees if tree["step"] == last]
+
+
+def _lengths(decision: Mapping[str, Any]) -> list[int]:
+    return [candidate["num_tokens"] for candidate in decision["candidates"]]
+
+
+def _recorded(tree: Mapping[str, Any], scale: float) -> Iterator[Step]:
+    for decision in tree["decisions"]:
+        lengths = tuple(max(1, round(scale * length)) for length in _lengths(decision))
+        yield Step(decision["agent"], decision["turn"], decision["num_prompt_tokens"], lengths)
+
+
+def _scripted(
+    config: Config, environment: RunEnvironment, env: TextEnv[Any], policy: str | None
+) -> Iterator[Step]:
+    rng = random.Random(0)
+    agent = env.agent_selection
+    while not (env.terminations[agent] or env.truncations[agent]):
+        yield Step(agent, env.turn, _num_tokens(config, environment, env, agent), ())
+        env.step(env.scripted_action(agent, policy, rng) if policy else "")
+        agent = env.agent_selection
+
+
+def _num_tokens(config: Config, environment: RunEnvironment, env: TextEnv[Any], agent: str) -> int:
+    messages = env.messages(agent)
+    policy = config.models.get(config.policy_of(environment.role(agent)) or "")
+    tokenizer = tokenizer_of(policy) if policy is not None else None
+    if tokenizer is None or tokenizer.chat_template is None:
+        return len(json.dumps(list(messages))) // _BYTES_PER_TOKEN
+    return len(
+        tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+    )
+
+
+def longest_answer(config: Config, environment: RunEnvironment, agent: str) -> int:
+    """Return the limit of an agent's answers in tokens."""
+    name = qualified(environment.name, role_of(agent))
+    return sampling_of(config.rollout, name).max_completion_tokens
