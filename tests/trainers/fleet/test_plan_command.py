@@ -14,13 +14,13 @@ PAPER = [
 
 def test_splits_algorithms_and_costs_are_planned(tmp_path, capsys):
     picture = tmp_path / "plan.png"
-    flags = ["--gpus", "8", "--usd-per-hour", "2", "--json", "--picture", str(picture)]
-    assert main(["plan", *flags, *PAPER, "--num-steps=10"]) == 0
+    flags = ["--gpus", "4", "--usd-per-hour", "2", "--json", "--picture", str(picture)]
+    assert main(["plan", *flags, *PAPER, "--num-steps=10", "--rollout.num-levels=4"]) == 0
     found = json.loads(capsys.readouterr().out)
-    fleets = [fleet for fleet in found["fleets"] if fleet["num_gpus"] == 8]
+    fleets = [fleet for fleet in found["fleets"] if fleet["num_gpus"] == 4]
     times = [fleet["step_s"] for fleet in fleets]
     assert times == sorted(times)
-    assert fleets[0]["usd"] == pytest.approx(8 * 2 * times[0] * 10 / 3600)
+    assert fleets[0]["usd"] == pytest.approx(4 * 2 * times[0] * 10 / 3600)
     assert found["step_s_range"][0] < times[0] < found["step_s_range"][1]
     assert {"at_grpo", "reinforce", "lockstep", "vine"} <= set(found["algorithms"])
     assert all(step["waits_for"] for step in (*fleets, *found["algorithms"].values()))
@@ -36,6 +36,17 @@ def test_a_recorded_run_says_how_long_answers_are(small_run_file, tmp_path, caps
     text = capsys.readouterr().out
     assert f"train step 1 of {out}" in " ".join(text.split())
     assert "assumed" not in text
+
+
+def test_this_machine_is_measured_first(small_run_file, capsys):
+    assert main(["plan", str(small_run_file()), "--gpu", "here", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (here,) = found["fleets"]
+    assert here["num_gpus"] == 1
+    assert here["usd"] == 0
+    low, high = found["step_s_range"]
+    assert low / 10 < here["step_s"] < 10 * high, "fitted to these steps"
+    assert found["algorithms"]["vine"]["step_s"] > 0
 
 
 @pytest.mark.parametrize(
