@@ -94,8 +94,11 @@ def plan_fleet(
     if gpu == HERE:
         return _plan_here(config, environments)
     planner = _Planner(config, environments, GPUS[gpu], recorded)
-    found = [fastest(config, size, planner.trial(USUAL)) for size in sizes(num_gpus)]
-    fitting = [one for one in found if one.steps]
+    found: list[Found] = []
+    for size in sizes(num_gpus):
+        larger = found[-1].steps[0].fleet if found and found[-1].steps else None
+        found.append(fastest(config, size, planner.trial(USUAL), larger))
+    fitting = [one for one in reversed(found) if one.steps]
     if not fitting:
         raise ConfigError(
             f"no fleet of up to {num_gpus} {gpu} holds this run: {planner.reason}. Take adapters "

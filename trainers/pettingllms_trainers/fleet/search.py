@@ -11,8 +11,9 @@ from pettingllms_trainers.config.policies import base_groups
 from pettingllms_trainers.errors import ConfigError
 from pettingllms_trainers.fleet.simulate import Fleet, StepTimes
 
-_NUM_UNITS = 8
-"""A fleet is divided into so many parts at first, which are moved between roles."""
+_NUM_UNITS, _FINEST = 8, 32
+"""A fleet is divided into so many parts at first, which are moved between roles, and at last."""
+_NUM_SIZES = 4
 
 Trial = Callable[[Fleet], StepTimes | None]
 """Simulates a train step on a fleet; None: its memory is too small."""
@@ -26,16 +27,17 @@ class Found(NamedTuple):
     """Fastest first."""
 
 
-def fastest(config: Config, num_gpus: int, trial: Trial) -> Found:
+def fastest(config: Config, num_gpus: int, trial: Trial, larger: Fleet | None = None) -> Found:
     """Try fleets of a size: shared GPUs, and splits over (generate, learn) x base model.
 
-    Splits in eighths are tried all. Around the best one smaller and smaller parts are moved, as
+    Splits in eighths are tried all. Around the best one smaller parts are moved, down to a 32nd, as
     long as that is faster.
 
     Args:
         config: The run.
         num_gpus: All of the fleet.
         trial: Simulates; asked once for each fleet.
+        larger: The best one of twice the size: its halves are where more than 8 GPUs begin.
     """
     tried: dict[Fleet, StepTimes | None] = {}
 
@@ -46,20 +48,22 @@ def fastest(config: Config, num_gpus: int, trial: Trial) -> Found:
         return sorted((step for step in tried.values() if step), key=lambda step: step.step_s)
 
     unit = max(1, num_gpus // _NUM_UNITS)
-    ordered = tries(_fleets(config, num_gpus, unit))
-    while unit > 1:
+    if larger is None or num_gpus <= _NUM_UNITS:
+        ordered = tries(_fleets(config, num_gpus, unit))
+    else:
+        ordered = tries(_halved(larger, num_gpus, config.engine.num_shards))
+    while unit > max(1, num_gpus // _FINEST):
         unit //= 2
         best = None
-        while ordered and ordered[0] is not best:
+        while ordered and ordered[0] is not best and not ordered[0].fleet.num_shared:
             best = ordered[0]
             ordered = tries(_neighbours(best.fleet, unit, config.engine.num_shards))
     return Found(num_gpus, tuple(ordered))
 
 
 def sizes(num_gpus: int) -> list[int]:
-    """Return the numbers of GPUs that are looked at: powers of two up to all of them, and all."""
-    smaller = itertools.takewhile(lambda size: size < num_gpus, (1 << k for k in range(32)))
-    return [*smaller, num_gpus]
+    """Return the numbers of GPUs that are looked at: all, and halves down to an eighth."""
+    return [num_gpus >> k for k in range(_NUM_SIZES) if num_gpus >> k]
 
 
 def check_size(num_gpus: int) -> None:
@@ -75,6 +79,16 @@ def _fleets(config: Config, num_gpus: int, unit: int) -> Iterator[Fleet]:
     if config.engine.has_copy:
         for parts in _divided(num_gpus // unit, 2 * num_models):
             yield from _split([part * unit for part in parts], shards)
+
+
+def _halved(fleet: Fleet, num_gpus: int, shards: int) -> Iterator[Fleet]:
+    """Return shared GPUs and the halves of a split, as they add up to the number."""
+    if fleet.num_shared:
+        yield Fleet((), (), num_gpus // shards)
+        return
+    parts = [*(number * shards // 2 for number in fleet.generate), *(n // 2 for n in fleet.learn)]
+    parts[-1] += num_gpus - sum(parts)
+    yield from _split(parts, shards)
 
 
 def _neighbours(fleet: Fleet, unit: int, shards: int) -> Iterator[Fleet]:
