@@ -4,8 +4,9 @@
 
 Closed forms: the mean time in a processor-sharing queue with Poisson arrivals (M/M/1), by the
 simulated server. This machine: engine, update and environment are fitted to the train steps of one
-setting of `recipe:plan_path` with untrained policies; the train steps of other settings are then
-predicted and measured, in turn. Written are medians over the measured steps.
+setting of `recipe:plan_path` after its warm start; the train steps of other settings are then
+predicted and measured, in turn. Written are medians over the measured steps. Wall times: the
+machine should have nothing else to do.
 
 Orders that others have published: the larger the spread of lengths, the longer the tail
 (arXiv 2509.21009); and episodes that do not wait for each other take less time (arXiv 2602.09578).
@@ -16,12 +17,15 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from measuring import frame, parser_of, write
 
+from pettingllms_trainers import commands
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.config.loading import load_config
 from pettingllms_trainers.fleet.clock import VirtualLoop
@@ -33,12 +37,8 @@ from pettingllms_trainers.fleet.workload import Step, Workload
 from pettingllms_trainers.rollout.environments import make_environments
 
 RECIPE = "recipe:plan_path"
-BASE = (
-    "--warm-start.num-steps=0",
-    "--evaluation.num-episodes=2",
-    "--logging.progress=off",
-    "--logging.no-tensorboard",
-)
+QUIET = ("--logging.progress=off", "--logging.no-tensorboard", "--num-threads=1")
+BASE = ("--warm-start.num-steps=0", "--evaluation.num-episodes=2", *QUIET)
 FITTED = "32 levels, K 4"
 SETTINGS = {
     FITTED: ("--rollout.num-levels=32", "--algorithm.num-candidates=4"),
@@ -54,7 +54,7 @@ SETTINGS = {
     ),
 }
 HERE = Fleet((), (), 1)
-LOADS = (0.3, 0.6, 0.8)
+LOADS = (0.2, 0.4, 0.6)
 
 
 def main() -> None:
@@ -147,15 +147,24 @@ def _workload(spread: float) -> Workload:
 
 def machine(num_steps: int) -> list[dict[str, Any]]:
     """Return the train steps of all settings, predicted from the first and measured."""
-    configs = {name: load_config(RECIPE, [*BASE, *flags]) for name, flags in SETTINGS.items()}
-    environments = make_environments(configs[FITTED])
-    fitted = measured_here(configs[FITTED], environments, num_steps=num_steps)
-    rows: list[dict[str, Any]] = []
-    for name, config in configs.items():
-        measured = measured_here(config, environments, num_steps=num_steps)
-        rows.append({"setting": name, **_compared(config, fitted, measured, environments)})
-        print(rows[-1], flush=True)
-    return rows
+    with tempfile.TemporaryDirectory() as folder:
+        warm = load_config(RECIPE, [*QUIET, "--output-dir", f"{folder}/warm"])
+        commands.warm_start(warm)
+        models = [
+            f"--policies.{name}.model={Path(folder, 'warm', 'policies', name)}"
+            for name in warm.models
+        ]
+        configs = {
+            name: load_config(RECIPE, [*BASE, *models, *flags]) for name, flags in SETTINGS.items()
+        }
+        environments = make_environments(configs[FITTED])
+        fitted = measured_here(configs[FITTED], environments, num_steps=num_steps)
+        rows: list[dict[str, Any]] = []
+        for name, config in configs.items():
+            measured = measured_here(config, environments, num_steps=num_steps)
+            rows.append({"setting": name, **_compared(config, fitted, measured, environments)})
+            print(rows[-1], flush=True)
+        return rows
 
 
 def _compared(
