@@ -277,10 +277,11 @@ def test_workers_of_ray_have_cards_of_their_own_on_two_machines(machine, line, m
 @pytest.mark.slow
 def test_the_recipe_for_many_machines_on_two(machine, tmp_path, monkeypatch):
     pytest.importorskip("deepspeed")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")  # workers have the environment of their cluster
     simulated = machine(2)
     with two_machines(simulated, monkeypatch) as address:
         keys = ("--ray.workers-per-policy", 2, "--ray.num-env-workers", 1, "--ray.address", address)
         line = ("-m", "pettingllms_trainers.cli", *recipe(64, tmp_path))
-        simulated.run(*line, *keys, "--rollout.num-levels", 2, DS_ACCELERATOR="cpu")
+        simulated.run(*line, *keys, "--rollout.num-levels", 2)
     simulated.check()
     assert simulated.cards_of("engine") == [(machine, card) for machine in "01" for card in "01"]
