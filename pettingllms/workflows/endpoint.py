@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from openai import BaseModel
 
 from pettingllms.workflows.completions import WireAnswer, chunks, completion, models
+from pettingllms.workflows.forms import FREE
 from pettingllms.workflows.wire import (
     IGNORED,
     Answered,
@@ -184,7 +185,9 @@ def _models(run: Asked, name: str) -> bytes:
 
 def _answer(answered: Answered, request: ChatRequest, model: str) -> WireAnswer:
     action, text = answered.action, request.text_of(answered.action)
-    is_cut = action.finish_reason == "length" and len(text) == len(action)
+    # What has the wanted form is complete: a server that enforces it would have ended there.
+    is_open = request.form == FREE and len(text) == len(action)
+    is_cut = action.finish_reason == "length" and is_open
     # Lone surrogates, which no client could send on, become U+FFFD.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     reply = request.form.reply(text, request.tools)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pettingllms.errors import InvalidArgument
+from pettingllms.spaces import Action
 from pettingllms.workflows.failures import WorkflowFailure
 from pettingllms.workflows.forms import Form, check_schema
 
@@ -124,6 +125,21 @@ def test_a_call_or_json(opened):
     assert not ended(env, FITS)
     assert not ended(env, call())
     assert ended(env, "3")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [({"response_format": FORMAT}, FITS), ({"tools": TOOLS, "tool_choice": "required"}, call())],
+)
+def test_what_has_its_form_is_complete_though_it_ends_at_the_limit(opened, wanted, text):
+    def run(task, client):
+        messages = [{"role": "user", "content": "add"}]
+        create = client.openai().chat.completions.create
+        return create(model="planner", messages=messages, **wanted).choices[0].finish_reason
+
+    env = opened(run, reward=lambda task, outcome: outcome != "length")
+    env.step(Action(text, "length"))
+    assert env.infos["planner_0"]["success"]
 
 
 def test_what_follows_a_stop_text_is_no_part_of_the_form(opened):
