@@ -9,7 +9,7 @@ ARGS ?=
 HARBOR_PYTHON ?= python3.12
 
 MODELS := trl verifiers textarena
-AGENTS := ray tianshou supersuit openenv
+AGENTS := ray tianshou supersuit openenv torchrl
 TOOLS := pytest==9.2.0 hypothesis==6.170.15
 EXTRA_INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TEST = OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PETTINGLLMS_ADAPTERS="$(1)" \
@@ -48,10 +48,10 @@ $(FOLDER)/models/.ready: pyproject.toml trainers/pyproject.toml constraints-adap
 	@touch $@
 
 $(FOLDER)/agents/.ready: pyproject.toml constraints-adapters.txt tests/adapters.mk
-	@echo "== installing RLlib, Tianshou, SuperSuit and OpenEnv"
+	@echo "== installing RLlib, Tianshou, SuperSuit, OpenEnv and TorchRL"
 	$(PYTHON) -m venv $(FOLDER)/agents
 	$(call INSTALL,agents) "$(TORCH)" $(TOOLS) gymnasium==1.2.2 mcp==1.30.0 openai==3.51.0 \
-		pandas==2.3.3 supersuit==3.11.0 -e ".[rllib,tianshou,openenv]"
+		pandas==2.3.3 supersuit==3.11.0 torchrl==0.14.1 -e ".[rllib,tianshou,openenv]"
 	@touch $@
 
 # Harbor needs Python 3.12.

@@ -7,7 +7,7 @@ from typing import Any
 from pettingzoo.utils import BaseWrapper
 
 from pettingllms.adapters.optional import require
-from pettingllms.adapters.tokenised import TextCodec, TokenisedEnv
+from pettingllms.adapters.tokenised import TextCodec, TokenisedEnv, scalar_info
 from pettingllms.registry import make
 
 
@@ -15,20 +15,13 @@ class ScalarInfos(BaseWrapper[str, Any, Any]):
     """Reduces the infos of a team's AEC environment to numbers, the same for all agents and steps.
 
     Tianshou stores infos in arrays, and fails when their keys or shapes change from step to step,
-    as those of a game may. What is left: `team` and `local` (the parts of the reward), `success`,
-    `turn`, and `is_readable` (whether the agent's last text could be read).
+    as those of a game may. What is left is that of `scalar_info`.
     """
 
     def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Return observation, reward, terminated, truncated, reduced info."""
         observation, reward, terminated, truncated, info = self.env.last(observe)
-        scalars = {
-            **info["reward_parts"],
-            "success": info["success"],
-            "turn": info["turn"],
-            "is_readable": info["parse_error"] is None,
-        }
-        return observation, reward, terminated, truncated, scalars
+        return observation, reward, terminated, truncated, scalar_info(info)
 
 
 def make_tianshou_env(env_id: str, codec: TextCodec | None = None, **kwargs: Any) -> Any:

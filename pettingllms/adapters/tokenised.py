@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import gymnasium
@@ -139,6 +139,20 @@ class TextCodec:
         return self.tokenizer.decode([number - 1 for number in ids])
 
 
+def scalar_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what numbers an info of an agent has, the same in all steps.
+
+    These are `team` and `local` (the parts of the reward), `success`, `turn`, and `is_readable`
+    (whether the agent's last text could be read).
+    """
+    return {
+        **info["reward_parts"],
+        "success": info["success"],
+        "turn": info["turn"],
+        "is_readable": info["parse_error"] is None,
+    }
+
+
 class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
     """A team environment whose observations and actions are numbers; see `TextCodec`.
 
@@ -147,12 +161,14 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
     Args:
         env: A raw or wrapped environment.
         codec: How texts become numbers, the same for all agents.
+        scalar_infos: Whether infos are reduced to numbers, by `scalar_info`.
     """
 
     metadata: dict[str, Any]
 
-    def __init__(self, env: Any, codec: TextCodec) -> None:
+    def __init__(self, env: Any, codec: TextCodec, *, scalar_infos: bool = False) -> None:
         super().__init__()
+        self._scalar_infos = scalar_infos
         self.env = cast(TextEnv[Any], env.unwrapped)
         self.codec = codec
         self.metadata = self.env.metadata
@@ -171,6 +187,10 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
         self.env.step(None if action is None else self.codec.decode(action))
         self._mirror()
 
+    def acting(self) -> tuple[str, ...]:
+        """Return the agents whose actions come next; see `TextEnv.acting`."""
+        return self.env.acting()
+
     def observe(self, agent: str) -> NDArray[Any]:
         """Return what an agent reads now, as numbers."""
         return self._encoded[agent][0].copy()
@@ -187,7 +207,10 @@ class TokenisedEnv(AECEnv[str, NDArray[Any], Any]):
         self.truncations = dict(env.truncations)
         self._cumulative_rewards = dict(env._cumulative_rewards)
         self.infos = {
-            agent: {**info, "cut_tokens": self._encoded[agent][1]}
+            agent: {
+                **(scalar_info(info) if self._scalar_infos else info),
+                "cut_tokens": self._encoded[agent][1],
+            }
             for agent, info in env.infos.items()
         }
 
