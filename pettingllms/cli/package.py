@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import random
@@ -9,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -39,6 +41,9 @@ NEXT = {
 }
 """Hub -> what to do with the package."""
 _FIELD = re.compile(r"@(\w+)@")
+_ADDRESS = re.compile(r"(\w+\+)?\w+://")
+_LONGEST_NAME = 80
+_VERSION = f"pettingllms=={pettingllms.__version__}"
 
 
 class Parcel(NamedTuple):
@@ -54,8 +59,15 @@ class Parcel(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the package, as Python spells it."""
-        return f"{self.env_id}_team"
+        """The name of the package, as Python spells it: of the id and the arguments.
+
+        Packages of one environment can be installed and published side by side.
+        """
+        words = [f"{key}_{value}" for key, value in self.arguments.items()]
+        name = re.sub(r"[^a-z0-9]+", "_", "_".join([self.env_id, *words]).lower()).strip("_")
+        if len(name) <= _LONGEST_NAME:
+            return name
+        return f"{name[:_LONGEST_NAME]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 @click.command("package")
@@ -75,7 +87,7 @@ class Parcel(NamedTuple):
 @click.option(
     "--requirement",
     help="How the package installs pettingllms, as pip reads it: a version, an address or a path.  "
-    "[default: this version]",
+    "[default: as it is installed here]",
 )
 @click.option(
     "--in",
@@ -99,7 +111,7 @@ def package_command(
         env_id,
         hub,
         read_pairs(env_values, "--env"),
-        requirement or f"pettingllms=={pettingllms.__version__}",
+        as_requirement(requirement) if requirement else requirement_here(),
         levels or (10 if hub == "harbor" else 1000),
         first_seed,
     )
@@ -107,12 +119,40 @@ def package_command(
     console = stdout()
     for path in written:
         console.print(visible(str(path), "green"))
+    if "file:" in parcel.requirement:
+        told = (
+            f"It installs {parcel.requirement}, which no other machine has: before you publish it"
+        )
+        console.print(visible(f"{told}, give --requirement an address.", "yellow"))
     console.print(
         f"\nNext:\n  cd {parent / parcel.name}\n  {NEXT[hub].format(name=parcel.name)}",
         markup=False,
         highlight=False,
     )
     return 0
+
+
+def as_requirement(text: str) -> str:
+    """Return a requirement, a path or an address of pettingllms as a requirement."""
+    if Path(text).is_dir():
+        return f"pettingllms @ {Path(text).resolve().as_uri()}"
+    return f"pettingllms @ {text}" if _ADDRESS.match(text) else text
+
+
+def requirement_here() -> str:
+    """Return how pettingllms is installed here: by its version, or from an address or a path.
+
+    Source:
+        What installers record of addresses (PEP 610).
+    """
+    recorded = distribution("pettingllms").read_text("direct_url.json")
+    if recorded is None:
+        return _VERSION
+    found = json.loads(recorded)
+    version = found.get("vcs_info")
+    if version is None:
+        return f"pettingllms @ {found['url']}"
+    return f"pettingllms @ {version['vcs']}+{found['url']}@{version['commit_id']}"
 
 
 def write_parcel(parcel: Parcel, parent: Path) -> list[Path]:

@@ -6,8 +6,10 @@ import random
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import PathDistribution as Distribution
 
 import pytest
+from packaging.requirements import Requirement
 
 import pettingllms
 from pettingllms.cli.app import run
@@ -51,6 +53,51 @@ def test_packages_name_what_they_need(hub, tmp_path):
     assert "maze" in project["description"]
 
 
+def test_packages_of_different_arguments_have_different_names():
+    names = {
+        Parcel("plan_path_v0", "openenv", arguments, "", 1, 0).name
+        for arguments in (
+            {},
+            {"team": "single"},
+            {"size": 6},
+            {"size": 7},
+            {"message": "a" * 200},
+            {"message": "a" * 201},
+        )
+    }
+    assert len(names) == 6
+    assert all(name.isidentifier() and len(name) < 100 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "wanted"),
+    [
+        (None, f"pettingllms=={pettingllms.__version__}"),
+        ({"url": "file:///here", "dir_info": {"editable": True}}, "pettingllms @ file:///here"),
+        (
+            {"url": "https://host/x", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "pettingllms @ git+https://host/x@abc",
+        ),
+    ],
+)
+def test_packages_need_pettingllms_as_it_is_installed(monkeypatch, tmp_path, recorded, wanted):
+    text = None if recorded is None else json.dumps(recorded)
+    monkeypatch.setattr(Distribution, "read_text", lambda self, name: text)
+    assert run(["package", "queens_v0", "--for", "nemo-gym", "--in", str(tmp_path)]) == 0
+    assert wanted in (tmp_path / "queens_v0" / "requirements.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("text", ["file:///x", "git+https://host/x@abc", "here"])
+def test_a_path_or_an_address_becomes_a_requirement(monkeypatch, tmp_path, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    assert run(["package", "queens_v0", "--for", "openenv", "--requirement", text]) == 0
+    (made,) = tmp_path.glob("queens_v0/pyproject.toml")
+    needed = Requirement(tomllib.loads(made.read_text())["project"]["dependencies"][0])
+    assert (needed.name, needed.extras) == ("pettingllms", {"openenv"})
+    assert needed.url == ((tmp_path / "here").as_uri() if text == "here" else text)
+
+
 def judged(task, answers):
     """Return the reward that the judge of a Harbor task writes for an answer file."""
     (task / "answers.json").write_text(answers)
@@ -62,7 +109,9 @@ def judged(task, answers):
 def test_harbor_tasks_are_judged_by_their_level(tmp_path):
     folder = packaged("harbor", tmp_path, "blocksworld_v0", team="single", blocks=4)
     tasks = sorted(folder.iterdir())
-    assert [task.name for task in tasks] == [f"blocksworld_v0_team_{seed}" for seed in (5, 6, 7)]
+    assert [task.name for task in tasks] == [
+        f"blocksworld_v0_team_single_blocks_4_{seed}" for seed in (5, 6, 7)
+    ]
     env = pettingllms.make("blocksworld_v0", checks=False, team="single", blocks=4)
     solutions = []
     for seed, task in zip((5, 6, 7), tasks, strict=True):
@@ -91,7 +140,7 @@ def test_harbor_needs_one_agent(tmp_path):
 
 def test_nothing_is_overwritten_and_nothing_unknown_packaged(tmp_path):
     packaged("verifiers", tmp_path)
-    with pytest.raises(InvalidArgument, match="a folder without plan_path_v0_team in it"):
+    with pytest.raises(InvalidArgument, match="a folder without plan_path_v0 in it"):
         packaged("verifiers", tmp_path)
     with pytest.raises(UnknownEnvironment):
         packaged("verifiers", tmp_path, "no_such_v0")
@@ -104,6 +153,6 @@ def test_the_command(tmp_path, capsys):
     words = ("package", "queens_v0", "--for", "harbor", "--levels", "2", "--in", str(tmp_path))
     assert run([*words, "-e", "team=single", "-e", "size=6"]) == 0
     assert "harbor run" in capsys.readouterr().out
-    assert len(list((tmp_path / "queens_v0_team").iterdir())) == 2
+    assert len(list((tmp_path / "queens_v0_team_single_size_6").iterdir())) == 2
     assert run(words) == 2
     assert run(["package", "queens_v0", "--for", "nowhere"]) == 2
