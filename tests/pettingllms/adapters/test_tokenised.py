@@ -8,6 +8,7 @@ from pettingzoo.test import api_test
 
 import pettingllms
 from pettingllms.adapters.gymnasium import make_single
+from pettingllms.adapters.pettingzoo import ParallelView
 from pettingllms.adapters.tokenised import (
     CharacterTokenizer,
     TextCodec,
@@ -133,3 +134,17 @@ def test_vectors_of_numbers():
     assert len({row.tobytes() for row in observations}) > 1
     envs.step(np.array([0, 1, 2]))
     envs.close()
+
+
+def test_a_parallel_view_of_numbers_whose_infos_are_numbers():
+    team = pettingllms.make("plan_path_v0", checks=False, team="proposer-planner", max_turns=2)
+    env = ParallelView(TokenisedEnv(team, TextCodec(8, MOVES), scalar_infos=True))
+    _, infos = env.reset(seed=3)
+    keys = set(infos["planner_0"])
+    assert env.acting == ("proposer_0",)
+    while env.agents:
+        observations, *_, infos = env.step(dict.fromkeys(env.agents, 0))
+        assert observations["planner_0"].shape == (8,)
+        for info in infos.values():
+            assert set(info) == keys
+            assert all(isinstance(value, bool | int | float) for value in info.values())
