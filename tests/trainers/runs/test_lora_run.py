@@ -183,7 +183,7 @@ def test_mistakes_are_named(config, tmp_path):
     known = config(*LORA)
     with pytest.raises(ConfigError, match=r"\[policies\.t\]: .*lora\.targets"):
         build_policies(config(*LORA, "--policies.t.lora.targets", "lm_head"))
-    with pytest.raises(ValueError, match=r"leave deepspeed\.stage out"):
+    with pytest.raises(ValueError, match=r"leave deepspeed\.stage and fsdp\.enabled out"):
         Config.model_validate(known.model_dump() | {"deepspeed": {"stage": 2}})
     base = AdapterBase.from_pretrained(str(tmp_path / "model"), precision="float32", device="cpu")
     base.add("a", known.policies["t"].lora, 0).save(tmp_path / "adapter")
