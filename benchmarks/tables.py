@@ -25,6 +25,7 @@ DOCUMENTS = (
     "benchmarks/README.md",
     "docs/blame.md",
     "docs/check-an-environment.md",
+    "docs/fleet.md",
 )
 _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
