@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
 _NUM_SHOWN = 5
 _COLOURS = ("#1b6ca8", "#d1495b", "#3c896d", "#edae49")
-_HEAD = (
-    "GPUs, generate, learn, step s, rollouts s, updates s, tokens/s, busy, tail, "
-    "level s P50 / P95, $"
+_HEAD = "GPUs, generate, learn, step s, rollouts, updates, tokens/s, busy, tail, level, $"
+_KEY = (
+    "Seconds of a train step, its rollouts, the updates of each policy, and a level (P50/P95). busy: "
+    "of a policy's engines, in rollouts. tail: of rollouts, with a tenth of the episodes left."
 )
 
 
@@ -45,6 +47,7 @@ def fleet_view(plan: FleetPlan) -> RenderableType:
             _HEAD,
             (_row(plan, largest.num_gpus, step) for step in shown),
         ),
+        Text(_KEY),
         _table(
             "The fastest split of each number of GPUs",
             _HEAD,
@@ -52,7 +55,7 @@ def fleet_view(plan: FleetPlan) -> RenderableType:
         ),
         _table(
             "Algorithms on the fastest, with their default parameters",
-            "algorithm, step s, rollouts s, tokens of a step, tokens/s, busy, tail",
+            "algorithm, step s, rollouts, tokens of a step, tokens/s, busy, tail",
             (
                 (
                     name,
@@ -122,32 +125,33 @@ def fleet_picture(plan: FleetPlan) -> Figure:
         f"The fastest splits of {plan.found[-1].num_gpus} {plan.gpu}", loc="left", fontsize=10
     )
     below.set_ylim(-0.6, max(len(steps), 4) - 0.4)
-    below.legend(frameon=False, loc="upper right")
+    below.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=8)
     return figure
 
 
 def _row(plan: FleetPlan, num_gpus: int, step: StepTimes) -> Sequence[str]:
     fleet, rollouts = step.fleet, step.rollouts
     shared = f"{fleet.num_shared} shared"
-    learn = "the same" if fleet.num_shared else " / ".join(map(str, fleet.learn))
+    learn = "same" if fleet.num_shared else "/".join(map(str, fleet.learn))
     median, high = rollouts.level_s
     return (
         str(num_gpus),
-        shared if fleet.num_shared else " / ".join(map(str, fleet.generate)),
+        shared if fleet.num_shared else "/".join(map(str, fleet.generate)),
         learn,
         _seconds(step.step_s),
         _seconds(rollouts.seconds),
-        " / ".join(map(_seconds, step.update_s.values())),
+        "/".join(map(_seconds, step.update_s.values())),
         _rate(step),
         _busy(step),
         f"{rollouts.tail:.0%}",
-        f"{_seconds(median)} / {_seconds(high)}",
+        f"{_seconds(median)}/{_seconds(high)}",
         f"{plan.usd(num_gpus, step):,.0f}",
     )
 
 
 def _rate(step: StepTimes) -> str:
-    return f"{step.rollouts.num_completion_tokens / step.step_s:,.0f}"
+    rate = step.rollouts.num_completion_tokens / step.step_s
+    return f"{rate / 1000:,.1f}k" if rate >= 1000 else f"{rate:.0f}"
 
 
 def _seconds(seconds: float) -> str:
@@ -155,7 +159,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _busy(step: StepTimes) -> str:
-    return " / ".join(f"{share:.0%}" for share in step.rollouts.busy.values())
+    return "/".join(f"{share:.0%}" for share in step.rollouts.busy.values())
 
 
 def _name(fleet: Fleet, plan: FleetPlan) -> str:
@@ -173,9 +177,9 @@ def _values(step: StepTimes) -> dict[str, Any]:
 
 
 def _table(title: str, head: str, rows: Iterator[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=0)
     for name in head.split(", "):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table
