@@ -201,7 +201,7 @@ def _pool(
     steps = [step for episode in workload.episodes for step in episode]
     longest = {
         agent: longest_answer(config, environment, agent)
-        for agent in {step.agent for step in steps}
+        for agent in dict.fromkeys(step.agent for step in steps)
     }
 
     def draw(place: int, rng: random.Random) -> int:
@@ -258,7 +258,9 @@ def _running(
 ) -> dict[str, list[tuple[float, int]]]:
     """Return how many sequences of each model are being written, from moment to moment."""
     changes: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
-    for server in {server for of_rank in servers for own in of_rank.values() for server in own}:
+    for server in dict.fromkeys(
+        server for of_rank in servers for own in of_rank.values() for server in own
+    ):
         for moment, model, change in server.changes:
             changes[model].append((moment, change))
     return {

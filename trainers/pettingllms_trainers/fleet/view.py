@@ -20,8 +20,8 @@ _NUM_SHOWN = 5
 _COLOURS = ("#1b6ca8", "#d1495b", "#3c896d", "#edae49")
 _HEAD = "GPUs, generate, learn, step s, rollouts, updates, tokens/s, busy, tail, level, $"
 _KEY = (
-    "Seconds of a train step, its rollouts, the updates of each policy, and a level (P50/P95). busy: "
-    "of a policy's engines, in rollouts. tail: of rollouts, with a tenth of the episodes left."
+    "Seconds of a train step, its rollouts, the updates of each policy, and a level (P50/P95). "
+    "busy: of engines, in rollouts. tail: of rollouts, with a tenth of the episodes left."
 )
 
 
