@@ -148,7 +148,7 @@ class Table:
         self.v = np.zeros(len(logits))
         self._levels, self._texts = levels, levels[0].texts
         self._rows = {text_of(node.prompt): node.row for level in levels for node in level.nodes}
-        self._cumulative = np.zeros(0)
+        self._cumulative, self._entropies = np.zeros(0), list[float]()
         roles = [agent.rpartition("_")[0] for agent in levels[0].agents]
         policy = ModelPolicy(
             name="table",
@@ -175,7 +175,7 @@ class Table:
         return [
             TokenCompletion(
                 token_ids=(1 + action,), logprobs=(0.0,), text=self._texts[action],
-                finish_reason="stop",
+                finish_reason="stop", entropies=(self._entropies[row],),
             )
             for action in drawn
         ]  # fmt: skip
@@ -207,7 +207,9 @@ class Table:
             moment: When; None: at the first train step.
             episodes: Where they are played; None: on the enumerated levels.
         """
-        self._cumulative = softmax(self.logits).cumsum(-1)
+        policy = softmax(self.logits)
+        self._cumulative = policy.cumsum(-1)
+        self._entropies = (-policy * np.log(np.maximum(policy, 1e-300))).sum(-1).tolist()
         repeats = algorithm.episodes_per_level
         branching = tuple(filter(algorithm.branches, self._roles))
         specs = [

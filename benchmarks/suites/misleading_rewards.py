@@ -50,45 +50,52 @@ FIRST_LEVEL = 1000
 BUDGETS = (2500, 5000, 10000)
 
 
-def trial(algorithm: str, reward: str, rate: float, seed: int) -> list[float]:
+def trial(algorithm: Mapping[str, Any], reward: str, rate: float, seed: int) -> list[float]:
     """Return success at every budget. Each reported seed has levels of its own."""
     kind, bonus = REWARDS[reward]
     exact = read_table()["exact"]
     first = 0 if seed in SELECTION else FIRST_LEVEL + seed * exact["num_levels"]
     exact |= {"first_level": first, "bonus": bonus, "budgets": BUDGETS}
-    found = trial_cell(exact, {"algorithm": ALGORITHMS[algorithm]}, kind, rate, seed)["success"]
+    found = trial_cell(exact, {"algorithm": algorithm}, kind, rate, seed)["success"]
     return [round(found[str(budget)], 4) for budget in BUDGETS]
 
 
-def best_rates(cells: Sequence[tuple[str, str, float, int]], found: Sequence[list[float]]) -> Any:
-    """Return (algorithm, reward) -> the rate with the highest mean success over all budgets."""
-    means: dict[tuple[str, str], dict[float, list[float]]] = {}
-    for (algorithm, reward, rate, _), curve in zip(cells, found, strict=True):
-        means.setdefault((algorithm, reward), {}).setdefault(rate, []).append(fmean(curve))
-    return {key: max(rates, key=lambda rate: fmean(rates[rate])) for key, rates in means.items()}
+def rows_of(
+    algorithms: Mapping[str, Mapping[str, Any]], rewards: Sequence[str], processes: int
+) -> list[dict[str, Any]]:
+    """Return success on every seed, by algorithm and reward, at the rate of the selection.
+
+    Args:
+        algorithms: Name to its table `[algorithm]`.
+        rewards: Some of `REWARDS`.
+        processes: How many trials at once.
+    """
+    rows = [{"reward": reward, "algorithm": name} for name, reward in product(algorithms, rewards)]
+    with ProcessPoolExecutor(processes) as pool:
+
+        def curves(runs: Sequence[tuple[dict[str, Any], float, int]]) -> list[list[float]]:
+            plays = [(algorithms[r["algorithm"]], r["reward"], *rest) for r, *rest in runs]
+            return list(pool.map(trial, *zip(*plays, strict=True)))
+
+        tried = iter(curves(list(product(rows, RATES, SELECTION))))
+        for row in rows:
+            means = {rate: fmean(fmean(next(tried)) for _ in SELECTION) for rate in RATES}
+            row["rate"] = max(means, key=means.__getitem__)
+        found = iter(curves([(row, row["rate"], seed) for row in rows for seed in SEEDS]))
+    return [row | {"success": [next(found) for _ in SEEDS]} for row in rows]
 
 
-def main() -> None:
-    """Choose rates, run all seeds, write the result."""
-    parser = parser_of("misleading_rewards", __doc__)
+def run_suite(
+    suite: str, doc: str | None, algorithms: Mapping[str, Any], rewards: Sequence[str]
+) -> None:
+    """Read the options, measure all rows, write the result."""
+    parser = parser_of(suite, doc)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    result = frame("misleading_rewards", SEEDS)
+    result = frame(suite, SEEDS)
     result |= {"selection_seeds": list(SELECTION), "rates": list(RATES), "budgets": list(BUDGETS)}
-    with ProcessPoolExecutor(options.processes) as pool:
-        cells = list(product(ALGORITHMS, REWARDS, RATES, SELECTION))
-        rates = best_rates(cells, list(pool.map(trial, *zip(*cells, strict=True))))
-        print("rates:", rates, flush=True)
-        runs = [(*key, rate, seed) for key, rate in rates.items() for seed in SEEDS]
-        curves = list(pool.map(trial, *zip(*runs, strict=True)))
-    rows = [
-        {"reward": reward, "algorithm": algorithm, "rate": rate}
-        for (algorithm, reward), rate in rates.items()
-    ]
-    for index, row in enumerate(rows):
-        row["success"] = curves[index * len(SEEDS) : (index + 1) * len(SEEDS)]
-    write(result | {"rows": rows}, options.output)
+    write(result | {"rows": rows_of(algorithms, rewards, options.processes)}, options.output)
 
 
 if __name__ == "__main__":
-    main()
+    run_suite("misleading_rewards", __doc__, ALGORITHMS, list(REWARDS))

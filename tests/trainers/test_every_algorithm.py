@@ -134,7 +134,7 @@ def test_one_of_a_third_party_passes(known):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Doubled, "a candidate is in two groups"),
+        (Doubled, "a candidate is twice in one group"),
         (Biased, "which should be 0"),
         (InOrder, "the order of candidates changes an advantage"),
         (Partial, "some candidates are compared, and others are not"),

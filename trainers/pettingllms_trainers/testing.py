@@ -49,7 +49,7 @@ def check_algorithm(name: str, **parameters: Any) -> None:
         **parameters: Its parameters.
 
     Raises:
-        AssertionError: It is not documented, groups do not partition what is compared, a group
+        AssertionError: It is not documented, a candidate is twice in one group, a group
             without differences has advantages, the order of episodes or candidates matters, equal
             seeds give unequal trees, or what it remembers does not survive a checkpoint.
         ValueError: There is no such algorithm, or it refuses a parameter.
@@ -90,13 +90,15 @@ def _check_seeds(algorithm: Algorithm, trees: Sequence[RolloutTree]) -> None:
 
 def _check_groups(algorithm: Algorithm, trees: Sequence[RolloutTree], moment: Moment) -> None:
     found = collect_decisions(trees)
-    members = [member for _, member in algorithm.groups(found, moment)]
-    compared = [place for member in members for place in member.candidates]
+    grouped = list(algorithm.groups(found, moment))
+    members = [member for _, member in grouped]
+    places = [(key, place) for key, member in grouped for place in member.candidates]
+    compared = {place for _, place in places}
     assert compared, "nothing is compared"
-    assert len(set(compared)) == len(compared), "a candidate is in two groups"
+    assert len(set(places)) == len(places), "a candidate is twice in one group"
     sizes = {index: len(decision.candidates) for index, (_, decision) in enumerate(found)}
     whole = {(index, own) for index, _ in compared for own in range(sizes[index])}
-    assert set(compared) == whole, "of a decision some candidates are compared, and others are not"
+    assert compared == whole, "of a decision some candidates are compared, and others are not"
     assert all(math.isfinite(member.value) for member in members), "a value is not finite"
     for value in (0.0, -2.5):
         equal = algorithm.advantages([value] * 4)

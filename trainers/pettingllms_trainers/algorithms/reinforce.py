@@ -9,18 +9,17 @@ from pydantic import Field, model_validator
 
 from pettingllms_trainers.algorithms.group_relative import (
     Grouping,
-    GroupRelative,
     Played,
     by_level,
     members,
 )
-from pettingllms_trainers.config.algorithm import Member, Moment, Strategy
+from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
+from pettingllms_trainers.config.algorithm import Member, Moment
 from pettingllms_trainers.learning.returns import path_returns, state_returns
-from pettingllms_trainers.rollout.strategies.alone import Alone
 from pettingllms_trainers.types import Decision, RolloutTree
 
 
-class Reinforce(GroupRelative):
+class Reinforce(WholeEpisodes):
     """K whole episodes per level; an answer is compared by what was earned from there on.
 
     Take it when only the outcome of an episode is rewarded.
@@ -58,23 +57,9 @@ class Reinforce(GroupRelative):
         return self
 
     @property
-    def episodes_per_level(self) -> int:
-        """See `Algorithm.episodes_per_level`."""
-        return self.num_candidates
-
-    @property
-    def candidates_per_decision(self) -> int:
-        """See `Algorithm.candidates_per_decision`."""
-        return 1
-
-    @property
     def is_by_step(self) -> bool:
         """See `Algorithm.is_by_step`."""
         return self.credit == "step"
-
-    def strategy(self, moment: Moment) -> Strategy:
-        """See `Algorithm.strategy`."""
-        return Alone()
 
     def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
         """See `Algorithm.groups`."""

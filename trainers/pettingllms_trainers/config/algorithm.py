@@ -31,6 +31,8 @@ class Member(NamedTuple):
     value: float
     candidates: tuple[tuple[int, int], ...]
     """(decision, candidate) indices into the D decisions of a train step and their candidates."""
+    weight: float = 1.0
+    """Multiplies its advantage; those of a candidate add up over the groups that it is in."""
 
 
 class Strategy(Protocol):
@@ -84,7 +86,7 @@ class Algorithm(Section):
     def groups(
         self, found: Sequence[tuple[RolloutTree, Decision]], moment: Moment
     ) -> Iterable[tuple[Hashable, Member]]:
-        """Return what is compared, by group; a candidate is in one group, or in none.
+        """Return what is compared, by group; a candidate is in any number of groups.
 
         Args:
             found: [D] decisions of a train step with their trees, in play order. Trees of equal

@@ -123,7 +123,7 @@ def score_decisions(
     for key, member in algorithm.groups(found, moment or Moment()):
         groups[key].append(member)
     decisions = [decision for _, decision in found]
-    advantages: dict[tuple[int, int], float] = {}  # by (decision, candidate)
+    advantages: dict[tuple[int, int], float] = defaultdict(float)  # by (decision, candidate)
     num_groups: Counter[str] = Counter()
     for members in groups.values():
         values = [member.value for member in members]
@@ -131,8 +131,9 @@ def score_decisions(
             continue  # zero advantages would only dilute the means over tokens
         for member, advantage in zip(members, algorithm.advantages(values), strict=True):
             # A member may stand for several candidates: all decisions of an episode share its
-            # return.
-            advantages.update(dict.fromkeys(member.candidates, advantage))
+            # return. And a candidate may be compared twice, with its siblings and by its episode.
+            for place in member.candidates:
+                advantages[place] += member.weight * advantage
         # Counted by policy, not by group: a group may compare roles of several policies.
         indices = {index for member in members for index, _ in member.candidates}
         num_groups.update({decisions[index].policy for index in indices})
@@ -142,8 +143,8 @@ def score_decisions(
     used = [
         _with_advantages(decision, index, advantages)
         for index, decision in enumerate(decisions)
-        # All candidates of a decision are in groups that were kept, or none is.
-        if (index, 0) in advantages
+        # A candidate may be in none of the groups that were kept, and its sibling in one.
+        if any((index, position) in advantages for position in range(len(decision.candidates)))
     ]
     return ScoredDecisions(
         decisions=tuple(used),
@@ -169,7 +170,7 @@ def _with_advantages(
     decision: Decision, index: int, advantages: Mapping[tuple[int, int], float]
 ) -> Decision:
     candidates = (
-        replace(candidate, advantage=advantages[index, position])
+        replace(candidate, advantage=advantages.get((index, position), 0.0))
         for position, candidate in enumerate(decision.candidates)
     )
     return replace(decision, candidates=tuple(candidates))

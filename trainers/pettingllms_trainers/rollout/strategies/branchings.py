@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pettingllms import role_of
 from pettingllms_trainers.rollout.credit.continuation import ByContinuation
 from pettingllms_trainers.rollout.episode import EpisodeState
 from pettingllms_trainers.rollout.player import Player, scored
+from pettingllms_trainers.types import Decision
 
 _Copy = tuple[int, EpisodeState]
 """An episode that is kept in the state before a decision, and that state."""
@@ -18,14 +19,15 @@ _Copy = tuple[int, EpisodeState]
 class Branchings:
     """Plays an episode with one answer per decision, then lets some of them branch; see `Strategy`.
 
-    Decisions are drawn at random among those of the branching roles. Each gets K - 1 further
-    candidates; the answer that was played is the first of its candidates, and what followed it is
-    known. The others are played on to their ends.
+    Decisions are chosen among those of the branching roles. Each gets K - 1 further candidates; the
+    answer that was played is the first of its candidates, and what followed it is known. The others
+    are played on to their ends.
 
     Args:
         num_candidates: K.
         num_branchings: Decisions of an episode that branch, at most.
         credit: Plays the further candidates on.
+        prefer: Which decisions branch: those of which this is highest; None: any, at random.
 
     Source:
         Tree-GRPO (arXiv 2509.21240, section 3). Changed: candidates of one decision are compared
@@ -34,8 +36,15 @@ class Branchings:
 
     num_together = 1
 
-    def __init__(self, num_candidates: int, num_branchings: int, credit: ByContinuation) -> None:
+    def __init__(
+        self,
+        num_candidates: int,
+        num_branchings: int,
+        credit: ByContinuation,
+        prefer: Callable[[Decision], float] | None = None,
+    ) -> None:
         self._num, self._num_branchings, self._credit = num_candidates, num_branchings, credit
+        self._prefer = prefer
 
     async def play(self, players: Sequence[Player]) -> None:
         """See `Strategy.play`."""
@@ -52,18 +61,21 @@ class Branchings:
         while player.is_playing:
             copies.append(await player.candidates.episodes.fork(player.episode))
             await player.step()
-        for position in self._drawn(player):
+        for position in self._chosen(player):
             await self._branch(player, position, copies)
 
-    def _drawn(self, player: Player) -> Sequence[int]:
+    def _chosen(self, player: Player) -> Sequence[int]:
         settings = player.candidates.settings
         possible = [
             index
             for index, decision in enumerate(player.decisions)
             if decision.prompt_ids and settings.branches(role_of(decision.key.agent))
         ]
-        rng = random.Random(player.seed("branchings", 0))
-        return sorted(rng.sample(possible, min(self._num_branchings, len(possible))))
+        num = min(self._num_branchings, len(possible))
+        if self._prefer is None:
+            return sorted(random.Random(player.seed("branchings", 0)).sample(possible, num))
+        worth = [self._prefer(decision) for decision in player.decisions]
+        return sorted(sorted(possible, key=worth.__getitem__, reverse=True)[:num])
 
     async def _branch(self, player: Player, position: int, copies: Sequence[_Copy]) -> None:
         """Give a decision its further candidates."""

@@ -1,0 +1,31 @@
+"""Dr. MAS: returns of episodes, by the mean and the deviation of each agent's own answers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from pettingllms_trainers.algorithms.group_relative import Played, by_level
+from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
+from pettingllms_trainers.config.algorithm import Member, Moment
+from pettingllms_trainers.learning.returns import path_returns
+
+
+class DrMas(WholeEpisodes):
+    """K whole episodes; the return of an episode, by the mean and deviation of an agent's answers.
+
+    Take it for comparison with `grpo`, where an episode counts once however often the agent acts.
+
+    Source:
+        Dr. MAS (arXiv 2602.08847): advantages are normalised per agent, by the rewards of the steps
+        in which it acts, instead of over all agents. Changed: the agent's return, which holds its
+        own local rewards, in place of one reward of the team; a deviation of 0 gives no advantage.
+    """
+
+    name: str = "dr_mas"
+    """Which algorithm."""
+
+    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
+        """See `Algorithm.groups`."""
+        for index, (tree, decision) in enumerate(found):
+            value = path_returns(tree, decision.key.agent, 1.0)[0]
+            yield by_level("agent", tree, decision), Member(value, ((index, 0),))

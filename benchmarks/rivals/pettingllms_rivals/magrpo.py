@@ -1,0 +1,55 @@
+"""MAGRPO and MARLOO: joint actions of a turn, compared by what the team earned from it on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Literal
+
+from pettingllms_trainers.algorithms.group_relative import Played
+from pettingllms_trainers.algorithms.whole_episodes import WholeEpisodes
+from pettingllms_trainers.config.algorithm import Member, Moment
+
+
+class Magrpo(WholeEpisodes):
+    """K whole episodes; all answers of a turn get the advantage of the team's return from it on.
+
+    Take it for comparison with `reinforce`, which credits agents one by one.
+
+    Source:
+        MAGRPO (arXiv 2508.04652): joint actions of a turn, the return from there on minus the mean
+        of the group, for all agents alike. Changed: whole episodes instead of K joint actions per
+        turn; the return is the sum of the rewards of who acts; no division by the deviation.
+    """
+
+    name: str = "magrpo"
+    """Which algorithm."""
+    norm: Literal["std", "batch", "none"] = "none"
+    """What divides: nothing, the deviation of the group (std) or that of the step (batch)."""
+
+    def groups(self, found: Sequence[Played], moment: Moment) -> Iterable[tuple[Hashable, Member]]:
+        """See `Algorithm.groups`."""
+        joint: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for index, (tree, decision) in enumerate(found):
+            joint[tree.episode, decision.key.turn].append(index)
+        for (_, turn), indices in joint.items():
+            tree = found[indices[0]][0]
+            rest = [one for one in tree.decisions if one.key.turn >= turn]
+            value = sum(one.candidates[0].reward for one in rest)
+            yield (tree.env_seed, turn), Member(value, tuple((index, 0) for index in indices))
+
+
+class Marloo(Magrpo):
+    """`magrpo` with the mean of the other episodes instead of all.
+
+    Take it for comparison; where all K episodes are equally long it is `magrpo` times K / (K - 1).
+
+    Source:
+        MARLOO of CoMLRL: the baseline of RLOO (arXiv 2402.14740, eq. 8) on joint actions. Changed:
+        as in `magrpo`.
+    """
+
+    name: str = "marloo"
+    """Which algorithm."""
+    baseline: Literal["mean", "leave_one_out"] = "leave_one_out"
+    """What is subtracted: the mean of the group, or of the other members."""

@@ -1,0 +1,220 @@
+"""The rivals compute by hand what they say, and are plug-ins like those of anybody."""
+
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "rivals"))
+
+from credit_study.cells import read_table
+from credit_study.enumeration import Prompts, enumerate_level
+from credit_study.tabular import Table
+from pettingllms_rivals.entropy_branching import entropy
+
+from pettingllms_trainers.config import announced
+from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.learning.groups import score_decisions
+from pettingllms_trainers.testing import check_algorithm
+from pettingllms_trainers.types import (
+    Candidate,
+    Decision,
+    DecisionKey,
+    RolloutTree,
+    TokenCompletion,
+    TreeOutcome,
+)
+
+RIVALS = Path(__file__).resolve().parents[2] / "benchmarks" / "rivals"
+PROJECT = (RIVALS / "pyproject.toml").read_text(encoding="utf-8")
+ANNOUNCED = tomllib.loads(PROJECT)["project"]["entry-points"][announced.GROUP]
+COMPLETION = TokenCompletion(token_ids=(1,), logprobs=(-0.5,), text="", finish_reason="stop")
+
+
+def step(reward, state="s", agent="a_0", value=0.0, turn=None):
+    """Return what becomes a decision with one candidate, or several if the reward is a list."""
+    return (reward if isinstance(reward, list) else [reward]), state, agent, value, turn
+
+
+def tree(episode, *steps, success=False):
+    decisions = []
+    for position, (rewards, state, agent, value, turn) in enumerate(steps):
+        candidates = (
+            Candidate(completion=COMPLETION, reward=reward, team=reward, local=0.0, value=value)
+            for reward in rewards
+        )
+        key = DecisionKey(episode, position, agent, position if turn is None else turn)
+        decisions.append(
+            Decision(
+                key=key, role=agent.rpartition("_")[0], policy="p", prompt_ids=(1,),
+                observation="", candidates=tuple(candidates), chosen=0, state_hash=state,
+            )
+        )  # fmt: skip
+    return RolloutTree(
+        episode=episode, env_seed=0, initial_state_hash="s", decisions=tuple(decisions),
+        outcome=TreeOutcome(success=success, terminated=success, truncated=not success),
+    )  # fmt: skip
+
+
+def advantages(name, *trees, moment=None, **parameters):
+    """Return the advantages of each episode's decisions; 0 where nothing is learnt."""
+    algorithm = announced.algorithm_of({"name": ANNOUNCED[name], **parameters})
+    scored = score_decisions(trees, algorithm, moment=moment).decisions
+    found = {one.key: [c.advantage for c in one.candidates] for one in scored}
+    return [
+        [found.get(one.key, [0.0] * len(one.candidates)) for one in tree.decisions]
+        for tree in trees
+    ]
+
+
+def of_paths(*args, **keys):
+    return [[first for (first,) in path] for path in advantages(*args, **keys)]
+
+
+@pytest.mark.parametrize("name", ANNOUNCED)
+def test_it_passes_the_kit(name):
+    check_algorithm(ANNOUNCED[name])
+
+
+def test_they_are_found_as_plug_ins_are(tmp_path, monkeypatch):
+    folder = tmp_path / "pettingllms_rivals-0.1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pettingllms-rivals\nVersion: 0")
+    lines = [f"{name} = {value}" for name, value in ANNOUNCED.items()]
+    text = "\n".join([f"[{announced.GROUP}]", *lines])
+    (folder / "entry_points.txt").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    announced._points.cache_clear()
+    try:
+        for name in ANNOUNCED:
+            assert type(announced.algorithm_of({"name": name})).__name__ in ANNOUNCED[name]
+    finally:
+        announced._points.cache_clear()
+
+
+def test_each_is_a_row_of_the_study():
+    rows = {row["algorithm"]["name"] for row in read_table()["rivals"].values()}
+    assert set(ANNOUNCED.values()) <= rows
+    for row in read_table()["rivals"].values():
+        announced.algorithm_of(row["algorithm"])
+
+
+def test_gigpo_adds_the_comparison_in_equal_states_to_that_of_episodes():
+    paths = tree(0, step(0), step(4, "x")), tree(1, step(0), step(0, "x")), tree(2, step(2))
+    # Returns 4, 0, 2; from s on 2, 0, 2 with gamma 1/2; from x on 4, 0.
+    found = of_paths("gigpo", *paths, norm="none", gamma=0.5, step_weight=3.0)
+    third = pytest.approx(2 / 3)
+    assert found[0] == [pytest.approx(2 + 3 * 2 / 3), 2 + 3 * 2]
+    assert found[1] == [pytest.approx(-2 - 3 * 4 / 3), -2 - 3 * 2]
+    assert [found[2][0] / 3] == [third]
+
+
+def test_hgpo_weighs_groups_by_how_much_of_the_past_they_share():
+    paths = (
+        tree(0, step(0, "s"), step(0, "x"), step(6, "z")),
+        tree(1, step(0, "s"), step(0, "x"), step(0, "z")),
+        tree(2, step(0, "s"), step(0, "y"), step(0, "z")),
+    )
+    found = of_paths("hgpo", *paths, norm="none", gamma=1.0, history=1, alpha=1.0)
+    # In z: returns 6, 0, 0 minus 2, weight 1/3; of those from x 6, 0 minus 3, weight 2/3.
+    assert [path[2] for path in found] == pytest.approx([4 / 3 + 2, -2 / 3 - 2, -2 / 3])
+    assert [path[0] for path in found] == pytest.approx([4, -2, -2])
+    only = of_paths("hgpo", *paths, norm="none", gamma=1.0, history=0)
+    assert [path[2] for path in only] == pytest.approx([4, -2, -2])
+
+
+def test_graphgpo_credits_coming_nearer_to_the_goal_in_failed_episodes_too():
+    paths = (
+        tree(0, step(0, "s"), step(0, "x"), success=True),
+        tree(1, step(0, "s"), step(0, "x")),
+        tree(2, step(0, "s"), step(0, "y")),
+    )
+    found = of_paths("graphgpo", *paths, norm="none", gamma=0.5)
+    # d: x 1, s 2, y none: worth 1/2, 1/4, 0; the goal is worth 1.
+    gains = [[0.25, 0.5], [0.25, -0.5], [-0.25, 0.0]]
+    mean = 0.25 / 6
+    for path, gain in zip(found, gains, strict=True):
+        assert path == pytest.approx([one - mean for one in gain])
+    rewarded = replace(paths[2], decisions=tree(2, step(0, "s"), step(3, "y")).decisions)
+    beside = of_paths("graphgpo", *paths[:2], rewarded, norm="none", gamma=0.5)
+    assert beside[0][0] == pytest.approx(0.25 - mean - 1)
+
+
+def test_c3_leaves_one_out_and_divides_by_nothing():
+    ((found,),) = advantages("c3", tree(0, step([3, 0, 0], value=1.0)))
+    assert found == pytest.approx([3, -1.5, -1.5])
+
+
+def test_turn_ppo_is_gae_over_the_batch():
+    # V is halved by gamma on the way into `value`: V(x) = 4 and V(y) = 2.
+    paths = (
+        tree(0, step(1, value=2.0), step(8, "x", "b_0")),
+        tree(1, step(1, value=1.0), step(2, "y", "b_0")),
+        replace(tree(2, step(0)), env_seed=1),
+    )
+    found = of_paths("turn_ppo", *paths, norm="none", gamma=0.5, gae_lambda=0.5)
+    # delta: x 8 - 4, y 2 - 2; V(s) = (3 + 2) / 2, so that 1/2 and -1/2, plus a quarter of what
+    # follows; the level alone is its own baseline. The mean over all of role a is 1/3.
+    assert [path[0] for path in found] == pytest.approx([1.5 - 1 / 3, -0.5 - 1 / 3, -1 / 3])
+    assert [path[1] for path in found[:2]] == pytest.approx([2, -2])
+
+
+def test_turn_ppo_teaches_no_policy_while_v_warms_up():
+    paths = tree(0, step(1)), tree(1, step(0))
+    keys = {"value": {"num_warmup_steps": 2}}
+    assert of_paths("turn_ppo", *paths, moment=Moment(1), **keys) == [[0.0], [0.0]]
+    assert of_paths("turn_ppo", *paths, moment=Moment(2), **keys) == [[1.0], [-1.0]]
+
+
+def test_entropy_branching_prefers_the_least_sure_decision():
+    def of(entropies, logprobs):
+        made = tree(0, step(0)).decisions[0]
+        completion = replace(COMPLETION, entropies=entropies, logprobs=logprobs)
+        return entropy(
+            replace(made, candidates=(replace(made.candidates[0], completion=completion),))
+        )
+
+    assert of((1.0, 3.0), (-7.0, -7.0)) == 2.0
+    assert of((), (-1.0, -4.0)) == 2.5
+
+
+def test_dr_mas_counts_an_episode_as_often_as_the_agent_acts():
+    paths = tree(0, step(3), step(0), step(0)), tree(1, step(0))
+    assert of_paths("dr_mas", *paths, norm="none") == [[0.75] * 3, [-2.25]]
+    assert of_paths("dr_mas", *paths)[1] == pytest.approx([-(3**0.5)])
+
+
+def test_magrpo_gives_all_agents_of_a_turn_what_the_team_earned_from_it_on():
+    def path(episode, *rewards):
+        steps = [
+            step(reward, agent="ab"[n % 2] + "_0", turn=n // 2) for n, reward in enumerate(rewards)
+        ]
+        return tree(episode, *steps)
+
+    paths = path(0, 1, 2, 3, 4), path(1, 0, 0, 0, 5), path(2, 0, 0)
+    assert of_paths("magrpo", *paths) == [[5.0, 5.0, 1.0, 1.0], [0.0, 0.0, -1.0, -1.0], [-5.0] * 2]
+    assert of_paths("marloo", *paths)[0] == [7.5, 7.5, 2.0, 2.0]
+
+
+def test_entropy_branching_branches_there():
+    texts = ('#### ["U"]', '#### ["D"]', '#### ["L"]', '#### ["R"]')
+    prompts = Prompts()
+    level = enumerate_level(
+        "plan_path_v0", 1, lambda env: texts, prompts,
+        size=4, max_turns=3, moves_per_turn=1, min_moves=3, max_moves=3, obstacle_ratio=0.25,
+    )  # fmt: skip
+    logits = 3 * np.random.default_rng(3).normal(size=(len(prompts), len(texts)))
+    settings = {"name": ANNOUNCED["entropy_branching"], "num_branchings": 1}
+    trees = Table([level], logits).sample(announced.algorithm_of(settings), 0, 20)
+    places = set()
+    for found in trees:
+        unsure = [one.candidates[0].completion.entropies for one in found.decisions]
+        (place,) = (n for n, one in enumerate(found.decisions) if len(one.candidates) > 1)
+        assert unsure[place] == max(unsure)
+        places.add(place)
+    assert len(places) > 1, places
