@@ -52,7 +52,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     `alpha * team`. `infos[i]` describes agent i's last action: `reward_parts` (the two summands),
     `parse_error`, `turn`, and `success`, which is set for all when the episode ends.
     All agents end in the same step, with `terminations` (solved or failed) or `truncations`
-    (`max_turns` turns played).
+    (`max_turns` turns played). In an environment whose arguments are one of its `levels`, they say
+    which one it is: `difficulty`.
 
     Args:
         stages: Agent names, grouped by stage, in playing order: `(("tool_0",), ("planner_0",))`.
@@ -74,6 +75,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
 
     spec: EnvSpec | None = None
     """How `pettingllms.make` made this environment; None when it was constructed directly."""
+    difficulty: int | None = None
+    """Which of the `levels` its arguments are; None if they are none of them."""
 
     def __init__(
         self,
@@ -148,7 +151,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         self._cumulative_rewards = dict.fromkeys(order, 0.0)
         self.terminations = dict.fromkeys(order, False)
         self.truncations = dict.fromkeys(order, False)
-        self.infos = {agent: _first_info() for agent in order}
+        self.infos = {agent: _first_info(self.difficulty) for agent in order}
 
     def step(self, action: str | None) -> None:
         """Play the selected agent's action.
@@ -183,6 +186,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             "success": success,
             "turn": self.turn,
         }
+        if self.difficulty is not None:
+            info["difficulty"] = self.difficulty
         self.infos = self.infos.copy()
         self.infos[agent] = info
         if common:
@@ -369,6 +374,7 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         return self._scripted(self._stage_state, agent, policy, rng)
 
 
-def _first_info() -> dict[str, Any]:
+def _first_info(difficulty: int | None) -> dict[str, Any]:
     parts = {"team": 0.0, "local": 0.0}
-    return {"reward_parts": parts, "parse_error": None, "success": False, "turn": 0}
+    info = {"reward_parts": parts, "parse_error": None, "success": False, "turn": 0}
+    return info if difficulty is None else info | {"difficulty": difficulty}

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
+from pettingllms.difficulty import Difficulty
 from pettingllms.prompts import PromptTemplate
 from pettingllms.state import to_jsonable
 from pettingllms.transition import Transition
@@ -30,8 +31,11 @@ class GameHooks(ABC, Generic[StateT]):
     """Placeholder -> its meaning; what `_fields` provides."""
     private_fields: ClassVar[tuple[str, ...]] = ()
     """Placeholders whose values only their reader may know, until the reader has written them."""
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Name -> arguments, from easy to hard; see `pettingllms.make`."""
+    levels: ClassVar[Difficulty] = Difficulty()
+    """The levels of difficulty, from easy to hard; see `pettingllms.make`."""
+    fixed_program: ClassVar[str] = ""
+    """A Python program that a tool agent can hand in on every level, written once: the baseline of
+    what is not a program for this level. The policy `program` plays it; empty if there is none."""
 
     @abstractmethod
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> StateT:

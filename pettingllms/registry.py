@@ -13,6 +13,7 @@ from typing import Any
 
 from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
 from pettingllms.arguments import check_kind, plain
+from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
 from pettingllms.env_spec import EnvSpec
 from pettingllms.errors import (
@@ -21,6 +22,7 @@ from pettingllms.errors import (
     UnknownEnvironment,
     suggestion,
 )
+from pettingllms.hooks import GameHooks
 from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, absolute, is_source
 from pettingllms.wrappers import ChecksWrapper
 
@@ -150,8 +152,9 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
             `"module:Class"`, `"file.py"` or `"workflow:module:name"`, see `pettingllms.sources`.
         checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
             the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
-        **kwargs: Arguments of the environment, documented in its class. `preset` names some of them
-            together, `preset="hard"`; arguments given with it override it.
+        **kwargs: Arguments of the environment, documented in its class. `level` stands for those
+            that make it easy or hard, by number from 0 on or by name: `level=3`, `level="hard"`;
+            arguments given with it override it. See `pettingllms.difficulty`.
 
     Returns:
         A `TextEnv`, wrapped or raw.
@@ -164,7 +167,8 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     """
     found = spec(id)
     factory = found.load()
-    arguments = _resolved(id, factory, {**found.kwargs, **kwargs})
+    levels: Difficulty = getattr(factory, "levels", GameHooks.levels)
+    arguments = _resolved(id, levels, {**found.kwargs, **kwargs})
     _check_keywords(id, factory, arguments)
     env = factory(**arguments)
     if not isinstance(env, TextEnv):
@@ -174,20 +178,22 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
         )
     # Recorded with the environment: replays and other processes make it again from this.
     env.spec = replace(found, kwargs=arguments)
+    env.difficulty = levels.of(arguments, _defaults(factory)) if levels else None
     return ChecksWrapper(env) if checks else env
 
 
-def _resolved(id: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with those of a preset, if one is named, in place of its name."""
+def _resolved(id: str, levels: Difficulty, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with the attributes of a level, if one is asked for, in its place."""
     arguments = {name: plain(value) for name, value in given.items()}
-    preset = arguments.pop("preset", None)
-    if preset is None:
+    level = arguments.pop("level", None)
+    if level is None:
         return arguments
-    presets: Mapping[str, Mapping[str, Any]] = getattr(factory, "presets", {})
-    if not isinstance(preset, str) or preset not in presets:
-        allowed = ", ".join(presets) or "none: it has no presets"
-        raise InvalidArgument(f"preset of {id}", preset, allowed + suggestion(preset, presets))
-    return {**presets[preset], **arguments}
+    return {**levels.attributes[levels.number(id, level)], **arguments}
+
+
+def _defaults(factory: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(factory).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def _check_keywords(id: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

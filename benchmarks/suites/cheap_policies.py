@@ -2,7 +2,7 @@
 
     python benchmarks/suites/cheap_policies.py
 
-Every built-in environment is searched with its default arguments and with each of its presets; see
+Every built-in environment is searched with its default arguments and on each of its levels; see
 `pettingllms.testing.cheap` for what is tried. Pay is the mean of an episode, on other levels than
 those of the search: all of it (`return`), and what is paid for the agent's own actions (`own`).
 """
@@ -24,7 +24,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
         spec = pettingllms.spec(env_id)
         if spec.package == "pettingllms":
             yield env_id, {}
-            yield from ((env_id, {"preset": name}) for name in spec.load().presets)
+            yield from ((env_id, {"level": k}) for k in range(len(spec.load().levels)))
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
     python benchmarks/suites/games_ladder.py [--levels 250]
 
 All policies of a game play the same levels, alone (`team="single"`) where one agent can play, else
-every agent of the team plays the same one; the return is the mean over agents.
+every agent of the team plays the same one; the return is the mean over agents. The fixed program is
+the tool agent's, in the paper's team.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from games_presets import TEAMS
+from games_levels import TEAMS, program_share
 from measuring import frame, parser_of, write
 
 import pettingllms
@@ -37,7 +38,7 @@ def main() -> None:
     parser.add_argument("--levels", type=int, default=250)
     options = parser.parse_args()
     result = frame("games_ladder", range(options.levels))
-    result |= {"gap": GAP, "ladders": {}, "misordered": {}}
+    result |= {"gap": GAP, "ladders": {}, "misordered": {}, "programs": {}}
     for name, (env_id, kwargs) in CASES.items():
         alone = {} if env_id in TEAMS else {"team": "single"}
         env = pettingllms.make(env_id, checks=False, split="test", **alone, **kwargs)
@@ -51,6 +52,8 @@ def main() -> None:
             for rung in rungs
         ]
         result["misordered"][name] = misordered(rungs, GAP)
+        if env.fixed_program:
+            result["programs"][name] = program_share(env_id, options.levels, **kwargs)
         print(name, result["ladders"][name], result["misordered"][name], flush=True)
     result["seeds"] = f"0 to {options.levels - 1}"
     write(result, options.output)

@@ -50,7 +50,7 @@ def environment_page(env_id: str, images: list[str]) -> str:
     parts = [f"# {env_id}\n\n{_summary(env)}\n"]
     parts += [f"![A level of {env_id}]({name}){{ .level }}\n" for name in images[:1]]
     parts += [f"## {name}\n\n{_prose(text)}\n" for name, text in sections.items()]
-    parts += ["## Presets\n", _presets(env_id, env)] if env.presets else []
+    parts += ["## Levels of difficulty\n", _levels(env_id, env)] if env.levels else []
     parts += ["## Prompts\n", _prompts(env), "## An episode\n", _episode(env, images[1:])]
     return "\n".join(parts)
 
@@ -96,14 +96,17 @@ def _call(env_id: str, env: Any) -> str:
     return "\n".join(["env = pettingllms.make(", f'    "{env_id}",', *lines, ")"])
 
 
-def _presets(env_id: str, env: Any) -> str:
+def _levels(env_id: str, env: Any) -> str:
     rows = [
-        [code(name), ", ".join(code(f"{key}={value!r}") for key, value in arguments.items())]
-        for name, arguments in env.presets.items()
+        [
+            env.levels.names_of(k),
+            ", ".join(code(f"{key}={value!r}") for key, value in level.items()),
+        ]
+        for k, level in enumerate(env.levels.attributes)
     ]
-    name = next(iter(env.presets))
-    call = f'pettingllms.make("{env_id}", preset="{name}")'
-    return f"From easy to hard; {code(call)} is one.\n\n" + table(["preset", "arguments"], rows)
+    calls = (f'pettingllms.make("{env_id}", level={level})' for level in ("0", '"easy"'))
+    head = "From easy to hard; {} and {} are the same. Infos say `difficulty`.\n\n"
+    return head.format(*map(code, calls)) + table(["level", "arguments"], rows)
 
 
 def _prompts(env: Any) -> str:

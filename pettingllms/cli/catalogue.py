@@ -51,15 +51,18 @@ def list_command(as_json: bool) -> int:
             "own: pettingllms new my_game"
         )
         return 0
-    table = plain_table("environment", "what it is", "roles", "scripted policies", "package")
+    table = plain_table(
+        "environment", "what it is", "roles", "levels", "scripted policies", "package"
+    )
     for entry in entries:
         if "error" in entry:
             table.add_row(
-                entry["id"], visible(entry["error"], _style(entry)), "", "", entry["package"]
+                entry["id"], visible(entry["error"], _style(entry)), "", "", "", entry["package"]
             )
             continue
         roles, scripted = ", ".join(entry["roles"]), ", ".join(entry["scripted_policies"])
-        row = (visible(entry["summary"]), roles, scripted or "none", entry["package"])
+        levels = str(entry["num_levels"])
+        row = (visible(entry["summary"]), roles, levels, scripted or "none", entry["package"])
         table.add_row(visible(entry["id"], "cyan"), *row)
     console.print(table)
     console.print(
@@ -91,6 +94,7 @@ def _entry(env_id: str) -> dict[str, Any]:
         "roles": list(roles_of(env)),
         "agents": list(env.possible_agents),
         "max_turns": env.max_turns,
+        "num_levels": len(env.levels),
         "scripted_policies": list(env.scripted_policies),
         "package": package,
     }
@@ -152,7 +156,7 @@ def _facts(env_id: str, env: TextEnv[Any]) -> Any:
     stages = "  then  ".join(" + ".join(stage) for stage in env.stages)
     table.add_row("a turn", f"{stages}  (at most {env.max_turns} turns)")
     table.add_row("scripted policies", ", ".join(env.scripted_policies) or "none")
-    table.add_row("presets", "\n".join(map(": ".join, _presets(env).items())) or "none")
+    table.add_row("levels of difficulty", "\n".join(_levels(env)) or "none")
     table.add_row("placeholders of prompts", ", ".join(env.prompt_fields))
     table.add_row("package", spec(env_id).package or _without_package(env_id))
     return table
@@ -162,12 +166,13 @@ def _without_package(env_id: str) -> str:
     return f"none: {spec(env_id).id}" if is_source(env_id) else "registered by a call"
 
 
-def _presets(env: TextEnv[Any]) -> dict[str, str]:
-    """Return preset -> its arguments, from easy to hard."""
-    return {
-        name: ", ".join(f"{argument}={value!r}" for argument, value in arguments.items())
-        for name, arguments in env.presets.items()
-    }
+def _levels(env: TextEnv[Any]) -> list[str]:
+    """Return a line per level of difficulty: number, names, arguments."""
+    return [
+        f"{env.levels.names_of(number)}: "
+        + ", ".join(f"{argument}={value!r}" for argument, value in attributes.items())
+        for number, attributes in enumerate(env.levels.attributes)
+    ]
 
 
 def _arguments(env: TextEnv[Any]) -> list[inspect.Parameter]:
@@ -214,7 +219,9 @@ def _page_json(env_id: str, env: TextEnv[Any]) -> dict[str, Any]:
         "stages": env.stages,
         "max_turns": env.max_turns,
         "scripted_policies": list(env.scripted_policies),
-        "presets": {name: dict(arguments) for name, arguments in env.presets.items()},
+        "levels": [dict(attributes) for attributes in env.levels.attributes],
+        "level_names": env.levels.names,
+        "difficulty": env.difficulty,
         "prompt_fields": dict(env.prompt_fields),
         "arguments": {p.name: _default_json(p.default) for p in _arguments(env)},
         "sections": {

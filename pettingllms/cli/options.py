@@ -49,7 +49,7 @@ policy_option = click.option(
     multiple=True,
     metavar="[ROLE=]POLICY",
     help="Who plays a role (or all): oracle or another scripted policy of the environment, "
-    "noise, openai:MODEL@URL, hf:PATH.",
+    "noise, program, openai:MODEL@URL, hf:PATH.",
 )
 sampling_option = click.option(
     "-s",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import cast
 
 from pettingllms.announcements import load_announced
 from pettingllms.errors import InvalidArgument, MissingDependency
 from pettingllms.policies.protocol import Policy, PolicySettings
-from pettingllms.policies.scripted import NoisePolicy, ScriptedPolicy
+from pettingllms.policies.scripted import PROGRAM, NoisePolicy, ProgramPolicy, ScriptedPolicy
 
 GROUP = "pettingllms.policies"
 """The entry-point group in which packages announce kinds of policies. The name is the kind, the
@@ -19,6 +19,10 @@ PolicyFactory = Callable[[str, PolicySettings], Policy]
 """Makes a policy from what follows `KIND:` in its name."""
 
 _BUILT_IN = ("scripted", "openai")
+_NAMED: Mapping[str, type[NoisePolicy | ProgramPolicy]] = {
+    "noise": NoisePolicy,
+    PROGRAM: ProgramPolicy,
+}
 
 
 def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
@@ -26,8 +30,9 @@ def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
 
     Args:
         name: `NAME` or `scripted:NAME` (a scripted policy of the environment), `noise` (random
-            characters), `openai:MODEL@URL` (an OpenAI-compatible server; without `@URL` that of
-            OPENAI_BASE_URL, or OpenAI's), or `KIND:ARGUMENT` of an installed kind.
+            characters), `program` (the environment's `fixed_program`), `openai:MODEL@URL` (an
+            OpenAI-compatible server; without `@URL` that of OPENAI_BASE_URL, or OpenAI's), or
+            `KIND:ARGUMENT` of an installed kind.
         settings: How models are reached.
 
     Raises:
@@ -41,10 +46,12 @@ def load_policy(name: str, settings: PolicySettings | None = None) -> Policy:
         kind, argument = "scripted", name
     if not kind or not argument:
         raise InvalidArgument(
-            "policy", name, "oracle, noise, openai:MODEL@URL, hf:PATH or another KIND:ARGUMENT"
+            "policy",
+            name,
+            "oracle, noise, program, openai:MODEL@URL, hf:PATH or another KIND:ARGUMENT",
         )
-    if not colon and name == "noise":
-        return NoisePolicy()
+    if not colon and name in _NAMED:
+        return _NAMED[name]()
     if kind == "scripted":
         return ScriptedPolicy(argument)
     if kind == "openai":

@@ -9,7 +9,10 @@ from typing import Any
 from pettingllms.env import TextEnv
 from pettingllms.errors import InvalidArgument, suggestion
 from pettingllms.policies.protocol import Answer, Completion, Prompt, Sampling
+from pettingllms.transition import role_of
 
+PROGRAM = "program"
+"""Name of the policy whose tool agent hands in the environment's `fixed_program`."""
 _PRINTABLE = "".join(map(chr, range(32, 127))) + "\n"
 _MAX_NOISE = 64
 
@@ -33,7 +36,7 @@ class ScriptedPolicy:
                 self.name,
                 "the environment's scripted policies ("
                 + (", ".join(known) or "it has none")
-                + "), noise, openai:MODEL@URL, hf:PATH"
+                + "), noise, program, openai:MODEL@URL, hf:PATH"
                 + suggestion(self.name, (*known, "noise")),
             )
 
@@ -42,17 +45,59 @@ class ScriptedPolicy:
         return [self._answer(prompt, n) for prompt in prompts]
 
     def _answer(self, prompt: Prompt, n: int) -> Answer:
-        env = prompt.env
-        if env is None:
-            raise InvalidArgument(
-                "prompt.env", None, "the environment", "Scripted policies look at its state."
-            )
+        env = _env_of(prompt)
         rng = random.Random(prompt.seed)
         texts = [env.scripted_action(prompt.agent, self.name, rng) for _ in range(n)]
         return Answer(tuple(Completion(text, "stop") for text in texts))
 
     async def aclose(self) -> None:
         """Nothing to release."""
+
+
+class ProgramPolicy:
+    """The fixed program: the baseline of games with a tool agent.
+
+    The tool agent hands in the environment's `fixed_program`, the same on every level, and others
+    take over what is proposed.
+    """
+
+    async def check(self, env: TextEnv[Any]) -> None:
+        """See `Policy.check`."""
+        if not has_program(env):
+            allowed = "a policy other than the fixed program"
+            hint = "It needs a game that has one, and a tool agent that writes programs."
+            raise InvalidArgument("policy", PROGRAM, allowed, hint)
+
+    async def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling) -> list[Answer]:
+        """See `Policy.sample`. Prompts must carry their environment; `sampling` has no effect."""
+        return [
+            Answer((Completion(program_action(_env_of(prompt), prompt.agent), "stop"),) * n)
+            for prompt in prompts
+        ]
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+
+def has_program(env: TextEnv[Any]) -> bool:
+    """Return whether the policy `program` can play an environment."""
+    roles = {role_of(agent) for agent in env.possible_agents}
+    return bool(env.fixed_program) and "tool" in roles and getattr(env, "tool", "") == "python"
+
+
+def program_action(env: TextEnv[Any], agent: str) -> str:
+    """Return what the policy `program` answers for an agent."""
+    if role_of(agent) == "tool":
+        return f"```python\n{env.fixed_program}```"
+    return f"#### {env.fields(agent)['proposal']}"
+
+
+def _env_of(prompt: Prompt) -> TextEnv[Any]:
+    if prompt.env is None:
+        raise InvalidArgument(
+            "prompt.env", None, "the environment", "Scripted policies look at its state."
+        )
+    return prompt.env
 
 
 class NoisePolicy:

@@ -33,7 +33,7 @@ SECTIONS = (
 
 _PROSE = ("Task", "Agents and roles", "Observation", "Action", "Reward", "Source")
 """Sections that no two environments have in the same words."""
-_COMMON_INFO = {"reward_parts", "parse_error", "success", "turn"}
+_COMMON_INFO = {"reward_parts", "parse_error", "success", "turn", "difficulty"}
 _KEY = re.compile(r"^\s*[-*]\s+`(\w+)`", re.MULTILINE)
 
 

@@ -33,11 +33,11 @@ VARIANTS = {
         {"team": "single-tool", "observation_mode": "delta"},
     ],
     "math_ensemble_v0": [{}, {"reasoners": 1, "tools": 0, "max_turns": 3}],
-    "panel_v0": [{}, {"preset": "expert", "observation_mode": "delta", "alpha": 0.5}],
+    "panel_v0": [{}, {"level": "expert", "observation_mode": "delta", "alpha": 0.5}],
     "search_v0": [
         {},
         {"style": "letters", "documents": 12, "observation_mode": "delta"},
-        {"preset": "expert"},
+        {"level": "expert"},
     ],
     "sokoban_v0": [
         {},

@@ -50,14 +50,14 @@ PLANNING = [
     {"team": "single"},
     {"team": "proposer-planner"},
     {"team": "single", "max_turns": 1},
-    *({"team": "single", "preset": preset} for preset in ("easy", "hard")),
+    *({"team": "single", "level": level} for level in ("easy", "hard")),
 ]
-DINING = [{}, {"preset": "easy"}, {"preset": "medium"}, {"max_turns": 6}]
-SEARCH = [{}, {"preset": "easy"}, {"preset": "hard"}, {"style": "letters", "documents": 12}]
-PANEL = [{}, {"preset": "easy"}, {"preset": "hard"}]
+DINING = [{}, {"level": "easy"}, {"level": "medium"}, {"max_turns": 6}]
+SEARCH = [{}, {"level": "easy"}, {"level": "hard"}, {"style": "letters", "documents": 12}]
+PANEL = [{}, {"level": "easy"}, {"level": "hard"}]
 FEW = [  # slow: many agents, large levels, or a sandbox
-    *((game, {"team": "single", "preset": "expert"}) for game in ("blocksworld_v0", "queens_v0")),
-    ("dining_v0", {"preset": "hard"}),
+    *((game, {"team": "single", "level": "expert"}) for game in ("blocksworld_v0", "queens_v0")),
+    ("dining_v0", {"level": "hard"}),
     ("sokoban_v0", {}),
     ("sokoban_v0", {"team": "single", "size": 10, "boxes": 4}),
     ("sokoban_v0", {"team": "single", "size": 12, "boxes": 6}),

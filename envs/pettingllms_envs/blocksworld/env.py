@@ -8,9 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from pettingllms.difficulty import Difficulty
 from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms_envs.blocksworld import rules, text
 from pettingllms_envs.blocksworld.generator import MIN_MOVES, Request, generate
+from pettingllms_envs.blocksworld.program import PROGRAM
 from pettingllms_envs.blocksworld.prompts import FIELDS, WORDS
 from pettingllms_envs.blocksworld.rules import Level, Stacks, canonical_form
 from pettingllms_envs.planning.env import PlanningEnv
@@ -234,12 +236,17 @@ class BlocksworldEnv(PlanningEnv):
         "name": "blocksworld_v0",
         "render_modes": ["ansi", "human"],
     }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"blocks": 4, "min_moves": 2, "max_moves": 4},
-        "medium": {"blocks": 5, "min_moves": 4},
-        "hard": {"blocks": 7, "min_moves": 7, "max_turns": 2, "moves_per_turn": 5},
-        "expert": {"blocks": 9, "min_moves": 10, "max_turns": 2, "moves_per_turn": 6},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"blocks": 4, "min_moves": 2, "max_moves": 4},
+            "medium": {"blocks": 5, "min_moves": 4},
+            "hard": {"blocks": 7, "min_moves": 7, "max_turns": 2, "moves_per_turn": 5},
+            "expert": {"blocks": 9, "min_moves": 10, "max_turns": 2, "moves_per_turn": 6},
+        },
+        lambda k: {"blocks": 9, "min_moves": 7 + k, "max_turns": 2, "moves_per_turn": 6},
+        last=4,
+    )
+    fixed_program: ClassVar[str] = PROGRAM
     game = GAME
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(WORDS, 4, 10)
     prompt_fields: ClassVar[Mapping[str, str]] = meanings(

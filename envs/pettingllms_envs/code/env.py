@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_flag, check_kind, check_whole
+from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
 from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
@@ -174,10 +175,12 @@ class CodeEnv(TextEnv[CodeState]):
 
     metadata: dict[str, Any] = {"name": "code_v0", "render_modes": ["ansi", "human"]}  # noqa: RUF012
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "constant", "example")
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"difficulty": ("introductory", "easy")},
-        "hard": {"difficulty": ("medium", "hard")},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"difficulty": ["introductory", "easy"]},
+            "hard": {"difficulty": ["medium", "hard"]},
+        }
+    )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = team_prompts(is_alone=False)
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
 

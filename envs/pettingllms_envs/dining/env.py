@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from pettingllms.arguments import check_whole
+from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import (
@@ -252,12 +253,14 @@ class DiningEnv(TextEnv[DiningState]):
         "render_modes": ["ansi", "human"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "ordered", "greedy", "random", "wait")
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"philosophers": 4, "meals": 1},
-        "medium": {"philosophers": 5, "meals": 1, "min_turns": 3},
-        "hard": {"philosophers": 4, "meals": 2, "min_turns": 5},
-        "expert": {"philosophers": 5, "meals": 2, "min_turns": 6},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"philosophers": 4, "meals": 1},
+            "medium": {"philosophers": 4, "meals": 2, "min_turns": 4},
+            "hard": {"philosophers": 4, "meals": 2, "min_turns": 5},
+            "expert": {"philosophers": 5, "meals": 2, "min_turns": 6},
+        }
+    )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"philosopher": _PROMPT}
     prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
 

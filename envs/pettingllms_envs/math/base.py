@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_kind, check_whole
+from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
 from pettingllms.errors import SandboxError
 from pettingllms.parsing import one_line
@@ -61,12 +62,14 @@ class AnswerEnv(TextEnv[MathState]):
     """
 
     prompt_fields: ClassVar[Mapping[str, str]] = FIELDS
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"difficulty": (1, 2)},
-        "medium": {"difficulty": (3, 3)},
-        "hard": {"difficulty": (4, 4)},
-        "expert": {"difficulty": (5, 5)},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"difficulty": [1, 2]},
+            "medium": {"difficulty": [3, 3]},
+            "hard": {"difficulty": [4, 4]},
+            "expert": {"difficulty": [5, 5]},
+        }
+    )
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_whole
+from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import UnreachableRequest
 from pettingllms.prompts import (
@@ -237,12 +238,14 @@ class PanelEnv(TextEnv[PanelState]):
         "render_modes": ["ansi", "human"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "random", "guess")
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"experts": 2, "known": 2, "needed": 1},
-        "medium": {"experts": 3, "known": 2, "needed": 2},
-        "hard": {"experts": 4, "known": 3, "needed": 3},
-        "expert": {"experts": 6, "known": 4, "needed": 4, "max_turns": 2},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"experts": 2, "known": 2, "needed": 1},
+            "medium": {"experts": 3, "known": 2, "needed": 2},
+            "hard": {"experts": 4, "known": 3, "needed": 3},
+            "expert": {"experts": 6, "known": 4, "needed": 4, "max_turns": 2},
+        }
+    )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         "moderator": _MODERATOR,
         "expert": _EXPERT,

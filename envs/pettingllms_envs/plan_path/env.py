@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_whole
+from pettingllms.difficulty import Difficulty
 from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms_envs.grid import moves_json, read_moves, read_printed_moves
 from pettingllms_envs.plan_path.calls import CALLS
@@ -227,12 +228,23 @@ class PlanPathEnv(PlanningEnv):
         "render_modes": ["ansi", "human", "rgb_array"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"size": 6, "max_moves": 8},
-        "medium": {"size": 10, "obstacle_ratio": 0.3, "min_moves": 8},
-        "hard": {"size": 16, "obstacle_ratio": 0.35, "min_moves": 20, "moves_per_turn": 20},
-        "expert": {"size": 32, "obstacle_ratio": 0.38, "min_moves": 60, "moves_per_turn": 60},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"size": 6, "max_moves": 8},
+            "paper": {"size": 10, "obstacle_ratio": 0.22, "max_turns": 4},
+            "medium": {"size": 10, "obstacle_ratio": 0.3, "min_moves": 8},
+            "hard": {"size": 16, "obstacle_ratio": 0.35, "min_moves": 20, "moves_per_turn": 20},
+            "expert": {"size": 32, "obstacle_ratio": 0.38, "min_moves": 60, "moves_per_turn": 60},
+        },
+        lambda k: {
+            "size": 8 * k,
+            "obstacle_ratio": 0.38,
+            "min_moves": 15 * k,
+            "moves_per_turn": 15 * k,
+        },
+        last=8,
+    )
+    fixed_program: ClassVar[str] = SEARCH_PROGRAM
     game = GAME
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(words("board"), 4, 10)
     prompt_fields: ClassVar[Mapping[str, str]] = meanings(

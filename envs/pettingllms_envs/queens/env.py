@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from pettingllms.difficulty import Difficulty
 from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms_envs.planning.env import PlanningEnv
 from pettingllms_envs.planning.game import (
@@ -21,6 +22,7 @@ from pettingllms_envs.planning.game import (
 from pettingllms_envs.planning.prompts import all_fields, default_prompts, limits_of
 from pettingllms_envs.queens import rules, text
 from pettingllms_envs.queens.generator import MIN_MOVES, Request, generate
+from pettingllms_envs.queens.program import PROGRAM
 from pettingllms_envs.queens.prompts import FIELDS, WORDS
 from pettingllms_envs.queens.rules import Columns, Level, Move, canonical_form
 from pettingllms_envs.reward import shaped
@@ -228,12 +230,17 @@ class QueensEnv(PlanningEnv):
         "name": "queens_v0",
         "render_modes": ["ansi", "human"],
     }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"size": 4, "fixed": 1},
-        "medium": {"size": 6, "fixed": 1, "min_moves": 3},
-        "hard": {"size": 8, "fixed": 2, "min_moves": 4},
-        "expert": {"size": 10, "fixed": 3, "min_moves": 6},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"size": 4, "fixed": 1},
+            "medium": {"size": 7, "fixed": 1, "min_moves": 5},
+            "hard": {"size": 8, "fixed": 2, "min_moves": 5},
+            "expert": {"size": 10, "fixed": 3, "min_moves": 6},
+        },
+        lambda k: {"size": 10, "fixed": 3, "min_moves": 3 + k},
+        last=4,
+    )
+    fixed_program: ClassVar[str] = PROGRAM
     game = GAME
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(WORDS, 4, 10)
     prompt_fields: ClassVar[Mapping[str, str]] = meanings(

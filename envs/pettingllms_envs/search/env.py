@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from pettingllms.arguments import check_whole
+from pettingllms.difficulty import Difficulty
 from pettingllms.env import MAX_TURNS, TextEnv
 from pettingllms.errors import UnreachableRequest
 from pettingllms.parsing import one_line
@@ -278,12 +279,14 @@ class SearchEnv(TextEnv[SearchState]):
         "render_modes": ["ansi", "human"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "question", "random", "guess")
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"hops": 1, "documents": 12},
-        "medium": {"hops": 2, "documents": 24},
-        "hard": {"hops": 3, "documents": 48},
-        "expert": {"hops": 3, "documents": 64, "results": 1, "max_turns": 3},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"hops": 1, "documents": 12},
+            "medium": {"hops": 2, "documents": 24},
+            "hard": {"hops": 3, "documents": 48},
+            "expert": {"hops": 3, "documents": 64, "results": 1, "max_turns": 3},
+        }
+    )
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {
         "searcher": _SEARCHER,
         "answerer": _ANSWERER,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_flag, check_whole
+from pettingllms.difficulty import Difficulty
 from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms_envs.grid import moves_json, read_moves, read_printed_moves
 from pettingllms_envs.planning.env import PlanningEnv
@@ -23,6 +24,7 @@ from pettingllms_envs.sokoban.generator import (
     generate,
 )
 from pettingllms_envs.sokoban.policies import moves_of
+from pettingllms_envs.sokoban.program import PROGRAM
 from pettingllms_envs.sokoban.prompts import FIELDS, words
 from pettingllms_envs.sokoban.rules import Level, Placement, outlook_of, play
 
@@ -228,12 +230,19 @@ class SokobanEnv(PlanningEnv):
         "render_modes": ["ansi", "human", "rgb_array"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = (*POLICIES, "never-push", "there-and-back")
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"size": 6, "boxes": 1, "max_moves": 10},
-        "medium": {"size": 7, "boxes": 2, "min_moves": 10},
-        "hard": {"size": 7, "boxes": 3, "min_moves": 14},
-        "expert": {"size": 8, "boxes": 3, "min_moves": 20, "max_moves": 60},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"size": 6, "boxes": 1, "max_moves": 10},
+            "paper": {"size": 6, "boxes": 1, "max_turns": 4},
+            "medium": {"size": 7, "boxes": 2, "min_moves": 10},
+            "hard": {"size": 7, "boxes": 3, "min_moves": 14},
+            "expert": {"size": 8, "boxes": 3, "min_moves": 20, "max_moves": 60},
+        },
+        # Larger boards have no exact certificate, and simple rules solve more of them.
+        lambda k: {"size": 8, "boxes": 3, "min_moves": 6 * k - 2, "max_moves": 80},
+        last=7,
+    )
+    fixed_program: ClassVar[str] = PROGRAM
     game = GAME
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(words(True), 4, 20)
     prompt_fields: ClassVar[Mapping[str, str]] = meanings(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pettingllms.arguments import check_choice, check_flag, plain
+from pettingllms.difficulty import Difficulty
 from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms.splits import check_split
@@ -24,6 +25,7 @@ from pettingllms_envs.sudoku.generator import (
 )
 from pettingllms_envs.sudoku.image import draw_image
 from pettingllms_envs.sudoku.policies import fills_of
+from pettingllms_envs.sudoku.program import PROGRAM
 from pettingllms_envs.sudoku.prompts import FIELDS, words
 from pettingllms_envs.sudoku.rules import Fill, FillAnswer, Grid, attempt, start
 from pettingllms_envs.sudoku.symmetry import canonical
@@ -194,12 +196,18 @@ class SudokuEnv(PlanningEnv):
         "render_modes": ["ansi", "human", "rgb_array"],
     }
     scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "greedy", "random", "there-and-back")
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"size": 4},
-        "medium": {"size": 6, "clues": 14},
-        "hard": {"size": 9, "clues": 36},
-        "expert": {"size": 9, "clues": 32, "singles_only": False},
-    }
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": {"size": 4},
+            "paper": "easy",
+            "medium": {"size": 6, "clues": 14},
+            "hard": {"size": 9, "clues": 36},
+            "expert": {"size": 9, "clues": 32, "singles_only": False},
+        },
+        lambda k: {"size": 16, "clues": 150 - 5 * k},
+        last=7,
+    )
+    fixed_program: ClassVar[str] = PROGRAM
     game = GAME
     default_prompts: ClassVar[Mapping[str, PromptTemplate]] = default_prompts(words(4), 4, 16)
     prompt_fields: ClassVar[Mapping[str, str]] = meanings(

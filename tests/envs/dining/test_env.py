@@ -64,9 +64,9 @@ def test_choices_of_a_turn_are_not_seen_before_its_end():
     assert "philosopher 0: 1 to eat, holds the left fork" in seen
 
 
-@pytest.mark.parametrize("preset", [None, *DiningEnv.presets])
-def test_the_oracle_takes_the_turns_of_a_shortest_schedule(preset):
-    env = pettingllms.make("dining_v0", checks=False, preset=preset, split="test")
+@pytest.mark.parametrize("level", [None, *DiningEnv.levels.names])
+def test_the_oracle_takes_the_turns_of_a_shortest_schedule(level):
+    env = pettingllms.make("dining_v0", checks=False, level=level, split="test")
     for seed in range(4):
         env.reset(seed=seed)
         steps = play(env, scripted_actor("oracle", random.Random(0)))

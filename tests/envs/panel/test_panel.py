@@ -168,9 +168,9 @@ def test_gymnasiums_own_check_passes_for_every_expert(expert):
     check_gymnasium_env(env, skip_render_check=True)
 
 
-@pytest.mark.parametrize("preset", [None, *PanelEnv.presets])
-def test_the_oracle_takes_the_fewest_actions(preset):
-    env = pettingllms.make("panel_v0", checks=False, preset=preset, split="test")
+@pytest.mark.parametrize("level", [None, *PanelEnv.levels.names])
+def test_the_oracle_takes_the_fewest_actions(level):
+    env = pettingllms.make("panel_v0", checks=False, level=level, split="test")
     for seed in range(5):
         env.reset(seed=seed)
         steps = play(env, scripted_actor("oracle", random.Random(0)))
@@ -211,11 +211,11 @@ def test_generated_levels_keep_their_request(split):
         assert len(set(level.needed)) == 3
 
 
-@pytest.mark.parametrize("preset", [None, *PanelEnv.presets])
-def test_no_first_prompt_of_one_split_occurs_in_another(preset):
+@pytest.mark.parametrize("level", [None, *PanelEnv.levels.names])
+def test_no_first_prompt_of_one_split_occurs_in_another(level):
     seen = {}
     for split in SPLITS:
-        env = pettingllms.make("panel_v0", checks=False, preset=preset, split=split)
+        env = pettingllms.make("panel_v0", checks=False, level=level, split=split)
         for seed in range(200):
             env.reset(seed=seed)
             prompt = env.observe("moderator_0")

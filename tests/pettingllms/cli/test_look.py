@@ -52,7 +52,7 @@ def test_info_shows_page_arguments_and_prompts(call):
     assert done.returncode == 0
     for text in (
         "Reward",
-        "easy: size=6, max_moves=8",
+        "0 (easy): size=6, max_moves=8",
         "obstacle_ratio",
         "planner_0",
         "at most 4 turns",
@@ -75,7 +75,7 @@ def test_info_as_json(call):
     page = json.loads(call("info", ENV, "--json").stdout)
     assert page["stages"] == [["tool_0"], ["planner_0"]]
     assert page["arguments"]["size"] == 10
-    assert page["presets"]["easy"] == {"size": 6, "max_moves": 8}
+    assert page["levels"][page["level_names"]["easy"]] == {"size": 6, "max_moves": 8}
     assert page["messages"]["planner_0"][0]["role"] == "system"
 
 

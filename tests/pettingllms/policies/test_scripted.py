@@ -13,6 +13,7 @@ from pettingllms.policies import (
     Prompt,
     Sampling,
     ScriptedPolicy,
+    load_policy,
 )
 
 
@@ -69,3 +70,33 @@ def test_noise_is_printable_and_follows_the_seed(prompt):
     assert texts == [answer.completions[0].text for answer in sample(NoisePolicy(), prompts)]
     assert len(set(texts)) > 40
     assert all(len(text) <= 64 and text.replace("\n", "").isprintable() for text in texts)
+
+
+def test_the_fixed_program_is_handed_in_on_every_level_and_its_proposal_taken_over():
+    env = pettingllms.make("queens_v0", checks=False)
+    texts = []
+    for seed in range(2):
+        env.reset(seed=seed)
+        for agent in env.possible_agents:
+            prompt = Prompt(env.messages(agent), agent, seed, env)
+            (answer,) = sample(load_policy("program"), [prompt])
+            texts.append(answer.completions[0].text)
+            env.step(texts[-1])
+        assert env.infos["planner_0"]["success"]
+    assert texts[0] == texts[2]
+    assert texts[1] != texts[3]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        ("queens_v0", {"team": "single"}),
+        ("sokoban_v0", {"tool": "call"}),
+        ("dining_v0", {}),
+        ("math_v0", {}),
+    ],
+)
+def test_the_fixed_program_needs_a_tool_agent_that_writes_one(env_id, kwargs):
+    env = pettingllms.make(env_id, checks=False, **kwargs)
+    with pytest.raises(InvalidArgument, match="a tool agent that writes programs"):
+        asyncio.run(load_policy("program").check(env))

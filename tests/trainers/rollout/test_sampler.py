@@ -143,9 +143,9 @@ CURRICULUM = """
 id = "plan_path_v0"
 kwargs = { team = "single", max_turns = 1 }
 [[env.curriculum]]
-kwargs = { preset = "easy" }
+kwargs = { level = "easy" }
 [[env.curriculum]]
-kwargs = { preset = "medium" }
+kwargs = { level = "medium" }
 [policies.shared]
 model = "tiny"
 [roles]
@@ -161,8 +161,8 @@ def test_levels_are_those_of_their_stage_which_success_decides(scripted_pool, tm
     pool, _ = scripted_pool(lambda *_: "wait")
     pool = replace(pool, roles=config.roles)
 
-    def hash_in(preset, tree):
-        env = pettingllms.make("plan_path_v0", preset=preset, team="single", max_turns=1)
+    def hash_in(level, tree):
+        env = pettingllms.make("plan_path_v0", level=level, team="single", max_turns=1)
         env.reset(seed=tree.env_seed)
         return env.unwrapped.state_hash()
 
@@ -180,7 +180,7 @@ def test_levels_are_those_of_their_stage_which_success_decides(scripted_pool, tm
             found = sampler.rollouts(0)
             assert Counter(tree.stage for tree in found.trees) == stages
             for tree in found.trees:
-                hashes = [hash_in(preset, tree) for preset in ("easy", "medium")]
+                hashes = [hash_in(level, tree) for level in ("easy", "medium")]
                 assert hashes[tree.stage] == tree.initial_state_hash != hashes[1 - tree.stage]
             assert len({tree.env_seed for tree in found.trees}) == found.num_levels == 20
 

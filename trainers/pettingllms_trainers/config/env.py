@@ -17,7 +17,7 @@ _VERSION = re.compile(r"_v\d+$")
 
 
 class StageConfig(Section):
-    """Levels of one kind, such as a preset, of which a curriculum has several.
+    """Levels of one kind, such as one difficulty, of which a curriculum has several.
 
     The warm start plays the first stage; held-out evaluation does not follow the stages.
     """

@@ -1,0 +1,138 @@
+"""Levels of difficulty: all can be solved, simple policies solve fewer of harder ones."""
+
+import random
+from functools import partial
+
+import pytest
+
+import pettingllms
+from pettingllms.evaluation.statistics import wilson_interval
+from pettingllms.policies.scripted import program_action
+from pettingllms.testing import play
+from pettingllms.testing.play import scripted_actor
+from pettingllms_envs.blocksworld.text import level_text as blocks_text
+from pettingllms_envs.plan_path.text import level_text
+from pettingllms_envs.queens.text import board_text
+from pettingllms_envs.sokoban.text import level_text as sokoban_text
+from pettingllms_envs.sudoku.text import puzzle_text
+
+GAMES = ("blocksworld_v0", "plan_path_v0", "queens_v0", "sokoban_v0", "sudoku_v0")
+CASES = [
+    pytest.param(env_id, k, marks=[pytest.mark.nightly] if k > 3 else [], id=f"{env_id}-{k}")
+    for env_id in GAMES
+    for k in range(len(pettingllms.spec(env_id).load().levels))
+]
+RULES = {
+    "dining_v0": ("ordered", "random"),
+    "panel_v0": ("guess", "random"),
+    "search_v0": ("guess", "random"),
+}
+
+
+def solved(env, actor_of, seeds):
+    """Return how many levels of the seeds a policy solves."""
+    total = 0
+    for seed in seeds:
+        env.reset(seed=seed)
+        total += play(env, actor_of(random.Random(seed)))[-1]["info"]["success"]
+    return total
+
+
+@pytest.mark.parametrize("env_id", [*GAMES, *RULES])
+def test_names_are_the_same_for_all_games(env_id):
+    names = pettingllms.spec(env_id).load().levels.names
+    assert [name for name in names if name != "paper"] == ["easy", "medium", "hard", "expert"]
+    assert list(names.values()) == sorted(names.values())
+
+
+@pytest.mark.parametrize("env_id", ["plan_path_v0", "sokoban_v0", "sudoku_v0"])
+def test_the_defaults_are_the_settings_of_the_paper(env_id):
+    paper = pettingllms.make(env_id, level="paper", checks=False)
+    defaults = pettingllms.make(env_id, checks=False)
+    assert paper.difficulty == defaults.difficulty == paper.levels.names["paper"]
+    for env in (paper, defaults):
+        env.reset(seed=4)
+    assert paper.state_hash() == defaults.state_hash()
+
+
+@pytest.mark.parametrize(("env_id", "level"), CASES)
+@pytest.mark.parametrize("team", ["single", "proposer-planner"])
+def test_the_oracle_solves_every_level(env_id, level, team):
+    env = pettingllms.make(env_id, level=level, team=team, split="test", checks=False)
+    assert solved(env, lambda rng: scripted_actor("oracle", rng), range(3)) == 3
+
+
+@pytest.mark.parametrize("env_id", ["code_v0", "math_v0", "math_ensemble_v0"])
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_levels_choose_built_in_problems_by_difficulty(env_id, split):
+    seen = set()
+    for level in range(len(pettingllms.spec(env_id).load().levels)):
+        env = pettingllms.make(env_id, level=level, split=split, checks=False)
+        env.reset(seed=0)
+        assert env.last()[0] not in seen
+        seen.add(env.last()[0])
+
+
+def falls(shares, num_levels):
+    """Return whether shares fall from level to level, as far as their intervals can tell."""
+    ends = [wilson_interval(share / num_levels, num_levels) for share in shares]
+    return all(later[0] <= min(high for _, high in ends[:k]) for k, later in enumerate(ends) if k)
+
+
+@pytest.mark.parametrize("env_id", [*GAMES, *RULES])
+@pytest.mark.parametrize("num_levels", [16, pytest.param(100, marks=pytest.mark.nightly)])
+def test_simple_policies_solve_no_more_of_harder_levels(env_id, num_levels):
+    count = len(pettingllms.spec(env_id).load().levels)
+    team = {} if env_id in RULES else {"team": "single"}
+    for policy in RULES.get(env_id, ("greedy", "random")):
+        shares = []
+        # The hardest levels take longest to make; by day only those with a name are asked for.
+        for level in range(count if num_levels > 16 else 3):
+            env = pettingllms.make(env_id, level=level, checks=False, **team)
+            actor = partial(scripted_actor, policy)
+            shares.append(solved(env, actor, range(num_levels)))
+        assert falls(shares, num_levels), shares
+
+
+@pytest.mark.parametrize("env_id", GAMES)
+def test_the_fixed_program_solves_what_a_program_for_all_levels_can(env_id):
+    """It is no straw man: by its own rules it solves every level up to hard."""
+    count = len(pettingllms.spec(env_id).load().levels)
+    for level in ("easy", "hard", count - 1):
+        env = pettingllms.make(env_id, level=level, checks=False)
+        seeds = range(2 if level != count - 1 else 1)
+        assert solved(env, lambda _: program_action, seeds) == len(seeds)
+
+
+def images(env_id, env):
+    """Return the texts of levels that are equal to the present one up to symmetry."""
+    state = env.state()
+    if env_id == "sudoku_v0":
+        swapped = str.maketrans("1234", "2143")
+        return [puzzle_text(state.level).translate(swapped)]
+    level = state.level
+    if env_id == "blocksworld_v0":
+        text = blocks_text(level, level.start)
+        backwards = " -> ".join(reversed(text.split(" -> ")))
+        return [backwards, text.translate(str.maketrans("ABCDE", "BCDEA"))]
+    if env_id == "queens_v0":
+        rows = board_text(level, level.start).split("\n")
+        return ["\n".join(rows[::-1]), "\n".join(row[::-1] for row in rows)]
+    text = sokoban_text(level) if env_id == "sokoban_v0" else level_text(level, level.start)
+    rows = text.split("\n")
+    turned = ["".join(column) for column in zip(*rows[::-1], strict=True)]
+    return ["\n".join(one) for one in (rows[::-1], turned)]
+
+
+@pytest.mark.parametrize("env_id", GAMES)
+def test_level_hashes_are_equal_for_images_and_differ_for_others(env_id):
+    env = pettingllms.make(env_id, team="single", checks=False)
+    hashes = set()
+    for seed in range(5):
+        env.reset(seed=seed)
+        here = env.level_hash()
+        for image in images(env_id, env):
+            env.reset(seed=0, options={"level": image})
+            assert env.level_hash() == here
+        hashes.add(here)
+    assert len(hashes) >= 4
