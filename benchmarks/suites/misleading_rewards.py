@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -50,24 +51,30 @@ FIRST_LEVEL = 1000
 BUDGETS = (2500, 5000, 10000)
 
 
-def trial(algorithm: Mapping[str, Any], reward: str, rate: float, seed: int) -> list[float]:
+def trial(
+    budgets: Sequence[int], algorithm: Mapping[str, Any], reward: str, rate: float, seed: int
+) -> list[float]:
     """Return success at every budget. Each reported seed has levels of its own."""
     kind, bonus = REWARDS[reward]
     exact = read_table()["exact"]
     first = 0 if seed in SELECTION else FIRST_LEVEL + seed * exact["num_levels"]
-    exact |= {"first_level": first, "bonus": bonus, "budgets": BUDGETS}
+    exact |= {"first_level": first, "bonus": bonus, "budgets": budgets}
     found = trial_cell(exact, {"algorithm": algorithm}, kind, rate, seed)["success"]
-    return [round(found[str(budget)], 4) for budget in BUDGETS]
+    return [round(found[str(budget)], 4) for budget in budgets]
 
 
 def rows_of(
-    algorithms: Mapping[str, Mapping[str, Any]], rewards: Sequence[str], processes: int
+    algorithms: Mapping[str, Mapping[str, Any]],
+    rewards: Sequence[str],
+    budgets: Sequence[int],
+    processes: int,
 ) -> list[dict[str, Any]]:
     """Return success on every seed, by algorithm and reward, at the rate of the selection.
 
     Args:
         algorithms: Name to its table `[algorithm]`.
         rewards: Some of `REWARDS`.
+        budgets: Numbers of completions, ascending.
         processes: How many trials at once.
     """
     rows = [{"reward": reward, "algorithm": name} for name, reward in product(algorithms, rewards)]
@@ -75,7 +82,7 @@ def rows_of(
 
         def curves(runs: Sequence[tuple[dict[str, Any], float, int]]) -> list[list[float]]:
             plays = [(algorithms[r["algorithm"]], r["reward"], *rest) for r, *rest in runs]
-            return list(pool.map(trial, *zip(*plays, strict=True)))
+            return list(pool.map(partial(trial, budgets), *zip(*plays, strict=True)))
 
         tried = iter(curves(list(product(rows, RATES, SELECTION))))
         for row in rows:
@@ -86,16 +93,21 @@ def rows_of(
 
 
 def run_suite(
-    suite: str, doc: str | None, algorithms: Mapping[str, Any], rewards: Sequence[str]
+    suite: str,
+    doc: str | None,
+    algorithms: Mapping[str, Any],
+    rewards: Sequence[str],
+    budgets: Sequence[int],
 ) -> None:
     """Read the options, measure all rows, write the result."""
     parser = parser_of(suite, doc)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     result = frame(suite, SEEDS)
-    result |= {"selection_seeds": list(SELECTION), "rates": list(RATES), "budgets": list(BUDGETS)}
-    write(result | {"rows": rows_of(algorithms, rewards, options.processes)}, options.output)
+    result |= {"selection_seeds": list(SELECTION), "rates": list(RATES), "budgets": list(budgets)}
+    rows = rows_of(algorithms, rewards, budgets, options.processes)
+    write(result | {"rows": rows}, options.output)
 
 
 if __name__ == "__main__":
-    run_suite("misleading_rewards", __doc__, ALGORITHMS, list(REWARDS))
+    run_suite("misleading_rewards", __doc__, ALGORITHMS, list(REWARDS), BUDGETS)

@@ -25,8 +25,9 @@ REWARDS = (
     "outcome, noise 0.01",
     "outcome, one answer 0.05",
 )
+BUDGETS = (1250, 2500, 5000)
 
 if __name__ == "__main__":
     rows = read_table()["rivals"].values()
     algorithms = {row["label"]: row["algorithm"] for row in rows}
-    run_suite("rivals", __doc__, algorithms, REWARDS)
+    run_suite("rivals", __doc__, algorithms, REWARDS, BUDGETS)
