@@ -65,6 +65,38 @@ def cheap_policies() -> str:
     return markdown(["environment", "role", "share", "preset", "policy"], rows) + caption(data)
 
 
+def readable_answers() -> str:
+    """Return which answers of a small chat model can be read, by environment and role."""
+    data = result("readable_answers")
+    rows: list[list[str]] = []
+    for game in data["games"]:
+        after = game.get("demonstrated", {}).get("roles", {})
+        for role, before in game["untouched"]["roles"].items():
+            tokens = [
+                f"{before[f'{kind}_tokens']:.0f}" if before["answers"] else "" for kind in _KINDS
+            ]
+            figures = [_unreadable(before), _cut(before), *tokens, _unreadable(after.get(role))]
+            rows.append([f"`{game['env']}`", role, *figures])
+    head = ["environment", "role", "unreadable", "cut", "tokens of a prompt", "of an answer"]
+    return markdown([*head, "unreadable after demonstrations"], rows) + caption(data)
+
+
+_KINDS = ("prompt", "completion")
+
+
+def _unreadable(role: dict[str, Any] | None) -> str:
+    if role is None:
+        return ""
+    if not role["answers"]:
+        return "never asked"
+    share, low, high = (100 * value for value in role["unreadable"])
+    return f"{share:.0f} % ({low:.0f} to {high:.0f}) of {role['answers']}"
+
+
+def _cut(role: dict[str, Any]) -> str:
+    return f"{100 * role['cut']:.0f} %" if role["answers"] else ""
+
+
 def tokens() -> str:
     """Return the tokens of the first prompt of every agent."""
     data = result("prompt_tokens")
