@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
@@ -26,6 +27,9 @@ from pettingllms.hooks import GameHooks
 from pettingllms.sources import GRAMMAR, WORKFLOW_PREFIX, absolute, is_source
 from pettingllms.wrappers import ChecksWrapper
 
+SOURCE_GROUP = "pettingllms.sources"
+"""The entry-point group in which packages announce kinds of sources. The name is the kind, the
+value an environment; `make("KIND:NAME")` makes it with `source="KIND:NAME"`."""
 _REST = inspect.Parameter.VAR_POSITIONAL
 _registered: dict[str, EnvSpec] = {}
 _listeners: list[Callable[[Iterable[str]], None]] = []
@@ -127,9 +131,20 @@ def spec(id: str) -> EnvSpec:
 
 def _of_source(source: str) -> EnvSpec:
     if not source.startswith(WORKFLOW_PREFIX):
-        return EnvSpec(source, source)
+        point = _source_kinds().get(source.partition(":")[0])
+        if point is None:
+            return EnvSpec(source, source)
+        return EnvSpec(source, point.value, {"source": source}, point.dist.name)
     arguments = {"workflow": source.removeprefix(WORKFLOW_PREFIX)}
     return EnvSpec(source, "pettingllms.workflows:WorkflowEnv", arguments)
+
+
+@cache
+def _source_kinds() -> Mapping[str, Any]:
+    """Return the kinds of sources that packages announce: KIND of `KIND:NAME` -> entry point."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=SOURCE_GROUP)}
 
 
 def _announced() -> Mapping[str, EnvSpec]:
@@ -149,7 +164,8 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
 
     Args:
         id: One of `registered_ids()`, such as `"plan_path_v0"`, or where the environment is:
-            `"module:Class"`, `"file.py"` or `"workflow:module:name"`, see `pettingllms.sources`.
+            `"module:Class"`, `"file.py"` or `"workflow:module:name"`, see `pettingllms.sources`;
+            or `"reasoning_gym:NAME"`, a task of reasoning-gym, and other sources of packages.
         checks: Whether the environment is wrapped in `ChecksWrapper`, which refuses wrong use of
             the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
         **kwargs: Arguments of the environment, documented in its class. `level` stands for those

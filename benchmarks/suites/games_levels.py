@@ -94,7 +94,7 @@ def measured(env_id: str, number: int, num_draws: int, num_levels: int) -> dict[
 
 def _length(env: Any, seed: int, key: str) -> int:
     env.reset(seed=seed)
-    return play(env, lambda _env, _agent: "")[0]["info"][key]
+    return play(env, lambda _env, _agent: "")[-1]["info"][key]
 
 
 def share(env: Any, actor_of: Callable[[random.Random], Actor], num_levels: int) -> float:

@@ -17,8 +17,9 @@ from pettingllms.state import to_jsonable
 from pettingllms.transition import ParseError, role_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.notation import MAX_ANSWER_CHARS, last_printed
-from pettingllms_envs.math.problems import problem_source
+from pettingllms_envs.math.problems import checked_range, problem_source
 from pettingllms_envs.math.rules import Attempt, Equivalent, MathState
+from pettingllms_envs.math.tasks import same_text, tasks_of
 from pettingllms_envs.math.text import (
     FIELDS,
     Solution,
@@ -28,7 +29,7 @@ from pettingllms_envs.math.text import (
     read_boxed,
     read_program,
 )
-from pettingllms_envs.math.verifier import Outcome, Verifier, default_verifier
+from pettingllms_envs.math.verifier import Outcome, Verdict, Verifier, default_verifier
 
 NO_ANSWER_COST = -0.25
 """Local reward of an attempt without a readable answer, divided by the number of turns."""
@@ -90,10 +91,15 @@ class AnswerEnv(TextEnv[MathState]):
         check_kind("sandbox", sandbox, Sandbox | None, "None or a pettingllms.sandbox.Sandbox")
         check_kind("verifier", verifier, Verifier | None, "None or a Verifier")
         super().__init__(stages=stages, max_turns=max_turns, **shell)
-        self._draw = problem_source(source, split, schema, difficulty, families)
+        bounds = checked_range(difficulty)
+        self._tasks = tasks_of(source, split, bounds)
+        if self._tasks is None:
+            self._draw = problem_source(source, split, schema, bounds, families)
+            self._verifier = verifier or default_verifier()
+        else:
+            self._draw = self._tasks.draw
         self._history = history
         self._sandbox = sandbox or default_sandbox()
-        self._verifier = verifier or default_verifier()
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> MathState:
         return MathState(self._draw(rng, options))
@@ -127,16 +133,20 @@ class AnswerEnv(TextEnv[MathState]):
         work = excerpt(action.text)
         if answer is None:
             return Attempt(agent, None, work, report, ""), info
-        problem = state.problem
-        verdict = self._verifier.judge(
+        verdict = self._verdict(state.problem, answer)
+        info |= {"answer": answer, "verdict": str(verdict.outcome)}
+        return Attempt(agent, answer, work, report, str(verdict.outcome)), info
+
+    def _verdict(self, problem: MathProblem, answer: str) -> Verdict:
+        if self._tasks is not None:
+            return self._tasks.judge(problem, answer)
+        return self._verifier.judge(
             problem.answer,
             answer,
             unit=problem.unit,
             tolerance=problem.tolerance,
             form=problem.form,
         )
-        info |= {"answer": answer, "verdict": str(verdict.outcome)}
-        return Attempt(agent, answer, work, report, str(verdict.outcome)), info
 
     def _run(self, program: str) -> tuple[str | None, str]:
         """Return the answer that a program prints, or None, and how it ended."""
@@ -146,11 +156,13 @@ class AnswerEnv(TextEnv[MathState]):
         if result.status is not Status.OK:
             cause = one_line(last_printed(result.stderr) or "", 200)
             return None, f"{result.status}: {cause}" if cause else str(result.status)
-        answer = last_printed(result.stdout)
+        # Answers of tasks may have several lines: boards, grids, matrices.
+        whole = result.stdout.strip() or None
+        answer = last_printed(result.stdout) if self._tasks is None else whole
         if answer is None:
             return None, "the program printed nothing"
         if len(answer) > MAX_ANSWER_CHARS:
-            return None, f"the last printed line is longer than {MAX_ANSWER_CHARS} characters"
+            return None, f"what is printed last is longer than {MAX_ANSWER_CHARS} characters"
         return answer, "ok"
 
     def _cost(self, attempt: Attempt) -> float:
@@ -162,6 +174,8 @@ class AnswerEnv(TextEnv[MathState]):
         An answer that the verifier could not compare with the reference is compared as text, and
         so are all answers after `MAX_FAILURES` comparisons that failed.
         """
+        if self._tasks is not None:
+            return same_text
         known = (*state.current, *state.standing)
         failed = {a.answer for a in known if a.verdict == Outcome.VERIFIER_FAILED}
         num_failures = 0

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from pettingllms.arguments import check_whole
 from pettingllms.errors import InvalidArgument
-from pettingllms.prompts import PromptTemplate
+from pettingllms.prompts import PromptTemplate, resolve_prompts
 from pettingllms.sandbox import Sandbox
-from pettingllms.transition import ParseError, Transition
+from pettingllms.transition import ParseError, Transition, role_of
 from pettingllms_envs.datasets import MathProblem
 from pettingllms_envs.math.base import AnswerEnv
 from pettingllms_envs.math.rules import (
@@ -24,7 +24,8 @@ from pettingllms_envs.math.rules import (
     with_attempt,
 )
 from pettingllms_envs.math.scripted import write_answer
-from pettingllms_envs.math.text import Solution, ensemble_prompts
+from pettingllms_envs.math.tasks import is_task
+from pettingllms_envs.math.text import Solution, ensemble_prompts, task_prompts
 from pettingllms_envs.math.verifier import Verifier
 
 JUDGE = "judge_0"
@@ -97,10 +98,11 @@ class MathEnsembleEnv(AnswerEnv):
 
     - `reasoners`: number of reasoners, at least 0.
     - `tools`: number of tool users, at least 0; reasoners and tools together 1 to 64.
-    - `source`: `"builtin"`, a file, a hub data set, or a sequence of `MathProblem`.
+    - `source`: `"builtin"`, a file, a hub data set, `"reasoning_gym:NAME"`, or a sequence of
+      `MathProblem`.
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); as in `math_v0`.
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
-    - `difficulty`: minimum and maximum difficulty of built-in questions, 1 to 5.
+    - `difficulty`: minimum and maximum difficulty of built-in questions and tasks, 1 to 5.
     - `families`: names of the built-in families to use; None: all.
     - `max_turns`: turns of an episode.
     - `history`: number of past turns that prompts show, at least 1.
@@ -175,6 +177,10 @@ class MathEnsembleEnv(AnswerEnv):
             raise InvalidArgument("reasoners and tools", (reasoners, tools), allowed)
         candidates = [f"reasoner_{i}" for i in range(reasoners)]
         candidates += [f"tool_{i}" for i in range(tools)]
+        roles = dict.fromkeys(map(role_of, (*candidates, JUDGE)))
+        templates = {role: self.default_prompts[role] for role in roles}
+        if is_task(source):
+            templates = task_prompts(templates)
         super().__init__(
             stages=(tuple(candidates), (JUDGE,)),
             max_turns=max_turns,
@@ -189,7 +195,7 @@ class MathEnsembleEnv(AnswerEnv):
             alpha=alpha,
             reward=reward,
             observation_mode=observation_mode,
-            prompts=prompts,
+            prompts=resolve_prompts(templates, prompts, self.prompt_fields),
             render_mode=render_mode,
         )
 

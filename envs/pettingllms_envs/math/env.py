@@ -23,7 +23,8 @@ from pettingllms_envs.math.rules import (
     with_attempt,
 )
 from pettingllms_envs.math.scripted import formula_of, write_answer, write_program
-from pettingllms_envs.math.text import FIELDS, Solution, team_prompts
+from pettingllms_envs.math.tasks import is_task
+from pettingllms_envs.math.text import FIELDS, Solution, task_prompts, team_prompts
 from pettingllms_envs.math.verifier import Verifier
 
 TEAMS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -103,11 +104,14 @@ class MathEnv(AnswerEnv):
     ## Arguments
 
     - `team`: `"reasoner-tool"`, `"single"` or `"single-tool"`.
-    - `source`: `"builtin"`, a file, a hub data set, or a sequence of `MathProblem`.
-    - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in questions: by content;
-      files: a share of the problems by id; hub data sets: their own splits.
+    - `source`: `"builtin"`, a file, a hub data set, a sequence of `MathProblem`, or
+      `"reasoning_gym:NAME"`: a task of reasoning-gym, judged by its own scorer. Also
+      `make("reasoning_gym:NAME")`.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all). Built-in questions and tasks: by
+      content; files: a share of the problems by id; hub data sets: their own splits.
     - `schema`: schema of the rows of a file or hub data set; None: recognised by the fields.
-    - `difficulty`: minimum and maximum difficulty of built-in questions, 1 to 5.
+    - `difficulty`: minimum and maximum difficulty of built-in questions, 1 to 5; of a task, the
+      place in its curriculum, from the first to the last level of every attribute.
     - `families`: names of the built-in families to use; None: all.
     - `max_turns`: turns of an episode.
     - `history`: number of past turns that prompts show, at least 1.
@@ -185,6 +189,8 @@ class MathEnv(AnswerEnv):
         self._is_alone = len(stages[0]) == 1
         roles = map(role_of, stages[0])
         templates = team_prompts(self._is_alone)
+        if is_task(source):
+            templates = task_prompts(templates)
         super().__init__(
             stages=stages,
             max_turns=max_turns,

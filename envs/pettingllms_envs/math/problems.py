@@ -35,7 +35,7 @@ def problem_source(
         source: `"builtin"`, a file or hub data set, or problems in memory.
         split: See `math_problems`; for `"builtin"` by the content of a question; None: all.
         schema: Schema of a file or hub data set.
-        difficulty: Minimum and maximum difficulty of built-in questions.
+        difficulty: Minimum and maximum difficulty of built-in questions, checked.
         families: Names of the built-in families to use; None: all.
 
     Raises:
@@ -43,17 +43,17 @@ def problem_source(
         UnreachableRequest: The split is empty.
     """
     check_source(source, split, schema, MathProblem)
-    low, high = _checked_range(difficulty)
     chosen = _chosen(families)
     if not isinstance(source, str | Path):
         return _from_table(source)
     if source != BUILTIN:
         return _from_table(math_problems(str(source), split, schema))
     check_split(split)
-    return lambda rng, options: _generated(rng, options, chosen, (low, high), split)
+    return lambda rng, options: _generated(rng, options, chosen, difficulty, split)
 
 
-def _checked_range(difficulty: object) -> tuple[int, int]:
+def checked_range(difficulty: object) -> tuple[int, int]:
+    """Return a range of difficulties, refuse all else."""
     allowed = f"(minimum, maximum) from {MIN_DIFFICULTY} to {MAX_DIFFICULTY}"
     check_kind("difficulty", difficulty, tuple | list, allowed)
     bounds = tuple(cast("Sequence[int]", difficulty))

@@ -104,6 +104,7 @@ _FORMAT = (
     "Write the final answer in simplest exact form: a whole number, a fraction, or a LaTeX "
     "expression; several answers separated by commas; points as (x,y); intervals as [a,b)."
 )
+_TASK_FORMAT = "Write the final answer in exactly the form that the problem asks for."
 _USER = "Problem:\n{question}\n\nTurn {turn} of {max_turns}.{history}\n\nSolve the problem."
 _UPDATE = (
     "Turn {{turn}} of {{max_turns}}. {}:\n\n{{news}}\n\nCheck what was tried and answer again."
@@ -130,6 +131,28 @@ _PROGRAM = (
     "a ```python block. It runs without input, files and network, and the last line that it prints "
     "must be the final answer and nothing else. " + _FORMAT
 )
+
+
+def task_prompts(templates: Mapping[str, PromptTemplate]) -> dict[str, PromptTemplate]:
+    """Return prompts for tasks that say themselves what an answer looks like.
+
+    Args:
+        templates: The prompts for mathematical questions.
+    """
+    words = {
+        _FORMAT: _TASK_FORMAT,
+        "careful mathematician": "careful reasoner",
+        "You are a mathematician who": "You are a programmer who",
+        "the last line that it prints must": "all that it prints must",
+        "mathematicians": "solvers",
+    }
+
+    def told(text: str) -> str:
+        for known, other in words.items():
+            text = text.replace(known, other)
+        return text
+
+    return {role: PromptTemplate(*map(told, parts)) for role, parts in templates.items()}
 
 
 def team_prompts(is_alone: bool) -> dict[str, PromptTemplate]:
