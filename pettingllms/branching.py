@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self
 
 from pettingzoo import AECEnv
@@ -128,11 +128,22 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
     def state_hash(self) -> str:
         """Return 32 hexadecimal digits that identify the state and the moment within the turn."""
         self._require_reset("state_hash")
+        return digest(self._moment(self._state_json))
+
+    def state_key(self) -> str:
+        """Return 32 hexadecimal digits that are equal where what counts is; see `_key_json`.
+
+        Turns, moments within a turn and agents that act next are told apart.
+        """
+        self._require_reset("state_key")
+        return digest([*self._moment(self._key_json), self.agent_selection])
+
+    def _moment(self, of: Callable[[StateT], Any]) -> list[Any]:
         # Agents of one stage see `_stage_state`, so two moments are the same only if that is, too.
-        moment = [self._state_json(self._state), self.turn, self._num_acted]
+        moment = [of(self._state), self.turn, self._num_acted]
         if self._stage_state is not self._state:
-            moment.append(self._state_json(self._stage_state))
-        return digest(moment)
+            moment.append(of(self._stage_state))
+        return moment
 
     def level_hash(self) -> str:
         """Return 32 hexadecimal digits that are equal for levels that are equal up to symmetry.

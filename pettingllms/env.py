@@ -40,7 +40,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     - `_act(state, agent, action)` returns a `Transition`: the new state, rewards, facts;
     - `_ansi(state)` returns the state as readable text;
     - optional: `_scripted(state, agent, policy, rng)`, `_rgb_array(state)`, `_state_json(state)`,
-      `_level_json(state)`, and `_next_agent(state)` if the game itself decides who acts next.
+      `_key_json(state)`, `_level_json(state)`, and `_next_agent(state)` if the game itself decides
+      who acts next.
 
     `pettingllms.hooks.GameHooks` documents them. This class does the rest: agent order, turns,
     truncation, rewards, observations, seeding, forks and snapshots.

@@ -104,6 +104,15 @@ class GameHooks(ABC, Generic[StateT]):
         """Return what identifies a state, as JSON data (the default: the whole value)."""
         return to_jsonable(state)
 
+    def _key_json(self, state: StateT) -> Any:
+        """Return what counts of a state, as JSON data: what is done, not how it was written.
+
+        A game whose states hold texts of agents returns what decides what can still be earned, such
+        as the tests that pass or the facts that are known. Credit by state averages over the states
+        that agree in it. The default is the state itself.
+        """
+        return self._state_json(state)
+
     def _level_json(self, state: StateT) -> Any:
         """Return what identifies the level of an initial state, as JSON data.
 

@@ -38,6 +38,7 @@ from pettingllms.testing.interface import (
     check_parallel,
     check_pettingzoo,
 )
+from pettingllms.testing.keys import check_state_key
 from pettingllms.testing.levels import check_shortest, check_splits, check_variety
 from pettingllms.testing.observations import check_observe, check_reading, check_watching
 from pettingllms.testing.processes import check_other_process
@@ -99,6 +100,7 @@ CHECKS: tuple[Check, ...] = (
     check_length,
     check_cheap_policies,
     check_alignment,
+    check_state_key,
     check_page,
 )
 """All checks, in the order in which `check_env` runs them."""

@@ -52,7 +52,7 @@ def tree(episode, *steps, success=False):
         decisions.append(
             Decision(
                 key=key, role=agent.rpartition("_")[0], policy="p", prompt_ids=(1,),
-                observation="", candidates=tuple(candidates), chosen=0, state_hash=state,
+                observation="", candidates=tuple(candidates), chosen=0, state_key=state,
             )
         )  # fmt: skip
     return RolloutTree(

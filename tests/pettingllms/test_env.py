@@ -269,6 +269,23 @@ def test_state_hash_tells_moments_apart(guess_env):
     assert env2.state_hash() == first != env.state_hash()
 
 
+def test_a_key_is_of_what_counts_at_a_moment(guess_env):
+    class Blind(guess_env):
+        def _key_json(self, state):
+            return "anything"
+
+    def keys(kind, secret):
+        env = kind()
+        env.reset(seed=0, options={"secret": secret})
+        found = [env.state_key()]
+        env.step("1")
+        return [*found, env.state_key()]
+
+    assert keys(Blind, 50) == keys(Blind, 60)
+    assert len(set(keys(Blind, 50))) == 2
+    assert keys(guess_env, 50) != keys(guess_env, 60)
+
+
 def test_seeds(guess_env):
     env = guess_env()
     env.reset()

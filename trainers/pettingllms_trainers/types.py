@@ -147,8 +147,8 @@ class Decision:
     """Sampling temperature of the candidates."""
     chosen: int | None = None
     """Index of the candidate that was followed; None when the episode ended there."""
-    state_hash: str = ""
-    """Hash of the environment's state before it."""
+    state_key: str = ""
+    """Hash of what counts of the environment's state before it; see `TextEnv.state_key`."""
     version: int | None = None
     """Train steps that the weights had taken which drew the tokens of the candidates, all of them;
     None outside training and for a fixed policy."""

@@ -36,5 +36,5 @@ class GiGpo(WholeEpisodes):
         yield from by_episode(found, "agent", 1.0)
         for index, (tree, decision) in enumerate(found):
             later = path_returns(tree, decision.key.agent, self.gamma)[decision.key.position]
-            state = tree.env_seed, decision.key.agent, "state", decision.state_hash
+            state = tree.env_seed, decision.key.agent, "state", decision.state_key
             yield state, Member(later, ((index, 0),), self.step_weight)

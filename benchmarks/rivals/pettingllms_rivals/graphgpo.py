@@ -14,7 +14,7 @@ from pettingllms_trainers.config.algorithm import Member, Moment
 from pettingllms_trainers.types import RolloutTree
 
 _GOAL, _END = "goal", "end"
-"""In the place of a hash: the episode is over, with success or without."""
+"""In the place of a key: the episode is over, with success or without."""
 
 
 class GraphGpo(WholeEpisodes):
@@ -63,4 +63,4 @@ class GraphGpo(WholeEpisodes):
 
 def _path(tree: RolloutTree) -> list[str]:
     is_solved = tree.outcome is not None and tree.outcome.success
-    return [*(one.state_hash for one in tree.decisions), _GOAL if is_solved else _END]
+    return [*(one.state_key for one in tree.decisions), _GOAL if is_solved else _END]

@@ -39,7 +39,7 @@ class Hgpo(WholeEpisodes):
         weights = [(k + 1) ** self.alpha for k in range(self.history + 1)]
         for index, (tree, decision) in enumerate(found):
             end = decision.key.position + 1
-            states = [one.state_hash for one in tree.decisions[:end]]
+            states = [one.state_key for one in tree.decisions[:end]]
             later = path_returns(tree, decision.key.agent, self.gamma)[end - 1]
             for k, weight in enumerate(weights):
                 key = tree.env_seed, decision.key.agent, k, tuple(states[-1 - k :])

@@ -242,6 +242,11 @@ class CodeEnv(TextEnv[CodeState]):
         problem = self._problems[state.problem_id]
         return read_tests(text, self._tests_per_turn, problem.function_name is not None)
 
+    def _key_json(self, state: CodeState) -> Any:
+        # Whether the standing program is of this turn decides whether tests can end the episode.
+        worth = (state.num_passed, state.test_value, state.is_program_new)
+        return [state.problem_id, *worth]
+
     def _ansi(self, state: CodeState) -> str:
         return board(self._problems[state.problem_id], state, self._is_alone)
 

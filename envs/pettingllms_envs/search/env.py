@@ -390,6 +390,12 @@ class SearchEnv(TextEnv[SearchState]):
     def _facts(self, state: SearchState, **own: Any) -> dict[str, Any]:
         return {"num_found": len(state.found), "num_missing": missing(state), **own}
 
+    def _key_json(self, state: SearchState) -> Any:
+        task = state.task
+        # Of tasks that do not say what is needed, all that was found may count.
+        needed = set(state.found) & set(task.supporting) if task.supporting else set(state.found)
+        return [task.question, sorted(needed)]
+
     def _ansi(self, state: SearchState) -> str:
         found = _shown(state.task.documents, state.found)
         return f"{state.task.question}{_last_search(state)}\n{found}"

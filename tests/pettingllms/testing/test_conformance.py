@@ -18,7 +18,9 @@ from pettingllms.testing import (
     transcript_of,
 )
 from pettingllms.testing.alignment import check_alignment
+from pettingllms.testing.keys import check_state_key
 from pettingllms.testing.play import scripted_actor
+from pettingllms.testing.report import NotPromised
 from pettingllms.testing.subject import Subject
 
 
@@ -214,3 +216,16 @@ def test_outcome_alignment_tells_a_shaped_reward_from_a_sparse_one(corridor_env)
         > figures(reward="outcome")["outcome alignment of these"]
     )
     assert 0 < figures()["decisions whose answer decides the outcome"] <= 1
+
+
+def test_it_is_said_where_agents_read_more_than_what_counts(corridor_env):
+    class Placed(corridor_env):
+        def _key_json(self, state):
+            return state.position
+
+    with pytest.raises(NotPromised, match="the whole state counts"):
+        check_state_key(Subject(corridor_env, {}))
+    figures = check_state_key(Subject(Placed, {}))
+    assert figures["states met again"] > 0
+    # The walker reads the advice, which the key leaves out; the scout does not.
+    assert figures["walker reads more than the key"] > figures["scout reads more than the key"] == 0

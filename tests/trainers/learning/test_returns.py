@@ -28,7 +28,7 @@ def decision(episode, position, state, reward, local=0.0, agent="tool_0", chosen
     candidate = Candidate(completion=COMPLETION, reward=reward, team=reward - local, local=local)
     return Decision(
         key=DecisionKey(episode, position, agent, position), role="tool", policy="p",
-        prompt_ids=(1,), observation="", candidates=(candidate,), chosen=chosen, state_hash=state,
+        prompt_ids=(1,), observation="", candidates=(candidate,), chosen=chosen, state_key=state,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def test_an_episode_is_branched_and_followed(echo_env):
     episode = BranchingEpisode(env.fork())
     start = episode.start(7)
     env.reset(seed=7)
-    assert start.state_hash == env.state_hash()
+    assert (start.state_hash, start.state_key) == (env.state_hash(), env.state_key())
     assert list(start.messages) == env.messages("caller_0")
     assert (start.agent, start.turn, start.is_over) == ("caller_0", 0, False)
     assert start.rewards == {"caller_0": 0.0, "echo_0": 0.0}

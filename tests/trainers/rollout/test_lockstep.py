@@ -75,10 +75,10 @@ def test_whenever_rewards_differ_all_continue_from_the_best(echo_env, scripted_p
             assert len(set(rewards)) > 1, "the toy pays the number that is written"
             best = level[rewards.index(max(rewards))].decisions[position]
             (prompt,) = {tree.decisions[position + 1].prompt_ids for tree in level}
-            (after,) = {tree.decisions[position + 1].state_hash for tree in level}
+            (after,) = {tree.decisions[position + 1].state_key for tree in level}
             if not position % 2:
                 assert f"called={best.candidates[0].completion.text} " in bytes(prompt).decode()
-            assert after != best.state_hash
+            assert after != best.state_key
     assert episodes.open == set(), "none is left"
 
 
@@ -141,10 +141,10 @@ def test_those_who_act_simultaneously_move_together(echo_env, scripted_pool):
         earned = [a + b for a, b in zip(rewards_at(level, 0), rewards_at(level, 1), strict=True)]
         best = level[earned.index(max(earned))]
         decided_by_both += rewards_at(level, 1)[level.index(best)] < max(rewards_at(level, 1))
-        assert len({tree.decisions[2].state_hash for tree in level}) == 1
+        assert len({tree.decisions[2].state_key for tree in level}) == 1
         assert {tree.num_given_up for tree in level} <= {0, 2}
         assert all(d.key.episode == best.episode for tree in level for d in tree.prefix)
-        assert len({tree.decisions[1].state_hash for tree in level}) > 1, "no move in between"
+        assert len({tree.decisions[1].state_key for tree in level}) > 1, "no move in between"
     assert decided_by_both
 
 

@@ -49,7 +49,7 @@ def without_hashes(trees):
         dataclasses.replace(
             tree,
             initial_state_hash="",
-            decisions=tuple(dataclasses.replace(one, state_hash="") for one in tree.decisions),
+            decisions=tuple(dataclasses.replace(one, state_key="") for one in tree.decisions),
         )
         for tree in trees
     ]

@@ -102,11 +102,13 @@ class SimulatedEpisodes:
         steps = self._workload.episodes[position.episode]
         is_over = position.step == len(steps)
         step = steps[min(position.step, len(steps) - 1)]
+        name = f"{position.episode} {position.step} {next(self._ids)}"
         return EpisodeState(
             agent=step.agent,
             turn=step.turn,
             messages=() if is_over else self._messages(position),
-            state_hash=f"{position.episode} {position.step} {next(self._ids)}",
+            state_hash=name,
+            state_key=name,
             terminated=False,
             truncated=is_over,
             success=False,

@@ -10,7 +10,7 @@ from pettingllms_trainers.errors import GroupError
 from pettingllms_trainers.types import Decision, RolloutTree
 
 _END = ""
-"""In the place of a hash: the episode is over."""
+"""In the place of a key: the episode is over."""
 
 
 def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
@@ -88,11 +88,11 @@ class StateReturns:
         return self._of_agent[agent][episode]
 
     def _backed_up(self, agent: str) -> dict[int, list[float]]:
-        # States of different positions differ: the moment is part of a state's hash.
+        # States of different positions differ: the moment is part of a state's key.
         by_position: dict[int, list[tuple[int, Decision, str]]] = defaultdict(list)
         for episode, path in self._paths.items():
-            hashes = [*(decision.state_hash for decision in path[1:]), _END]
-            for position, (decision, after) in enumerate(zip(path, hashes, strict=True)):
+            keys = [*(decision.state_key for decision in path[1:]), _END]
+            for position, (decision, after) in enumerate(zip(path, keys, strict=True)):
                 by_position[position].append((episode, decision, after))
         values: dict[str, float] = {_END: 0.0}
         worth: dict[int, list[float]] = defaultdict(list)
@@ -101,7 +101,7 @@ class StateReturns:
             for episode, decision, after in by_position[position]:
                 found = _reward(decision, agent) + self._gamma * values[after]
                 worth[episode].append(found)
-                in_state[decision.state_hash].append(found)
+                in_state[decision.state_key].append(found)
             values = {_END: 0.0} | {state: fmean(found) for state, found in in_state.items()}
         return {episode: found[::-1] for episode, found in worth.items()}
 

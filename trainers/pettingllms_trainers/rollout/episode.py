@@ -38,6 +38,8 @@ class EpisodeState:
     """The agent's prompt as chat messages; none when the episode is over."""
     state_hash: str
     """Hash of the state: equal states at equal moments have equal hashes."""
+    state_key: str
+    """Hash of what counts of it; see `TextEnv.state_key`."""
     terminated: bool
     """The environment reached a terminal state."""
     truncated: bool
@@ -175,12 +177,13 @@ def _state_of(env: TextEnv[Any]) -> EpisodeState:
         is_over = terminated or truncated
         messages = () if is_over else tuple(env.messages(agent))
         constraints = UNBOUND if is_over else env.constraints(agent)
-        state_hash = env.state_hash()
+        state_hash, state_key = env.state_hash(), env.state_key()
     return EpisodeState(
         agent=agent,
         turn=env.turn,
         messages=messages,
         state_hash=state_hash,
+        state_key=state_key,
         terminated=terminated,
         truncated=truncated,
         success=bool(env.infos[agent]["success"]),

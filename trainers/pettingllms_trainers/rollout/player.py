@@ -274,7 +274,7 @@ class Player:
             candidates=candidates,
             temperature=settings.sampling[role].temperature,
             chosen=chosen,
-            state_hash=state.state_hash,
+            state_key=state.state_key,
             # Fixed policies have no weights that could be older than the trainer's.
             version=settings.version if sampled.prompt_ids else None,
         )
