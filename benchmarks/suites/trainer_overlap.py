@@ -6,7 +6,7 @@ Needs vLLM, on a CPU too, and two cores: the server computes on one of them, the
 other. A team of one tiny policy is warmed up once; then every variant takes the same train steps
 from the same weights, with a learning rate near zero, round by round. Times are wall times, since
 waiting is what is measured: the machine should have nothing else to do. The first two steps of a
-run are left out: with `rollout.ahead` the first one finds no rollouts.
+run are left out: with `rollout.max_staleness` the first one finds no rollouts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from pettingllms_trainers.files import read_lines
 
 VARIANTS: dict[str, list[str]] = {
     "in turn": [],
-    "ahead": ["--rollout.ahead=1"],
+    "max_staleness = 1": ["--rollout.max-staleness=1"],
+    "max_staleness = 2": ["--rollout.max-staleness=2"],
 }
 CONFIG = "recipe:plan_path_shared"
 TEAM = [

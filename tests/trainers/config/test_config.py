@@ -174,16 +174,20 @@ ENDPOINT = "endpoints = ['http://localhost:8000/']"
         ("[engine.vllm]\ngpu_memory_utilisation = 1\n", "", r"did you mean 'engine.vllm.gpu_mem"),
         ("[engine.vllm]\ngpu_memory_utilization = 1.1\n", "", r"less than or equal to 1"),
         (
-            "[rollout]\nahead = 1\n[engine]\nkind = 'vllm'\n[engine.vllm]\nsleep = true\n",
+            "[rollout]\nmax_staleness = 1\n[engine]\nkind = 'vllm'\n[engine.vllm]\nsleep = true\n",
             "",
-            r"rollout.ahead = 1 generates while policies learn, and engine.vllm.sleep = true",
+            r"max_staleness = 1 generates while policies learn, and engine.vllm.sleep = true",
         ),
         (
-            "[rollout]\nahead = 1\n[loss]\nimportance_cap = 0\n",
+            "[rollout]\nmax_staleness = 1\n[loss]\nimportance_cap = 0\n",
             "",
-            r"rollout.ahead = 1 learns from tokens of older weights.*set it above 0",
+            r"rollout.max_staleness = 1 learns from tokens of older weights.*set it above 0",
         ),
-        ("[rollout]\nahead = 2\n", "", r"'rollout.ahead' is 2: .*less than or equal to 1"),
+        (
+            "[rollout]\nmax_staleness = 2\n[algorithm]\nname = 'value'\n",
+            "",
+            r"max_staleness = 2 keeps episodes in flight.*'value'\): set 0 or 1",
+        ),
         ("[rollout.per_role.judge]\nstop = ['x']\n", "", r"'judge', and .roles. has no such: cal"),
         ("[rollout.per_role.echo]\ntop_p = 1\n", "", r"unknown key 'rollout.per_role.echo.top_p'"),
     ],
@@ -232,9 +236,9 @@ def test_log_probabilities_are_recomputed_when_the_engine_is_not_the_trainer(
 
 
 def test_tokens_of_older_weights_are_weighted(run_file):
-    config = load_config(run_file("[rollout]\nahead = 1\n"))
+    config = load_config(run_file("[rollout]\nmax_staleness = 1\n"))
     assert config.resolved_loss.old_logprobs == "recompute"
-    given = "[rollout]\nahead = 1\n[loss]\nold_logprobs = 'engine'\nimportance_cap = 0\n"
+    given = "[rollout]\nmax_staleness = 1\n[loss]\nold_logprobs = 'engine'\nimportance_cap = 0\n"
     assert load_config(run_file(given)).resolved_loss.old_logprobs == "engine"
 
 

@@ -125,7 +125,7 @@ def test_a_step_adds_up_or_overlaps(config, environment):
     assert step.update_s == {"tool": 40.0, "planner": 20.0 + 10.0}
     assert step.step_s == 100 + 40 + 3, "each learns on its own GPUs"
     assert step_on(config, found, shared, speeds).step_s == 100 + (10 + 10 + 10) + 3
-    rollout = config.rollout.model_copy(update={"ahead": 1})
+    rollout = config.rollout.model_copy(update={"max_staleness": 1})
     ahead = config.model_copy(update={"rollout": rollout})
     assert step_on(ahead, found, split, speeds).step_s == 100 + 3, "the longer of both"
     assert step_on(ahead, found, shared, speeds).step_s == 100 + 30 + 3, "nothing is left beside"

@@ -581,15 +581,16 @@ def test_a_dry_run_finds_what_a_run_would(dry_run, flags, message):
     assert message in err
 
 
-def test_a_dry_run_says_what_rollouts_played_ahead_cost_and_gain(dry_run):
-    flags = ["--rollout.ahead", "1"]
+def test_a_dry_run_says_what_rollouts_in_flight_cost_and_gain(dry_run):
+    flags = ["--rollout.max-staleness", "2"]
     out = " ".join(dry_run(*flags)[1].split())
-    assert "rollout.ahead = 1 saves no time here" in out
+    assert "rollout.max_staleness = 2 saves no time here" in out
     for name in "tp":
         flags += [f"--policies.{name}.endpoints", f"http://127.0.0.1:800{ord(name) % 10}"]
     out = " ".join(dry_run(*flags, "--engine.kind", "vllm_server")[1].split())
     assert "saves no time" not in out
     assert "age of the tokens" in out
+    assert "up to 2" in out
 
 
 def test_a_dry_run_says_that_an_outcome_is_too_late_for_the_reward_of_a_step(dry_run):

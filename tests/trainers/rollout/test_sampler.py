@@ -17,6 +17,7 @@ from pettingllms_trainers.rollout.curriculum import StageRecord
 from pettingllms_trainers.rollout.environments import make_environments
 from pettingllms_trainers.rollout.episode import LocalEpisodes, local_episodes
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.flight import at_once
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.stopping import StopRequest
 
@@ -44,27 +45,33 @@ def rarely(prompt, candidate, seed):
 
 @pytest.fixture
 def sampler(echo_env, scripted_pool, tmp_path):
-    """Return a function that makes the sampler of a run, and the function that closes all."""
+    """Return a function that makes the sampler of a run."""
     (tmp_path / "run.toml").write_text(RUN)
-    with asyncio.Runner() as runner:
 
-        def make(script=rarely, trained=("caller", "echo"), stop=None, algorithm=None, **settings):
-            flags = [f"--rollout.{name.replace('_', '-')}={x}" for name, x in settings.items()]
-            config = load_config(tmp_path / "run.toml", flags)
-            if algorithm:
-                config = config.model_copy(update={"algorithm": algorithm})
-            pool, _ = scripted_pool(caller=script, echo=script)
-            policies = {
-                name: replace(policy, updater=object()) if name in trained else policy
-                for name, policy in pool.policies.items()
-            }
-            pool = replace(pool, policies=policies)
-            episodes = LocalEpisodes(echo_env(max_turns=1))
-            stop = stop or StopRequest()
-            env = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=[episodes])
-            return Sampler([env], pool, config, FailureLog(), runner, stop)
+    def make(script=rarely, trained=("caller", "echo"), stop=None, algorithm=None, **settings):
+        flags = [f"--rollout.{name.replace('_', '-')}={x}" for name, x in settings.items()]
+        config = load_config(tmp_path / "run.toml", flags)
+        if algorithm:
+            config = config.model_copy(update={"algorithm": algorithm})
+        pool, _ = scripted_pool(caller=script, echo=script)
+        policies = {
+            name: replace(policy, updater=object()) if name in trained else policy
+            for name, policy in pool.policies.items()
+        }
+        pool = replace(pool, policies=policies)
+        episodes = LocalEpisodes(echo_env(max_turns=1))
+        stop = stop or StopRequest()
+        env = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=[episodes])
+        return Sampler([env], pool, config, FailureLog(), stop)
 
-        yield make
+    return make
+
+
+def played(sampler, step):
+    """Return the rollouts of a train step, and how many levels they took."""
+    before, flight = sampler.num_levels_used, sampler.begun(step)
+    found = asyncio.run(sampler.rollouts(flight, at_once, may_stop=True))
+    return found, sampler.num_levels_used - before
 
 
 def num_groups(trees):
@@ -72,24 +79,24 @@ def num_groups(trees):
 
 
 def test_without_refills_a_step_has_its_levels(sampler):
-    found = sampler(min_groups=100).rollouts(3)
-    assert (len(found.trees), found.num_levels, found.num_refills) == (2, 2, 0)
+    found, num_levels = played(sampler(min_groups=100), 3)
+    assert (len(found.trees), num_levels, found.num_refills) == (2, 2, 0)
 
 
 def test_levels_are_played_until_every_trained_policy_has_its_groups(sampler):
-    found = sampler(max_refills=100, min_groups=2).rollouts(0)
+    found, num_levels = played(sampler(max_refills=100, min_groups=2), 0)
     assert found.num_refills > 0
-    assert found.num_levels == len(found.trees) == 2 * (1 + found.num_refills)
+    assert num_levels == len(found.trees) == 2 * (1 + found.num_refills)
     assert min(num_groups(found.trees)[name] for name in ("caller", "echo")) >= 2
     before = num_groups(found.trees[:-2])
     assert min(before[name] for name in ("caller", "echo")) < 2, "no round too many"
-    assert len({tree.env_seed for tree in found.trees}) == found.num_levels, "no level twice"
-    assert [tree.episode for tree in found.trees] == list(range(found.num_levels))
+    assert len({tree.env_seed for tree in found.trees}) == num_levels, "no level twice"
+    assert [tree.episode for tree in found.trees] == list(range(num_levels))
 
 
 def test_refills_end(sampler):
-    found = sampler(lambda *_: "1", max_refills=3).rollouts(0)
-    assert (found.num_refills, found.num_levels) == (3, 8)
+    found, num_levels = played(sampler(lambda *_: "1", max_refills=3), 0)
+    assert (found.num_refills, num_levels) == (3, 8)
     assert not num_groups(found.trees)
 
 
@@ -100,8 +107,8 @@ def test_a_signal_ends_refills_after_the_round_that_is_played(sampler):
         stop.signal = signal.SIGTERM
         return "1"
 
-    found = sampler(stopped, stop=stop, max_refills=3).rollouts(0)
-    assert (found.num_refills, found.num_levels) == (0, 2)
+    found, num_levels = played(sampler(stopped, stop=stop, max_refills=3), 0)
+    assert (found.num_refills, num_levels) == (0, 2)
 
 
 def test_a_signal_to_another_rank_ends_refills_on_all(sampler):
@@ -110,7 +117,7 @@ def test_a_signal_to_another_rank_ends_refills_on_all(sampler):
             return [*share, int(signal.SIGTERM)]
 
     stop = StopRequest(Other())
-    found = sampler(lambda *_: "1", stop=stop, max_refills=3).rollouts(0)
+    found, _ = played(sampler(lambda *_: "1", stop=stop, max_refills=3), 0)
     assert found.num_refills == 0
     assert stop.signal is signal.SIGTERM, "the train step gives the sample up"
 
@@ -119,8 +126,8 @@ def test_policies_that_are_not_trained_need_no_groups(sampler):
     def caller_only(prompt, candidate, seed):
         return str(candidate) if "caller" in prompt else "1"
 
-    assert sampler(caller_only, max_refills=3).rollouts(0).num_refills == 3
-    assert sampler(caller_only, trained=("caller",), max_refills=3).rollouts(0).num_refills == 0
+    assert played(sampler(caller_only, max_refills=3), 0)[0].num_refills == 3
+    assert played(sampler(caller_only, trained=("caller",), max_refills=3), 0)[0].num_refills == 0
 
 
 def test_steps_share_no_level_and_go_on_from_the_cursor(sampler):
@@ -128,14 +135,13 @@ def test_steps_share_no_level_and_go_on_from_the_cursor(sampler):
     first = sampler(**settings)
     steps = []
     for step in range(3):
-        steps.append(first.rollouts(step))
-        first.num_levels_used += steps[-1].num_levels
+        used = first.num_levels_used
+        steps.append(played(first, step)[0])
     seeds = [tree.env_seed for found in steps for tree in found.trees]
     assert len(set(seeds)) == len(seeds) == first.num_levels_used
     resumed = sampler(**settings)
-    resumed.num_levels_used = steps[0].num_levels + steps[1].num_levels
-    assert resumed.rollouts(2).trees == steps[2].trees
-    assert resumed.rollouts(2).trees == steps[2].trees, "a step that is given up takes no level"
+    resumed.num_levels_used = used
+    assert played(resumed, 2)[0].trees == steps[2].trees
 
 
 CURRICULUM = """
@@ -166,28 +172,27 @@ def test_levels_are_those_of_their_stage_which_success_decides(scripted_pool, tm
         env.reset(seed=tree.env_seed)
         return env.unwrapped.state_hash()
 
-    with asyncio.Runner() as runner:
-        ((episodes, _),) = local_episodes(config, make_environments(config))
-        env = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=episodes)
-        sampler = Sampler([env], pool, config, FailureLog(), runner, StopRequest())
-        untried, mastered = StageRecord(), StageRecord(1e9, 1e9)
-        for records, stages in (
-            ([untried, untried], {0: 10, 1: 10}),
-            ([mastered, untried], {0: 2, 1: 18}),  # the floor: 20 * 0.2 / 2
-            ([untried, mastered], {0: 18, 1: 2}),
-        ):
-            sampler.records = {"": records}
-            found = sampler.rollouts(0)
-            assert Counter(tree.stage for tree in found.trees) == stages
-            for tree in found.trees:
-                hashes = [hash_in(level, tree) for level in ("easy", "medium")]
-                assert hashes[tree.stage] == tree.initial_state_hash != hashes[1 - tree.stage]
-            assert len({tree.env_seed for tree in found.trees}) == found.num_levels == 20
+    ((episodes, _),) = local_episodes(config, make_environments(config))
+    env = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=episodes)
+    sampler = Sampler([env], pool, config, FailureLog(), StopRequest())
+    untried, mastered = StageRecord(), StageRecord(1e9, 1e9)
+    for records, stages in (
+        ([untried, untried], {0: 10, 1: 10}),
+        ([mastered, untried], {0: 2, 1: 18}),  # the floor: 20 * 0.2 / 2
+        ([untried, mastered], {0: 18, 1: 2}),
+    ):
+        sampler.records = {"": records}
+        found, num_levels = played(sampler, 0)
+        assert Counter(tree.stage for tree in found.trees) == stages
+        for tree in found.trees:
+            hashes = [hash_in(level, tree) for level in ("easy", "medium")]
+            assert hashes[tree.stage] == tree.initial_state_hash != hashes[1 - tree.stage]
+        assert len({tree.env_seed for tree in found.trees}) == num_levels == 20
 
 
 def test_trajectories_of_refills_have_ids_of_their_own(sampler):
     made = sampler(algorithm=Reinforce(num_candidates=2), max_refills=1, min_groups=100)
-    found = made.rollouts(0)
+    found, _ = played(made, 0)
     assert [tree.episode for tree in found.trees] == list(range(8))
     assert Counter(Counter(tree.env_seed for tree in found.trees).values()) == {2: 4}
 
@@ -197,7 +202,7 @@ def test_parallel_mode_counts_what_is_compared_not_decisions(sampler):
     algorithm = Reinforce(credit="step", num_candidates=2)
     settings = {"num_levels": 1, "max_refills": 50, "min_groups": 2}
     made = sampler(lambda prompt, k, seed: str(seed % 5), algorithm=algorithm, **settings)
-    found = made.rollouts(0)
+    found, _ = played(made, 0)
     scored = score_decisions(found.trees, algorithm)
     for name in ("caller", "echo"):
         levels = {key.episode // 2 for key in (g.key for g in scored.decisions if g.policy == name)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pettingllms_trainers.backends.hf.state_file import read_state, write_state
 from pettingllms_trainers.errors import CheckpointError
 from pettingllms_trainers.rollout.curriculum import StageRecord
-from pettingllms_trainers.rollout.sampler import Sample
+from pettingllms_trainers.rollout.flight import Answered, Flight, Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.types import (
     Candidate,
@@ -33,13 +33,13 @@ class Weights:
         write_state(directory / "state.pt", self.state)
 
 
-def save(directory, step, keep=2, pending=None, records=None):
+def save(directory, step, keep=2, flights=(), records=None):
     return save_checkpoint(
         directory,
         {"p": Weights(step), "a/b c": Weights(step)},
         step=step,
         num_levels_used=4 * step,
-        pending=pending,
+        flights=flights,
         records=records,
         config_hash="abc",
         keep=keep,
@@ -111,18 +111,31 @@ trees = st.builds(
 )
 
 
-@given(st.lists(trees, max_size=2), numbers)
+samples = st.builds(Sample, st.lists(trees, max_size=2), st.integers(0), numbers, numbers)
+answers = st.builds(Answered, st.lists(completions, max_size=2), st.none() | st.integers(0))
+flights = st.builds(
+    Flight,
+    step=st.integers(0),
+    memory=st.dictionaries(st.text(), numbers),
+    records=st.dictionaries(st.text(), st.lists(st.builds(StageRecord, numbers, numbers))),
+    first_levels=st.lists(st.integers(0)),
+    answers=st.dictionaries(st.text(), answers, max_size=2),
+    sample=st.none() | samples,
+)
+
+
+@given(st.lists(flights, max_size=2))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-def test_rollouts_that_were_played_ahead_come_back_exactly(tmp_path_factory, found, seconds):
-    sample = Sample(found, 4, 1, seconds, seconds)
+def test_rollouts_in_flight_come_back_exactly(tmp_path_factory, found):
     folder = tmp_path_factory.mktemp("c")
-    save(folder, 3, pending=sample)
-    assert load_checkpoint(folder, config_hash="abc").pending == sample
+    save(folder, 3, flights=found)
+    assert list(load_checkpoint(folder, config_hash="abc").flights) == found
 
 
 def test_rollouts_of_another_form_are_refused(tmp_path):
-    path = save(tmp_path, 3, pending=Sample([], 4, 0)) / "rollouts.json"
-    assert load_checkpoint(tmp_path, config_hash="abc").pending == Sample([], 4, 0)
+    flight = Flight(step=3, memory={}, records={})
+    path = save(tmp_path, 3, flights=[flight]) / "rollouts.json"
+    assert load_checkpoint(tmp_path, config_hash="abc").flights == [flight]
     path.write_text(path.read_text() + " ")
     with pytest.raises(CheckpointError, match=r"damaged: rollouts\.json"):
         load_checkpoint(tmp_path, config_hash="abc")
@@ -179,7 +192,7 @@ def test_overwritten_bytes_are_found(tmp_path):
 @given(st.data())
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_flipped_bit_of_any_file_is_refused(tmp_path, data):
-    folder = save(tmp_path, 5, pending=Sample([], 4, 0))
+    folder = save(tmp_path, 5, flights=[Flight(step=5, memory={}, records={})])
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files))
     whole = path.read_bytes()

@@ -109,8 +109,8 @@ def whole(config, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ahead", [0, pytest.param(1, marks=pytest.mark.nightly)])
-def test_a_resumed_run_goes_on_with_the_same_curriculum(config, tmp_path, ahead):
+@pytest.mark.parametrize("k", [0, pytest.param(2, marks=pytest.mark.nightly)])
+def test_a_resumed_run_goes_on_with_the_same_curriculum(config, tmp_path, k):
     """Levels come from the stages by what was solved before the checkpoint."""
     stages = [{"kwargs": {"max_turns": 6, "max_moves": 2}}, {"kwargs": {"max_turns": 1}}]
     (tmp_path / "curriculum.toml").write_text(
@@ -118,7 +118,7 @@ def test_a_resumed_run_goes_on_with_the_same_curriculum(config, tmp_path, ahead)
     )
     files = [str(config), str(tmp_path / "curriculum.toml")]
     flags = ["--checkpoint.keep", "9", "--warm-start.num-steps", "20", "--logging.num-rollouts=8"]
-    flags += ["--rollout.num-levels", "8", "--num-steps", "4", f"--rollout.ahead={ahead}"]
+    flags += ["--rollout.num-levels", "8", "--num-steps", "4", f"--rollout.max-staleness={k}"]
     out = tmp_path / "run"
     assert main([*files, "--output-dir", str(out), *flags]) == 0
     whole = results(out)
@@ -154,31 +154,25 @@ def test_a_resumed_run_repeats_its_refills(config, tmp_path):
     assert results(out) == whole
 
 
-@pytest.fixture(scope="module")
-def ahead(config, tmp_path_factory):
-    """Run file of a run whose rollouts are played ahead, and what it gives when nothing happens."""
-    path = tmp_path_factory.mktemp("ahead") / "run.toml"
-    path.write_text(config.read_text().replace("[rollout]", "[rollout]\nahead = 1"))
+@pytest.fixture(scope="module", params=[1, 3])
+def stale(config, tmp_path_factory, request):
+    """Run file of a run with rollouts in flight, and what it gives when nothing happens."""
+    path = tmp_path_factory.mktemp("stale") / "run.toml"
+    key = f"max_staleness = {request.param}"
+    path.write_text(config.read_text().replace("[rollout]", f"[rollout]\n{key}"))
     out = path.parent / "run"
     assert play(path, "whole", out) == [0]
     found = results(out)
-    assert [line["rollout/max_age"] for line in found[1][1:]] == [0, 1, 1, 1, 1]
-    lines = [json.loads(line) for line in found[2][1].splitlines()]
-    versions = {
-        (line["step"], decision["version"])
-        for line in lines
-        for decision in line["decisions"]
-        if line["set"] == "training"
-    }
-    assert versions == {(1, 0), (2, 0), (3, 1), (4, 2), (5, 3)}
+    ages = [line["rollout/max_age"] for line in found[1][1:]]
+    assert ages == {1: [0, 1, 1, 1, 1], 3: [0, 1, 2, 3, 1]}[request.param]
     return path, found
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_killed_while_rollouts_are_played_ahead(ahead, whole, tmp_path):
+def test_killed_while_rollouts_are_in_flight(stale, whole, tmp_path):
     """The checkpoint has them: the weights that drew them are gone."""
-    config, expected = ahead
+    config, expected = stale
     assert expected != whole
     codes = play(config, "writes", tmp_path / "run")
     assert codes.count(-9) >= 5

@@ -10,10 +10,10 @@ import pytest
 
 from pettingllms import Transition
 from pettingllms_trainers.config.loading import load_config
-from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.in_flight import TrainingRollouts
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.runs.evaluate import HeldOut
 from pettingllms_trainers.runs.held_out import HeldOutSet
@@ -96,12 +96,12 @@ class ListRecorder:
 class WatchedSampler(Sampler):
     """Counts, before it samples, what is left of earlier steps."""
 
-    def rollouts(self, step, age=0):
+    async def rollouts(self, *arguments, **options):
         gc.collect()
         left = [type(thing) for thing in gc.get_objects()]
         self.num_left = [*getattr(self, "num_left", []), left.count(RolloutTree)]
         self.num_left[-1] += left.count(Decision) + left.count(TokenCompletion)
-        return super().rollouts(step, age)
+        return await super().rollouts(*arguments, **options)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def train(scripted_pool, echo_env, tmp_path, sync):
             played = TrainingEnvironment(
                 config=config.env[0], roles=config.roles, episodes=[episodes]
             )
-            sampler = WatchedSampler([played], pool, config, FailureLog(), runner, stop)
+            sampler = WatchedSampler([played], pool, config, FailureLog(), stop)
             run_env = RunEnvironment("", config.env[0], (env,), env, config.roles)
             levels = HeldOutSet(run_env, LocalEpisodes(env), config, FailureLog(), runner)
             held_out = HeldOut([levels], config)
@@ -135,7 +135,7 @@ def train(scripted_pool, echo_env, tmp_path, sync):
                 config=config,
                 pool=pool,
                 warm_start=SimpleNamespace(run=lambda note: {}),
-                rollouts=TrainingRollouts(sampler, config, stop),
+                rollouts=TrainingRollouts(sampler, config, stop, runner),
                 held_out=held_out,
                 recorder=recorder,
                 checkpoints=tmp_path / "checkpoints",
@@ -214,13 +214,13 @@ def test_engines_have_the_weights_before_the_first_evaluation(train, sync):
 @pytest.mark.parametrize(
     ("flags", "ages"),
     [
-        (["--rollout.ahead=1"], [0, 1, 1]),
-        (["--rollout.ahead=1", "--engine.kind=vllm"], [0, 1, 1]),
+        (["--rollout.max-staleness=1"], [0, 1, 1]),
+        (["--rollout.max-staleness=1", "--engine.kind=vllm"], [0, 1, 1]),
+        (["--rollout.max-staleness=3"], [0, 1, 2]),
         ([], [0, 0, 0]),
     ],
 )
 def test_tokens_say_which_weights_drew_them(train, flags, ages):
-    """With `ahead` one train step behind, from the second on."""
     _, lines, sampler = train(varied, varied, flags=flags)
     assert [line["rollout/mean_age"] for line in lines] == ages
     assert [line["rollout/max_age"] for line in lines] == ages

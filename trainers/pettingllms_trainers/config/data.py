@@ -160,7 +160,7 @@ class ConfigData(Section):
         """The loss with `old_logprobs` chosen."""
         if self.loss.old_logprobs != "auto":
             return self.loss
-        is_same = not self.engine.has_copy and not self.rollout.ahead
+        is_same = not self.engine.has_copy and not self.rollout.max_staleness
         choice = "engine" if is_same else "recompute"
         return self.loss.model_copy(update={"old_logprobs": choice})
 
@@ -184,9 +184,9 @@ class ConfigData(Section):
 
     @property
     def plays_beside_updates(self) -> bool:
-        """Whether engines can generate while policies learn, with rollouts that are played ahead.
+        """Whether engines can generate while policies learn, with rollouts of later train steps.
 
         Not where the model that learns generates, or evaluates V for the rollouts.
         """
         has_engines = self.engine.has_copy and self.algorithm.critic is None
-        return bool(self.rollout.ahead) and has_engines
+        return self.rollout.max_staleness > 0 and has_engines

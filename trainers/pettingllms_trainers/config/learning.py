@@ -67,8 +67,8 @@ class LossConfig(Section):
     of TRL). They are compared with the others all the same."""
     old_logprobs: Literal["auto", "engine", "recompute"] = "auto"
     """Denominator of the ratio: what the engine reported, or a forward pass before the update;
-    auto: recompute when the engine has weights of its own (vLLM) or rollouts are played ahead, else
-    engine."""
+    auto: recompute when the engine has weights of its own (vLLM) or with rollout.max_staleness,
+    else engine."""
     importance_cap: float = Field(default=2.0, ge=0)
     """Truncated importance sampling: tokens are weighted by trainer over engine probability, at
     most this; 0: off. Without effect where old_logprobs is engine: both are the same there."""

@@ -45,11 +45,12 @@ class RolloutConfig(Section):
     min_groups: int = Field(default=1, ge=1)
     """Groups whose rewards differ that every trained policy should have in a train step; counts
     with max_refills only. A group is what the algorithm compares, of one decision or many."""
-    ahead: int = Field(default=0, ge=0, le=1)
-    """1: the rollouts of the next train step are played while the policies learn, by the weights
-    before the update, and weighted accordingly (loss.importance_cap). A step takes as long as the
-    longer of both where engines compute elsewhere (vLLM); the model that learns cannot generate
-    meanwhile. 0: rollouts by the newest weights."""
+    max_staleness: int = Field(default=0, ge=0)
+    """k: the rollouts of the next k train steps are played while the policies learn, so that tokens
+    are up to k updates old, and are weighted accordingly (loss.importance_cap). A step takes as
+    long as the longer of both where engines compute elsewhere (vLLM), and above 1 long episodes are
+    waited for less; the model that learns cannot generate meanwhile. 0: rollouts by the newest
+    weights."""
     env_threads: int = Field(default=0, ge=0)
     """Threads that step environments while engines generate: for environments that run programs or
     verifiers. 0: none. With threads, what engines compute together depends on timing, so that a run

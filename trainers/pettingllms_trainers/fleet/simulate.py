@@ -241,7 +241,6 @@ def _settings(config: Config, environment: RunEnvironment) -> RolloutSettings:
             for role, name in names.items()
             if algorithm.branches(name) and config.trains(name, 0)
         ),
-        version=0,
     )
 
 

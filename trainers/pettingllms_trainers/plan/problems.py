@@ -34,11 +34,12 @@ def warnings_of(config: Config, plan: Plan) -> Iterator[str]:
     yield from answer_warnings(config, plan.answers)
     yield from start_advice(config)
     yield from _machine_warnings(config, plan)
-    if config.rollout.ahead and not config.plays_beside_updates:
+    most = config.rollout.max_staleness
+    if most and not config.plays_beside_updates:
         yield (
-            "rollout.ahead = 1 saves no time here, since the model that learns also generates, or "
-            "evaluates V for the rollouts: take an engine of its own (engine.kind) and another "
-            'algorithm than "value", or leave the key out'
+            f"rollout.max_staleness = {most} saves no time here, since the model that learns also "
+            "generates, or evaluates V for the rollouts: take an engine of its own (engine.kind) "
+            'and another algorithm than "value", or leave the key out'
         )
 
 

@@ -152,11 +152,11 @@ def _step(config: Config, plan: Plan) -> Iterator[Row]:
     how = f"optimizer.num_epochs = {config.optimizer.num_epochs}, {size} completions in each"
     for name, number in step.num_optimizer_steps.items():
         yield f"optimizer steps of {name}", number, how
-    if config.rollout.ahead:
-        how = "rollout.ahead; one more forward pass for the importance weights"
+    if most := config.rollout.max_staleness:
+        how = "rollout.max_staleness; one more forward pass for the importance weights"
         if config.plays_beside_updates:
             how += "; a step takes as long as the longer of rollouts and update"
-        yield "age of the tokens, in train steps", 1, how
+        yield "age of the tokens, in train steps", f"up to {most}", how
     ways = config.evaluation.ways
     how = f"{plan.num_held_out // len(ways)} levels, {' and '.join(ways)}"
     yield "held-out episodes", plan.num_held_out, f"{how}, {plan.num_evaluations} times"

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from pettingllms import role_of
@@ -38,6 +39,8 @@ class SampledCandidates(NamedTuple):
     """None of a fixed policy."""
     completions: list[TokenCompletion]
     """At least one."""
+    version: int | None = None
+    """See `Answered`."""
 
     @property
     def actions(self) -> list[Action]:
@@ -100,17 +103,23 @@ class Candidates:
         policy = self.pool.for_role(role)
         if isinstance(policy, FixedPolicy):
             env = await self.episodes.environment(episode)
+            messages, agent = state.messages, state.agent
+
+            async def ask() -> list[TokenCompletion]:
+                return [await policy.answer(messages, agent, env, sampling, seed)]
+
             with _sampling_failures(f"failures of {policy.name}"):
-                messages, agent = state.messages, state.agent
-                answer = await policy.answer(messages, agent, env, sampling, seed)
-            return SampledCandidates(policy.name, (), [answer])
+                answered = await self.settings.answering((policy.name, seed, messages), ask)
+            return SampledCandidates(policy.name, (), *answered)
         prompt_ids = policy.encode(state.messages)
         request = GenerateRequest(
             prompt_ids=prompt_ids, num_candidates=num, sampling=sampling, seed=seed
         )
         with _sampling_failures():
-            completions = await policy.batcher.sample(request)
-        return SampledCandidates(policy.name, prompt_ids, self._usable(completions, num))
+            completions, version = await self.settings.answering(
+                (policy.name, request), partial(policy.batcher.sample, request)
+            )
+        return SampledCandidates(policy.name, prompt_ids, self._usable(completions, num), version)
 
     async def branch(
         self, episode: int, sampled: SampledCandidates

@@ -276,7 +276,7 @@ class Player:
             chosen=chosen,
             state_key=state.state_key,
             # Fixed policies have no weights that could be older than the trainer's.
-            version=settings.version if sampled.prompt_ids else None,
+            version=sampled.version if sampled.prompt_ids else None,
         )
 
 

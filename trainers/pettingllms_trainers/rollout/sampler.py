@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from pettingllms_trainers.config import Config, EnvConfig, RoleSamplingConfig, RolloutConfig
 from pettingllms_trainers.config.algorithm import Moment
@@ -19,6 +17,7 @@ from pettingllms_trainers.rollout.apportionment import level_counts
 from pettingllms_trainers.rollout.curriculum import Records, StageRecord, stage_shares
 from pettingllms_trainers.rollout.episode import Episodes
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.flight import Answering, Flight, Sample
 from pettingllms_trainers.rollout.judging.episodes import JudgedEpisodes
 from pettingllms_trainers.rollout.judging.rewards import Rewards
 from pettingllms_trainers.rollout.playing import Play, play_all
@@ -50,21 +49,6 @@ class TrainingEnvironment:
         return JudgedEpisodes(scaled, self.rewards, self.name) if self.rewards.rewards else scaled
 
 
-class Sample(NamedTuple):
-    """The rollouts of a train step."""
-
-    trees: list[RolloutTree]
-    """One per episode."""
-    num_levels: int
-    """Levels that were played."""
-    num_refills: int
-    """Rounds of further levels among them."""
-    rollout_s: float = 0.0
-    """Wall time in which they were played."""
-    generate_s: float = 0.0
-    """Time in which engines generated meanwhile, added up over policies."""
-
-
 class Sampler:
     """Samples training rollouts.
 
@@ -73,7 +57,6 @@ class Sampler:
         pool: Policies of the roles.
         config: The run's configuration.
         failures: Counts and logs what fails.
-        runner: Runs the rollouts.
         stop: Asked before every round of further levels.
     """
 
@@ -83,17 +66,16 @@ class Sampler:
         pool: PolicyPool,
         config: Config,
         failures: FailureLog,
-        runner: asyncio.Runner,
         stop: StopRequest,
     ) -> None:
         self._environments = environments
         self._pool = pool
         self._config = config
         self._failures = failures
-        self._runner = runner
         self._stop = stop
         self.num_levels_used = 0
-        """Level cursor: training levels that the run has used. Whoever keeps a sample moves it."""
+        """Level cursor: training levels that the run has used; whoever gives rollouts up moves it
+        back."""
         self.memory: Mapping[str, Any] = {}
         """What the algorithm remembers; see `Algorithm.remember`. Whoever learns replaces it."""
         self.records: Records = {
@@ -101,16 +83,23 @@ class Sampler:
         }
         """How the stages of curricula have been played. Whoever learns replaces it."""
 
-    def rollouts(self, step: int, age: int = 0) -> Sample:
-        """Return the rollouts of a train step; equal for equal weights and levels used before.
+    def begun(self, step: int) -> Flight:
+        """Return the rollouts of a train step, from 0, which begin with what is known now."""
+        return Flight(step=step, memory=self.memory, records=self.records)
+
+    async def rollouts(
+        self, flight: Flight, answering: Answering, *, may_stop: bool = False
+    ) -> Sample:
+        """Play the rollouts of a train step; equal for equal answers and levels used before.
 
         Rounds of further levels are played as long as the configuration wants more groups that
-        have something to teach. When a signal asks to stop a sample of age 0 ends early and must be
-        given up, so that a resumed run draws all of it again.
+        have something to teach.
 
         Args:
-            step: From 0.
-            age: Train steps that the policies will take between these rollouts and the step.
+            flight: Says which; notes what is played.
+            answering: Asks the policies.
+            may_stop: Whether the sample ends early when a signal asks to stop. It must be given up
+                then, so that a resumed run draws all of it again.
 
         Source:
             Dynamic sampling of DAPO (arXiv 2503.14476, section 3.2). Changed: all that was sampled
@@ -119,32 +108,33 @@ class Sampler:
         Raises:
             RolloutError: More rollouts or candidates failed than allowed.
         """
-        started = time.perf_counter()
-        self._pool.take_generate_s()
-        trees = self._round(step, 0, age)
+        trees = await self._round(flight, 0, answering)
         num_refills = 0
-        while num_refills < self._config.rollout.max_refills and not self._has_enough(trees, step):
-            if not age and self._stop.is_wanted():
+        while num_refills < self._config.rollout.max_refills and not self._has_enough(
+            trees, flight
+        ):
+            if may_stop and self._stop.is_wanted():
                 break
             num_refills += 1
-            trees += self._round(step, num_refills, age)
-        num_levels = (1 + num_refills) * self._config.rollout.num_levels
-        return Sample(
-            trees,
-            num_levels,
-            num_refills,
-            rollout_s=time.perf_counter() - started,
-            generate_s=self._pool.take_generate_s(),
-        )
+            trees += await self._round(flight, num_refills, answering)
+        return Sample(trees, num_refills)
 
-    def _round(self, step: int, index: int, age: int) -> list[RolloutTree]:
+    def take_generate_s(self) -> float:
+        """Return the wall time spent in the engines since the last call."""
+        return self._pool.take_generate_s()
+
+    async def _round(self, flight: Flight, index: int, answering: Answering) -> list[RolloutTree]:
         """Play the levels of a round; those of all environments at once."""
-        num, moment = self._config.rollout.num_levels, Moment(step, self.memory)
+        num, step = self._config.rollout.num_levels, flight.step
+        if index == len(flight.first_levels):
+            flight.first_levels.append(self.num_levels_used)
+            self.num_levels_used += num
+        moment = Moment(step, flight.memory)
         arms = [
             (env, stage, env.config.weight * share)
             for env in self._environments
             if self._trained(env, step)
-            for stage, share in enumerate(self._shares(env))
+            for stage, share in enumerate(self._shares(env, flight.records))
         ]
         counts = level_counts(
             [weight for *_, weight in arms],
@@ -160,31 +150,23 @@ class Sampler:
                 episode_specs(
                     seed=self._config.seed,
                     step=step,
-                    first_level=self.num_levels_used,
+                    first_level=flight.first_levels[index] - index * num,
                     num_levels=count,
                     num_trajectories=self._config.algorithm.episodes_per_level,
                     num_played=index * num + last - count,
                 ),
-                self._settings(env, stage, step, age),
+                self._settings(env, stage, step, answering),
                 self._config.algorithm.strategy(moment),
             )
             for (env, stage, _), count, last in zip(arms, counts, accumulate(counts), strict=True)
         ]
-        trees: list[RolloutTree] = []
+        return await play_all(plays, self._failures, self._pool.ranks)
 
-        async def play() -> None:
-            trees.extend(await play_all(plays, self._failures, self._pool.ranks))
-
-        # Trees are no result of the task: asyncio writes out a task's result when it restores the
-        # handler of SIGINT, for an error message that it throws away.
-        self._runner.run(play())
-        return trees
-
-    def _shares(self, env: TrainingEnvironment) -> list[float]:
-        return stage_shares(self.records[env.name], env.config.curriculum_floor)
+    def _shares(self, env: TrainingEnvironment, records: Records) -> list[float]:
+        return stage_shares(records[env.name], env.config.curriculum_floor)
 
     def _settings(
-        self, env: TrainingEnvironment, stage: int, step: int, age: int
+        self, env: TrainingEnvironment, stage: int, step: int, answering: Answering
     ) -> RolloutSettings:
         algorithm, names = self._config.algorithm, {r: qualified(env.name, r) for r in env.roles}
         trained = env.roles if self._config.updates.branch_frozen else self._trained(env, step)
@@ -195,17 +177,17 @@ class Sampler:
                 role: sampling_of(self._config.rollout, name) for role, name in names.items()
             },
             branching_roles=tuple(role for role in trained if algorithm.branches(names[role])),
-            version=step - age,
+            answering=answering,
         )
 
     def _trained(self, env: TrainingEnvironment, step: int) -> list[str]:
         """Return the roles of an environment whose samples are trained on."""
         return [r for r in env.roles if self._config.trains(qualified(env.name, r), step)]
 
-    def _has_enough(self, trees: Sequence[RolloutTree], step: int) -> bool:
+    def _has_enough(self, trees: Sequence[RolloutTree], flight: Flight) -> bool:
         """Return whether every policy that is updated has as many useful groups as wanted."""
-        config = self._config
-        is_trained, moment = partial(config.trains, step=step), Moment(step, self.memory)
+        config, step = self._config, flight.step
+        is_trained, moment = partial(config.trains, step=step), Moment(step, flight.memory)
         scored = score_decisions(trees, config.algorithm, is_trained, moment)
         updated = (name for name in self._pool.updaters() if config.updates_policy(name, step))
         return all(scored.num_groups.get(n, 0) >= config.rollout.min_groups for n in updated)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pettingllms.seeding import derive_seed
+from pettingllms_trainers.rollout.flight import Answering, at_once
 from pettingllms_trainers.types import SamplingSettings
 
 
@@ -22,8 +23,8 @@ class RolloutSettings:
     """Stage of its curriculum, from 0."""
     branching_roles: tuple[str, ...] | None = None
     """Roles whose decisions branch; None: all."""
-    version: int | None = None
-    """Train steps that the policies have taken; None outside training."""
+    answering: Answering = at_once
+    """Asks the policies."""
 
     def branches(self, role: str) -> bool:
         """Return whether decisions of a role may have more than one candidate."""

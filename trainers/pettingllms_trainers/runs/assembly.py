@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.demonstrations import WarmStart
 from pettingllms_trainers.rollout.environments import RunEnvironment
 from pettingllms_trainers.rollout.episode import EpisodesOfEnv
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.in_flight import TrainingRollouts
 from pettingllms_trainers.rollout.judging.rewards import Rewards
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.runs.evaluate import HeldOut
@@ -63,12 +63,12 @@ def build_trainer(
     for env, own in zip(environments, episodes, strict=True):
         first = sum(len(one.specs) for one in held_out)
         held_out.append(HeldOutSet(env, own.held_out, config, failures, runner, first))
-    sampler = Sampler(training, pool, config, failures, runner, stop)
+    sampler = Sampler(training, pool, config, failures, stop)
     return Trainer(
         config=config,
         pool=pool,
         warm_start=WarmStart(config, environments, pool, stop),
-        rollouts=TrainingRollouts(sampler, config, stop, pool.ranks),
+        rollouts=TrainingRollouts(sampler, config, stop, runner, pool.ranks),
         held_out=HeldOut(held_out, config),
         recorder=recorder,
         checkpoints=files.checkpoints,

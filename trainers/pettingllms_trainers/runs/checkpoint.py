@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from pettingllms_trainers.files import PARTIAL, partial_of, whole_directory
 from pettingllms_trainers.policies.protocols import Update
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.rollout.curriculum import Records, StageRecord
-from pettingllms_trainers.rollout.sampler import Sample
+from pettingllms_trainers.rollout.flight import Flight
 
-_FORMAT = 7
+_FORMAT = 8
 _MANIFEST = "checkpoint.json"
 _SEAL = "checkpoint.sha256"
 """Has the SHA-256 of the manifest, which has that of every other file; as `sha256sum` writes it."""
-_PENDING = "rollouts.json"
+_FLIGHTS = "rollouts.json"
 _NAME = re.compile(r"step-(\d{8})")
 
 
@@ -37,8 +37,8 @@ class Checkpoint:
     """Train steps that are done."""
     num_levels_used: int
     """Level cursor: training levels drawn so far."""
-    pending: Sample | None
-    """Rollouts that were played ahead for the next train step; None when there are none."""
+    flights: Sequence[Flight]
+    """Rollouts of the next train steps that have begun, in order."""
     memory: Mapping[str, Any]
     """What the algorithm remembers; see `Algorithm.remember`."""
     records: Records
@@ -53,7 +53,7 @@ def save_checkpoint(
     *,
     step: int,
     num_levels_used: int,
-    pending: Sample | None = None,
+    flights: Sequence[Flight] = (),
     memory: Mapping[str, Any] | None = None,
     records: Records | None = None,
     config_hash: str,
@@ -70,7 +70,7 @@ def save_checkpoint(
         policies: Trainable policies by name.
         step: Train steps that are done.
         num_levels_used: Training levels drawn so far.
-        pending: Rollouts that were played ahead: the weights that drew them are gone.
+        flights: Rollouts that have begun: the weights that wrote their answers are gone.
         memory: What the algorithm remembers; None: nothing.
         records: How the stages of curricula have been played; None: there are none.
         config_hash: Of the run's configuration.
@@ -98,8 +98,8 @@ def save_checkpoint(
             policy.save_state(partial / folders[name])
         ranks.barrier()
         if ranks.is_main:
-            if pending is not None:
-                (partial / _PENDING).write_text(_sample_text(pending), encoding="utf-8")
+            if flights:
+                (partial / _FLIGHTS).write_text(_flights_text(flights), encoding="utf-8")
             manifest = {
                 "format": _FORMAT,
                 "config_hash": config_hash,
@@ -161,25 +161,25 @@ def load_checkpoint(
     return Checkpoint(
         step=manifest["step"],
         num_levels_used=manifest["num_levels_used"],
-        pending=_read_sample(path / _PENDING) if _PENDING in manifest["files"] else None,
+        flights=_read_flights(path / _FLIGHTS) if _FLIGHTS in manifest["files"] else (),
         memory=manifest["memory"],
         records=_RECORDS.validate_python(manifest["records"]),
         policies={name: path / folder for name, folder in manifest["policies"].items()},
     )
 
 
-_SAMPLE = TypeAdapter(Sample)
+_FLIGHT = TypeAdapter(list[Flight])
 _RECORDS = TypeAdapter(dict[str, list[StageRecord]])
 
 
-def _sample_text(sample: Sample) -> str:
+def _flights_text(flights: Sequence[Flight]) -> str:
     # Not `dump_json`: that refuses half a surrogate pair, which an environment may have shown.
-    return json.dumps(_SAMPLE.dump_python(sample, mode="json"))
+    return json.dumps(_FLIGHT.dump_python(list(flights), mode="json"))
 
 
-def _read_sample(path: Path) -> Sample:
+def _read_flights(path: Path) -> list[Flight]:
     try:
-        return _SAMPLE.validate_python(json.loads(path.read_text(encoding="utf-8")))
+        return _FLIGHT.validate_python(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise _damaged(path.parent, f"{path.name}: {error}") from error
 

@@ -15,10 +15,10 @@ from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.errors import StuckError
 from pettingllms_trainers.learning.groups import score_decisions, training_groups
 from pettingllms_trainers.policies.pool import PolicyPool
-from pettingllms_trainers.rollout.ahead import TrainingRollouts
 from pettingllms_trainers.rollout.demonstrations import WarmStart
+from pettingllms_trainers.rollout.flight import Sample
+from pettingllms_trainers.rollout.in_flight import TrainingRollouts
 from pettingllms_trainers.rollout.judging.rewards import Rewards
-from pettingllms_trainers.rollout.sampler import Sample
 from pettingllms_trainers.runs.checkpoint import load_checkpoint, save_checkpoint
 from pettingllms_trainers.runs.evaluate import (
     Figures,
@@ -101,7 +101,7 @@ class Trainer:
     def measure(self, num_steps: int) -> tuple[list[dict[str, float]], float]:
         """Take train steps and play one evaluation; return metrics of each, and its seconds.
 
-        With rollouts that are played ahead the first step does not count: it has found none.
+        With rollouts in flight the first steps do not count: they have found none.
 
         Raises:
             TrainerError: As for `run`.
@@ -109,7 +109,7 @@ class Trainer:
         """
         self.pool.push_weights()
         steps: list[dict[str, float]] = []
-        for step in range(num_steps + self.config.rollout.ahead):
+        for step in range(num_steps + self.config.rollout.max_staleness):
             if (metrics := self._take_step(step)) is None:
                 raise StopRequested
             steps.append(metrics)
@@ -124,7 +124,7 @@ class Trainer:
         for name, updater in self.pool.updaters().items():
             updater.load_state(checkpoint.policies[name])
         self.rollouts.restore(
-            checkpoint.num_levels_used, checkpoint.pending, checkpoint.memory, checkpoint.records
+            checkpoint.num_levels_used, checkpoint.flights, checkpoint.memory, checkpoint.records
         )
         self.pool.push_weights()
         self.recorder.note(f"continuing after train step {checkpoint.step}")
@@ -249,7 +249,7 @@ class Trainer:
             self.pool.updaters(),
             step=step,
             num_levels_used=self.rollouts.num_levels_used,
-            pending=self.rollouts.pending,
+            flights=self.rollouts.flights,
             memory=self.rollouts.memory,
             records=self.rollouts.records,
             config_hash=config_hash(self.config),

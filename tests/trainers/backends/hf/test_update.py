@@ -507,6 +507,23 @@ def test_recomputed_logprobs_with_a_capped_importance_weight():
     assert stats.policy_loss == pytest.approx(2 * plain.policy_loss, rel=1e-3)
 
 
+def test_tokens_of_several_versions_are_weighted_by_the_weights_that_wrote_each():
+    """As after a swap within an episode: the ratio of the newest to the own sampling policy."""
+    policy = make_policy(loss={"old_logprobs": "recompute", "importance_cap": 1.2})
+    groups = []
+    for version in range(3):
+        groups += sample_groups(policy, 2, seed=version)
+        policy.updater.update(groups[-2:])
+    written = flat([[c.logprobs for c in group.completions] for group in groups])
+    advantages = flat([[[c.advantage] * len(c.token_ids) for c in g.completions] for g in groups])
+    ratios = (flat(policy.updater.score(groups)) - written).exp()
+    assert (ratios > 1.2).any()
+    assert ((ratios < 1.2) & ((ratios - 1).abs() > 0.01)).any()
+    stats = policy.updater.update(groups)
+    expected = -(ratios.clamp(max=1.2) * advantages).mean()
+    assert stats.policy_loss == pytest.approx(float(expected), rel=1e-3)
+
+
 STEERED = {"kl_coefficient": 0.1, "kl_target": 0.01, "entropy_target": 0.5}
 MOVING = {"reference_every": 2, "reference_mix": 0.5}
 

@@ -216,7 +216,7 @@ def overlapping_worker(place):
     return OverlappingWorker
 
 
-def test_engines_of_workers_play_ahead_while_their_policies_learn(run, tmp_path, monkeypatch):
+def test_engines_of_workers_play_while_their_policies_learn(run, tmp_path, monkeypatch):
     pytest.importorskip("vllm")
     place = tmp_path / "meeting"
     place.mkdir()
@@ -228,7 +228,7 @@ def test_engines_of_workers_play_ahead_while_their_policies_learn(run, tmp_path,
     ]
     vllm = ["--engine.kind=vllm", f"--engine.vllm.kv-cache-bytes={32 << 20}"]
     slow = ["--warm-start.num-steps=0", "--optimizer.learning-rate=1e-4"]
-    code, _, err = run(*vllm, *sizes, *slow, "--rollout.ahead=1")
+    code, _, err = run(*vllm, *sizes, *slow, "--rollout.max-staleness=1")
     assert code == 0, err
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert [line["rollout/max_age"] for line in lines[1:]] == [0, 1]

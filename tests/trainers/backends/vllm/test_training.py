@@ -89,7 +89,7 @@ def test_adapters_share_the_steps_of_an_engine(train):
         assert 0 < lines[1][f"loss/{policy}/engine_gap_max"] < 1e-4
 
 
-def test_engines_play_ahead_in_processes_of_their_own(train, monkeypatch):
+def test_engines_play_beside_updates_in_processes_of_their_own(train, monkeypatch):
     """The rollouts of the second step are drawn while the first update waits for them."""
     from pettingllms_trainers.backends.hf.updating import Updater
     from pettingllms_trainers.backends.vllm.engine import VLLMEngine
@@ -112,7 +112,7 @@ def test_engines_play_ahead_in_processes_of_their_own(train, monkeypatch):
 
     monkeypatch.setattr(VLLMEngine, "generate", counted)
     monkeypatch.setattr(Updater, "update", waiting)
-    code, lines, message = train("--rollout.ahead=1")
+    code, lines, message = train("--rollout.max-staleness=1")
     assert code == 0, message
     assert [line["rollout/max_age"] for line in lines[1:]] == [0, 1, 1]
     for policy in "tp":

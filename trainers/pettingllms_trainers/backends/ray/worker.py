@@ -59,9 +59,9 @@ class PolicyInfo(NamedTuple):
 class PolicyWorker:
     """Policies that share a base model, with engine and updater, in a process of their own.
 
-    No method is a coroutine: Ray would then call several at once. With rollouts that are played
-    ahead `generate` has a thread of its own, and its engine a process, so that it runs while
-    another call updates.
+    No method is a coroutine: Ray would then call several at once. With
+    `rollout.max_staleness` `generate` has a thread of its own, and its engine a process, so that it
+    runs while another call updates.
     """
 
     def __init__(self) -> None:

@@ -39,18 +39,25 @@ def _check_role_gradients(config: ConfigData) -> None:
         )
 
 
-def _check_ahead(config: ConfigData) -> None:
-    if not config.rollout.ahead:
+def _check_staleness(config: ConfigData) -> None:
+    most = config.rollout.max_staleness
+    if not most:
         return
     if config.engine.sleeps:
         raise ValueError(
-            "rollout.ahead = 1 generates while policies learn, and engine.vllm.sleep = true "
-            "takes the engines' memory away then; set one of them only"
+            f"rollout.max_staleness = {most} generates while policies learn, and "
+            "engine.vllm.sleep = true takes the engines' memory away then; set one of them only"
         )
     if config.resolved_loss.old_logprobs == "recompute" and not config.loss.importance_cap:
         raise ValueError(
-            "rollout.ahead = 1 learns from tokens of older weights, which loss.importance_cap "
+            f"rollout.max_staleness = {most} learns from tokens of older weights, which "
+            "loss.importance_cap "
             '= 0 does not account for; set it above 0, or loss.old_logprobs = "engine"'
+        )
+    if most > 1 and config.algorithm.critic is not None:
+        raise ValueError(
+            f"rollout.max_staleness = {most} keeps episodes in flight, to which every update of V "
+            f"would give other values (algorithm.name = {config.algorithm.name!r}): set 0 or 1"
         )
 
 
@@ -194,7 +201,7 @@ def _check_spread_prompts(config: ConfigData) -> None:
 ABOUT_SECTIONS = (
     _check_reward_scale,
     _check_role_gradients,
-    _check_ahead,
+    _check_staleness,
     _check_lora,
     _check_base_precision,
     _check_state_bits,

@@ -64,7 +64,7 @@ _ROLLOUT: Mapping[str, Metric[_Rollouts]] = {
     ),
     "mean_age": Metric(
         "Mean age of the sampled tokens: train steps that the policies have taken since their "
-        "weights drew them; 0 unless rollouts are played ahead."
+        "weights drew them; 0 without rollout.max_staleness."
     ),
     "max_age": Metric("Age of the oldest of these tokens."),
     "num_continuation_tokens": Metric(

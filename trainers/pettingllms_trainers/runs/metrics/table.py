@@ -74,7 +74,9 @@ _ELSEWHERE = {
     "value/<policy>/loss": Metric("Mean squared error of V in the last pass of its fit."),
     "time/value_s": Metric("Wall time in which V was evaluated during the rollouts."),
     "time/fit_value_s": Metric("Wall time of the fits of V."),
-    "time/rollout_s": Metric("Wall time of the rollouts, also of those played ahead."),
+    "time/rollout_s": Metric(
+        "Wall time in which the rollouts were in flight, also beside updates."
+    ),
     "time/wait_s": Metric("Wall time of the train step in which policies waited for rollouts."),
     "time/generate_s": Metric(
         "Time in which engines generated, added up over policies; the rest of the rollouts may "

@@ -1,0 +1,143 @@
+"""Rollouts of a train step on their way, and the gate at which they wait for new weights."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pettingllms_trainers.rollout.curriculum import Records
+from pettingllms_trainers.types import RolloutTree, TokenCompletion
+
+_TURNS = 4
+"""Turns of the event loop without a request after which all that can ask have asked; as for
+`Batcher`."""
+
+
+class Answered(NamedTuple):
+    """Completions of one prompt, and which weights wrote them."""
+
+    completions: list[TokenCompletion]
+    version: int | None = None
+    """Train steps that these weights had taken; None outside training."""
+
+
+Ask = Callable[[], Awaitable[list[TokenCompletion]]]
+"""Lets a policy answer a prompt."""
+
+
+Answering = Callable[[Sequence[Any], Ask], Awaitable[Answered]]
+"""Called with plain values that say what is asked of whom, with the seed, and with the way to ask;
+gives the answer."""
+
+
+async def at_once(_: Sequence[Any], ask: Ask) -> Answered:
+    """Ask now, whatever the weights: the `Answering` outside training."""
+    return Answered(await ask())
+
+
+class Sample(NamedTuple):
+    """The rollouts of a train step."""
+
+    trees: list[RolloutTree]
+    """One per episode."""
+    num_refills: int
+    """Rounds of further levels among them."""
+    rollout_s: float = 0.0
+    """Wall time in which they were in flight and engines could generate."""
+    generate_s: float = 0.0
+    """Time in which engines generated in the last part of it, added up over policies."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Flight:
+    """Rollouts of one train step that have begun, as plain values: what a checkpoint keeps.
+
+    Episodes are functions of the answers in them. Played again with the answers that were given,
+    they are where they were, in the same environments.
+    """
+
+    step: int
+    """From 0."""
+    memory: Mapping[str, Any]
+    """What the algorithm remembered when they began."""
+    records: Records
+    """How the stages of curricula had been played then."""
+    first_levels: list[int] = field(default_factory=list[int])
+    """Level cursor at the beginning of each round of levels so far."""
+    answers: dict[str, Answered] = field(default_factory=dict[str, Answered])
+    """What was answered, until all is played."""
+    sample: Sample | None = None
+    """What was played, when it is over."""
+    rollout_s: float = 0.0
+    """See `Sample`."""
+    generate_s: float = 0.0
+    """See `Sample`."""
+
+
+class Gate:
+    """Lets requests through to the engines, with one set of weights at a time.
+
+    While it is closed no request is computed, so that engines can take new weights: episodes wait
+    before their next request, and go on with the new ones. Answers that a flight has already are
+    given at once. Used by one event loop at a time.
+    """
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._waiting: list[tuple[tuple[int, str], asyncio.Future[int]]] = []
+        self._asking: set[asyncio.Future[list[TokenCompletion]]] = set()
+        self._num_asked = 0
+
+    async def answer(self, flight: Flight, asked: Sequence[Any], ask: Ask) -> Answered:
+        """Return the answer to a request of a flight, which notes it; see `Answering`."""
+        key = hashlib.blake2b(repr(asked).encode(errors="surrogatepass"), digest_size=16)
+        name = key.hexdigest()
+        self._num_asked += 1
+        if name not in flight.answers:
+            version = await self._pass((flight.step, name))
+            request = asyncio.ensure_future(ask())
+            self._asking.add(request)
+            try:
+                flight.answers[name] = Answered(await request, version)
+            finally:
+                self._asking.discard(request)
+                request.cancel()
+        return flight.answers[name]
+
+    async def _pass(self, order: tuple[int, str]) -> int:
+        if self._version is not None:
+            return self._version
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((order, turn))
+        return await turn
+
+    def open(self, version: int) -> None:
+        """Let requests through; those that wait, in an order that does not depend on timing.
+
+        Args:
+            version: Train steps that the engines' weights have taken.
+        """
+        self._version = version
+        waiting, self._waiting = sorted(self._waiting, key=lambda one: one[0]), []
+        for _, turn in waiting:
+            if not turn.done():  # else its episode was cancelled
+                turn.set_result(version)
+
+    async def close(self) -> None:
+        """Let no more requests through, and wait until those that are computed are answered."""
+        self._version = None
+        await self.settled()
+        while self._asking:
+            await asyncio.wait(self._asking)
+            await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until nobody is about to ask; what waits for threads may still do so later."""
+        num_known = -1
+        while self._num_asked > num_known:
+            num_known = self._num_asked
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)

@@ -1,0 +1,200 @@
+"""The rollouts of one train step after another, in flight for as many steps as they may be old."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from pettingllms_trainers.config import Config
+from pettingllms_trainers.config.algorithm import Moment
+from pettingllms_trainers.errors import ConfigError
+from pettingllms_trainers.ranks import Ranks
+from pettingllms_trainers.rollout.curriculum import Records, with_episodes
+from pettingllms_trainers.rollout.flight import Flight, Gate, Sample
+from pettingllms_trainers.rollout.sampler import Sampler
+from pettingllms_trainers.stopping import StopRequest
+from pettingllms_trainers.types import RolloutTree
+
+
+class TrainingRollouts:
+    """Gives the training loop its rollouts.
+
+    With `rollout.max_staleness = k` those of the next k train steps are in flight while the
+    policies learn. They are played until those of the very next step are complete, and as long as
+    the update takes. Then engines get new weights, with which the others go on. So the rollouts of
+    train step n begin with the weights of step n - k and end with those of step n - 1 at the
+    latest: no token is older than k, and nothing has to be thrown away. With k = 1 all tokens are
+    drawn from the weights before the update, whatever the timing.
+
+    Where the model that learns also generates, and with several ranks, the rollouts are played
+    before the update, and no time is saved.
+
+    Args:
+        sampler: Plays rollouts.
+        config: The run's configuration.
+        stop: Tells when to stop early.
+        runner: Runs the rollouts; one event loop, in which they stay between two train steps.
+        ranks: The processes of the run; None for this one alone.
+
+    Raises:
+        ConfigError: Several ranks would have to agree on what is in flight.
+
+    Source:
+        Bounded staleness and weights that change within an episode are those of AReaL (arXiv
+        2505.24298, section 4). Changed: an answer is not interrupted; levels belong to a train step
+        before they are played, so that those that are solved sooner are not learnt sooner.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        config: Config,
+        stop: StopRequest,
+        runner: asyncio.Runner,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self._sampler, self._config, self._stop = sampler, config, stop
+        self._runner, self._gate = runner, Gate()
+        self._most = config.rollout.max_staleness
+        num_ranks = (ranks or Ranks()).size
+        if self._most > 1 and num_ranks > 1:
+            raise ConfigError(
+                f"rollout.max_staleness = {self._most} keeps episodes in flight, which "
+                f"{num_ranks} processes cannot agree on: set 0 or 1, or let one process learn "
+                'beside servers (engine.kind = "vllm_server")'
+            )
+        self._overlaps = config.plays_beside_updates and num_ranks == 1
+        self.flights: list[Flight] = []
+        """What has begun and is not learnt yet, by train step; a checkpoint must keep it."""
+        self._tasks: dict[int, asyncio.Task[Sample]] = {}
+
+    @property
+    def num_levels_used(self) -> int:
+        """Level cursor: training levels that the run has used, also in flight."""
+        return self._sampler.num_levels_used
+
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        """What the algorithm remembers of the train steps that have been learnt."""
+        return self._sampler.memory
+
+    @property
+    def records(self) -> Records:
+        """How the stages of curricula have been played in these train steps."""
+        return self._sampler.records
+
+    def remember(self, step: int, trees: Sequence[RolloutTree]) -> None:
+        """Let algorithm and curricula learn from rollouts how to play the next ones."""
+        config, sampler = self._config, self._sampler
+        sampler.memory = config.algorithm.remember(trees, Moment(step, sampler.memory))
+        sampler.records = {
+            name: with_episodes(
+                sampler.records[name],
+                (tree for tree in trees if tree.env == name),
+                env.curriculum_decay,
+            )
+            for name, env in zip(config.env_names, config.env, strict=True)
+        }
+
+    def restore(
+        self,
+        num_levels_used: int,
+        flights: Sequence[Flight],
+        memory: Mapping[str, Any],
+        records: Records,
+    ) -> None:
+        """Continue where a checkpoint was written."""
+        self._sampler.num_levels_used, self.flights = num_levels_used, list(flights)
+        self._sampler.memory, self._sampler.records = memory, records
+
+    def take(self, step: int) -> Sample | None:
+        """Return the rollouts of a train step; None when a signal came, and nothing has changed.
+
+        Args:
+            step: From 0; the one after the last.
+        """
+        num_levels_used, is_new = self.num_levels_used, not self.flights
+        if is_new:
+            self.flights.append(self._sampler.begun(step))
+            self._runner.run(self._play(step))
+        flight = self.flights.pop(0)
+        if is_new and self._stop.is_wanted():
+            self._sampler.num_levels_used = num_levels_used
+            return None
+        assert flight.sample is not None, "it was played to its end"
+        return flight.sample._replace(rollout_s=flight.rollout_s, generate_s=flight.generate_s)
+
+    @contextlib.contextmanager
+    def playing_next(self, step: int) -> Iterator[None]:
+        """Return the context of the update of a train step, in which the next ones are played.
+
+        The last train step of a run plays nothing. Rollouts of the next step are played to their
+        end, also when a signal asks to stop: without them the run could not be continued exactly.
+
+        Args:
+            step: That learns, from 0.
+        """
+        first = self.flights[-1].step + 1 if self.flights else step + 1
+        last = min(step + self._most, self._config.num_steps - 1)
+        self.flights += map(self._sampler.begun, range(first, last + 1))
+        if not self.flights:
+            yield
+        elif self._overlaps:
+            is_updated = threading.Event()
+            with ThreadPoolExecutor(1, thread_name_prefix="pettingllms-rollouts") as thread:
+                played = thread.submit(self._runner.run, self._play(step, is_updated))
+                try:
+                    yield
+                finally:
+                    is_updated.set()
+                played.result()
+        else:
+            if self.flights[0].sample is None:
+                self._runner.run(self._play(step))
+            yield
+
+    async def _play(self, version: int, is_updated: threading.Event | None = None) -> None:
+        """Play what is in flight until the first of it is complete, and an update is over."""
+        first, started = self.flights[0], time.perf_counter()
+        self._sampler.take_generate_s()
+        self._begin(is_on_policy=version == first.step)
+        if version != first.step:  # else nothing waits, and nothing was played before
+            await self._gate.settled()
+        self._gate.open(version)
+        if first.sample is None:
+            await asyncio.wait([self._tasks[first.step]])
+        first.rollout_s += time.perf_counter() - started
+        if is_updated is not None:
+            await asyncio.to_thread(is_updated.wait)
+        await self._gate.close()
+        first.generate_s = self._sampler.take_generate_s()
+        for flight in self.flights:
+            if flight is not first:
+                flight.rollout_s += time.perf_counter() - started
+            self._end(flight)
+
+    def _begin(self, *, is_on_policy: bool) -> None:
+        """Let all flights play that do not yet; those of a checkpoint catch up."""
+        for flight in self.flights:
+            if flight.sample is None and flight.step not in self._tasks:
+                answering = partial(self._gate.answer, flight)
+                play = self._sampler.rollouts(flight, answering, may_stop=is_on_policy)
+                self._tasks[flight.step] = asyncio.ensure_future(play)
+                # Of several that fail, one is raised; asyncio would write about the others.
+                self._tasks[flight.step].add_done_callback(lambda t: t.cancelled() or t.exception())
+
+    def _end(self, flight: Flight) -> None:
+        """Keep what a flight has given, if it is over; its answers are part of that.
+
+        Raises:
+            RolloutError: More rollouts or candidates failed than allowed.
+        """
+        if flight.step in self._tasks and self._tasks[flight.step].done():
+            flight.sample = self._tasks.pop(flight.step).result()
+            flight.answers.clear()
