@@ -21,6 +21,7 @@ from pettingllms_trainers.config import Config
 from pettingllms_trainers.learning.groups import ScoredDecisions, score_decisions, training_groups
 from pettingllms_trainers.rollout.episode import LocalEpisodes
 from pettingllms_trainers.rollout.failures import FailureLog
+from pettingllms_trainers.rollout.flight import at_once
 from pettingllms_trainers.rollout.sampler import Sampler, TrainingEnvironment
 from pettingllms_trainers.rollout.settings import episode_specs
 from pettingllms_trainers.stopping import StopRequest
@@ -148,7 +149,8 @@ class Ours:
         pool = build_pool(config, policies)
         episodes = LocalEpisodes(self._env)
         words = TrainingEnvironment(config=config.env[0], roles=config.roles, episodes=[episodes])
-        self._sampler = Sampler([words], pool, config, FailureLog(), runner, StopRequest())
+        self._sampler = Sampler([words], pool, config, FailureLog(), StopRequest())
+        self._runner = runner
         self._estimator = config.algorithm
 
     def prompts(self, step: int) -> list[str]:
@@ -164,8 +166,8 @@ class Ours:
         """Take a train step; return what its phases took and how many tokens it saw."""
 
         def rollout() -> tuple[list[RolloutTree], ScoredDecisions]:
-            trees = self._sampler.rollouts(step).trees
-            self._sampler.num_levels_used += self._num_prompts
+            flight = self._sampler.begun(step)
+            trees = self._runner.run(self._sampler.rollouts(flight, at_once)).trees
             return trees, score_decisions(trees, self._estimator)
 
         def update() -> UpdateStats:
