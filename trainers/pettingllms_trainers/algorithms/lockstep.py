@@ -49,6 +49,11 @@ class Lockstep(Reinforce):
     """Share of the levels whose episodes never move; 0: nothing is tested, and rewards of steps are
     followed whatever they mean."""
 
+    @property
+    def trusts_steps(self) -> bool:
+        """See `Algorithm.trusts_steps`."""
+        return super().trusts_steps or not self.free_share
+
     def strategy(self, moment: Moment) -> Strategy:
         """See `Algorithm.strategy`."""
 

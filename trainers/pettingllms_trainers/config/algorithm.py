@@ -130,6 +130,11 @@ class Algorithm(Section):
         return False
 
     @property
+    def trusts_steps(self) -> bool:
+        """Whether it takes for granted that the best reward of a step is best in the end."""
+        return self.is_by_step
+
+    @property
     def sees_size(self) -> bool:
         """Whether multiplying all rewards by a factor changes what is learnt."""
         return False

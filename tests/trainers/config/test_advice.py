@@ -1,0 +1,60 @@
+"""Runs are told at their start what is legal and rarely meant."""
+
+import pytest
+
+from pettingllms_trainers.config.advice import start_advice
+from pettingllms_trainers.config.loading import load_config
+
+RUN = """
+[env]
+id = "ENV"
+[policies.a]
+model = "tiny"
+[roles]
+caller = "a"
+echo = "a"
+"""
+REWARD = '[rewards.style]\nfunction = "math:fsum"\n'
+
+
+@pytest.fixture
+def advice(tmp_path, echo_env_id):
+    def of(algorithm, env=None, rest=""):
+        path = tmp_path / "run.toml"
+        path.write_text(RUN.replace("ENV", env or echo_env_id) + rest + algorithm)
+        return " ".join(start_advice(load_config(path)))
+
+    return of
+
+
+AT_GRPO = '[algorithm]\nname = "at_grpo"\n'
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "trusts"),
+    [
+        (AT_GRPO, True),
+        ('[algorithm]\nname = "reinforce"\n', False),
+        ('[algorithm]\nname = "reinforce"\ncredit = "step"\n', True),
+        ('[algorithm]\nname = "lockstep"\n', False),
+        ('[algorithm]\nname = "lockstep"\nfree_share = 0\n', True),
+    ],
+)
+def test_who_trusts_a_score_that_nothing_has_tested_is_told(advice, algorithm, trusts):
+    said = advice(algorithm, rest=REWARD)
+    assert ("nothing has tested that for rewards.style" in said) == trusts
+    assert ("judged/style/outcome_alignment" in said) == trusts
+    assert advice(algorithm) == "", "an announced environment is tested before"
+
+
+def test_a_score_that_pays_nobody_misleads_nobody(advice):
+    assert advice(AT_GRPO, rest=REWARD + "weights = { caller = 0 }\n") == ""
+
+
+def test_an_environment_that_nobody_announces_was_not_tested(advice):
+    said = advice(AT_GRPO, env="my.module:Game")
+    assert "nothing has tested that for the rewards of" in said
+    assert "pettingllms check my.module:Game" in said
+    outcome = '[env.kwargs]\nreward = "outcome"\n'
+    assert "nothing has tested" not in advice(AT_GRPO, env="my.module:Game", rest=outcome)
+    assert "nothing has tested" not in advice(AT_GRPO, env="workflow:my.module:team")
