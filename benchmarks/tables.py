@@ -26,6 +26,7 @@ DOCUMENTS = (
     "docs/blame.md",
     "docs/check-an-environment.md",
     "docs/fleet.md",
+    "docs/writer-editor.md",
 )
 _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 

@@ -22,7 +22,7 @@ def learning_llm() -> str:
 _BRIEF = {
     "learning_plan_path": "`make train`: two models of 0.17 M random weights, Plan-Path",
     "learning_plan_path_smollm2": "`make train-llm`: SmolLM2-135M with two adapters, Plan-Path",
-    "learning_langgraph_coder_tester": "LangGraph coder and tester, two tiny models",
+    "learning_langgraph_writer_editor": "LangGraph writer and editor, SmolLM2-135M likewise",
 }
 """Result file -> what the README calls the run."""
 
@@ -107,7 +107,12 @@ def learning_two_games() -> str:
     return markdown([*header, "processor time"], rows) + caption(data)
 
 
-WORKFLOWS = ("largest_digit", "langgraph_coder_tester", "agents_reasoner_judge")
+WORKFLOWS = (
+    "largest_digit",
+    "langgraph_coder_tester",
+    "langgraph_writer_editor",
+    "agents_reasoner_judge",
+)
 """Examples of workflows, in examples/workflows."""
 
 
@@ -131,6 +136,69 @@ def learning_workflows() -> str:
     header = ["run file", "seed", "test tasks", "after warm start", "after", "after, sampled"]
     header += ["any answer", "processor time"]
     return markdown(header, rows) + "".join(map(caption, found.values()))
+
+
+def workflow_frameworks() -> str:
+    """Return which versions of other frameworks train, with the teams of examples/frameworks."""
+    data = result("workflow_frameworks")
+    teams: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in data["rows"]:
+        teams.setdefault(row["team"], {})[row["versions"]] = row
+    rows = [
+        [
+            next(iter(found.values()))["framework"],
+            f"`{team}.py`",
+            *(_trained_with(found.get(versions)) for versions in ("pinned", "newest")),
+        ]
+        for team, found in teams.items()
+    ]
+    return markdown(["framework", "team", "pinned", "newest"], rows) + caption(data)
+
+
+def _trained_with(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "not tried"
+    versions = ", ".join(f"{name} {version}" for name, version in row.get("packages", {}).items())
+    return f"trains: {versions}" if row["works"] else f"**no** ({row['cause']}) {versions}".strip()
+
+
+def transcripts_writer_editor() -> str:
+    """Return what writer and editor say to the same held-out words, before and after training."""
+    rows = [
+        [words, moment, *(_quoted(said["answer"]) for said in exchange["said"]), _mark(exchange)]
+        for words, exchanges in _spoken()
+        for moment, exchange in exchanges.items()
+    ]
+    return markdown(["words", "moment", "writer", "editor", "success"], rows)
+
+
+def transcripts_in_brief() -> str:
+    """Return what the team of writer and editor returns, before and after training."""
+    rows = [
+        [
+            words,
+            *(f"{_quoted(one['said'][-1]['answer'])} {_mark(one)}" for one in exchanges.values()),
+        ]
+        for words, exchanges in _spoken()
+    ]
+    return markdown(["words", "before", "after"], rows)
+
+
+def _spoken() -> list[tuple[str, dict[str, dict[str, Any]]]]:
+    """Return for the first held-out words of the first seed: moment -> exchange."""
+    first, *_, last = result("learning_langgraph_writer_editor")["runs"][0]["transcripts"]
+    return [
+        (before["said"][0]["asked"].splitlines()[-1], {"before": before, "after": after})
+        for before, after in zip(first, last, strict=True)
+    ]
+
+
+def _quoted(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _mark(exchange: dict[str, Any]) -> str:
+    return "✓" if exchange["success"] else "✗"
 
 
 def learning_curriculum() -> str:

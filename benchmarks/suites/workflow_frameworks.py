@@ -131,7 +131,13 @@ def probed(python: Path, team: str) -> dict[str, Any]:
     command, env = [str(python), str(probe), team], {**os.environ, **variables}
     try:
         done = subprocess.run(
-            command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=TIMEOUT_S
+            command,
+            cwd=REPOSITORY,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         return {"works": False, "cause": f"the probe took more than {TIMEOUT_S} s"}

@@ -35,6 +35,8 @@ def run(task, client):
     pattern = AutoPattern(
         agents=[solver, checker],
         initial_agent=solver,
+        # Has the floor where the manager names nobody. Without one, AG2 asks at the keyboard.
+        user_agent=ConversableAgent(name="user", human_input_mode="NEVER", llm_config=False),
         group_manager_args={
             "name": "manager",
             "llm_config": config("manager"),

@@ -144,7 +144,13 @@ def test_a_run_on_two_games_learns_both_on_every_seed():
 
 
 @pytest.mark.parametrize(
-    "name", ["agents_reasoner_judge", "langgraph_coder_tester", "largest_digit"]
+    "name",
+    [
+        "agents_reasoner_judge",
+        "langgraph_coder_tester",
+        "langgraph_writer_editor",
+        "largest_digit",
+    ],
 )
 def test_examples_of_workflows_learn_on_every_seed(name):
     """More than after the warm start, and than any answer, by ten points."""
