@@ -27,6 +27,7 @@ DOCUMENTS = (
     "docs/check-an-environment.md",
     "docs/fleet.md",
     "docs/writer-editor.md",
+    "docs/leaderboard.md",
 )
 _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pettingllms
-from document_tables.markdown import caption, markdown, result
+from document_tables.markdown import RESULTS, caption, markdown, result
 
 
 def environments() -> str:
@@ -46,6 +47,38 @@ def ladder() -> str:
         cells = [f"{100 * r['success']:.0f} %, {r['return']:+.3f}" if r else "" for r in found]
         rows.append([policy, *cells])
     return markdown(["policy", *names], rows) + caption(data)
+
+
+def leaderboard() -> str:
+    """Return the entries of the leader board, suite by suite, the best first."""
+    folder = RESULTS.parent / "leaderboard"
+    entries = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    games = list(dict.fromkeys(game for entry in entries for game in entry["games"]))
+    entries.sort(key=lambda entry: (entry["suite"], -entry["score"]["value"], entry["name"]))
+    rows = [
+        [
+            entry["name"],
+            _score(entry["score"]),
+            *(_climbed(entry["games"].get(game)) for game in games),
+            f"{entry['suite']}, {entry['versions']['pettingllms']}",
+        ]
+        for entry in entries
+    ]
+    names = [game.rpartition("_")[0].replace("_", " ") for game in games]
+    return markdown(["entry", "levels passed", *names, "suite, version"], rows)
+
+
+def _score(figures: dict[str, float]) -> str:
+    low, mid, high = (f"{100 * figures[key]:.0f}" for key in ("low", "value", "high"))
+    return f"{mid} % ({low} to {high})"
+
+
+def _climbed(game: dict[str, Any] | None) -> str:
+    """Return the hardest level passed, and the success there; empty if it was not played."""
+    if game is None or game["skipped"]:
+        return ""
+    hardest = f"{game['passed'][-1]}" if game["passed"] else "none"
+    return f"{hardest}: {_score(game['success'])}"
 
 
 def cheap_policies() -> str:

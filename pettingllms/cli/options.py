@@ -156,6 +156,12 @@ def read_pairs(values: Iterable[str], what: str) -> dict[str, Any]:
     return pairs
 
 
+def role_named(text: str) -> str | None:
+    """Return the role of `ROLE=POLICY`; None of a policy for all roles."""
+    match = _ROLE_AND_REST.fullmatch(text)
+    return match[1] if match else None
+
+
 def read_policies(values: Iterable[str], roles: Sequence[str]) -> dict[str, str]:
     """Return role -> policy of texts `ROLE=POLICY` or `POLICY` (for all roles not named).
 

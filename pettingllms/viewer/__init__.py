@@ -14,7 +14,7 @@ folder or file ──► runs.py ──► OpenedRun (facts, curves, episodes on
 
 from pettingllms.viewer.errors import ViewerError
 from pettingllms.viewer.live import LiveServer
-from pettingllms.viewer.page import ViewSummary, write_overview, write_view
+from pettingllms.viewer.page import ViewSummary, write_overview, write_parts, write_view
 from pettingllms.viewer.runs import runs_below
 
 __all__ = [
@@ -23,5 +23,6 @@ __all__ = [
     "ViewerError",
     "runs_below",
     "write_overview",
+    "write_parts",
     "write_view",
 ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,31 @@ from pettingllms.viewer.overview import Overview
 from pettingllms.viewer.runs import open_run
 from pettingllms.viewer.summary import RunSummary
 
+Part = str | tuple[Sequence[str], Sequence[Sequence[str]]]
+"""A paragraph, a heading that begins with `#`, or a table: its head and its rows."""
+_PARTS = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body class="parts">
+{body}
+</body>
+</html>
+"""
+_PARTS_STYLE = """
+body.parts { display: block; height: auto; overflow: auto; margin: 0 auto; max-width: 75rem;
+  padding: 1rem 1.5rem; }
+body.parts table { border-collapse: collapse; margin-bottom: 1rem; }
+body.parts h2 { margin-top: 1.5rem; }
+body.parts th, body.parts td { text-align: left; padding: 0.2rem 1rem 0.2rem 0;
+  border-bottom: 1px solid var(--rule); vertical-align: top; }
+"""
 BLOCK_CHARS = 1 << 18
 """A block is closed when its JSON lines are longer than this."""
 SCRIPTS = (
@@ -95,6 +121,34 @@ def write_overview(runs: Sequence[Path], target: str | Path) -> ViewSummary:
     overview = Overview([open_run(run) for run in runs], links)
     num_episodes = _written(path, partial(fill_overview, overview=overview))
     return _summary(path, num_episodes, overview.notices())
+
+
+def write_parts(parts: Sequence[Part], target: Path, *, title: str) -> None:
+    """Write headings, paragraphs and tables as one HTML page without scripts.
+
+    Args:
+        parts: Texts, of which headings begin with `#`, and tables (head, rows).
+        target: The page.
+        title: Of the page.
+
+    Raises:
+        ViewerError: The page cannot be written.
+    """
+    style = _asset("style.css") + _PARTS_STYLE
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
+    body = "\n".join(map(_part_html, parts))
+    page = _PARTS.format(policy=policy, style=style, title=html.escape(title), body=body)
+    _written(target, lambda file: file.write(page))
+
+
+def _part_html(part: Part) -> str:
+    if isinstance(part, str):
+        text = part.lstrip("#")
+        name = f"h{len(part) - len(text)}" if text != part else "p"
+        return f"<{name}>{html.escape(text.strip())}</{name}>"
+    lines = [("th", part[0]), *(("td", row) for row in part[1])]
+    rows = ("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) for tag, row in lines)
+    return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 
 def fill_view(

@@ -1,0 +1,217 @@
+"""`pettingllms bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pettingllms.cli.console import print_json, print_parts, stderr, stdout
+from pettingllms.cli.options import (
+    format_option,
+    free_folder,
+    max_failures_option,
+    policy_option,
+    policy_settings,
+    policy_settings_options,
+    read_policies,
+    read_prices,
+    read_sampling,
+    role_named,
+    sampling_option,
+)
+from pettingllms.cli.playing import play_all, tell_incomplete
+from pettingllms.errors import InvalidArgument
+from pettingllms.evaluation.bench import (
+    FORMAT,
+    FULL,
+    QUICK,
+    GameResult,
+    Suite,
+    bench_parts,
+    cell_plan,
+    checked_about,
+    is_passed,
+    result_json,
+)
+from pettingllms.evaluation.plan import MAIN, roles_of
+from pettingllms.evaluation.report import Report, VariantReport, summarise
+from pettingllms.evaluation.run_folder import RunFolder
+from pettingllms.evaluation.statistics import special_functions
+from pettingllms.policies import PolicySettings
+from pettingllms.registry import make
+from pettingllms.viewer import write_parts
+
+_EXAMPLES = """\b
+Examples:
+  pettingllms bench -p openai:qwen3:4b@http://localhost:11434/v1 --quick
+  pettingllms bench -p hf:runs/team/policies/planner -p tool=program --name my_team
+  pettingllms bench --resume runs/bench-my_team
+"""
+_FILE = "bench.json"
+
+
+class _Stopped(Exception):
+    """A level could not be played to its end; the status is what the command returns."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@click.command("bench", epilog=_EXAMPLES)
+@policy_option
+@sampling_option
+@click.option("--quick", is_flag=True, help="Three levels of each game, eight boards each.")
+@click.option("--name", help="Of the entry.  [default: the policies]")
+@click.option(
+    "--price",
+    "price_values",
+    multiple=True,
+    metavar="IN,OUT[,CACHED]",
+    help="US dollars per million prompt, completion and cached tokens, for the bill.",
+)
+@policy_settings_options
+@max_failures_option("Episodes of a level", 10)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder of the result.  [default: runs/bench-TIME]",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Continue an interrupted benchmark.",
+)
+@format_option("result is", "json")
+def bench_command(output: str, **values: Any) -> int:
+    """Play the suite of games, each from easy to hard as long as levels are passed.
+
+    Writes result.json, an entry of the leader board, and index.html. Boards, seed and levels are
+    the same for everybody; a game that the policies cannot play counts as 0.
+    """
+    special_functions()  # raises now, not at the end of a long run
+    folder = values["resume"] or values["out"] or free_folder("bench", "games")
+    about = _resumed(folder) if values["resume"] else _begun(folder, values)
+    suite = next(one for one in (FULL, QUICK) if one.name == about["suite"])
+    settings = policy_settings(values)
+    games: dict[str, GameResult] = {}
+    reports: list[Report] = []
+    try:
+        for env_id in suite.levels:
+            games[env_id] = _climbed(
+                folder, about, suite, env_id, settings, values["max_failures"], reports
+            )
+    except _Stopped as stopped:
+        stderr().print(f"Continue with: pettingllms bench --resume {folder}", markup=False)
+        return stopped.status
+    if not reports:
+        reasons = {game.skipped for game in games.values()}
+        raise InvalidArgument("policies", about["policies"], "some that play", "; ".join(reasons))
+    result, parts = result_json(about, games, reports), bench_parts(about, games, reports)
+    _write(folder / "result.json", result)
+    write_parts(parts, folder / "index.html", title=f"{about['name']} on {suite.name}")
+    if output == "json":
+        print_json(result)
+    else:
+        print_parts(stdout(), parts)
+    stderr().print(f"written: {folder}/result.json and index.html", style="dim", highlight=False)
+    return 0
+
+
+def _begun(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    policies = list(values["policy_values"])
+    if not policies:
+        raise click.UsageError("name a policy for all roles (--policy oracle), or one for each")
+    if (folder / _FILE).exists():
+        raise click.UsageError(f"{folder} holds a benchmark; continue it with --resume {folder}")
+    suite = QUICK if values["quick"] else FULL
+    _check_roles(policies, suite)
+    about = {
+        "format": FORMAT,
+        "name": values["name"] or ", ".join(policies),
+        "suite": suite.name,
+        "policies": policies,
+        "sampling": list(values["sampling_values"]),
+        "prices": list(values["price_values"]),
+        "seed": 0,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"pettingllms": version("pettingllms")},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / _FILE, about)
+    return about
+
+
+def _check_roles(policies: Iterable[str], suite: Suite) -> None:
+    roles = {role for env_id in suite.levels for role in roles_of(make(env_id, checks=False))}
+    for text in policies:
+        if (role := role_named(text)) is not None and role not in roles:
+            raise InvalidArgument("--policy", text, "a role of " + ", ".join(sorted(roles)))
+
+
+def _resumed(folder: Path) -> dict[str, Any]:
+    try:
+        data = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        data = None
+    return checked_about(data, folder)
+
+
+def _climbed(
+    folder: Path,
+    about: Mapping[str, Any],
+    suite: Suite,
+    env_id: str,
+    settings: PolicySettings,
+    max_failures: int,
+    reports: list[Report],
+) -> GameResult:
+    """Play the levels of a game until one is not passed; the reports are added to `reports`."""
+    levels = suite.levels[env_id]
+    roles = roles_of(make(env_id, checks=False, level=levels[0]))
+    texts = [text for text in about["policies"] if role_named(text) in (None, *roles)]
+    line_up = read_policies(texts, roles)
+    if missing := [role for role in roles if role not in line_up]:
+        return GameResult(len(levels), {}, f"no policy for {', '.join(missing)}")
+    played: dict[int, VariantReport] = {}
+    for level in levels:
+        path = folder / f"{env_id}-{level}"
+        if (path / "run.json").exists():
+            run = RunFolder.open(path)
+        else:
+            sampling = read_sampling(about["sampling"], roles)
+            prices = read_prices(about["prices"], line_up)
+            extra = {"sampling": sampling, "prices": prices}
+            run = RunFolder.create(
+                path, cell_plan(suite, env_id, level, about["seed"], line_up, **extra)
+            )
+        stderr().print(f"{env_id}, level {level}", style="bold", highlight=False)
+        try:
+            done = play_all(run, settings, max_failures)
+        except InvalidArgument as error:
+            return GameResult(len(levels), played, str(error))
+        report = summarise(run.plan, run.results(), run.bill())
+        if not report.is_complete:
+            tell_incomplete(run, report, done.progress, done.reason)
+            raise _Stopped(done.status or 1)
+        reports.append(report)
+        played[level] = report.variants[MAIN]
+        if not is_passed(played[level]):
+            break
+    return GameResult(len(levels), played)
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    """Write JSON data; a reader sees the whole file or none."""
+    unfinished = path.with_name(f"{path.name}.partial")
+    unfinished.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(unfinished, path)

@@ -1,0 +1,86 @@
+"""`pettingllms bench`: how far a team climbs, as a result file and a page."""
+
+import json
+
+import pytest
+
+from pettingllms.cli import bench as command
+from pettingllms.evaluation import bench
+from pettingllms.evaluation.bench import Suite
+
+SMALL = Suite(bench.QUICK.name, {"queens_v0": (0, 1, 2), "dining_v0": (0, 1)}, 4)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(command, "QUICK", SMALL)
+
+
+def result(path):
+    return json.loads((path / "result.json").read_text(encoding="utf-8"))
+
+
+def test_a_team_climbs_until_it_fails_a_level(call, small, tmp_path):
+    done = call("bench", "-p", "random", "--quick", "--out", tmp_path / "run", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = result(tmp_path / "run")
+    assert json.loads(done.stdout) == found
+    for game in found["games"].values():
+        levels = list(game["levels"].values())
+        passed = [one["success"]["value"] >= bench.PASSED for one in levels]
+        assert all(passed[:-1])
+        assert len(game["passed"]) == sum(passed)
+        assert not all(passed) or len(levels) == game["num_levels"]
+    shares = [len(game["passed"]) / game["num_levels"] for game in found["games"].values()]
+    assert found["score"]["value"] == pytest.approx(sum(shares) / 2)
+    page = (tmp_path / "run" / "index.html").read_text(encoding="utf-8")
+    assert "philosopher" in page
+    assert "<script" not in page
+
+
+def test_a_game_that_cannot_be_played_counts_as_nothing(call, small, tmp_path):
+    arguments = ("-p", "program", "--quick", "--name", "<b>fixed</b>", "--out", tmp_path / "run")
+    assert call("bench", *arguments).returncode == 0
+    found = result(tmp_path / "run")
+    assert found["games"]["queens_v0"]["passed"] == [0, 1, 2]
+    assert "tool agent" in found["games"]["dining_v0"]["skipped"]
+    assert found["score"]["value"] == 0.5
+    assert "<b>" not in (tmp_path / "run" / "index.html").read_text(encoding="utf-8")
+
+
+def test_an_interrupted_benchmark_goes_on_where_it_was(call, small, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for path in (whole, cut):
+        assert call("bench", "-p", "oracle", "--quick", "--out", path).returncode == 0
+    episodes = cut / "queens_v0-2" / "episodes.jsonl"
+    first = episodes.read_bytes().splitlines(keepends=True)[0]
+    episodes.write_bytes(first)
+    (cut / "result.json").unlink()
+    assert call("bench", "--resume", cut).returncode == 0
+    assert episodes.read_bytes().startswith(first)
+    assert result(cut)["games"] == result(whole)["games"]
+    assert call("bench", "-p", "oracle", "--quick", "--out", cut).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a policy"),
+        (("-p", "tol=oracle"), "a role of"),
+        (("-p", "orakle"), "some that play"),
+        (("--resume", "nowhere"), "a folder that `pettingllms bench` wrote"),
+    ],
+)
+def test_wrong_use_is_explained(call, small, arguments, message):
+    done = call("bench", *arguments, "--quick")
+    assert done.returncode == 2
+    assert message in done.stderr.replace("\n", " ")
+
+
+def test_the_suites_are_levels_that_exist():
+    import pettingllms
+
+    for suite in (bench.FULL, bench.QUICK):
+        for env_id, levels in suite.levels.items():
+            assert list(levels) == sorted(set(levels))
+            assert levels[-1] < len(pettingllms.spec(env_id).load().levels)
