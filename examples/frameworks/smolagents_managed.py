@@ -64,7 +64,11 @@ def right(task, agent, messages, rng):
     """Delegate, call the tool, and give the result as final answer."""
     last = messages[-1]["content"]
     if agent == "manager_0":
-        return final(solution(task)) if "solver" in last else call_text("solver", task=task)
+        return (
+            final(solution(task))
+            if "solver" in last
+            else call_text("solver", task=task, additional_args={})
+        )
     a, b = numbers(task)
     called = call_text("add" if "+" in task else "multiply", a=a, b=b)
     return final(solution(task)) if "Observation" in last else called
@@ -72,7 +76,7 @@ def right(task, agent, messages, rng):
 
 ANSWERS = {
     "manager_0": [
-        *[call_text("solver", task=task) for task in ("1+2", "2*2")],
+        *[call_text("solver", task=task, additional_args={}) for task in ("1+2", "2*2")],
         *map(final, NUMBERS),
         "4",
     ],

@@ -54,6 +54,7 @@ def _patch(torch):
     }  # fmt: skip
     for name, answer in answers.items():
         setattr(cuda, name, _asked(name, answer))
+    torch._C._cuda_getCurrentRawStream = lambda device: 0  # bitsandbytes wants it at its import
     process = _Process(torch)
     cuda.empty_cache = process.empty_cache
     torch.empty = _first_claim(torch.empty, process)
