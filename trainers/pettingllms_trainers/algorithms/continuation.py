@@ -19,8 +19,9 @@ class Continuation(AtGrpo):
     samples K * M times the rest of the episode at every decision.
 
     Source:
-        VinePPO (arXiv 2410.01679, section 4). Changed: candidates are whole turns of agents of a
-        team and are compared in their group, instead of with a value of the state before them.
+        VinePPO (arXiv 2410.01679, section 4); for teams C3 (arXiv 2603.06859), with leave-one-out
+        and without a deviation. Changed: candidates are whole turns of agents of a team and are
+        compared in their group, instead of with a value of the state before them.
     """
 
     name: str = "continuation"

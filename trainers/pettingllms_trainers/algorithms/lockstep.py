@@ -34,7 +34,8 @@ class Lockstep(Reinforce):
 
     Source:
         Go with the winners (Aldous and Vazirani, FOCS 1994), and AT-GRPO (arXiv 2510.11062,
-        algorithm 1) for which of them is followed. Changed: nobody continues from another unless
+        algorithm 1) for which of them is followed; states are merged as in GiGPO (arXiv 2505.10978)
+        and GraphGPO (arXiv 2605.26684). Changed: nobody continues from another unless
         the rewards tell them apart, and Lemma 1 of AT-GRPO, that the best reward of a step is best
         in the end, is tested instead of assumed.
     """

@@ -28,8 +28,9 @@ class Reinforce(WholeEpisodes):
         REINFORCE (Williams 1992) with the other samples as the baseline (RLOO, arXiv 2402.14740),
         of an agent's answers at one turn; the scale of the batch as in REINFORCE++-baseline (arXiv
         2501.03262). With `credit = "step"` it is the parallel sampling that Stronger-MAS (arXiv
-        2510.11062) compares AT-GRPO with. Changed: an agent is credited with the team part of all
-        rewards, and with its own local ones.
+        2510.11062) compares AT-GRPO with; with `"state_return"` it merges states as GiGPO (arXiv
+        2505.10978) and GraphGPO (arXiv 2605.26684) do. Changed: an agent is credited with the team
+        part of all rewards, and with its own local ones.
     """
 
     name: str = "reinforce"

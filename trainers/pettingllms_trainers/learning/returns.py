@@ -58,8 +58,11 @@ class StateReturns:
         gamma: Discount per decision.
 
     Source:
-        The tree backup of Monte Carlo search, on the states that K episodes reached. Unbiased for
-        episodes that are played on their own, with less variance than the return-to-go.
+        The tree backup of Monte Carlo search, on the states that K episodes reached. GiGPO (arXiv
+        2505.10978) compares answers that were given in one of them (anchor states), GraphGPO (arXiv
+        2605.26684) backs distances to the goal up over their graph. Unbiased for episodes that are
+        played on their own and prompts that the state decides, with less variance than the
+        return-to-go; HGPO (arXiv 2602.22817) warns of equal states whose histories differ.
 
     Raises:
         GroupError: A decision has no chosen candidate.
