@@ -15,7 +15,7 @@ from collections.abc import Callable
 from inspect import getmembers, isfunction
 from pathlib import Path
 
-from document_tables import games, judging, learning, repository, speed, trainer
+from document_tables import games, judging, learning, repository, rivals, speed, trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
@@ -25,6 +25,7 @@ DOCUMENTS = (
     "benchmarks/README.md",
     "docs/blame.md",
     "docs/check-an-environment.md",
+    "docs/research/other-credits.md",
     "docs/fleet.md",
     "docs/writer-editor.md",
     "docs/leaderboard.md",
@@ -33,7 +34,7 @@ _BLOCK = re.compile(r"(<!-- table:(\w+) -->\n).*?(<!-- /table:\2 -->)", re.DOTAL
 
 TABLES: dict[str, Callable[[], str]] = {
     name: function
-    for module in (games, judging, learning, repository, speed, trainer)
+    for module in (games, judging, learning, repository, rivals, speed, trainer)
     for name, function in getmembers(module, isfunction)
     if function.__module__ == module.__name__ and not name.startswith("_")
 }

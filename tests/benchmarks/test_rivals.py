@@ -1,5 +1,6 @@
 """The rivals compute by hand what they say, and are plug-ins like those of anybody."""
 
+import json
 import sys
 import tomllib
 from dataclasses import replace
@@ -17,6 +18,7 @@ from credit_study.enumeration import Prompts, enumerate_level
 from credit_study.tabular import Table
 from pettingllms_rivals.entropy_branching import entropy
 
+from pettingllms.evaluation.statistics import mean_interval
 from pettingllms_trainers.config import announced
 from pettingllms_trainers.config.algorithm import Moment
 from pettingllms_trainers.learning.groups import score_decisions
@@ -218,3 +220,21 @@ def test_entropy_branching_branches_there():
         assert unsure[place] == max(unsure)
         places.add(place)
     assert len(places) > 1, places
+
+
+def test_what_the_page_says_of_them():
+    """No rival is ahead of whole episodes, and MARLOO repeats MAGRPO."""
+    rows = json.loads((RIVALS.parent / "results" / "rivals.json").read_text())["rows"]
+    ends = {(r["algorithm"], r["reward"]): [c[-1] for c in r["success"]] for r in rows}
+    ahead = {
+        (name, reward)
+        for (name, reward), ours in ends.items()
+        if name != "whole episodes"
+        and mean_interval(
+            [a - b for a, b in zip(ours, ends["whole episodes", reward], strict=True)]
+        ).low
+        > 1e-3
+    }
+    assert ahead == {("lockstep", "every step"), ("AT-GRPO", "every step")}
+    for reward in {reward for _, reward in ends}:
+        assert ends["MARLOO", reward] == pytest.approx(ends["MAGRPO", reward], abs=5e-4)
