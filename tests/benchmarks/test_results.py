@@ -9,6 +9,7 @@ from statistics import median
 
 import pytest
 
+from pettingllms.evaluation.bench import FULL
 from pettingllms.evaluation.statistics import wilson_interval
 from pettingllms_trainers.config.recipes import (
     Recorded,
@@ -201,3 +202,17 @@ def test_a_pretrained_model_is_compared_with_trl_and_transformers_in_one_run():
             "generate_speedup_over_transformers",
             "update_speedup_over_plain",
         }
+
+
+def test_entries_of_the_leader_board_played_the_same_boards():
+    paths = list((ROOT / "benchmarks/leaderboard").glob("*.json"))
+    assert len(paths) >= 3
+    manifests: dict[tuple[str, str], str] = {}
+    for entry in (json.loads(path.read_text(encoding="utf-8")) for path in paths):
+        assert entry["suite"] == FULL.name
+        assert list(entry["games"]) == list(FULL.levels)
+        for game, found in entry["games"].items():
+            for level, figures in found["levels"].items():
+                assert (
+                    manifests.setdefault((game, level), figures["manifest"]) == figures["manifest"]
+                )
