@@ -112,7 +112,8 @@ def test_update_metrics_hold_every_statistic():
 def test_trees_as_json_are_readable(echo_env, scripted_pool, play):
     pool, _ = scripted_pool(lambda p, k, s: str(k))
     (tree,) = play(echo_env(max_turns=1), pool)
-    data = json.loads(json.dumps(tree_to_json(tree, score_decisions([tree], AtGrpo()).decisions)))
+    scored = {one.key: one for one in score_decisions([tree], AtGrpo()).decisions}
+    data = json.loads(json.dumps(tree_to_json(tree, scored)))
     assert [decision["agent"] for decision in data["decisions"]] == ["caller_0", "echo_0"]
     assert "called=2" in data["decisions"][1]["observation"]
     candidate = data["decisions"][1]["candidates"][2]

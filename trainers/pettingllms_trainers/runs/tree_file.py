@@ -69,9 +69,9 @@ class TreeFile:
         scored: Sequence[Decision],
         pool: PolicyPool,
     ) -> None:
-        texts = _token_texts(trees, pool)
+        texts, known = _token_texts(trees, pool), {one.key: one for one in scored}
         for tree in trees:
-            line = {"set": tree_set, **places[tree.stage], **tree_to_json(tree, scored, texts)}
+            line = {"set": tree_set, **places[tree.stage], **tree_to_json(tree, known, texts)}
             num_bytes = len(json.dumps(line)) + 32  # the number of the step comes before it
             has_room = self._makes_room(num_bytes)
             if tree_set == "training" and not self._is_kept(step):

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from pettingllms_trainers.types import Candidate, Decision, RolloutTree, TokenCompletion
+from pettingllms_trainers.types import (
+    Candidate,
+    Decision,
+    DecisionKey,
+    RolloutTree,
+    TokenCompletion,
+)
 
 _DIGITS = 4
 """Digits of log-probabilities and entropies: for people, and they are most of a tree's size."""
@@ -14,23 +20,22 @@ _DIGITS = 4
 
 def tree_to_json(
     tree: RolloutTree,
-    scored: Iterable[Decision] = (),
+    scored: Mapping[DecisionKey, Decision] | None = None,
     token_texts: Mapping[str, Mapping[int, str]] | None = None,
 ) -> dict[str, Any]:
     """Return a rollout tree as JSON data.
 
     Args:
         tree: The tree.
-        scored: Groups with advantages; those of other trees are ignored.
+        scored: Groups with advantages, also those of other trees; None: there are none.
         token_texts: Policy to the texts of its tokens; the completions of other policies are
             written without tokens.
     """
-    scored_ones = {decision.key: decision for decision in scored}
-    texts = token_texts or {}
+    known, texts = scored or {}, token_texts or {}
     given_up, own = tree.decisions[: tree.num_given_up], tree.decisions[tree.num_given_up :]
 
     def written(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
-        found = (scored_ones.get(decision.key, decision) for decision in decisions)
+        found = (known.get(decision.key, decision) for decision in decisions)
         return [_decision(one, texts.get(one.policy)) for one in found]
 
     return {
