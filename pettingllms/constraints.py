@@ -12,6 +12,9 @@ class Constraints(NamedTuple):
     """Texts that end it, besides those of the policy's own settings; it ends before them."""
     max_tokens: int | None = None
     """Longest answer in tokens, where the policy's own settings do not end it sooner."""
+    grammar: str = ""
+    """Form that it must have, as a structural tag of xgrammar in JSON, for engines that can enforce
+    one; empty: any."""
 
 
 UNBOUND = Constraints()

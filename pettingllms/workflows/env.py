@@ -140,7 +140,7 @@ class WorkflowEnv(TextEnv[WorkflowState]):
         """Return what the request binds its answer to."""
         self._require_reset("constraints")
         request = self._state.request
-        return request.constraints if request and request.agent == agent else UNBOUND
+        return request.bounds() if request and request.agent == agent else UNBOUND
 
     def observe(self, agent: str) -> Observation:
         """Return the messages as one text."""

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from pettingllms.errors import MissingDependency
-from pettingllms.workflows.tools import Reply, read_reply
+from pettingllms.workflows.tools import CALL_BEGIN, CALL_END, Reply, read_reply
 
 _THOUGHT_END = "</think>"
 _MAX_REASON = 200
+_MAX_WHITESPACE = 8
+"""Characters in a row; without a limit small models fill their answers with them."""
+_ANY_OBJECT = '{"type": "object"}'
 
 
 class Form(NamedTuple):
@@ -33,6 +36,26 @@ class Form(NamedTuple):
         if self.calls:
             return f"You must call {' or '.join(name for name, _ in self.calls)}."
         return ""
+
+    def grammar(self, tools: tuple[str, ...]) -> str:
+        """Return the same as a structural tag of xgrammar, a JSON text; empty for any text.
+
+        Format: https://xgrammar.mlc.ai/docs/structural_tag/
+
+        Args:
+            tools: Names of the functions that were offered.
+        """
+        # Beside a schema a call is free to have any arguments, as in `misfit`.
+        calls = self.calls or tuple((name, _ANY_OBJECT) for name in tools if self.schema)
+        ways: list[Any] = [_json(self.schema)] if self.schema else []
+        if calls:
+            tags = [_call_tag(name, schema) for name, schema in calls]
+            several = {"type": "tags_with_separator", "separator": "\n", "at_least_one": True}
+            ways.append({**several, "tags": tags})
+        if not ways:
+            return ""
+        way = ways[0] if len(ways) == 1 else {"type": "or", "elements": ways}
+        return json.dumps({"type": "structural_tag", "format": way})
 
     def misfit(self, text: str, tools: tuple[str, ...]) -> str | None:
         """Return why a text does not have this form; None when it does.
@@ -64,6 +87,19 @@ class Form(NamedTuple):
 
 FREE = Form()
 """Any text."""
+
+
+def _json(schema: str) -> dict[str, Any]:
+    return {
+        "type": "json_schema",
+        "json_schema": json.loads(schema),
+        "max_whitespace_cnt": _MAX_WHITESPACE,
+    }
+
+
+def _call_tag(name: str, schema: str) -> dict[str, Any]:
+    begin, end = CALL_BEGIN.format(name=json.dumps(name)), CALL_END
+    return {"type": "tag", "begin": begin, "content": _json(schema), "end": end}
 
 
 def _said(text: str) -> str:

@@ -12,6 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+CALL_BEGIN = '<tool_call>\n{{"name": {name}, "arguments": '
+"""What stands before the arguments of a call; `name` in JSON."""
+CALL_END = "}\n</tool_call>"
+"""What stands after them."""
 _HEAD = """\
 # Tools
 
@@ -78,7 +82,7 @@ def call_text(name: str, /, **arguments: Any) -> str:
 
 
 def _call_text(name: str, arguments: Any) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+    return f"{CALL_BEGIN.format(name=json.dumps(name))}{json.dumps(arguments)}{CALL_END}"
 
 
 def read_reply(text: str, tools: Collection[str]) -> Reply:

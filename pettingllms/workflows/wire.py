@@ -74,7 +74,7 @@ class ChatRequest(NamedTuple):
     tools: tuple[str, ...] = ()
     """Names of the tools that the agent may call."""
     constraints: Constraints = UNBOUND
-    """What the answer is bound to besides the prompt."""
+    """What ends the answer."""
     form: Form = FREE
     """What it must look like."""
 
@@ -82,6 +82,10 @@ class ChatRequest(NamedTuple):
         """Return what of an answer counts: what comes before a text that ends it."""
         cuts = [action.find(stop) for stop in self.constraints.stop if stop in action]
         return action[: min(cuts)] if cuts else str(action)
+
+    def bounds(self) -> Constraints:
+        """Return what the answer is bound to, its form included."""
+        return self.constraints._replace(grammar=self.form.grammar(self.tools))
 
     def chat(self) -> list[dict[str, str]]:
         """Return the messages as mappings."""

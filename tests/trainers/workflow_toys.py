@@ -1,5 +1,7 @@
 """Workflows for the tests of the trainer."""
 
+import json
+
 from pettingllms.workflows import Score, Workflow
 
 
@@ -66,4 +68,36 @@ def outcome_only():
         reward=lambda task, outcome: sum(map(str.isdecimal, outcome)) / 2,
         roles=("caller", "echo"),
         tasks={"train": [1, 2, 3, 4, 5], "test": [6, 7]},
+    )
+
+
+NUMBER = {
+    "type": "object",
+    "properties": {"n": {"enum": list(range(10))}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+def say_numbers(task, client):
+    """One agent answers with JSON, the other one by a call."""
+    create = client.openai().chat.completions.create
+    wanted = {"type": "json_schema", "json_schema": {"name": "number", "schema": NUMBER}}
+    messages = [{"role": "user", "content": f"{task}"}]
+    first = create(model="caller", messages=messages, response_format=wanted)
+    tools = [{"type": "function", "function": {"name": "tell", "parameters": NUMBER}}]
+    second = create(model="echo", messages=messages, tools=tools, tool_choice="required")
+    (call, *_) = second.choices[0].message.tool_calls
+    texts = first.choices[0].message.content, call.function.arguments
+    return [json.loads(text)["n"] for text in texts]
+
+
+def structured():
+    """Return a workflow whose answers have a form: the more is said, the better."""
+    return Workflow(
+        run=say_numbers,
+        reward=lambda task, outcome: sum(outcome) / 20,
+        roles=("caller", "echo"),
+        tasks={"train": [1, 2, 3, 4, 5], "test": [6, 7]},
+        misfit_reward=-1.0,
     )

@@ -49,6 +49,8 @@ class GenerateRequest:
     """How to draw them."""
     seed: int
     """Decides the draws together with the weights; other requests of a call do not matter."""
+    grammar: str = ""
+    """Form that the engine enforces, see `Constraints.grammar`; empty: any."""
 
 
 class Lengths(NamedTuple):
@@ -145,6 +147,8 @@ class Decision:
     """The K candidates, in sampling order."""
     temperature: float = 1.0
     """Sampling temperature of the candidates."""
+    grammar: str = ""
+    """Form that the engine has enforced; empty: none."""
     chosen: int | None = None
     """Index of the candidate that was followed; None when the episode ended there."""
     state_key: str = ""
@@ -233,6 +237,8 @@ class TrainingGroup:
     """Completions with their advantages."""
     temperature: float = 1.0
     """Sampling temperature: ratios are taken in the distribution that was sampled."""
+    grammar: str = ""
+    """Form that the engine has enforced, for the same reason; empty: none."""
 
 
 class ValueExample(NamedTuple):

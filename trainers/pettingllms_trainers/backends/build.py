@@ -265,6 +265,7 @@ def build_pool(
             encode=policy.chat.encode,
             encode_answer=policy.chat.encode_answer,
             token_texts=policy.chat.token_texts,
+            check_grammar=policy.grammars.check if policy.grammars else None,
             batcher=Batcher(engine, overlaps=overlaps, is_continuous=config.is_continuous),
             updater=policy.updater,
             sync=sync,

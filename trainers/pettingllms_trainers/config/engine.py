@@ -110,6 +110,9 @@ class EngineConfig(Section):
     """Arithmetic of generation and training; the weights that are trained are kept in float32.
     auto: bfloat16 where the device computes it as fast as float32, which is measured at the start;
     a run that is resumed keeps what it had."""
+    guided_decoding: bool = False
+    """Whether answers of a wanted form (a schema, a call) are sampled from the tokens that keep to
+    it, by a grammar, and trained as drawn from those; needs the package xgrammar."""
     max_logprob_gap: float = Field(default=1.0, gt=0)
     """The run stops when the engine's log-probabilities of sampled tokens are on average further
     than this from those of the trainer, in nats: the engine then has other weights. Checked when

@@ -49,6 +49,8 @@ class Targets:
     """``[M]`` share of the token in the loss of its mini-batch."""
     temperatures: Tensor | None
     """``[M]`` sampling temperatures; None when all are 1."""
+    grammars: tuple[str, ...] | None = None
+    """Form that was enforced on each completion, or an empty text; None when there was none."""
     old_logprobs: Tensor | None
     """``[M]`` denominators of the ratio; None to take the sampling log-probabilities."""
     reference_logprobs: Tensor | None
@@ -156,7 +158,7 @@ def _micro_batch(groups: Sequence[WeightedGroup], is_packed: bool) -> MicroBatch
 
 def _targets(groups: Sequence[WeightedGroup]) -> Targets:
     pairs = [
-        (completion, weight, weighted.group.temperature)
+        (completion, weight, weighted.group)
         for weighted in groups
         for completion, weight in zip(weighted.group.completions, weighted.weights, strict=True)
     ]
@@ -166,7 +168,8 @@ def _targets(groups: Sequence[WeightedGroup]) -> Targets:
     def spread(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32).repeat_interleave(repeats)
 
-    temperatures = [temperature for _, _, temperature in pairs]
+    temperatures = [group.temperature for _, _, group in pairs]
+    grammars = tuple(group.grammar for _, _, group in pairs)
     # A division by 1 would copy the logits, the largest tensor there is.
     is_plain = all(temperature == 1.0 for temperature in temperatures)
     return Targets(
@@ -176,6 +179,7 @@ def _targets(groups: Sequence[WeightedGroup]) -> Targets:
         advantages=spread([completion.advantage for completion, _, _ in pairs]),
         weights=spread([weight for _, weight, _ in pairs]),
         temperatures=None if is_plain else spread(temperatures),
+        grammars=grammars if any(grammars) else None,
         old_logprobs=_flat([weighted.old_logprobs for weighted in groups]),
         reference_logprobs=_flat([weighted.reference_logprobs for weighted in groups]),
     )

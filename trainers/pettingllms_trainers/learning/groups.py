@@ -210,6 +210,7 @@ def training_groups(
                 prompt_ids=decision.prompt_ids,
                 completions=tuple(completions),
                 temperature=decision.temperature,
+                grammar=decision.grammar,
             )
         )
     return dict(data)

@@ -14,6 +14,7 @@ from torch import Tensor
 from pettingllms_trainers.config import LossConfig
 from pettingllms_trainers.learning.batch import Targets
 from pettingllms_trainers.learning.diagnostics import Diagnostics, LossTerms
+from pettingllms_trainers.learning.masks import masked
 
 __all__ = [
     "MicroLoss",
@@ -88,7 +89,10 @@ class _TokenStatistics(torch.autograd.Function):
 
 
 def token_statistics(
-    logits: Tensor, token_ids: Tensor, temperatures: Tensor | None = None
+    logits: Tensor,
+    token_ids: Tensor,
+    temperatures: Tensor | None = None,
+    masks: Tensor | None = None,
 ) -> TokenStatistics:
     """Return log-probabilities of tokens and entropies, in the distribution that was sampled.
 
@@ -96,8 +100,11 @@ def token_statistics(
         logits: ``[M, V]``.
         token_ids: ``[M]``.
         temperatures: ``[M]`` sampling temperatures; None when all are 1.
+        masks: ``[M, W]`` what each token was sampled from, see `masked`; None: all tokens.
     """
     logits = logits.float()
+    if masks is not None:
+        logits = masked(logits, masks)
     if temperatures is not None:
         logits = logits / temperatures[:, None]
     return TokenStatistics(*_TokenStatistics.apply(logits, token_ids))  # type: ignore[misc]

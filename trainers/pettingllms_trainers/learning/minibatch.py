@@ -196,7 +196,7 @@ def joined_by_prompt(groups: Sequence[WeightedGroup]) -> list[WeightedGroup]:
     last_of_prompt: dict[Hashable, int] = {}
     for weighted in groups:
         group = weighted.group
-        prompt = (group.role, group.prompt_ids, group.temperature)
+        prompt = (group.role, group.prompt_ids, group.temperature, group.grammar)
         last = last_of_prompt.get(prompt)
         if last is not None and len(found[last].weights) + len(weighted.weights) <= _MAX_JOINED:
             found[last] = _joined(found[last], weighted)

@@ -10,7 +10,14 @@ from typing import TypeVar
 
 from pettingllms_trainers.policies.batcher import Batcher
 from pettingllms_trainers.policies.fixed import FixedPolicy
-from pettingllms_trainers.policies.protocols import Encode, EncodeAnswer, Sync, TokenTexts, Update
+from pettingllms_trainers.policies.protocols import (
+    CheckGrammar,
+    Encode,
+    EncodeAnswer,
+    Sync,
+    TokenTexts,
+    Update,
+)
 from pettingllms_trainers.policies.values import JoinedValues
 from pettingllms_trainers.ranks import Ranks
 from pettingllms_trainers.types import TrainingGroup, UpdateStats, ValueExample, ValueFit
@@ -39,6 +46,19 @@ class ModelPolicy:
     """None when the engine generates with the updater's own weights."""
     token_texts: TokenTexts | None = None
     """The same tokenizer, for people who look at tokens; None: they see none."""
+    check_grammar: CheckGrammar | None = None
+    """None when its decoding is not guided."""
+
+    def enforced(self, grammar: str) -> str:
+        """Return the form that its answers are given where one is wanted; empty: none.
+
+        Raises:
+            InvalidArgument: It cannot be enforced.
+        """
+        if self.check_grammar is None or not grammar:
+            return ""
+        self.check_grammar(grammar)
+        return grammar
 
     @functools.cached_property
     def values(self) -> JoinedValues:

@@ -19,7 +19,7 @@ from pettingllms_trainers.types import (
     ValueFit,
 )
 
-__all__ = ["Encode", "EncodeAnswer", "Generate", "Sync", "TokenTexts", "Update"]
+__all__ = ["CheckGrammar", "Encode", "EncodeAnswer", "Generate", "Sync", "TokenTexts", "Update"]
 
 Encode = Callable[[Sequence[Mapping[str, str]]], tuple[int, ...]]
 """Chat messages to prompt token ids, the generation prompt included."""
@@ -31,6 +31,10 @@ EncodeAnswer = Callable[[str], tuple[int, ...]]
 
 TokenTexts = Callable[[Sequence[int]], list[str]]
 """Token ids to the text of each, for people; one that is part of a character has a mark."""
+
+
+CheckGrammar = Callable[[str], None]
+"""Raises `InvalidArgument` if a form cannot be enforced; see `Constraints.grammar`."""
 
 
 class Generate(Protocol):

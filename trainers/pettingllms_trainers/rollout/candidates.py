@@ -41,6 +41,8 @@ class SampledCandidates(NamedTuple):
     """At least one."""
     version: int | None = None
     """See `Answered`."""
+    grammar: str = ""
+    """Form that the engine has enforced; empty: none."""
 
     @property
     def actions(self) -> list[Action]:
@@ -112,14 +114,19 @@ class Candidates:
                 answered = await self.settings.answering((policy.name, seed, messages), ask)
             return SampledCandidates(policy.name, (), *answered)
         prompt_ids = policy.encode(state.messages)
-        request = GenerateRequest(
-            prompt_ids=prompt_ids, num_candidates=num, sampling=sampling, seed=seed
-        )
         with _sampling_failures():
+            request = GenerateRequest(
+                prompt_ids=prompt_ids,
+                num_candidates=num,
+                sampling=sampling,
+                seed=seed,
+                grammar=policy.enforced(state.constraints.grammar),
+            )
             completions, version = await self.settings.answering(
                 (policy.name, request), partial(policy.batcher.sample, request)
             )
-        return SampledCandidates(policy.name, prompt_ids, self._usable(completions, num), version)
+        usable = self._usable(completions, num)
+        return SampledCandidates(policy.name, prompt_ids, usable, version, request.grammar)
 
     async def branch(
         self, episode: int, sampled: SampledCandidates

@@ -273,6 +273,7 @@ class Player:
             observation=as_observation(state.messages),
             candidates=candidates,
             temperature=settings.sampling[role].temperature,
+            grammar=sampled.grammar,
             chosen=chosen,
             state_key=state.state_key,
             # Fixed policies have no weights that could be older than the trainer's.

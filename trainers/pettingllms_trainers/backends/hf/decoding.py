@@ -12,6 +12,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +20,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pettingllms_trainers.backends.hf.decoders import Decoder
+from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.sampling import RowSampling, uniforms
 from pettingllms_trainers.errors import GenerationError
+from pettingllms_trainers.learning.masks import masked
 from pettingllms_trainers.policies.requests import check_request
 from pettingllms_trainers.types import FinishReason, GenerateRequest, RequestLimits, TokenCompletion
 
@@ -42,6 +45,7 @@ class _Row:
     candidate: int
     max_tokens: int
     stop: tuple[str, ...]
+    matcher: Any | None
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     entropies: list[float] = field(default_factory=list[float])
@@ -55,6 +59,7 @@ def generate(
     tokenizer: PreTrainedTokenizerBase,
     stop_ids: Collection[int],
     limits: RequestLimits,
+    grammars: Grammars | None = None,
 ) -> list[list[TokenCompletion]]:
     """Return the completions of each request, in the order of the requests.
 
@@ -64,6 +69,7 @@ def generate(
         tokenizer: Decodes the sampled tokens.
         stop_ids: Token ids that end a completion.
         limits: What the model and the machine can hold.
+        grammars: Enforces forms; None: no request wants one.
 
     Raises:
         InvalidArgument: A request cannot be answered.
@@ -72,7 +78,12 @@ def generate(
     for request in requests:
         check_request(request, limits)
     batch = _Batch(
-        decoder, requests, tokenizer=tokenizer, stop_ids=frozenset(stop_ids), limits=limits
+        decoder,
+        requests,
+        tokenizer=tokenizer,
+        stop_ids=frozenset(stop_ids),
+        limits=limits,
+        grammars=grammars,
     )
     with torch.inference_mode():  # less bookkeeping than without gradients: a fifth of the time
         batch.run()
@@ -90,9 +101,11 @@ class _Batch:
         tokenizer: PreTrainedTokenizerBase,
         stop_ids: frozenset[int],
         limits: RequestLimits,
+        grammars: Grammars | None,
     ) -> None:
         self._decoder, self._tokenizer, self._requests = decoder, tokenizer, requests
         self._stop_ids, self._limits, self._device = stop_ids, limits, decoder.device
+        self._grammars = grammars
         # Equal prompts come together, so that they are computed once; similar lengths, too.
         order = sorted(range(len(requests)), key=lambda i: _by_prompt(requests[i]))
         self._waiting = deque(order)
@@ -148,7 +161,8 @@ class _Batch:
             sampling = request.sampling
             for candidate in range(request.num_candidates):
                 limit = sampling.max_completion_tokens
-                self._rows.append(_Row(index, candidate, limit, sampling.stop))
+                matcher = self._matcher(request.grammar)
+                self._rows.append(_Row(index, candidate, limit, sampling.stop, matcher))
         draws = _padded([uniforms(request) for request in requests]).to(self._device)
         settings = [self._requests[row.request].sampling for row in self._rows]
         self._sampling = RowSampling(settings[first:], self._device)
@@ -167,7 +181,7 @@ class _Batch:
     def _take(self, logits: Tensor, first: int, draws: Tensor) -> None:
         """Sample one token for the rows from index `first` on, from logits ``[N - first, V]``."""
         rows = self._rows[first:]
-        sampled = self._sampling.sample(logits, draws)
+        sampled = self._sampling.sample(self._allowed(logits, rows), draws)
         self._tokens = torch.cat([self._tokens[:first], sampled.token_ids])
         values = (column.tolist() for column in sampled)
         for row, token, logprob, entropy in zip(rows, *values, strict=True):
@@ -176,6 +190,21 @@ class _Batch:
                 row.logprobs.append(logprob)
                 row.entropies.append(entropy)
                 row.finish_reason = self._finish_reason(row, token)
+                if row.matcher is not None:
+                    row.matcher.accept_token(token)
+
+    def _matcher(self, grammar: str) -> Any | None:
+        if not grammar:
+            return None
+        assert self._grammars is not None, "forms are enforced where decoding is guided"
+        return self._grammars.matcher(grammar)
+
+    def _allowed(self, logits: Tensor, rows: Sequence[_Row]) -> Tensor:
+        """Return logits without those of tokens that the forms of the rows exclude."""
+        matchers = [row.matcher if row.finish_reason is None else None for row in rows]
+        if self._grammars is None or not any(matchers):
+            return logits
+        return masked(logits.float(), self._grammars.next_masks(matchers).to(logits.device))
 
     def _finish_reason(self, row: _Row, token: int) -> FinishReason | None:
         if not math.isfinite(row.logprobs[-1]):

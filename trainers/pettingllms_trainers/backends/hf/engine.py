@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pettingllms_trainers.backends.hf.decoders import ExpandedDecoder, SharedPrefixDecoder
 from pettingllms_trainers.backends.hf.decoding import generate
+from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.learner import arithmetic
 from pettingllms_trainers.backends.hf.model import LoadedModel
 from pettingllms_trainers.config import EngineConfig
@@ -26,12 +27,20 @@ class TransformersEngine:
         loaded: The model; its attention shares prompts if that is wanted, see `use_layouts`.
         config: Batch size, precision.
         shares_prompts: Whether candidates attend one copy of their prompt.
+        grammars: Enforces forms of answers; None: no request wants one.
     """
 
     is_concurrent = False
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig, *, shares_prompts: bool) -> None:
-        self._loaded, self._config = loaded, config
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        config: EngineConfig,
+        *,
+        shares_prompts: bool,
+        grammars: Grammars | None = None,
+    ) -> None:
+        self._loaded, self._config, self._grammars = loaded, config, grammars
         self.limits = loaded.limits(config.tokens_per_batch)
         self._stop_ids = loaded.stop_ids
         self._decoder = SharedPrefixDecoder if shares_prompts else ExpandedDecoder
@@ -59,4 +68,5 @@ class TransformersEngine:
                 tokenizer=self._loaded.tokenizer,
                 stop_ids=self._stop_ids,
                 limits=self.limits,
+                grammars=self._grammars,
             )

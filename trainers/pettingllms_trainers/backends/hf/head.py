@@ -127,7 +127,9 @@ def is_head_last(model: PreTrainedModel) -> bool:
     )
 
 
-def chunked_statistics(head: Any, hidden: Tensor, targets: Targets, size: int) -> TokenStatistics:
+def chunked_statistics(
+    head: Any, hidden: Tensor, targets: Targets, size: int, masks: Tensor | None = None
+) -> TokenStatistics:
     """Return the statistics of all targets, with at most `MAX_LOGITS` logits in memory.
 
     Args:
@@ -135,15 +137,12 @@ def chunked_statistics(head: Any, hidden: Tensor, targets: Targets, size: int) -
         hidden: ``[M, D]``.
         targets: Of the micro-batch.
         size: V.
+        masks: ``[M, W]``; see `token_statistics`.
     """
     rows = max(1, MAX_LOGITS // size)
-    temperatures = targets.temperatures
-    parts = [
-        (
-            hidden[start : start + rows],  # [rows, D]
-            targets.token_ids[start : start + rows],
-            None if temperatures is None else temperatures[start : start + rows],
-        )
+    columns = (hidden, targets.token_ids, targets.temperatures, masks)
+    parts: list[list[Any]] = [
+        [None if column is None else column[start : start + rows] for column in columns]
         for start in range(0, len(hidden), rows)
     ]
     if len(parts) == 1:
@@ -154,7 +153,5 @@ def chunked_statistics(head: Any, hidden: Tensor, targets: Targets, size: int) -
     return TokenStatistics(*(torch.cat(column) for column in zip(*found, strict=True)))
 
 
-def _statistics(
-    head: Any, hidden: Tensor, token_ids: Tensor, temperatures: Tensor | None
-) -> TokenStatistics:
-    return token_statistics(head(hidden), token_ids, temperatures)
+def _statistics(head: Any, hidden: Tensor, *targets: Any) -> TokenStatistics:
+    return token_statistics(head(hidden), *targets)

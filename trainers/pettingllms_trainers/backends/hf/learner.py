@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from pettingllms_trainers.backends.hf.attention import flat_forward
 from pettingllms_trainers.backends.hf.flex import FlexLayout, uses_flex
+from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.head import bare_output, chunked_statistics
 from pettingllms_trainers.backends.hf.optimizer import Optimizer, PlainOptimizer
 from pettingllms_trainers.backends.hf.packed import PackedLayout
@@ -119,6 +120,8 @@ class Learner:
         self._is_flex = config.packing and uses_flex(self.model, config.packed_attention)
         self.is_chunked = False
         """Whether logits are computed in chunks; right where `is_head_last`."""
+        self.grammars: Grammars | None = None
+        """Gives the masks of answers whose form was enforced."""
         freeze_dropout(self.model)
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -170,15 +173,18 @@ class Learner:
         return shares(groups, self._ranks.size, self.is_packed)[self._ranks.rank]
 
     def _statistics(self, batch: MicroBatch) -> TokenStatistics:
-        forward = self.optimizer.forward
+        forward, targets, masks = self.optimizer.forward, batch.targets, None
+        if targets.grammars is not None:
+            assert self.grammars is not None, "forms are enforced where decoding is guided"
+            masks = self.grammars.masks(targets.grammars, targets)
         with arithmetic(self.model, self.precision):
             if self.is_chunked:
                 with bare_output(self.model) as head:
                     hidden = target_logits(forward, batch, is_flex=self._is_flex)  # [M, D]
                 size = self.model.config.get_text_config().vocab_size
-                return chunked_statistics(head, hidden, batch.targets, size)
+                return chunked_statistics(head, hidden, targets, size, masks)
             logits = target_logits(forward, batch, is_flex=self._is_flex)  # [M, V]
-        return token_statistics(logits, batch.targets.token_ids, batch.targets.temperatures)
+        return token_statistics(logits, targets.token_ids, targets.temperatures, masks)
 
     @torch.no_grad()
     def hidden(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:

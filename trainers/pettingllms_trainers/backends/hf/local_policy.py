@@ -29,7 +29,7 @@ __all__ = ["LocalPolicy", "load"]
 
 _DEFAULT_COMPLETION_TOKENS = 512
 _KWARGS = "chat_template_kwargs"
-_OPTIONS = ("precision", "device", "attention", "tokens_per_batch", _KWARGS)
+_OPTIONS = ("precision", "device", "attention", "tokens_per_batch", "guided_decoding", _KWARGS)
 _STORED = ("temperature", "top_p", "top_k")
 """Keys of a model's generation_config that are used where a request does not say."""
 _IGNORED = ("repetition_penalty", "min_p", "typical_p", "num_beams")
@@ -43,10 +43,10 @@ def load(path: str, settings: core.PolicySettings) -> LocalPolicy:
 
     Args:
         path: Directory or hub name, and options: ``PATH?precision=bfloat16&device=cuda:1``. They
-            are precision, attention and tokens_per_batch, as in ``[engine]`` of a run file, device
-            (else a GPU where there is one), and chat_template_kwargs, a table in JSON that goes
-            over what is stored with the model: ``PATH?chat_template_kwargs={"enable_thinking":
-            false}``.
+            are precision, attention, tokens_per_batch and guided_decoding, as in ``[engine]`` of a
+            run file, device (else a GPU where there is one), and chat_template_kwargs, a table in
+            JSON that goes over what is stored with the model:
+            ``PATH?chat_template_kwargs={"enable_thinking": false}``.
         settings: Not used: there is no server.
 
     Raises:
@@ -166,10 +166,14 @@ class LocalPolicy:
         self, prompt: core.Prompt, n: int, sampling: SamplingSettings, chat: Chat
     ) -> core.Answer:
         ids = chat.encode(prompt.messages)
+        grammars = self._model.grammars
+        grammar = prompt.constraints.grammar if grammars else ""
         request = GenerateRequest(
-            prompt_ids=ids, num_candidates=n, sampling=sampling, seed=prompt.seed
+            prompt_ids=ids, num_candidates=n, sampling=sampling, seed=prompt.seed, grammar=grammar
         )
         try:
+            if grammars and grammar:
+                grammars.check(grammar)
             completions = await self._batcher.sample(request)
         except InvalidArgument as error:
             raise core.PolicyFailure(str(error)) from error

@@ -12,6 +12,7 @@ from pettingllms_trainers.backends.hf.allocation import keep_freed_memory
 from pettingllms_trainers.backends.hf.chat import Chat
 from pettingllms_trainers.backends.hf.engine import TransformersEngine
 from pettingllms_trainers.backends.hf.exporting import Exporter
+from pettingllms_trainers.backends.hf.grammars import Grammars
 from pettingllms_trainers.backends.hf.head import is_head_last, use_float32_head
 from pettingllms_trainers.backends.hf.learner import Learner, arithmetic
 from pettingllms_trainers.backends.hf.linear import use_onednn
@@ -44,12 +45,14 @@ class TransformersPolicy:
         loaded: The model.
         chat: Messages and answers to token ids.
         engine: Generates with the model itself.
+        grammars: Enforces forms of answers; None: they are free.
         updater: Trains it; None for a frozen policy.
         exporter: Gives its weights to engines and directories.
         is_sharded: Whether no process holds full weights, so that `engine` cannot generate.
 
     Raises:
         InvalidArgument: The model does not give a sequence the same in a batch and alone.
+        ConfigError: Forms are to be enforced, and xgrammar is not installed.
     """
 
     def __init__(
@@ -84,12 +87,19 @@ class TransformersPolicy:
             # Weights that are sharded can be computed with behind their optimizer only.
             sharded = learner.optimizer.forward if learner and learner.weights.is_sharded else None
             is_right = check_model(loaded, engine.precision, packed, sharded) is None
-        self.engine = TransformersEngine(loaded, engine, shares_prompts=wants_sharing and is_right)
+        self.grammars = _grammars(loaded) if engine.guided_decoding else None
+        self.engine = TransformersEngine(
+            loaded,
+            engine,
+            shares_prompts=wants_sharing and is_right,
+            grammars=self.grammars,
+        )
         self.updater: Updater | None = None
         weights = learner.weights if learner else Weights(loaded.model, ranks)
         self.exporter = Exporter(loaded, weights, self.chat, ranks)
         if learner and training:
             learner.is_packed = wants_packing and is_right
+            learner.grammars = self.grammars
             if not weights.is_sharded:
                 with arithmetic(loaded.model, engine.precision):
                     learner.is_chunked = is_head_last(loaded.model)
@@ -123,3 +133,7 @@ class TransformersPolicy:
             path, precision=engine.precision, is_trained=training is not None, device=device
         )
         return cls(loaded, engine=engine, training=training, **settings)
+
+
+def _grammars(loaded: LoadedModel) -> Grammars:
+    return Grammars(loaded.tokenizer, loaded.limits(0).vocab_size, loaded.stop_ids)

@@ -76,16 +76,17 @@ class RowSampling:
         Greedy rows take the most probable token; log-probability and entropy are at temperature 1.
 
         Args:
-            logits: ``[N, V]``, any floating dtype.
+            logits: ``[N, V]``, any floating dtype; -inf for tokens that are excluded.
             draws: ``[N]`` numbers in [0, 1).
         """
         logits = self._processed(logits.float())
         probabilities = logits.softmax(-1)
         tokens = _inverted(probabilities, draws[:, None])
-        if self._top_k is not None or self._top_p is not None:
+        is_excluded = logits.gather(1, tokens).isneginf()
+        if is_excluded.any():
             # A parallel sum may rise by a rounding error where a token is excluded.
             best = logits.argmax(-1, keepdim=True)
-            tokens = torch.where(logits.gather(1, tokens).isneginf(), best, tokens)
+            tokens = torch.where(is_excluded, best, tokens)
         if self._is_greedy is not None:
             best = logits.argmax(-1, keepdim=True)
             tokens = torch.where(self._is_greedy[:, None], best, tokens)

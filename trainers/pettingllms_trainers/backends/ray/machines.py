@@ -139,6 +139,7 @@ class RayMachines:
                 encode=info.encode,
                 encode_answer=info.encode_answer,
                 token_texts=info.token_texts,
+                check_grammar=info.check_grammar,
                 batcher=Batcher(remotes[name]),
                 updater=remotes[name] if info.is_trainable else None,
                 sync=shared if info.has_copy else None,

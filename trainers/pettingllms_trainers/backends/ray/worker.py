@@ -15,6 +15,7 @@ import pettingllms
 from pettingllms_trainers.config import Config
 from pettingllms_trainers.policies.pool import ModelPolicy
 from pettingllms_trainers.policies.protocols import (
+    CheckGrammar,
     Encode,
     EncodeAnswer,
     Sync,
@@ -48,6 +49,8 @@ class PolicyInfo(NamedTuple):
     """See `ModelPolicy.encode_answer`; can be pickled."""
     token_texts: TokenTexts | None
     """See `ModelPolicy.token_texts`; can be pickled."""
+    check_grammar: CheckGrammar | None
+    """See `ModelPolicy.check_grammar`; can be pickled."""
     limits: RequestLimits
     """See `Generate.limits`."""
     is_trainable: bool
@@ -195,6 +198,7 @@ def _info(policy: ModelPolicy) -> PolicyInfo:
         policy.encode,
         policy.encode_answer,
         policy.token_texts,
+        policy.check_grammar,
         policy.batcher.engine.limits,
         policy.updater is not None,
         policy.sync is not None,

@@ -174,15 +174,21 @@ class VLLMEngine:
             raise GenerationError("vLLM has no weights while it sleeps; call `load_weights` first")
         for request in requests:
             check_request(request, self.limits)
-        new_parameters = import_module("vllm").SamplingParams
         return [
             EngineInput(
                 {"prompt_token_ids": list(request.prompt_ids)},
-                new_parameters(**sampling_parameters(request, self._stop_ids), flat_logprobs=True),
+                self._parameters(request),
                 None if name is None else self._adapters[name],
             )
             for request, name in zip(requests, adapters, strict=True)
         ]
+
+    def _parameters(self, request: GenerateRequest) -> Any:
+        vllm, found = import_module("vllm"), sampling_parameters(request, self._stop_ids)
+        if form := found.get("structured_outputs"):
+            form_parameters = import_module("vllm.sampling_params").StructuredOutputsParams
+            found["structured_outputs"] = form_parameters(**form)
+        return vllm.SamplingParams(**found, flat_logprobs=True)
 
     def _completions(
         self, requests: Sequence[GenerateRequest], outputs: Sequence[Any]

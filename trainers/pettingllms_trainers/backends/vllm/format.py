@@ -28,7 +28,7 @@ def sampling_parameters(request: GenerateRequest, stop_ids: Collection[int]) -> 
         stop_ids: Token ids that end a completion; vLLM's own are not used.
     """
     sampling = request.sampling
-    return {
+    found: dict[str, Any] = {
         "n": request.num_candidates if sampling.temperature else 1,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -41,6 +41,9 @@ def sampling_parameters(request: GenerateRequest, stop_ids: Collection[int]) -> 
         "logprobs": 0,
         "detokenize": bool(sampling.stop),
     }
+    if request.grammar:
+        found["structured_outputs"] = {"structural_tag": request.grammar}
+    return found
 
 
 def completions_of(
