@@ -119,7 +119,7 @@ def test_every_credit_is_that_of_one_process(run, small_run_file, tmp_path, cred
 
 
 def test_environment_workers_play_the_stages_of_a_curriculum(run, small_run_file, tmp_path):
-    stages = "{ kwargs = { max_turns = 1 } }, { kwargs = { size = 5 } }"
+    stages = "{ kwargs = { max_turns = 1 } }, { kwargs = { max_turns = 3 } }"
     flag = f"--env.curriculum=[{stages}]"
     one = tmp_path / "one"
     assert main([str(small_run_file(NUM_STEPS)), "--output-dir", str(one), flag]) == 0
