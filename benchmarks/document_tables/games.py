@@ -46,6 +46,8 @@ def ladder() -> str:
         found = [{r["policy"]: r for r in data["ladders"][name]}.get(policy) for name in names]
         cells = [f"{100 * r['success']:.0f} %, {r['return']:+.3f}" if r else "" for r in found]
         rows.append([policy, *cells])
+    programs = [data["programs"].get(name) for name in names]
+    rows.append(["fixed program", *("" if p is None else f"{100 * p:.0f} %" for p in programs)])
     return markdown(["policy", *names], rows) + caption(data)
 
 
@@ -86,7 +88,7 @@ def cheap_policies() -> str:
     data = result("cheap_policies")
     found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
     for case in data["environments"]:
-        name = case["arguments"].get("preset", "default")
+        name = str(next(iter(case["arguments"].values()), "default"))
         for row in case["roles"]:
             entry = (row["share"], name, row["policy"][row["role"]])
             found.setdefault((case["env"], row["role"]), []).append(entry)
@@ -95,7 +97,7 @@ def cheap_policies() -> str:
         share, name, policy = max(entries)
         cells = [f"{share:.0%}", name, policy] if share else ["0%", "", ""]
         rows.append([f"`{env_id}`", role, *cells])
-    return markdown(["environment", "role", "share", "preset", "policy"], rows) + caption(data)
+    return markdown(["environment", "role", "share", "level", "policy"], rows) + caption(data)
 
 
 def readable_answers() -> str:
@@ -153,27 +155,28 @@ def boards() -> str:
     return markdown(header, rows) + _counted(data)
 
 
-def presets() -> str:
-    """Return the presets of the games: arguments, distinct levels, lengths, scripted policies."""
-    data, teams = result("games_presets"), result("games_presets_teams")
+def levels() -> str:
+    """Return the levels of difficulty: arguments, distinct boards, lengths, who solves them."""
+    data = result("games_levels")
     rows: list[list[str]] = []
-    for row in (*data["presets"], *teams["presets"]):
+    for row in data["levels"]:
         low, middle, high = row.get("length", ("", "", ""))
-        distinct = f"{row['num_distinct']:,}"
         rows.append(
             [
                 f"`{row['env_id']}`",
-                row["preset"],
+                row["names"],
                 ", ".join(f"{name}={value!r}" for name, value in row["arguments"].items()),
-                distinct,
+                f"{row['num_distinct']:,}",
                 f"{middle:g} ({low} to {high})" if "length" in row else "",
                 f"{row['rule_name']} {100 * row['rule']:.0f} %",
                 f"{100 * row['random']:.0f} %",
+                f"{100 * row['program']:.0f} %" if "program" in row else "",
             ]
         )
-    header = ["id", "preset", "arguments", f"different among {data['num_draws']:,} test levels"]
-    header += ["shortest solution", "simple rule", "random"]
-    return markdown(header, rows) + caption(data) + caption(teams)
+    header = ["id", "level", "arguments", f"different among {data['num_draws']:,} test boards"]
+    header += ["shortest solution", "simple rule", "random", "fixed program"]
+    boards = f"\nShares are of {data['num_levels']} boards.\n"
+    return markdown(header, rows) + boards + caption(data)
 
 
 def _counted(data: dict[str, Any]) -> str:

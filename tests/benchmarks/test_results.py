@@ -204,6 +204,18 @@ def test_a_pretrained_model_is_compared_with_trl_and_transformers_in_one_run():
         }
 
 
+def test_no_measured_policy_solves_more_of_harder_levels():
+    """As far as Wilson intervals can tell: greedy rules, random and the fixed program."""
+    data = json.loads((ROOT / "benchmarks/results/games_levels.json").read_text())
+    for column in ("rule", "random", "program"):
+        lowest: dict[str, float] = {}
+        for row in data["levels"]:
+            if column in row:
+                low, high = wilson_interval(row[column], data["num_levels"])
+                assert low <= lowest.get(row["env_id"], 1.0), (row["env_id"], row["level"], column)
+                lowest[row["env_id"]] = min(high, lowest.get(row["env_id"], 1.0))
+
+
 def test_entries_of_the_leader_board_played_the_same_boards():
     paths = list((ROOT / "benchmarks/leaderboard").glob("*.json"))
     assert len(paths) >= 3
