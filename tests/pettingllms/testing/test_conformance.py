@@ -43,7 +43,7 @@ def test_the_report_lists_every_check_and_what_was_measured(corridor_env):
     assert report.env == "CorridorEnv(longest=20)"
     assert [finding.promise for finding in report.findings] == [*map(promise_of, CHECKS)]
     not_kept = [f.check for f in report.findings if f.status is not CheckStatus.KEPT]
-    assert not_kept == ["parallel", "shortest", "same_moment", "private"]
+    assert not_kept == ["parallel", "shortest", "same_moment", "private", "state_key"]
     assert report.figures["different levels among 300 of train"] > 200
     assert report.figures["mean return of the oracle"] == pytest.approx(2.0)
     assert report.figures["highest return of a degenerate policy in an unsolved episode"] < 1
