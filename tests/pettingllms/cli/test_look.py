@@ -226,8 +226,8 @@ def test_check_lists_what_holds_and_what_was_measured(call):
     assert done.returncode == 0
     assert "not promised" in done.stdout
     assert "mean return of the oracle" in done.stdout
-    # No agents act at the same moment, and nothing is private.
-    assert f"{len(CHECKS)} checks: {len(CHECKS) - 3} kept, 3 not promised" in done.stdout
+    # No agents act at the same moment, nothing is private, and all of a state counts.
+    assert f"{len(CHECKS)} checks: {len(CHECKS) - 4} kept, 4 not promised" in done.stdout
 
 
 def test_check_names_broken_promises(call, guess_env, monkeypatch):
