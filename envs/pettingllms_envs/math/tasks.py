@@ -39,8 +39,9 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("knight_swap", "manipulate_matrix", "modulo_grid"), _TOO_FAR),
     **dict.fromkeys(("needle_haystack", "palindrome_partitioning", "rotate_matrix"), _TOO_FAR),
     **dict.fromkeys(("survo", "tower_of_hanoi", "word_ladder"), _TOO_FAR),
-    **dict.fromkeys(("jugs", "sokoban", "zebra_puzzles"), _SLOW),
+    **dict.fromkeys(("jugs", "number_sequence", "sokoban", "zebra_puzzles"), _SLOW),
     "game_of_life_halting": "its scorer calls wrong answers right",
+    "tsumego": "it fails to make some of its questions",
 }
 """Task -> why it is not played. Model text is never run, not even by the scorers of others."""
 
