@@ -51,7 +51,6 @@ def train(
     environments, files = _check(config, is_resumed=is_resumed)
     # Imported here: transformers takes seconds, and bad input that needs no tokenizer comes first.
     from pettingllms_trainers.backends.device import computes_on_gpu, with_fast_precision
-    from pettingllms_trainers.runs.lengths import with_cpu_cache
     from pettingllms_trainers.runs.prompts import checked_prompts
 
     prompts = checked_prompts(config, environments)
@@ -62,6 +61,9 @@ def train(
         config, chosen = with_fast_precision(files.settled(config), ranks, on_gpu=on_gpu)
         _tell(ranks, chosen)
         if not on_gpu:
+            # Not before, too: it imports peft, peft bitsandbytes, and that asks for a device.
+            from pettingllms_trainers.runs.lengths import with_cpu_cache
+
             config = with_cpu_cache(config, prompts)
         with (
             asyncio.Runner() as runner,
