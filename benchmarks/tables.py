@@ -27,6 +27,7 @@ DOCUMENTS = (
     "docs/check-an-environment.md",
     "docs/research/other-credits.md",
     "docs/fleet.md",
+    "docs/workflows-frameworks.md",
     "docs/writer-editor.md",
     "docs/leaderboard.md",
 )

@@ -19,6 +19,25 @@ def learning_llm() -> str:
     return _learning("learning_plan_path_smollm2", "before", "warm_start", "after")
 
 
+def learning_precisions() -> str:
+    """Return what the recipe of the pretrained chat model takes in either precision, one seed."""
+    found = {
+        precision: result(f"learning_plan_path_smollm2_{precision}")
+        for precision in ("bfloat16", "float32")
+    }
+    rows = [
+        [
+            precision,
+            *(share(run[moment]["greedy"]) for moment in ("before", "warm_start", "after")),
+            f"{run['cpu_s']:.0f} s",
+        ]
+        for precision, data in found.items()
+        for run in data["runs"]
+    ]
+    header = ["precision", "untouched", "after warm start", "after", "processor time"]
+    return markdown(header, rows) + "".join(map(caption, found.values()))
+
+
 _BRIEF = {
     "learning_plan_path": "`make train`: two models of 0.17 M random weights, Plan-Path",
     "learning_plan_path_smollm2": "`make train-llm`: SmolLM2-135M with two adapters, Plan-Path",
@@ -159,7 +178,12 @@ def _trained_with(row: dict[str, Any] | None) -> str:
     if row is None:
         return "not tried"
     versions = ", ".join(f"{name} {version}" for name, version in row.get("packages", {}).items())
-    return f"trains: {versions}" if row["works"] else f"**no** ({row['cause']}) {versions}".strip()
+    told = f" ({row['note']})" if "note" in row else ""
+    return (
+        f"trains: {versions}{told}"
+        if row["works"]
+        else f"**no** ({row['cause']}) {versions}".strip()
+    )
 
 
 def transcripts_writer_editor() -> str:
