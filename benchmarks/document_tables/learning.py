@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from document_tables.markdown import RESULTS, caption, markdown, result, share
-from pettingllms.evaluation.statistics import mean_interval, wilson_interval
+from pettingllms.evaluation.statistics import mean_interval
 
 
 def learning() -> str:
@@ -248,29 +248,22 @@ def learning_curriculum() -> str:
     return markdown(header, rows) + told + caption(data)
 
 
-_CURVE_STEPS = (5, 10, 25)
-
-
-def learning_ahead() -> str:
-    """Return points of the learning curve with rollouts played when needed, and one step ahead."""
-    results = [result("learning_plan_path"), result("learning_plan_path_ahead")]
+def learning_staleness() -> str:
+    """Return learning curves with rollouts that are up to so many train steps old."""
+    data = result("staleness")
+    steps = [step for step, _ in data["runs"][0]["greedy_curve"]]
     rows = [
         [
-            str(runs[0]["seed"]),
-            *(_curve_share(run, step) for step in _CURVE_STEPS for run in runs),
+            str(run["seed"]),
+            str(run["bound"]),
+            f"{run['mean_age']:.2f}",
+            *(f"{100 * success:.0f} %" for _, success in run["greedy_curve"]),
+            f"{run['mean_gap']:.3f}",
         ]
-        for runs in zip(*(data["runs"] for data in results), strict=True)
+        for run in sorted(data["runs"], key=lambda run: (run["seed"], run["bound"]))
     ]
-    points = [f"{step} steps" for step in _CURVE_STEPS]
-    header = ["seed", *(cell for point in points for cell in (point, f"{point}, ahead"))]
-    return markdown(header, rows) + "".join(map(caption, results))
-
-
-def _curve_share(run: dict[str, Any], step: int) -> str:
-    """Return held-out success after some train steps, greedy, with its 95 % interval."""
-    success, num_episodes = dict(run["greedy_curve"])[step], run["after"]["greedy"]["num_episodes"]
-    low, high = wilson_interval(success, num_episodes)
-    return share({"success": success, "success_low": low, "success_high": high})
+    header = ["seed", "`max_staleness`", "mean age", *(f"{step} steps" for step in steps)]
+    return markdown([*header, "log-probability, sampled to newest"], rows) + caption(data)
 
 
 RULES = ("random", "greedy")

@@ -52,6 +52,39 @@ def overlap() -> str:
     return markdown(header, rows) + caption(data)
 
 
+def episodes_at_once() -> str:
+    """Return what an episode costs among few and among many, in every part of a train step."""
+    data = result("growth")
+    rows = [
+        [
+            f"{entry['num_episodes']:,}",
+            *(f"{micros:.0f} \u00b5s" for micros in entry["us_per_episode"].values()),
+            f"{entry['grown_mib']:.0f} MiB",
+        ]
+        for entry in data["episodes"]
+    ]
+    header = ["episodes at once", "level", "rollout", "groups", "batches", "for the viewer"]
+    return markdown([*header, "memory"], rows) + caption(data)
+
+
+def sandbox_workers() -> str:
+    """Return rollouts per hour with so many workers of the sandbox."""
+    data = result("growth")["workers"]
+    numbers = list(data["simulated_per_hour"])
+    rows = [
+        [name, *(f"{data[key][n]:,}" if n in data[key] else "" for n in numbers)]
+        for name, key in (("measured", "measured_per_hour"), ("simulated", "simulated_per_hour"))
+    ]
+    return markdown(["workers", *numbers], rows) + caption(result("growth"))
+
+
+def long_run_memory() -> str:
+    """Return the memory of a run after so many train steps."""
+    found = result("growth")["memory"]["mib_after"]
+    row = ["memory", *(f"{mib:.0f} MiB" for mib in found.values())]
+    return markdown(["train steps", *found], [row]) + caption(result("growth"))
+
+
 def fleet() -> str:
     """Return what the planner of fleets says, beside what is calculated or measured."""
     data = result("fleet")

@@ -58,19 +58,14 @@ def test_a_pretrained_team_learns_on_every_seed_that_was_run():
         assert all(other["success_high"] < low for other in others)
 
 
-def test_rollouts_that_are_played_ahead_change_no_learning_curve():
-    """On every seed and at every evaluation the intervals of both overlap."""
-    found = [
-        json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())["runs"]
-        for name in ("learning_plan_path", "learning_plan_path_ahead")
-    ]
-    assert [run["seed"] for run in found[0]] == [run["seed"] for run in found[1]] == [0, 1, 2, 3, 4]
-    for runs in zip(*found, strict=True):
-        curves = [dict(run["greedy_curve"]) for run in runs]
-        assert curves[0].keys() == curves[1].keys()
-        for step in curves[0]:
-            intervals = [wilson_interval(curve[step], 256) for curve in curves]
-            assert max(low for low, _ in intervals) <= min(high for _, high in intervals)
+def test_a_team_learns_from_tokens_of_every_recorded_age():
+    """Whatever the bound: more levels are solved in the end than before."""
+    runs = json.loads((ROOT / "benchmarks/results/staleness.json").read_text())["runs"]
+    assert {run["bound"] for run in runs} == {0, 1, 2, 4}
+    for run in runs:
+        assert run["max_age"] == run["bound"]
+        (_, before), *_, (_, after) = run["greedy_curve"]
+        assert wilson_interval(before, 256)[1] < wilson_interval(after, 256)[0]
 
 
 @pytest.mark.parametrize(
