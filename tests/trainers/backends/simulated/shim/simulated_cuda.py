@@ -20,10 +20,11 @@ def install():
 
 
 class _Finder(importlib.abc.MetaPathFinder):
+    """Stays: some only look whether torch is there, before anybody imports it."""
+
     def find_spec(self, name, path, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         load = spec.loader.exec_module
 
