@@ -59,7 +59,7 @@ $(FOLDER)/harbor/.ready: pyproject.toml tests/adapters.mk
 	@echo "== installing Harbor"
 	$(HARBOR_PYTHON) -m venv $(FOLDER)/harbor
 	$(FOLDER)/harbor/bin/python -m pip install --quiet --disable-pip-version-check \
-		$(TOOLS) harbor==0.24.0 -e ".[cli]"
+		$(TOOLS) harbor==0.26.0 -e ".[cli]"
 	@touch $@
 
 # NeMo Gym needs Python 3.12, and an older openai than verifiers.
