@@ -601,7 +601,7 @@ FINDINGS = ("index", "at-grpo", "lockstep", "other-credits", "settings")
 def test_no_difference_in_the_prose_of_the_pages_is_in_none_of_their_tables():
     """It finds figures that have become stale, not those of another row."""
     texts = {path.stem: path.read_text() for path in page.PAGES}
-    blocks = re.compile(r"<!-- study:(\w+) -->.*?<!-- /study:\1 -->", re.DOTALL)
+    blocks = re.compile(r"<!-- ((?:study|table):\w+) -->.*?<!-- /\1 -->", re.DOTALL)
     tables = " ".join(block.group() for text in texts.values() for block in blocks.finditer(text))
     known = {tuple(map(int, found)) for found in _INTERVAL.findall(tables)}
     known |= {(-mean, -high, -low) for mean, low, high in known}
