@@ -187,7 +187,7 @@ def test_a_signal_to_the_launcher_saves_and_ends_all(config, train, tmp_path):
     finally:
         process.kill()
     assert code != 0
-    assert "go on with --resume" in output
+    assert "continue with --resume" in output
     saved = sorted((tmp_path / "run" / "checkpoints").iterdir())
     assert len(saved) == len(read_lines(tmp_path / "run" / "metrics.jsonl")) < NUM_STEPS + 1
     code, output = finish(start(2, *flags, "--resume"))
