@@ -6,7 +6,8 @@ Needs vLLM, on a CPU too, and two cores: the server computes on one of them, the
 other. A team of one tiny policy is warmed up once; then every variant takes the same train steps
 from the same weights, with a learning rate near zero, round by round. Times are wall times, since
 waiting is what is measured: the machine should have nothing else to do. The first two steps of a
-run are left out: with `rollout.max_staleness` the first one finds no rollouts.
+run are left out and the last two: with `rollout.max_staleness` the first one finds no rollouts, and
+beside the last ones less is played.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ SERVER = [
     "--max-num-batched-tokens=4096",
 ]
 FIGURES = ("step_s", "rollout_s", "update_s", "wait_s", "sync_s")
-_NUM_FIRST = 2
+_NUM_AT_ENDS = 2
 _START_S = 180.0
 
 
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all variants and write the result."""
     parser = measuring.parser_of("trainer_overlap", __doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=7, help="train steps of a run")
+    parser.add_argument("--steps", type=int, default=9, help="train steps of a run")
     options = parser.parse_args(arguments)
     result = measuring.frame("trainer_overlap", range(options.rounds))
     result["hardware"] = "Linux x86_64, 2 cores, no GPU: one for the server, one for the trainer"
@@ -108,7 +109,7 @@ def measured(folder: Path, num_rounds: int, num_steps: int) -> dict[str, Any]:
                 own = [f"--policies.{name}.model={model}", f"--policies.{name}.endpoints", url]
                 own += [f"--seed={index}", f"--num-steps={num_steps}", *flags]
                 run([CONFIG, "--output-dir", str(out), *own], STEPS, name)
-                lines = read_lines(out / "metrics.jsonl")[1 + _NUM_FIRST :]
+                lines = read_lines(out / "metrics.jsonl")[1 + _NUM_AT_ENDS : -_NUM_AT_ENDS]
                 times[variant].append(_medians(lines))
                 print(f"round {index}, {variant}: {times[variant][-1]}", flush=True)
     in_turn = [each["step_s"] for each in times["in turn"]]
