@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Self
 
 from pettingzoo import AECEnv
@@ -13,6 +13,7 @@ from pettingllms.arguments import check_kind
 from pettingllms.errors import InvalidArgument, OrderError
 from pettingllms.hooks import GameHooks, StateT
 from pettingllms.state import Snapshot, digest
+from pettingllms.transition import NOTHING
 
 # All that changes during an episode: what a snapshot holds. The order is that of `Snapshot.values`.
 _DYNAMIC = (
@@ -28,6 +29,7 @@ _DYNAMIC = (
     "_num_acted",
     "turn",
     "episode_seed",
+    "_begun",
 )
 
 
@@ -56,6 +58,8 @@ class BranchingEnv(AECEnv[str, str, str | None], GameHooks[StateT], Generic[Stat
     """The state at the start of the running stage: what observations show."""
     _num_acted: int
     """Actions in the present turn."""
+    _begun: Mapping[str, str] = NOTHING
+    """Agent to how a right answer of its in the first turn begins; see `solved_share`."""
 
     def fork(self) -> Self:
         """Return an independent environment in the same state; costs microseconds."""

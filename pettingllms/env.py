@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, cast
+from typing import Any, Generic, Self, cast
 
 from pettingllms.arguments import check_choice, check_kind, check_number, check_whole
 from pettingllms.branching import BranchingEnv
@@ -15,7 +15,7 @@ from pettingllms.env_spec import EnvSpec
 from pettingllms.errors import InvalidAction, InvalidArgument, suggestion
 from pettingllms.hooks import GameHooks, StateT
 from pettingllms.prompts import PreparedTemplate, resolve_prompts
-from pettingllms.seeding import checked_seed, next_seed
+from pettingllms.seeding import checked_seed, derive_seed, next_seed
 from pettingllms.spaces import Observation, TextSpace
 from pettingllms.stages import order_of, stage_openings
 from pettingllms.transition import NOTHING, ParseError, role_of
@@ -26,6 +26,7 @@ MAX_TEXT_LENGTH = 1_000_000
 """Maximum length of observations and actions, in characters."""
 MAX_TURNS = 1_000_000
 """Maximum of `max_turns`."""
+_BEGUN = "\n\nA right answer begins as follows. Write all of it.\n{}"
 
 
 class TextEnv(BranchingEnv[StateT], Generic[StateT]):
@@ -78,6 +79,8 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
     """How `pettingllms.make` made this environment; None when it was constructed directly."""
     difficulty: int | None = None
     """Which of the `levels` its arguments are; None if they are none of them."""
+    solved_share: float = 0.0
+    """Share of a level's solution after which episodes begin, in [0, 1); see `pettingllms.make`."""
 
     def __init__(
         self,
@@ -153,6 +156,36 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         self.terminations = dict.fromkeys(order, False)
         self.truncations = dict.fromkeys(order, False)
         self.infos = {agent: _first_info(self.difficulty) for agent in order}
+        self._begun = {}
+        if self.solved_share:
+            self._begin_part_way()
+
+    def _begin_part_way(self) -> None:
+        """Go along the solution of the policy `oracle`; what is earned on the way is nobody's."""
+        solving, rng = self.fork(), random.Random(derive_seed(self.episode_seed or 0, "solution"))
+        turns: list[Self] = []
+        answers: dict[str, str] = {}
+        while solving.acting():
+            if not solving._num_acted:
+                turns.append(solving.fork())
+            agent = solving.agent_selection
+            text = solving.scripted_action(agent, "oracle", rng)
+            answers.setdefault(agent, text)
+            solving.step(text)
+        if not solving.infos[solving.agent_selection]["success"]:
+            allowed = "0 for levels that the scripted policy oracle does not solve"
+            raise InvalidArgument("solved_share", self.solved_share, allowed)
+        # A turn is not divided: agents that act at the same time begin at the same moment.
+        vars(self).update(vars(turns[int(self.solved_share * len(turns))]))
+        self.rewards = dict.fromkeys(self._order, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self._order, 0.0)
+        first = {**_first_info(self.difficulty), "turn": self.turn}
+        self.infos = {agent: {**first} for agent in self._order}
+        if len(turns) == 1:
+            # A single turn has no middle, but its answers have.
+            self._begun = {
+                agent: text[: int(self.solved_share * len(text))] for agent, text in answers.items()
+            }
 
     def step(self, action: str | None) -> None:
         """Play the selected agent's action.
@@ -291,8 +324,9 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
         if self._is_delta and self.turn:
             return Observation(template.update.fill(fields))
         if template.whole is not None:
-            return Observation(template.whole.fill(fields))
-        system, user = template.system.fill(fields), template.user.fill(fields)
+            return Observation(template.whole.fill(fields) + self._begun_text(agent))
+        system = template.system.fill(fields)
+        user = template.user.fill(fields) + self._begun_text(agent)
         return Observation(f"{system}\n\n{user}" if system else user)
 
     def messages(self, agent: str) -> list[dict[str, str]]:
@@ -302,7 +336,13 @@ class TextEnv(BranchingEnv[StateT], Generic[StateT]):
             return [{"role": "user", "content": template.update.fill(fields)}]
         system = template.system.fill(fields)
         chat = [{"role": "system", "content": system}] if system else []
-        return [*chat, {"role": "user", "content": template.user.fill(fields)}]
+        user = template.user.fill(fields) + self._begun_text(agent)
+        return [*chat, {"role": "user", "content": user}]
+
+    def _begun_text(self, agent: str) -> str:
+        """Return how a right answer of an agent begins, for prompts of the first turn."""
+        begun = self._begun.get(agent) if not self.turn else None
+        return _BEGUN.format(begun) if begun else ""
 
     def fields(self, agent: str) -> Mapping[str, object]:
         """Return the values of the placeholders of an agent's prompt now."""

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from pettingllms.announcements import ID_RULE, Announcements, announced, is_id, is_path
-from pettingllms.arguments import check_kind, plain
+from pettingllms.arguments import check_kind, check_number, plain
 from pettingllms.difficulty import Difficulty
 from pettingllms.env import TextEnv
 from pettingllms.env_spec import EnvSpec
@@ -30,6 +30,8 @@ from pettingllms.wrappers import ChecksWrapper
 SOURCE_GROUP = "pettingllms.sources"
 """The entry-point group in which packages announce kinds of sources. The name is the kind, the
 value an environment; `make("KIND:NAME")` makes it with `source="KIND:NAME"`."""
+SOLVED_SHARE = "solved_share"
+"""The argument of `make` that lets episodes begin part of the way along a solution."""
 _REST = inspect.Parameter.VAR_POSITIONAL
 _registered: dict[str, EnvSpec] = {}
 _listeners: list[Callable[[Iterable[str]], None]] = []
@@ -170,7 +172,10 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
             the API with clear errors. Stepping is faster without it; the trainer uses raw ones.
         **kwargs: Arguments of the environment, documented in its class. `level` stands for those
             that make it easy or hard, by number from 0 on or by name: `level=3`, `level="hard"`;
-            arguments given with it override it. See `pettingllms.difficulty`.
+            arguments given with it override it. See `pettingllms.difficulty`. `solved_share=0.5`,
+            for training: episodes begin halfway along the solution by the scripted policy
+            `oracle`, at the start of a turn; where it takes one turn only, prompts show the first
+            half of its answers.
 
     Returns:
         A `TextEnv`, wrapped or raw.
@@ -185,8 +190,9 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
     factory = found.load()
     levels: Difficulty = getattr(factory, "levels", GameHooks.levels)
     arguments = _resolved(id, levels, {**found.kwargs, **kwargs})
-    _check_keywords(id, factory, arguments)
-    env = factory(**arguments)
+    own = {name: value for name, value in arguments.items() if name != SOLVED_SHARE}
+    _check_keywords(id, factory, own)
+    env = factory(**own)
     if not isinstance(env, TextEnv):
         raise EnvironmentNotLoadable(
             f"environment {id!r}{found.origin} is made by {found.entry_point!r}, which returned "
@@ -194,8 +200,20 @@ def make(id: str, *, checks: bool = True, **kwargs: Any) -> Any:
         )
     # Recorded with the environment: replays and other processes make it again from this.
     env.spec = replace(found, kwargs=arguments)
-    env.difficulty = levels.of(arguments, _defaults(factory)) if levels else None
+    env.difficulty = levels.of(own, _defaults(factory)) if levels else None
+    if SOLVED_SHARE in arguments:
+        env.solved_share = _checked_share(id, env, arguments[SOLVED_SHARE])
     return ChecksWrapper(env) if checks else env
+
+
+def _checked_share(id: str, env: TextEnv[Any], share: object) -> float:
+    value = check_number(SOLVED_SHARE, share, 0)
+    if value >= 1:
+        raise InvalidArgument(SOLVED_SHARE, share, "at least 0 and less than 1")
+    if "oracle" not in env.scripted_policies:
+        hint = f"{id} has no scripted policy oracle that could solve its levels."
+        raise InvalidArgument(SOLVED_SHARE, share, "nothing", hint)
+    return value
 
 
 def _resolved(id: str, levels: Difficulty, given: Mapping[str, Any]) -> dict[str, Any]:

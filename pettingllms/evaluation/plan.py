@@ -102,10 +102,14 @@ class EvaluationPlan:
 
         Raises:
             UnknownEnvironment: If it is not installed.
-            InvalidArgument: If it refuses an argument or option, or a variant does not name exactly
-                its roles.
+            InvalidArgument: If it refuses an argument or option, would begin part of the way along
+                a solution, or a variant does not name exactly its roles.
         """
         env: TextEnv[Any] = make(self.env_id, checks=False, **self.env_kwargs)
+        if env.solved_share:
+            raise InvalidArgument(
+                "solved_share", env.solved_share, "0: an evaluation plays whole levels"
+            )
         roles = roles_of(env)
         for variant in self.variants.values():
             check_line_up(env, variant)

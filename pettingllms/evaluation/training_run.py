@@ -22,7 +22,7 @@ from pettingllms.errors import InvalidArgument
 from pettingllms.evaluation.plan import held_out_kwargs, roles_of
 from pettingllms.evaluation.run_folder import RunFolderError
 from pettingllms.policies import Sampling
-from pettingllms.registry import make
+from pettingllms.registry import SOLVED_SHARE, make
 from pettingllms.sources import short_name
 
 CONFIG = "config.toml"
@@ -112,7 +112,8 @@ class TrainingRun:
 
     def held_out_kwargs(self) -> dict[str, Any]:
         """Return the arguments of the environment in the run's held-out evaluation."""
-        kwargs = {name: value for name, value in self.env_kwargs.items() if name != "split"}
+        own = {"split", SOLVED_SHARE}
+        kwargs = {name: value for name, value in self.env_kwargs.items() if name not in own}
         return held_out_kwargs(self.env_id, {**kwargs, **self._evaluation.get("kwargs", {})})
 
     def checkpoints(self) -> list[int]:

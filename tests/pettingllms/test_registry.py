@@ -179,3 +179,14 @@ def test_infos_say_the_difficulty_from_the_first_on():
     plain = pettingllms.make("queens_v0", size=9, checks=False)
     plain.reset(seed=0)
     assert "difficulty" not in plain.infos["planner_0"]
+
+
+def test_games_without_a_solution_are_refused(guess_env):
+    class Unsolved(guess_env):
+        """The same game, without anybody who can solve it."""
+
+        scripted_policies = ("random",)
+
+    pettingllms.register("unsolved_v0", Unsolved)
+    with pytest.raises(InvalidArgument, match=r"solved_share.*no scripted policy oracle"):
+        pettingllms.make("unsolved_v0", solved_share=0.5)

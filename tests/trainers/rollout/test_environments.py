@@ -92,3 +92,12 @@ def test_every_stage_is_checked(load, flag, message):
 def test_observations_without_their_chat_are_refused(load):
     with pytest.raises(ConfigError, match="observation_mode"):
         make_environments(load("--env.kwargs.observation_mode", "delta"))
+
+
+def test_only_training_begins_part_of_the_way_along_a_solution(load):
+    flags = ["--env.kwargs.solved_share", "0.5", stages("", "solved_share = 0.8")]
+    (found,) = make_environments(load(*flags))
+    assert [env.solved_share for env in found.training] == [0.5, 0.8]
+    assert found.held_out.solved_share == 0
+    with pytest.raises(ConfigError, match=r"plays whole levels; leave solved_share out of"):
+        make_environments(load("--evaluation.kwargs.solved_share", "0.5"))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pettingllms
 from pettingllms import TextEnv, role_of
 from pettingllms.errors import PettingLLMsError, suggestion
+from pettingllms.registry import SOLVED_SHARE
 from pettingllms.workflows import WorkflowEnv
 from pettingllms_trainers.config import Config, EnvConfig
 from pettingllms_trainers.config.roles import entry_of, qualified
@@ -37,12 +38,14 @@ class RunEnvironment(NamedTuple):
 def held_out_kwargs(config: Config, env: EnvConfig) -> dict[str, Any]:
     """Return the arguments of a held-out environment: `split="test"` unless another is named.
 
-    An environment without splits gets no split.
+    An environment without splits gets no split. Whole levels are played, also where training begins
+    part of the way along their solutions.
     """
     factory = pettingllms.spec(env.id).load()
     has_splits = "split" in inspect.signature(factory).parameters
     default = {"split": "test"} if has_splits else {}
-    return {**env.kwargs, **default, **config.evaluation.kwargs, **env.evaluation.kwargs}
+    kwargs = {name: value for name, value in env.kwargs.items() if name != SOLVED_SHARE}
+    return {**kwargs, **default, **config.evaluation.kwargs, **env.evaluation.kwargs}
 
 
 def scripted_of(config: Config, env: EnvConfig) -> tuple[str, ...]:
@@ -82,6 +85,11 @@ def _make(config: Config, env: EnvConfig, name: str) -> RunEnvironment:
     training = tuple(_make_stage(env, index, place) for index in range(len(env.stage_kwargs)))
     try:
         held_out = pettingllms.make(env.id, checks=False, **held_out_kwargs(config, env))
+        if held_out.solved_share:
+            raise ConfigError(
+                f"{place}: an evaluation plays whole levels; leave {SOLVED_SHARE} out of "
+                "[evaluation.kwargs], and set it in [env.kwargs] or [[env.curriculum]]"
+            )
         _check_apart(config, env, [*training, held_out])
         _check_agents(env, training, place)
         _check_credit(config, env.id, training[0])
