@@ -24,6 +24,9 @@ class Snapshot(NamedTuple):
 def to_jsonable(value: Any) -> Any:
     """Return a state value as JSON data; named tuples and dataclasses become objects.
 
+    A named tuple may list, in a class attribute `ADDED`, fields that it gained later: they are left
+    out at their defaults, so that states which do without them keep their hash.
+
     Raises:
         TypeError: If a part of the value is mutable or unknown, so that it cannot identify a state.
     """
@@ -37,7 +40,13 @@ def to_jsonable(value: Any) -> Any:
     if isinstance(value, tuple):
         names = getattr(cast(Any, value), "_fields", None)
         parts = [to_jsonable(part) for part in cast(tuple[Any, ...], value)]
-        return parts if names is None else dict(zip(names, parts, strict=True))
+        if names is None:
+            return parts
+        found = dict(zip(names, parts, strict=True))
+        for name in getattr(value, "ADDED", ()):
+            if getattr(value, name) == cast(Any, value)._field_defaults[name]:
+                del found[name]
+        return found
     if isinstance(value, frozenset):
         # Sets have no order across processes; `repr` orders mixed types too.
         return sorted((to_jsonable(part) for part in cast(frozenset[Any], value)), key=repr)

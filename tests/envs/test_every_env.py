@@ -21,7 +21,7 @@ PLANNING = [
 VARIANTS = {
     "blocksworld_v0": PLANNING,
     "dining_v0": [{}, {"philosophers": 4, "observation_mode": "delta", "alpha": 0.5}],
-    "queens_v0": PLANNING,
+    "queens_v0": [*PLANNING, {"level": "moonshot"}],
     "code_v0": [
         {},
         {"team": "single"},

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from pettingllms.difficulty import Difficulty
+from pettingllms.errors import InvalidArgument
 from pettingllms.prompts import PromptTemplate, meanings
 from pettingllms_envs.planning.env import PlanningEnv
 from pettingllms_envs.planning.game import (
@@ -23,7 +24,7 @@ from pettingllms_envs.planning.prompts import all_fields, default_prompts, limit
 from pettingllms_envs.queens import rules, text
 from pettingllms_envs.queens.generator import MIN_MOVES, Request, generate
 from pettingllms_envs.queens.program import PROGRAM
-from pettingllms_envs.queens.prompts import FIELDS, WORDS
+from pettingllms_envs.queens.prompts import DRAWN, FIELDS, WORDS
 from pettingllms_envs.queens.rules import Columns, Level, Move, canonical_form
 from pettingllms_envs.reward import shaped
 
@@ -47,10 +48,10 @@ def plan(
         rows = rules.wrong_rows(columns, goal)
         return tuple(Move(row, goal[row]) for row in rows[:num_moves])
     moves: list[Move] = []
-    while len(moves) < num_moves and rules.attacks(columns):
+    while len(moves) < num_moves and rules.attacks(level, columns):
         legal = rules.legal_moves(level, columns)
         if policy == "greedy":
-            ranks = [rules.attacks(_moved(level, columns, move)) for move in legal]
+            ranks = [rules.attacks(level, _moved(level, columns, move)) for move in legal]
             best = min(ranks)
             legal = [move for move, rank in zip(legal, ranks, strict=True) if rank == best]
         moves.append(rng.choice(legal))
@@ -85,6 +86,9 @@ def facts(state: PlanningState, trial: Trial, is_done: bool) -> dict[str, Any]:
     }
 
 
+_TIGHT = {"max_turns": 3, "moves_per_turn": 3}
+"""Few moves: on boards with many solutions, who tries often enough finds one."""
+
 GAME = Game[Level, Columns, tuple[Move, ...], tuple[Move, ...]](
     generate=generate,
     start=lambda level: level.start,
@@ -98,7 +102,7 @@ GAME = Game[Level, Columns, tuple[Move, ...], tuple[Move, ...]](
     facts=facts,
     plan=plan,
     write=text.moves_json,
-    write_terse=lambda level, moves: text.moves_compact(moves),
+    write_terse=text.moves_terse,
     board=text.board_text,
     program_input=text.board_text,
     length=lambda level: level.shortest,
@@ -113,6 +117,10 @@ class QueensEnv(PlanningEnv):
     A square board with one queen in each row, some of them fixed. A move puts a queen into
     another column of its row. The task is solved when no two queens are in one column or on one
     diagonal. Every level can be solved within the turns of an episode.
+
+    With `pieces`, other pieces stand among the queens, and how they attack is drawn with the level:
+    lines of limited or unlimited reach, leaps, and leaps repeated. The task is solved when no piece
+    attacks another, and no program that knows queens alone solves it.
 
     ## Agents and roles
 
@@ -133,10 +141,11 @@ class QueensEnv(PlanningEnv):
 
     Planner and proposer: a list of moves, `#### [[0,3],[2,1]]` (row, column, from 0); also read
     are a list without `####` if it is the only one and ends the text, and bare pairs of digits
-    (`0321`). The first `moves_per_turn` moves are executed in order until the board is solved; a
-    move of a fixed queen, off the board or to where the queen is changes nothing.
-    Tool: a program in a code block. It runs in the sandbox, reads the board from stdin (rows of
-    `.`, `Q`, `F`) and prints a list of moves.
+    (`0321`, up to 10 rows). The first `moves_per_turn` moves are executed in order until the board
+    is solved; a move of a fixed piece, off the board or to where the piece is changes nothing.
+    Tool: a program in a code block. It runs in the sandbox, reads the level from stdin (rows of
+    `.`, `Q`, `F`; with `pieces` also their letters, and before the board a line about each kind,
+    such as `A 0,1*3 1,2`) and prints a list of moves.
 
     ## Reward
 
@@ -177,8 +186,10 @@ class QueensEnv(PlanningEnv):
 
     ## Arguments
 
-    - `size`: rows and columns, 4 to 10.
-    - `fixed`: number of fixed queens, 1 to `size` - 1.
+    - `size`: rows and columns, 4 to 16.
+    - `pieces`: number of kinds of pieces beside queens, 0 to 5.
+    - `fixed`: number of fixed pieces, 1 to `size` - 1; large boards need several, for levels have
+      at most 1,000 solutions.
     - `min_moves`: minimum of the moves that a level needs; None: 2, or `max_moves` if that is
       less.
     - `max_moves`: maximum of the moves that a level needs; None: `max_turns * moves_per_turn`.
@@ -188,7 +199,7 @@ class QueensEnv(PlanningEnv):
     - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by a level's content up
       to reflection.
     - `levels`: levels to draw from instead of generating: a path or pattern of files with levels
-      divided by blank lines, or a list of level texts (rows of `.`, `Q`, `F`); `split` and the
+      divided by blank lines, or a list of level texts (as a program reads them); `split` and the
       ranges do not apply to them. `reset(options={"level": text})` sets one episode's level.
     - `alpha`: weight of the team reward.
     - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
@@ -236,9 +247,10 @@ class QueensEnv(PlanningEnv):
             "medium": {"size": 7, "fixed": 1, "min_moves": 5},
             "hard": {"size": 8, "fixed": 2, "min_moves": 5},
             "expert": {"size": 10, "fixed": 3, "min_moves": 6},
+            "moonshot": {"size": 12, "fixed": 3, "min_moves": 8, "pieces": 3, **_TIGHT},
         },
-        lambda k: {"size": 10, "fixed": 3, "min_moves": 3 + k},
-        last=4,
+        lambda k: {"size": 4 + 2 * k, "fixed": k - 1, "min_moves": 8, "pieces": k - 2, **_TIGHT},
+        last=6,
     )
     fixed_program: ClassVar[str] = PROGRAM
     game = GAME
@@ -252,6 +264,7 @@ class QueensEnv(PlanningEnv):
         *,
         size: int = 8,
         fixed: int = 2,
+        pieces: int = 0,
         min_moves: int | None = None,
         max_moves: int | None = None,
         max_turns: int = 4,
@@ -266,7 +279,7 @@ class QueensEnv(PlanningEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(
-            words=WORDS,
+            words=DRAWN if pieces else WORDS,
             fields=FIELDS,
             team=team,
             max_turns=max_turns,
@@ -278,6 +291,13 @@ class QueensEnv(PlanningEnv):
             render_mode=render_mode,
         )
         low, high = self._range_of_moves(min_moves, max_moves, MIN_MOVES)
-        self._request = Request(size, fixed, low, high, split).checked()
+        self._request = Request(size, fixed, low, high, split, pieces).checked()
         self.board = f"{size}x{size}" if levels is None else "levels"
         self._read_levels(levels)
+
+    def _fitting(self, argument: str, level: Level) -> Level:
+        if level.kinds and not self._request.pieces:
+            kinds = f"{len(level.kinds)} kinds of pieces beside queens"
+            hint = "Make the environment with pieces=1 or more: its prompts explain them."
+            raise InvalidArgument("level", kinds, "queens alone", hint)
+        return super()._fitting(argument, level)

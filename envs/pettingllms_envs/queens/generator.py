@@ -9,17 +9,28 @@ from pettingllms.arguments import check_whole
 from pettingllms.errors import UnreachableRequest
 from pettingllms.splits import check_split, split_of
 from pettingllms_envs.queens.rules import (
+    KINDS,
+    MAX_GOALS,
     MAX_SIZE,
     MIN_SIZE,
+    Columns,
+    Kind,
     Level,
+    attacked,
     canonical_form,
     distance,
+    goals,
+    reaches,
     solutions,
 )
 
 MIN_MOVES = 2
 """Default of `min_moves`: shorter levels are solved by luck."""
 ATTEMPTS = 2_000
+STARTS = 30
+MAX_LISTED = 10
+"""Largest board of queens whose solutions are all listed, to draw one of them."""
+LEAPS = ((1, 2), (1, 3), (2, 3), (1, 4), (2, 5))
 
 
 class Request(NamedTuple):
@@ -30,6 +41,7 @@ class Request(NamedTuple):
     min_moves: int
     max_moves: int
     split: str | None
+    pieces: int = 0
 
     def checked(self) -> Request:
         """Return the request, in Python's numbers.
@@ -45,13 +57,14 @@ class Request(NamedTuple):
             check_whole("min_moves", self.min_moves, 1),
             check_whole("max_moves", self.max_moves, 1),
             self.split,
+            check_whole("pieces", self.pieces, 0, min(size, len(KINDS))),
         )
         check_split(self.split)
         if plain.min_moves > min(plain.max_moves, size - plain.fixed):
             raise UnreachableRequest(
                 f"no level of size={size} with fixed={plain.fixed} needs at least "
                 f"min_moves={plain.min_moves} and at most max_moves={plain.max_moves} moves; there "
-                f"are {size - plain.fixed} queens to move, and max_moves is max_turns * "
+                f"are {size - plain.fixed} pieces to move, and max_moves is max_turns * "
                 "moves_per_turn unless it is given"
             )
         return plain
@@ -60,7 +73,7 @@ class Request(NamedTuple):
 def generate(rng: random.Random, request: Request) -> Level:
     """Return a random level with the requested properties.
 
-    Some queens of a random solution are fixed, so that there is a solution; the others are put
+    Some pieces of a random solution are fixed, so that there is a solution; the others are put
     into random columns. The certificate is the enumeration of all solutions.
 
     Args:
@@ -72,17 +85,68 @@ def generate(rng: random.Random, request: Request) -> Level:
     """
     size = request.size
     for _ in range(ATTEMPTS):
-        solution = rng.choice(solutions(size))
-        kept = set(rng.sample(range(size), request.fixed))
-        start = tuple(solution[row] if row in kept else rng.randrange(size) for row in range(size))
-        level = Level(start, tuple(row in kept for row in range(size)), 0)
-        level = level._replace(shortest=distance(level, start))
-        if not request.min_moves <= level.shortest <= request.max_moves:
+        board = _solved(rng, request)
+        if board is None:
             continue
-        if request.split is None or split_of(canonical_form(level)) == request.split:
-            return level
+        kept = set(rng.sample(range(size), request.fixed))
+        board = board._replace(fixed=tuple(row in kept for row in range(size)))
+        if len(goals(board)) > MAX_GOALS:
+            continue
+        # Drawn pieces take long to place: their boards are tried with several starts.
+        for _ in range(STARTS if request.pieces else 1):
+            columns = (
+                board.start[row] if row in kept else rng.randrange(size) for row in range(size)
+            )
+            start = tuple(columns)
+            level = board._replace(start=start, shortest=distance(board, start))
+            if not request.min_moves <= level.shortest <= request.max_moves:
+                continue
+            if request.split is None or split_of(canonical_form(level)) == request.split:
+                return level
     raise UnreachableRequest(
         f"{ATTEMPTS} random boards held no level with size={size}, fixed={request.fixed}, "
-        f"min_moves={request.min_moves}, max_moves={request.max_moves}, split={request.split!r}; "
-        "lower min_moves, raise max_moves, or fix other numbers of queens"
+        f"pieces={request.pieces}, min_moves={request.min_moves}, max_moves={request.max_moves}, "
+        f"split={request.split!r}; lower min_moves, raise max_moves, or fix other numbers of pieces"
     )
+
+
+def _solved(rng: random.Random, request: Request) -> Level | None:
+    """Return a board on which no piece attacks another; None if chance did not find one soon."""
+    size = request.size
+    none = (False,) * size
+    if not request.pieces and size <= MAX_LISTED:
+        return Level(rng.choice(solutions(size)), none, 0)
+    kinds = tuple(_kind(rng) for _ in range(request.pieces))
+    letters = KINDS[: request.pieces]
+    others = rng.choices(letters + "Q", k=size - len(letters))
+    level = Level((0,) * size, none, 0, kinds, "".join(rng.sample([*letters, *others], size)))
+    if not kinds:
+        level = level._replace(pieces="")
+    columns = _random_solution(rng, level)
+    alike = len(set(reaches(level))) < len(kinds) + ("Q" in level.pieces)
+    return None if columns is None or alike else level._replace(start=columns)
+
+
+def _kind(rng: random.Random) -> Kind:
+    """Return a kind of piece: a line or two, and a leap that no queen makes."""
+    lines = rng.sample([(0, 1), (1, 1)], rng.choice((1, 1, 2)))
+    leap = rng.choice(LEAPS)
+    reached = ((*step, rng.choice((0, 2, 3, 4))) for step in lines)
+    return (*reached, (*leap, rng.choice((1, 1, 2, 0))))
+
+
+def _random_solution(rng: random.Random, level: Level) -> Columns | None:
+    """Return a random placement without attacks; None where chance ends in a blind alley."""
+    bits, size = attacked(level), len(level.start)
+    columns, allowed = [-1] * size, [(1 << size) - 1] * size
+    while (row := min(_open(columns), key=lambda one: allowed[one].bit_count(), default=-1)) >= 0:
+        free = [col for col in range(size) if allowed[row] >> col & 1]
+        if not free:
+            return None
+        columns[row] = rng.choice(free)
+        allowed = [a & ~b for a, b in zip(allowed, bits[row][columns[row]], strict=True)]
+    return tuple(columns)
+
+
+def _open(columns: list[int]) -> list[int]:
+    return [row for row, col in enumerate(columns) if col < 0]

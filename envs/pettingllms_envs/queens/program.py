@@ -4,9 +4,10 @@ PROGRAM = """\
 import json
 import sys
 
-rows = sys.stdin.read().split()
+rows = [line for line in sys.stdin.read().splitlines() if line and " " not in line]
 size = len(rows)
-now = [max(row.find("Q"), row.find("F")) for row in rows]
+now = [size - len(row.lstrip(".")) for row in rows]
+still = [row.strip(".") == "F" or row.islower() for row in rows]
 
 
 def place(columns):
@@ -14,7 +15,7 @@ def place(columns):
     if row == size:
         return columns
     stay = [now[row]]
-    others = [] if "F" in rows[row] else [col for col in range(size) if col != now[row]]
+    others = [] if still[row] else [col for col in range(size) if col != now[row]]
     for col in stay + others:
         if all(col != c and abs(col - c) != row - r for r, c in enumerate(columns)):
             found = place(columns + [col])
@@ -24,4 +25,4 @@ def place(columns):
 
 print(json.dumps([[row, col] for row, col in enumerate(place([])) if col != now[row]]))
 """
-"""Backtracking that leaves queens where they are first."""
+"""Backtracking that leaves pieces where they are first, and takes all of them for queens."""

@@ -21,6 +21,23 @@ The program reads the board from stdin, one line per row, without spaces and wit
 prints a JSON list of moves. Its answer is the last list that it prints, such as [[0,3],[2,1]].""",
     duties=DUTIES_APART,
 )
+DRAWN = WORDS._replace(
+    goal="Move pieces until none of them attacks another",
+    rules=f"""\
+Rows and columns are numbered from 0; row 0 is at the top, column 0 at the left. Q is a queen, F a \
+queen that is fixed, A to E other pieces, a to e the same fixed, . an empty cell. There is one \
+piece in each row. A move [row, column] puts the piece of a row into another column; other pieces \
+are not in its way. Fixed pieces stay.
+How a kind attacks: 1,2 is one step of 1 row and 2 columns, or of 2 rows and 1 column, in any \
+direction; 1,2*3 is up to 3 such steps in the same direction, 1,2* any number of them. No piece is \
+in the way of an attack.
+{LIMITS}""",
+    program="""\
+The program reads from stdin a line for each kind of piece but queens, such as A 0,1*3 1,2, then \
+the board, one line per row, without spaces and without numbers. It prints a JSON list of moves. \
+Its answer is the last list that it prints, such as [[0,3],[2,1]].""",
+)
+"""The words where other pieces stand among the queens."""
 FIELDS: dict[str, PromptField[PlanningState]] = {
     "scene": PromptField(
         "`board`, `columns` and `attacks`, as the default prompts show them",
@@ -36,10 +53,10 @@ FIELDS: dict[str, PromptField[PlanningState]] = {
     ),
     "attacks": PromptField(
         "number of pairs of queens that attack each other",
-        lambda state, agent, turn: rules.attacks(state.position),
+        lambda state, agent, turn: rules.attacks(state.level, state.position),
     ),
     "columns_compact": PromptField(
-        "the columns as digits", lambda state, agent, turn: text.digits(state.position)
+        "the columns as hexadecimal digits", lambda state, agent, turn: text.digits(state.position)
     ),
     "fixed_compact": PromptField(
         "a digit for each row: 1 if its queen is fixed, else 0",

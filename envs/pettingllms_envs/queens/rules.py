@@ -1,14 +1,28 @@
-"""The rules: queens, one per row, moved within their rows; all solutions; the distance to one."""
+"""The rules: pieces, one per row, moved within their rows; all solutions; the distance to one."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import combinations
+from operator import ne
 from typing import NamedTuple, TypeAlias
 
 Columns: TypeAlias = tuple[int, ...]
-"""Column of the queen of each row, from 0."""
+"""Column of the piece of each row, from 0."""
 
-MIN_SIZE, MAX_SIZE = 4, 10
+Step: TypeAlias = tuple[int, int, int]
+"""(a, b, n): up to n steps in one direction, each of a rows and b columns or of b rows and a
+columns; n = 0: any number of them."""
+
+Kind: TypeAlias = tuple[Step, ...]
+"""How a piece attacks."""
+
+MIN_SIZE, MAX_SIZE = 4, 16
+KINDS = "ABCDE"
+"""Letters of the kinds of pieces beside queens; a level has the first few of them."""
+QUEEN: Kind = ((0, 1, 0), (1, 1, 0))
+MAX_GOALS = 1_000
+"""Levels have at most so many solutions, so that all of them can be found."""
 
 
 class Level(NamedTuple):
@@ -16,43 +30,103 @@ class Level(NamedTuple):
 
     start: Columns
     fixed: tuple[bool, ...]
-    """Whether the queen of a row must stay where it is."""
+    """Whether the piece of a row must stay where it is."""
     shortest: int
-    """Minimum number of queens that have to be moved."""
+    """Minimum number of pieces that have to be moved."""
+    kinds: tuple[Kind, ...] = ()
+    """The kinds of pieces beside queens: A, B, ..."""
+    pieces: str = ""
+    """Letter of the piece of each row, Q for a queen; empty: queens alone."""
+
+    ADDED = ("kinds", "pieces")
 
 
 class Move(NamedTuple):
-    """The queen of a row goes to a column."""
+    """The piece of a row goes to a column."""
 
     row: int
     col: int
 
 
-@lru_cache(maxsize=16)
-def solutions(size: int) -> tuple[Columns, ...]:
-    """Return all placements of `size` queens that do not attack each other, in order."""
-    found: list[Columns] = [()]
-    for row in range(size):
-        found = [
-            (*columns, col)
-            for columns in found
-            for col in range(size)
-            if all(col != c and abs(col - c) != row - r for r, c in enumerate(columns))
-        ]
-    return tuple(found)
+Reach: TypeAlias = frozenset[tuple[int, int]]
+"""What a piece attacks: cells that are (rows, columns) away, rows >= 1 and columns >= 0."""
+
+
+def reach(kind: Kind, size: int) -> Reach:
+    """Return what a kind of piece attacks.
+
+    Pieces attack alike in all directions, and nothing stands in their way. A row holds one piece,
+    so that attacks along rows do not matter.
+    """
+    found: set[tuple[int, int]] = set()
+    for a, b, most in kind:
+        for times in range(1, (most or size) + 1):
+            found |= {(a * times, b * times), (b * times, a * times)}
+    return frozenset((rows, cols) for rows, cols in found if 0 < rows < size > cols)
+
+
+def reaches(level: Level) -> list[Reach]:
+    """Return what the piece of each row attacks."""
+    size = len(level.start)
+    of = {letter: reach(kind, size) for letter, kind in zip(KINDS, level.kinds, strict=False)}
+    of["Q"] = reach(QUEEN, size)
+    return [of[letter] for letter in level.pieces or "Q" * size]
+
+
+def attacked(level: Level) -> list[list[list[int]]]:
+    """Return [row][column][other row] -> bits of the columns that exclude each other."""
+    return _attacked(level.kinds, level.pieces, len(level.start))
+
+
+@lru_cache(maxsize=1024)
+def _attacked(kinds: tuple[Kind, ...], pieces: str, size: int) -> list[list[list[int]]]:
+    of = reaches(Level((0,) * size, (), 0, kinds, pieces))
+    bits = [[[0] * size for _ in range(size)] for _ in range(size)]
+    for low, high in combinations(range(size), 2):
+        for rows, cols in of[low] | of[high]:
+            for col in range(size if rows == high - low else 0):
+                sides = (1 << col + cols) | (1 << col - cols if col >= cols else 0)
+                bits[low][col][high] |= sides
+                bits[high][col][low] |= sides
+    return bits
 
 
 @lru_cache(maxsize=4096)
 def goals(level: Level) -> tuple[Columns, ...]:
-    """Return the solutions that leave the fixed queens where they are."""
-    fixed = [(row, level.start[row]) for row, is_fixed in enumerate(level.fixed) if is_fixed]
-    return tuple(
-        one for one in solutions(len(level.start)) if all(one[row] == col for row, col in fixed)
-    )
+    """Return the solutions that leave the fixed pieces where they are, in order.
+
+    The search stops behind `MAX_GOALS`; levels with more of them are none.
+    """
+    size = len(level.start)
+    bits, found = attacked(level), list[Columns]()
+    columns = [0] * size
+
+    def extend(open_rows: list[int], allowed: list[int]) -> None:
+        if not open_rows:
+            found.append(tuple(columns))
+            return
+        row = min(open_rows, key=lambda one: allowed[one].bit_count())
+        rest = [one for one in open_rows if one != row]
+        for col in range(size):
+            if allowed[row] >> col & 1 and len(found) <= MAX_GOALS:
+                columns[row] = col
+                out = zip(allowed, bits[row][col], strict=True)
+                extend(rest, [mask & ~attack for mask, attack in out])
+
+    every = (1 << size) - 1
+    pairs = zip(level.start, level.fixed, strict=True)
+    extend(list(range(size)), [1 << col if is_fixed else every for col, is_fixed in pairs])
+    return tuple(sorted(found))
+
+
+@lru_cache(maxsize=16)
+def solutions(size: int) -> tuple[Columns, ...]:
+    """Return all placements of `size` queens that do not attack each other, in order."""
+    return goals(Level((0,) * size, (False,) * size, 0))
 
 
 def wrong_rows(columns: Columns, goal: Columns) -> list[int]:
-    """Return the rows whose queens are not where a solution has them."""
+    """Return the rows whose pieces are not where a solution has them."""
     return [row for row, col in enumerate(columns) if goal[row] != col]
 
 
@@ -60,11 +134,11 @@ def wrong_rows(columns: Columns, goal: Columns) -> list[int]:
 def nearest_goal(level: Level, columns: Columns) -> Columns:
     """Return the solution that needs the fewest moves; the first of several.
 
-    A queen moves to any column of its row in one move, and no other queen is in its way. The
+    A piece moves to any column of its row in one move, and no other piece is in its way. The
     minimum number of moves to a solution is therefore the number of rows in which it differs, and
     the minimum over all solutions is exact.
     """
-    return min(goals(level), key=lambda goal: len(wrong_rows(columns, goal)))
+    return min(goals(level), key=lambda goal: sum(map(ne, columns, goal)))
 
 
 @lru_cache(maxsize=16384)
@@ -74,12 +148,12 @@ def distance(level: Level, columns: Columns) -> int:
 
 
 def is_solved(level: Level, columns: Columns) -> bool:
-    """Return whether no two queens attack each other; fixed queens never leave their places."""
+    """Return whether no piece attacks another; fixed pieces never leave their places."""
     return not distance(level, columns)
 
 
 def after(level: Level, columns: Columns, move: Move) -> Columns | None:
-    """Return the board after a move; None if the queen is fixed, or that is no other place."""
+    """Return the board after a move; None if the piece is fixed, or that is no other place."""
     row, col = move
     if not (0 <= row < len(columns) and 0 <= col < len(columns)):
         return None
@@ -96,27 +170,23 @@ def legal_moves(level: Level, columns: Columns) -> list[Move]:
 
 
 @lru_cache(maxsize=16384)
-def attacks(columns: Columns) -> int:
-    """Return the number of pairs of queens that attack each other."""
-    pairs, size = 0, len(columns)
-    # Queens met so far by column and by both diagonals: each queen attacks those on its lines.
-    on_column, falling, rising = [0] * size, [0] * 2 * size, [0] * 2 * size
-    for row, col in enumerate(columns):
-        pairs += on_column[col] + falling[row - col] + rising[row + col]
-        on_column[col] += 1
-        falling[row - col] += 1
-        rising[row + col] += 1
-    return pairs
+def attacks(level: Level, columns: Columns) -> int:
+    """Return the number of pairs of pieces of which one attacks the other."""
+    bits, pairs = attacked(level), combinations(range(len(columns)), 2)
+    return sum(bits[low][columns[low]][high] >> columns[high] & 1 for low, high in pairs)
 
 
 def canonical_form(level: Level) -> bytes:
     """Return what identifies the content of a level, equal for its mirror images.
 
-    Queens move along rows, so the symmetries of the rules are the reflections in both directions
-    and their product, not the quarter turns.
+    Pieces move along rows, so the symmetries of the rules are the reflections in both directions
+    and their product, not the quarter turns. Pieces are told apart by what they attack on the
+    board, not by their letters.
     """
-    last = len(level.start) - 1
-    rows = tuple(zip(level.start, level.fixed, strict=True))
-    mirrored = tuple((last - col, is_fixed) for col, is_fixed in rows)
+    size = len(level.start)
+    last, queens = size - 1, reach(QUEEN, size)
+    names = ["" if one == queens else str(sorted(one)) for one in reaches(level)]
+    rows = tuple(zip(level.start, level.fixed, names, strict=True))
+    mirrored = tuple((last - col, is_fixed, name) for col, is_fixed, name in rows)
     smallest = min(rows, mirrored, rows[::-1], mirrored[::-1])
-    return " ".join(f"{col}{'!' * is_fixed}" for col, is_fixed in smallest).encode()
+    return " ".join(f"{col}{'!' * is_fixed}{name}" for col, is_fixed, name in smallest).encode()

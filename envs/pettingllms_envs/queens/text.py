@@ -1,6 +1,7 @@
 """Boards and moves as text: what agents read and write, and the level format.
 
-Symbols: `Q` a queen, `F` a fixed queen, `.` an empty cell.
+Symbols: `Q` a queen, `F` a fixed queen, `A` to `E` pieces of other kinds, `a` to `e` the same if
+fixed, `.` an empty cell. A line above the board says how each other kind attacks: `A 0,1*3 1,2`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ from pettingllms_envs.drawing import labelled
 from pettingllms_envs.grid import first_line, parse_rows
 from pettingllms_envs.level_files import read_blocks
 from pettingllms_envs.queens.rules import (
+    KINDS,
+    MAX_GOALS,
     MAX_SIZE,
     MIN_SIZE,
+    QUEEN,
     Columns,
+    Kind,
     Level,
     Move,
     attacks,
@@ -38,90 +43,134 @@ _TERSE = re.compile(r"(?:[0-9]{2})+")
 _NUMBER = re.compile(r"[0-9]{1,4}")
 _PAIR = r"\[[0-9]{1,4}, ?[0-9]{1,4}\]"
 _USUAL = re.compile(rf"\[{_PAIR}(?>(?:, ?{_PAIR})*)\]")
-_FORMAT = "rows of ., with one Q or F in each"
+_HEAD = re.compile(r"\s*([A-E])((?: [0-9],[1-9](?:\*[1-9]?)?)+)\s*")
+_STEP = re.compile(r"([0-9]),([1-9])(\*?)([1-9]?)")
+_FORMAT = "rows of ., with one piece in each: Q, F, or a letter with a line such as A 0,1*3 1,2"
+_SYMBOLS = ".QF" + KINDS + KINDS.lower()
 
 USUAL_CHARS = 120
 """Longest text, or answer in the usual form, that is remembered with its moves, in characters."""
 
 
-def board_rows(level: Level, columns: Columns) -> list[str]:
-    """Return the board as rows of symbols."""
+def board_text(level: Level, columns: Columns) -> str:
+    """Return the board in the format that `parse_level` reads."""
     size = len(columns)
+    pairs = zip(_symbols(level), columns, strict=True)
+    rows = ["." * col + symbol + "." * (size - 1 - col) for symbol, col in pairs]
+    return "\n".join([*_kind_lines(level), *rows])
+
+
+def _symbols(level: Level) -> list[str]:
+    """Return the symbol of the piece of each row."""
+    letters = level.pieces or "Q" * len(level.fixed)
+    fixed = ["F" if letter == "Q" else letter.lower() for letter in letters]
     return [
-        "." * col + ("F" if level.fixed[row] else "Q") + "." * (size - 1 - col)
-        for row, col in enumerate(columns)
+        (free, still)[is_fixed]
+        for free, still, is_fixed in zip(letters, fixed, level.fixed, strict=True)
     ]
 
 
-def board_text(level: Level, columns: Columns) -> str:
-    """Return the board in the format that `parse_level` reads."""
-    return "\n".join(board_rows(level, columns))
+def _kind_lines(level: Level) -> list[str]:
+    return [f"{letter} {kind_text(kind)}" for letter, kind in zip(KINDS, level.kinds, strict=False)]
+
+
+def kind_text(kind: Kind) -> str:
+    """Return how a piece attacks: `0,1* 1,2*3 1,3`, any number of steps, at most 3, or one."""
+    times = {0: "*", 1: ""}
+    return " ".join(f"{a},{b}{times.get(most, f'*{most}')}" for a, b, most in kind)
 
 
 def labelled_board(level: Level, columns: Columns) -> str:
     """Return the board with row and column numbers, symbols divided by spaces."""
-    head, rows = _labelled_rows(len(columns))
+    size = len(columns)
+    boards = [_labelled_lines(size, symbol) for symbol in _symbols(level)]
     lines = [
-        row[is_fixed][col] for row, is_fixed, col in zip(rows, level.fixed, columns, strict=True)
+        board[col][row + 1] for row, (board, col) in enumerate(zip(boards, columns, strict=True))
     ]
-    return "\n".join([head, *lines])
+    return "\n".join([boards[0][0][0], *lines])
 
 
 @cache
-def _labelled_rows(size: int) -> tuple[str, tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]]:
-    """Return the line of column numbers, and [row][is fixed][column of the queen] -> line."""
-    boards = [
-        [
-            labelled(["." * col + symbol + "." * (size - 1 - col)] * size).text.split("\n")
-            for col in range(size)
-        ]
-        for symbol in "QF"
-    ]
-    free, fixed = ([tuple(lines) for lines in zip(*one, strict=True)] for one in boards)
-    return free[0][0], tuple(zip(free[1:], fixed[1:], strict=True))
+def _labelled_lines(size: int, symbol: str) -> list[list[str]]:
+    """Return [column of the piece] -> the lines of a board with the piece there in each row."""
+    rows = ["." * col + symbol + "." * (size - 1 - col) for col in range(size)]
+    return [labelled([row] * size).text.split("\n") for row in rows]
 
 
 # Agents of a turn and branches see the same board.
 @lru_cache(maxsize=4096)
 def scene_text(level: Level, columns: Columns) -> str:
     """Return what prompts show: the board, its columns and the number of pairs that attack."""
-    board, pairs = labelled_board(level, columns), attacks(columns)
-    return (
-        f"{board}\nColumns of the queens, from row 0: {list(columns)}. Pairs that attack: {pairs}."
-    )
+    board, pairs = labelled_board(level, columns), attacks(level, columns)
+    attack = f"Columns of the {{}}, from row 0: {list(columns)}. Pairs that attack: {pairs}."
+    if not level.kinds:
+        return f"{board}\n{attack.format('queens')}"
+    kinds = "; ".join([f"Q and F {kind_text(QUEEN)}", *_kind_lines(level)])
+    return f"The kinds of pieces: {kinds}.\n{board}\n{attack.format('pieces')}"
 
 
 def digits(values: Columns | tuple[bool, ...]) -> str:
-    """Return numbers below 10 as digits, nothing between them."""
-    return "".join(str(int(value)) for value in values)
+    """Return numbers below 16 as hexadecimal digits, nothing between them."""
+    return "".join(f"{int(value):x}" for value in values)
 
 
 def parse_level(text: str) -> Level:
     """Read a level, strictly.
 
     Raises:
-        LevelFormatError: If it is no square of 4 to 10 rows, a row does not hold exactly one
-            queen, no queen is fixed, no solution has the fixed queens, or the board is solved.
-            Names line and column.
+        LevelFormatError: If kinds of pieces or their lines are ill-formed, it is no square of 4 to
+            16 rows, a row does not hold exactly one piece, no piece is fixed, no solution has the
+            fixed pieces, or more than can be listed have them, or the board is solved. Names line
+            and column.
     """
-    rows = parse_rows(text, symbols=".QF")
-    line, size = first_line(text), len(rows)
+    lines = text.split("\n")
+    heads = {at: line for at, line in enumerate(lines) if " " in line.strip()}
+    kinds = [
+        _parsed_kind(head, KINDS[at : at + 1], number + 1)
+        for at, (number, head) in enumerate(heads.items())
+    ]
+    board = "\n".join("" if at in heads else line for at, line in enumerate(lines))
+    rows = parse_rows(board, symbols=_SYMBOLS)
+    line = first_line(board)
+    size = len(rows)
     if len(rows[0]) != size or not MIN_SIZE <= size <= MAX_SIZE:
         shape = f"a board of {size}x{len(rows[0])} cells"
         raise LevelFormatError(shape, line, 0, f"squares of side {MIN_SIZE} to {MAX_SIZE}")
     for number, row in enumerate(rows, line):
         if len(row.replace(".", "")) != 1:
-            raise LevelFormatError("not exactly one queen in this row", number, 0, _FORMAT)
+            raise LevelFormatError("not exactly one piece in this row", number, 0, _FORMAT)
+    symbols = "".join(row.strip(".") for row in rows)
+    letters = symbols.replace("F", "Q").upper()
+    if (named := set(letters) - {"Q"}) != set(KINDS[: len(kinds)]):
+        wrong = f"pieces {sorted(named)}, and {len(kinds)} lines about kinds"
+        raise LevelFormatError(wrong, line, 0, _FORMAT)
     columns = tuple(len(row) - len(row.lstrip(".")) for row in rows)
-    level = Level(columns, tuple("F" in row for row in rows), 0)
+    fixed = tuple(symbol == "F" or symbol.islower() for symbol in symbols)
+    level = Level(columns, fixed, 0, tuple(kinds), letters if kinds else "")
+    return level._replace(shortest=_checked_shortest(level, line))
+
+
+def _parsed_kind(head: str, letter: str, line: int) -> Kind:
+    found = _HEAD.fullmatch(head)
+    if found is None or found[1] != letter:
+        raise LevelFormatError("no line about the next kind of piece", line, 0, _FORMAT)
+    steps = _STEP.findall(found[2])
+    return tuple((int(a), int(b), int(most or not star)) for a, b, star, most in steps)
+
+
+def _checked_shortest(level: Level, line: int) -> int:
     if not any(level.fixed):
-        raise LevelFormatError("no queen is fixed", line, 0, "at least one F")
-    if not goals(level):
-        raise LevelFormatError("no solution has the fixed queens", line, 0, "a solvable board")
-    level = level._replace(shortest=distance(level, columns))
-    if not level.shortest:
-        raise LevelFormatError("no queen attacks another", line, 0, "a board to repair")
-    return level
+        raise LevelFormatError("no piece is fixed", line, 0, "at least one F, or a to e")
+    found = goals(level)
+    if not found:
+        raise LevelFormatError("no solution has the fixed pieces", line, 0, "a solvable board")
+    if len(found) > MAX_GOALS:
+        many = f"more than {MAX_GOALS} solutions have the fixed pieces"
+        raise LevelFormatError(many, line, 0, "a board with more fixed pieces")
+    shortest = distance(level, level.start)
+    if not shortest:
+        raise LevelFormatError("no piece attacks another", line, 0, "a board to repair")
+    return shortest
 
 
 def parse_levels(text: str) -> list[Level]:
@@ -134,8 +183,10 @@ def moves_json(moves: tuple[Move, ...]) -> str:
     return "[" + ",".join([f"[{row},{col}]" for row, col in moves]) + "]"
 
 
-def moves_compact(moves: tuple[Move, ...]) -> str:
-    """Return moves as pairs of digits: `0321`."""
+def moves_terse(level: Level, moves: tuple[Move, ...]) -> str:
+    """Return moves as pairs of digits, `0321`; as JSON where rows have numbers of two digits."""
+    if len(level.start) > 10:
+        return moves_json(moves)
     return "".join(f"{row}{col}" for row, col in moves)
 
 

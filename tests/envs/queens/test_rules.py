@@ -1,30 +1,37 @@
 """Solutions, distances, moves and canonical forms against plain references."""
 
 import random
+import re
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pettingllms
 from pettingllms.errors import InvalidArgument, LevelFormatError, UnreachableRequest
 from pettingllms.splits import SPLITS, split_of
 from pettingllms.transition import ParseError
 from pettingllms_envs.queens.generator import Request, generate
 from pettingllms_envs.queens.rules import (
+    KINDS,
+    Level,
     Move,
     after,
     attacks,
     canonical_form,
     distance,
+    goals,
     legal_moves,
+    reaches,
     solutions,
 )
 from pettingllms_envs.queens.text import (
     board_text,
+    kind_text,
     labelled_board,
-    moves_compact,
     moves_json,
+    moves_terse,
     parse_level,
     parse_levels,
     read_moves,
@@ -36,8 +43,12 @@ NUM_SOLUTIONS = {4: 2, 5: 10, 6: 4, 7: 40, 8: 92, 9: 352, 10: 724}
 """OEIS A000170."""
 
 
-def levels(size=6, fixed=1, low=2, high=6):
-    request = Request(size, fixed, low, high, None).checked()
+def queens(size):
+    return Level((0,) * size, (False,) * size, 0)
+
+
+def levels(size=6, fixed=1, low=2, high=6, pieces=0):
+    request = Request(size, fixed, low, high, None, pieces).checked()
     return st.integers(0, 10**6).map(lambda seed: generate(random.Random(seed), request))
 
 
@@ -45,11 +56,11 @@ def levels(size=6, fixed=1, low=2, high=6):
 def test_all_solutions_are_found(size):
     found = solutions(size)
     assert len(found) == len(set(found)) == NUM_SOLUTIONS[size]
-    assert not any(map(attacks, found))
+    assert not any(attacks(queens(size), one) for one in found)
 
 
 def test_solutions_are_the_permutations_without_attacks():
-    expected = [one for one in permutations(range(6)) if not attacks(one)]
+    expected = [one for one in permutations(range(6)) if not attacks(queens(6), one)]
     assert list(solutions(6)) == expected
 
 
@@ -57,7 +68,7 @@ def test_distances_are_those_of_a_search():
     """Breadth-first search over all boards with a fixed queen, from all solutions."""
     level = parse_level(LEVEL)
     boards = [one for one in product(range(4), repeat=4) if one[1] == 3]
-    found = {one: 0 for one in boards if not attacks(one)}
+    found = {one: 0 for one in boards if not attacks(level, one)}
     queue = list(found)
     for board in queue:
         for near in (after(level, board, move) for move in legal_moves(level, board)):
@@ -82,11 +93,11 @@ def test_moves_change_one_free_queen(level, row, col):
         assert after(level, following, Move(row, level.start[row])) == level.start
 
 
-def test_pairs_that_attack():
-    assert attacks((0, 0, 0)) == 3
-    assert attacks((0, 1, 2)) == 3
-    assert attacks((1, 3, 0, 2)) == 0
-    assert attacks((0, 3, 0, 2)) == 1
+@pytest.mark.parametrize(
+    ("columns", "pairs"), [((0, 0, 0), 3), ((0, 1, 2), 3), ((1, 3, 0, 2), 0), ((0, 3, 0, 2), 1)]
+)
+def test_pairs_that_attack(columns, pairs):
+    assert attacks(queens(len(columns)), columns) == pairs
 
 
 @given(level=levels())
@@ -108,25 +119,30 @@ def test_generated_levels_keep_their_request(split):
 
 
 def test_requests_that_cannot_be_met_are_refused():
-    with pytest.raises(UnreachableRequest, match="there are 2 queens to move"):
+    with pytest.raises(UnreachableRequest, match="there are 2 pieces to move"):
         Request(4, 2, 3, 4, None).checked()
     with pytest.raises(
         InvalidArgument, match="invalid fixed: got 0; allowed: an integer from 1 to"
     ):
         Request(4, 0, 1, 4, None).checked()
     with pytest.raises(UnreachableRequest, match="2000 random boards held no level"):
-        generate(random.Random(0), Request(10, 1, 9, 9, None))
+        generate(random.Random(0), Request(6, 3, 4, 4, None))
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("Q..\n..Q\n.F.", "a board of 3x3 cells"),
-        ("F...\n....\nQ...\n..Q.", "not exactly one queen in this row"),
-        ("Q...\n...Q\nQ...\n..Q.", "no queen is fixed"),
-        ("F...\nQ...\nQ...\n..Q.", "no solution has the fixed queens"),
-        (".F..\n...Q\nQ...\n..Q.", "no queen attacks another"),
+        ("F...\n....\nQ...\n..Q.", "not exactly one piece in this row"),
+        ("Q...\n...Q\nQ...\n..Q.", "no piece is fixed"),
+        ("F...\nQ...\nQ...\n..Q.", "no solution has the fixed pieces"),
+        (".F..\n...Q\nQ...\n..Q.", "no piece attacks another"),
         ("Q..x\n...F\nQ...\n..Q.", "unknown symbol 'x'"),
+        ("A 1,2\n\nQ...\n...F\nQ...\n..Q.", r"pieces \[\], and 1 lines about kinds \(line 3\)"),
+        ("A...\n...F\nQ...\n..Q.", r"pieces \['A'\], and 0 lines about kinds"),
+        ("B 1,2\nB...\n...F\nQ...\n..Q.", r"no line about the next kind of piece \(line 1\)"),
+        ("A 1,2*0\nA...\n...F\nQ...\n..Q.", "no line about the next kind of piece"),
+        ("\n".join(["F" + "." * 15, *["Q" + "." * 15] * 15]), "more than 1000 solutions"),
     ],
 )
 def test_ill_formed_levels_are_refused(text, problem):
@@ -156,9 +172,110 @@ def test_moves_are_read_back(pairs):
         assert read_moves(text) == moves
     assert read_printed(f"plan:\n{moves_json(moves)}\n") == moves
     if moves:
-        assert read_moves(moves_compact(moves)) == moves
+        assert read_moves(moves_terse(parse_level(LEVEL), moves)) == moves
 
 
 @pytest.mark.parametrize("text", ["", "1", "#### [[1]]", "#### [[a, b]]", "#### [[1,2,3]]"])
 def test_what_is_no_list_of_moves(text):
     assert isinstance(read_moves(text), ParseError)
+
+
+def walked(level, columns):
+    """The rule once more, from the text that programs read: pairs of rows that attack.
+
+    Every piece walks its steps in all eight directions over a board of letters.
+    """
+    lines = board_text(level, columns).split("\n")
+    steps = {"Q": [(0, 1, 99), (1, 1, 99)]}
+    for letter, *words in (line.split() for line in lines if " " in line):
+        parts = [re.fullmatch(r"(\d),(\d)(\*?)(\d?)", word).groups() for word in words]
+        times = [1 if not star else int(most or 99) for _, _, star, most in parts]
+        steps[letter] = [(int(p[0]), int(p[1]), n) for p, n in zip(parts, times, strict=True)]
+    board, pairs = [line for line in lines if " " not in line], set()
+    for row, line in enumerate(board):
+        col = len(line) - len(line.lstrip("."))
+        for a, b, most in steps[line[col].upper().replace("F", "Q")]:
+            for (x, y), p, q in product(((a, b), (b, a)), (1, -1), (1, -1)):
+                for times in range(1, min(most, len(board)) + 1):
+                    r, c = row + p * times * x, col + q * times * y
+                    if r != row and 0 <= r < len(board) > c >= 0 and board[r][c] != ".":
+                        pairs.add(frozenset((row, r)))
+    return len(pairs)
+
+
+drawn = levels(size=5, fixed=1, low=1, high=4, pieces=2)
+
+
+@settings(max_examples=15)
+@given(level=drawn)
+def test_drawn_rules_are_those_of_the_text(level):
+    """Every board with the fixed piece, and its distance by breadth-first search."""
+    still = [(row, level.start[row]) for row in range(5) if level.fixed[row]]
+    boards = [
+        one for one in product(range(5), repeat=5) if all(one[row] == col for row, col in still)
+    ]
+    found = {one: 0 for one in boards if not walked(level, one)}
+    assert sorted(found) == list(goals(level))
+    queue = list(found)
+    for board in queue:
+        for near in (after(level, board, move) for move in legal_moves(level, board)):
+            if near not in found:
+                found[near] = found[board] + 1
+                queue.append(near)
+    assert found[level.start] == level.shortest
+    for one in random.Random(0).sample(boards, 50):
+        assert found[one] == distance(level, one)
+        assert walked(level, one) == attacks(level, one)
+
+
+@settings(max_examples=25)
+@given(level=levels(size=12, fixed=3, low=5, high=9, pieces=3), order=st.permutations("ABC"))
+def test_drawn_levels_are_read_back_and_have_one_form(level, order):
+    text = board_text(level, level.start)
+    assert parse_level(text) == level
+    heads, rows = text.split("\n")[:3], text.split("\n")[3:]
+    renamed = str.maketrans("ABCabc", "".join(order) + "".join(order).lower())
+    for image in (rows[::-1], [row[::-1] for row in rows]):
+        lines = sorted(line.translate(renamed) for line in heads)
+        lines += [row.translate(renamed) for row in image]
+        assert canonical_form(parse_level("\n".join(lines))) == canonical_form(level)
+
+
+@given(level=levels(size=6, fixed=1, low=1, high=5, pieces=1))
+def test_other_rules_are_another_form(level):
+    """A leap over the whole board is another rule; one beyond it is none."""
+    near, far = (
+        level._replace(kinds=((*level.kinds[0], leap),)) for leap in ((1, 5, 1), (1, 6, 1))
+    )
+    assert canonical_form(far) == canonical_form(level)
+    assert (canonical_form(near) == canonical_form(level)) == (reaches(near) == reaches(level))
+
+
+def test_every_drawn_kind_differs_from_queens_and_the_others():
+    for seed in range(20):
+        level = generate(random.Random(seed), Request(9, 3, 3, 9, None, 4).checked())
+        assert set(level.pieces) >= set(KINDS[:4])
+        assert len(set(reaches(level))) == len(set(level.pieces))
+
+
+def test_environments_of_queens_alone_refuse_other_pieces():
+    level = generate(random.Random(0), Request(6, 1, 2, 5, None, 1).checked())
+    text = board_text(level, level.start)
+    with pytest.raises(InvalidArgument, match="Make the environment with pieces=1 or more"):
+        pettingllms.make("queens_v0", levels=[text])
+    env = pettingllms.make("queens_v0", levels=[text], pieces=1, team="single")
+    env.reset(seed=0)
+    assert f"A {kind_text(level.kinds[0])}." in env.observe("planner_0")
+
+
+def test_boards_under_other_rules_are_other_states():
+    """Even if the rules differ beyond the board alone: prompts do."""
+    env = pettingllms.make("queens_v0", pieces=1, checks=False)
+    here = generate(random.Random(0), Request(6, 1, 2, 5, None, 1).checked())
+    far = here._replace(kinds=((*here.kinds[0], (1, 6, 1)),))
+    hashes = []
+    for level in (here, far):
+        env.reset(seed=0, options={"level": board_text(level, level.start)})
+        hashes.append((env.state_hash(), env.level_hash()))
+    assert hashes[0][0] != hashes[1][0]
+    assert hashes[0][1] == hashes[1][1]
