@@ -65,6 +65,7 @@ def _range_over(runs: list[dict[str, Any]], moment: str) -> str:
 TINY = (
     "blocksworld",
     "dining",
+    "fireworks",
     "math",
     "panel",
     "queens",

@@ -29,6 +29,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "Search": ("search_v0", {}),
     "Panel": ("panel_v0", {}),
     "Dining": ("dining_v0", {}),
+    "Fireworks": ("fireworks_v0", {}),
 }
 
 

@@ -24,6 +24,7 @@ from pettingllms.testing.play import Actor, scripted_actor
 RULES = {
     "blocksworld_v0": "greedy",
     "dining_v0": "greedy",
+    "fireworks_v0": "conventions",
     "panel_v0": "guess",
     "plan_path_v0": "greedy",
     "queens_v0": "greedy",
@@ -32,11 +33,12 @@ RULES = {
     "sudoku_v0": "greedy",
 }
 """Game -> the scripted policy that plays by a simple rule."""
-TEAMS = ("dining_v0", "panel_v0", "search_v0")
+TEAMS = ("dining_v0", "fireworks_v0", "panel_v0", "search_v0")
 """Games that no agent can play alone."""
 LENGTHS = {
     "blocksworld_v0": "shortest",
     "dining_v0": "shortest",
+    "fireworks_v0": "witness",
     "panel_v0": "shortest",
     "plan_path_v0": "shortest",
     "queens_v0": "shortest",

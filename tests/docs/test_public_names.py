@@ -15,6 +15,7 @@ GAMES = (
     "blocksworld",
     "code",
     "dining",
+    "fireworks",
     "math",
     "panel",
     "plan_path",

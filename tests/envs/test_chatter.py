@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pettingllms.transition import ParseError
 from pettingllms_envs.dining.rules import CHOICES
 from pettingllms_envs.dining.text import read_choice
+from pettingllms_envs.fireworks.rules import Discard, Hint, Play, Setting
+from pettingllms_envs.fireworks.text import action_text, read_action
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.panel.text import (
     FinalAnswer,
@@ -177,6 +179,10 @@ NAMES = st.sampled_from("abcdef")
 FLOORS = st.tuples(st.integers(0, 2), NAMES).map(lambda p: (f"{p[0]} {p[1]}", GiveFloor(*p)))
 SUMS = st.integers(0, 30).map(lambda total: (f"= {total}", FinalAnswer(total)))
 STATEMENTS = st.tuples(NAMES, st.integers(0, 9)).map(lambda p: (f"{p[0]} = {p[1]}", Statement(*p)))
+CARDS = st.integers(0, 4).map(Play) | st.integers(0, 4).map(Discard)
+HINTS = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda pair: Hint(*pair)) | st.tuples(
+    st.integers(0, 4), st.integers(1, 5)
+).map(lambda pair: Hint(pair[0], None, pair[1]))
 SEARCHED = SearchEnv()
 SEARCHED.reset(seed=0)
 SEARCHED.step("#### town")
@@ -185,6 +191,10 @@ PHRASES = {
     "choices": (
         st.sampled_from(CHOICES).map(lambda choice: (choice, choice)),
         lambda text, is_marked: read_choice(text),
+    ),
+    "cards and hints": (
+        (CARDS | HINTS).map(lambda action: (action_text(action), action)),
+        lambda text, is_marked: read_action(text, Setting(5, 5, 5, 4, 8, 3, 25), is_marked),
     ),
     "moderator": (FLOORS | SUMS, lambda text, is_marked: read_moderator(text, 3, is_marked)),
     "expert": (STATEMENTS, lambda text, is_marked: read_expert(text, "f", is_marked)),

@@ -24,6 +24,7 @@ CASES = [
 ]
 RULES = {
     "dining_v0": ("ordered", "random"),
+    "fireworks_v0": ("conventions", "greedy", "random"),
     "panel_v0": ("guess", "random"),
     "search_v0": ("guess", "random"),
 }

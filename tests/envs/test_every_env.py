@@ -21,6 +21,11 @@ PLANNING = [
 VARIANTS = {
     "blocksworld_v0": PLANNING,
     "dining_v0": [{}, {"philosophers": 4, "observation_mode": "delta", "alpha": 0.5}],
+    "fireworks_v0": [
+        {},
+        {"level": "hard", "observation_mode": "delta", "alpha": 0.5},
+        {"level": "moonshot"},
+    ],
     "queens_v0": [*PLANNING, {"level": "moonshot"}],
     "code_v0": [
         {},

@@ -9,6 +9,8 @@ from pettingllms.testing.processes import check_other_process
 from pettingllms.testing.secrets import check_private
 from pettingllms_envs.blocksworld import BlocksworldEnv
 from pettingllms_envs.dining import DiningEnv
+from pettingllms_envs.fireworks import FireworksEnv
+from pettingllms_envs.fireworks.rules import Discard, Hint
 from pettingllms_envs.panel import PanelEnv
 from pettingllms_envs.panel.text import GiveFloor, Statement
 from pettingllms_envs.plan_path import PlanPathEnv
@@ -21,7 +23,7 @@ from pettingllms_envs.sudoku import SudokuEnv
 SINGLE = {"team": "single"}
 GAMES = [
     *((game, SINGLE) for game in (BlocksworldEnv, PlanPathEnv, QueensEnv, SokobanEnv, SudokuEnv)),
-    *((game, {}) for game in (DiningEnv, PanelEnv, SearchEnv)),
+    *((game, {}) for game in (DiningEnv, FireworksEnv, PanelEnv, SearchEnv)),
 ]
 
 
@@ -182,11 +184,21 @@ def pays_giving_the_floor(state, action, done):
     return 0.2 * isinstance(action, GiveFloor)
 
 
+def pays_hints(state, action, done):
+    return 0.4 * (isinstance(action, Hint) and done.local == 0)
+
+
+def pays_discards(state, action, done):
+    return 0.2 * (isinstance(action, Discard) and done.local == 0)
+
+
 @pytest.mark.parametrize(
     ("game", "bonus", "message"),
     [
         (DiningEnv, pays_turns_that_were_survived, "silence earns philosopher_. .* without"),
         (DiningEnv, pays_forks_that_are_taken, "earns philosopher_. .* without solving"),
+        (FireworksEnv, pays_hints, "without solving anything"),
+        (FireworksEnv, pays_discards, "then the oracle's solution earns"),
         (SearchEnv, pays_documents_that_are_not_needed, "then the oracle's solution earns"),
         (SearchEnv, pays_searches_without_a_cost, "then the oracle's solution earns"),
         (PanelEnv, pays_statements_again, "then the oracle's solution earns"),

@@ -1,0 +1,380 @@
+"""`FireworksEnv`: the shell around the game of hidden hands."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from pettingllms.arguments import check_whole
+from pettingllms.difficulty import Difficulty
+from pettingllms.env import MAX_TURNS, TextEnv
+from pettingllms.prompts import (
+    PromptField,
+    PromptFields,
+    PromptTemplate,
+    meanings,
+    resolve_prompts,
+)
+from pettingllms.state import to_jsonable
+from pettingllms.transition import ParseError, Transition
+from pettingllms_envs.fireworks.generator import Request, canonical_form, generate
+from pettingllms_envs.fireworks.policies import action_of
+from pettingllms_envs.fireworks.rules import (
+    Action,
+    FireworksState,
+    Setting,
+    after,
+    ending,
+    fault_of,
+    hidden_from,
+    reachable,
+)
+from pettingllms_envs.fireworks.text import (
+    action_text,
+    card_text,
+    colours_text,
+    discards_text,
+    events_text,
+    hands_text,
+    known_compact,
+    others_compact,
+    read_action,
+    stacks_text,
+    terse,
+    told_compact,
+)
+from pettingllms_envs.reward import SUCCESS, costs, fault_text, shaped
+from pettingllms_envs.team_table import asks_for_mark
+
+_PROMPT = PromptTemplate(
+    """\
+You are one of {players} players, numbered from 0, who build fireworks together. Cards have a \
+colour, {colours}, and a rank from 1 to {ranks}; of each colour there are three cards of rank 1, \
+one of rank {ranks}, and two of each rank between. A colour's stack is built from rank 1 upwards, \
+one rank at a time. You see the hands of the others, but not your own.
+In your turn you do one of three things:
+- play a card of yours: it goes on its stack if it is the next one; else it is discarded, and a \
+fuse burns. The last card of a stack brings back a hint.
+- discard a card of yours, which brings back a hint; not while all {hints} hints are there.
+- hint: for one hint a player learns which cards of that hand have a colour, or which have a rank. \
+There must be one.
+The cards of a hand are numbered from 1, the oldest; who plays or discards draws a new last card.
+The team wins as soon as the stacks have {target} cards together. It loses when {fuses} fuses have \
+burnt, when too few cards are left for that, or one turn of each player after the last card is \
+drawn. An answer that is unreadable or impossible is a lost turn, which takes a hint.
+{costs}
+You may think first. The last line of your answer is #### and what you do: play 1, discard 3, \
+hint 1 red (player 1's red cards) or hint 1 rank 2, for example:
+#### play 2""",
+    """\
+Turn {turn} of {max_turns}. You are player {seat}. A letter is a colour; R2 is the red card of \
+rank 2; RG/12 is a card that may be red or green, of rank 1 or 2.
+Stacks: {stacks}, {score} of {target} cards. Hints left: {hints_left}. Fuses left: {fuses_left}. \
+Cards to draw: {num_left}.
+Discarded: {discards}.
+{hands}
+Since your last turn: {events}.""",
+)
+
+
+def _seat(agent: str) -> int:
+    return int(agent.rpartition("_")[2])
+
+
+_FIELDS: dict[str, PromptField[FireworksState]] = {
+    "seat": PromptField("the reader's number", lambda state, agent, turn: _seat(agent)),
+    "turn": PromptField("the present turn, from 1", lambda state, agent, turn: turn + 1),
+    "stacks": PromptField(
+        "the highest card of each stack", lambda state, agent, turn: stacks_text(state)
+    ),
+    "stacks_compact": PromptField(
+        "the heights of the stacks alone: 20",
+        lambda state, agent, turn: "".join(map(str, state.stacks)),
+    ),
+    "score": PromptField("cards on the stacks", lambda state, agent, turn: state.score),
+    "hints_left": PromptField("hints that are left", lambda state, agent, turn: state.hints),
+    "fuses_left": PromptField("fuses that are left", lambda state, agent, turn: state.fuses),
+    "num_left": PromptField("cards to draw", lambda state, agent, turn: state.num_left),
+    "discards": PromptField("the cards put away", lambda state, agent, turn: discards_text(state)),
+    "hands": PromptField(
+        "a line per player: cards, and what their holder may know of them",
+        lambda state, agent, turn: hands_text(state, _seat(agent)),
+    ),
+    "own_compact": PromptField(
+        "what is certain of the reader's cards: R??1",
+        lambda state, agent, turn: "".join(map(known_compact, state.hands[_seat(agent)])),
+    ),
+    "others_compact": PromptField(
+        "cards of each other player (! fits, . is too high, x is useless), and what is certain to "
+        "that player: R1!G2.R???",
+        lambda state, agent, turn: others_compact(state, _seat(agent)),
+    ),
+    "told_compact": PromptField(
+        "the cards that the last hint to the reader pointed at, if that was since the last turn",
+        lambda state, agent, turn: told_compact(state, _seat(agent)),
+    ),
+    "events": PromptField(
+        "what was done since the last turn", lambda state, agent, turn: events_text(state)
+    ),
+}
+_LIMITS = {
+    "players": "number of players",
+    "colours": "the colours, with their letters",
+    "ranks": "the highest rank",
+    "hints": "hints at the start",
+    "fuses": "fuses at the start",
+    "target": "cards on the stacks that win",
+    "max_turns": "turns of the episode",
+    "costs": "a sentence on what bad answers cost",
+}
+
+
+def _constant(shown: str) -> Callable[[FireworksState, str, int], str]:
+    return lambda state, agent, turn: shown
+
+
+def _level(players: int, max_turns: int, **others: int) -> Mapping[str, int]:
+    return {"players": players, **others, "max_turns": max_turns}
+
+
+def potential(state: FireworksState) -> float:
+    """Return the potential: what the stacks have of the target, in [0, 0.1]."""
+    target = state.setting.target
+    return shaped(max(0, target - state.score), target)
+
+
+class FireworksEnv(TextEnv[FireworksState]):
+    """Build stacks of cards; everybody sees all hands but the own.
+
+    ## Task
+
+    Cards have a colour and a rank; each colour's stack is built from rank 1 upwards. Players hold
+    their cards so that only the others see them: one learns about the own cards from hints, which
+    are limited. The task is solved when the stacks have as many cards as the target asks for.
+
+    Every deal is certified: there is a sequence of actions that reaches the target within the turns
+    of an episode, the one that the oracle plays. The oracle sees all hands and the deck, so that
+    nothing is certified of a team that sees what players see; `conventions` is such a team.
+
+    ## Agents and roles
+
+    `player_0`, `player_1`, ...: one role, one stage each; they act in this order, each once a turn.
+
+    ## Observation
+
+    The rules, stacks, discards, hints and fuses left, the hands of the others, what everybody may
+    know of the own hand, and what was done since the reader's last turn. The own cards and the
+    deck are in no prompt: prompts are made of a state without them. `prompt_fields` lists the
+    placeholders of prompts.
+
+    ## Action
+
+    `#### play 2`, `#### discard 1`, `#### hint 1 red` or `#### hint player 1 rank 3`; cards are
+    numbered from 1, the oldest. `P2`, `D1`, `H1R` and `H13` are read too. Texts without `####` are
+    read only if the prompt does not show it. Who plays or discards draws a card. A hint must point
+    at a card and takes one of the hints; a discard brings one back, and so does the last card of a
+    stack. A card that does not fit burns a fuse. An unreadable or impossible answer is a lost
+    turn, which takes a hint if one is left: no turn is passed for nothing.
+
+    ## Reward
+
+    s is the number of cards on the stacks. The potential is 0.1 * s / `target`. T is `max_turns`.
+
+    | part | when | value |
+    |---|---|---|
+    | team | always | rise of the potential |
+    | team | the target is reached | +1 |
+    | local | unreadable text | -0.05 / T |
+    | local | impossible action | -0.04 / T |
+
+    A lost game keeps what its stacks are worth: a team learns to build before it learns to win.
+    With alpha=1 the return of every agent is in [1.05, 1.1] in a solved episode and in
+    [-0.05, 0.1) in an unsolved one; a team part lies in [0, 1.1], a local part in [-0.05 / T, 0].
+
+    ## Termination
+
+    Terminated when the target is reached (`success`), when the last fuse burns, when so many copies
+    of a card are discarded that the target is out of reach, and one turn of each player after the
+    last card was drawn; truncated after `max_turns` turns.
+
+    ## Info keys
+
+    - `reward_parts`, `parse_error`, `success`, `turn`: as in every environment.
+    - `fault`: why the action was impossible; empty if it was not.
+    - `score`: cards on the stacks.
+    - `reachable`: the highest score that the discards leave.
+    - `hints_left`: hints that are left.
+    - `fuses_left`: fuses that are left.
+    - `num_left`: cards to draw.
+    - `ending`: `won`, `fuses`, `lost card`, `deck`; empty while the game goes on.
+    - `witness`: actions in which the oracle wins the deal.
+
+    ## Arguments
+
+    - `players`: number of players, 2 to 5.
+    - `colours`: number of colours, 1 to 5.
+    - `ranks`: the highest rank, 2 to 5.
+    - `hand`: cards of a hand, 2 to 5.
+    - `hints`: hints at the start, which are the most there can be, 1 to 8.
+    - `fuses`: misplaced cards that lose, 1 to 3.
+    - `target`: cards on the stacks that win; `colours` times `ranks` is a perfect score.
+    - `max_turns`: turns of an episode.
+    - `split`: `"train"`, `"validation"`, `"test"` or None (all); decided by the deal up to the
+      names of colours and the order of the first hands.
+    - `alpha`: weight of the team reward.
+    - `reward`: `"shaped"`: the table above; `"outcome"`: 1 for the team when the task is solved,
+      nothing else.
+    - `observation_mode`: `"full"` prompts, or `"delta"`: from the second turn on only what is new.
+    - `prompts`: role -> replacement of its prompt; without `####` in it, answers need none.
+    - `render_mode`: `"ansi"` or `"human"`.
+
+    ## Example
+
+    ```python
+    import random
+
+    import pettingllms
+
+    env = pettingllms.make("fireworks_v0", players=3, split="test")
+    env.reset(seed=7)
+    rng = random.Random(0)
+    for agent in env.agent_iter():
+        observation, reward, terminated, truncated, info = env.last()
+        done = terminated or truncated
+        env.step(None if done else env.unwrapped.scripted_action(agent, "oracle", rng))
+    ```
+
+    ## Version history
+
+    - v0: first version.
+
+    ## Source
+
+    A game of the family of Hanabi (Bauza 2010), proposed as a challenge for learning in "The Hanabi
+    Challenge" (Bard et al. 2020, arXiv 1902.00506). Changed: numbers of colours, ranks, hints,
+    fuses and the target are arguments, the outcome is a target reached, the game ends when it is
+    out of reach, turns are limited, deals are certified and split by content.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "name": "fireworks_v0",
+        "render_modes": ["ansi", "human"],
+    }
+    scripted_policies: ClassVar[tuple[str, ...]] = ("oracle", "conventions", "greedy", "random")
+    levels: ClassVar[Difficulty] = Difficulty(
+        {
+            "easy": _level(2, 8, colours=2, ranks=3, hand=3, hints=4, fuses=2, target=5),
+            "medium": _level(2, 18, colours=3, ranks=4, hand=4, hints=6, fuses=3, target=10),
+            "hard": _level(3, 15, colours=4, ranks=4, hand=4, hints=8, fuses=3, target=14),
+            "expert": _level(3, 20, colours=4, ranks=5, hand=4, hints=8, fuses=3, target=19),
+            "moonshot": _level(5, 13, colours=5, ranks=5, hand=4, hints=8, fuses=3, target=25),
+        }
+    )
+    default_prompts: ClassVar[Mapping[str, PromptTemplate]] = {"player": _PROMPT}
+    prompt_fields: ClassVar[Mapping[str, str]] = {**meanings(_FIELDS), **_LIMITS}
+
+    def __init__(
+        self,
+        *,
+        players: int = 2,
+        colours: int = 2,
+        ranks: int = 3,
+        hand: int = 3,
+        hints: int = 4,
+        fuses: int = 2,
+        target: int = 5,
+        max_turns: int = 8,
+        split: str | None = "train",
+        alpha: float = 1.0,
+        reward: str = "shaped",
+        observation_mode: str = "full",
+        prompts: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
+        given = Setting(players, colours, ranks, hand, hints, fuses, target)
+        setting = Request(given, 0, split).checked().setting
+        self._request = Request(setting, max_turns * setting.players, split)
+        super().__init__(
+            stages=[[f"player_{seat}"] for seat in range(setting.players)],
+            max_turns=max_turns,
+            alpha=alpha,
+            reward=reward,
+            observation_mode=observation_mode,
+            prompts=resolve_prompts(self.default_prompts, prompts, self.prompt_fields),
+            render_mode=render_mode,
+        )
+        self._costs = costs(max_turns, 1)
+        costs_text = fault_text(self._costs, "an impossible action", "a target reached", reward)
+        shown = {**setting._asdict(), "colours": colours_text(setting)}
+        shown |= {"max_turns": max_turns, "costs": costs_text}
+        self._placeholders = dict(_FIELDS)
+        for name, meaning in _LIMITS.items():
+            self._placeholders[name] = PromptField(meaning, _constant(str(shown[name])))
+        self.board = " ".join(f"{name}={value}" for name, value in setting._asdict().items())
+        self._is_marked = asks_for_mark(self.prompts["player"])
+
+    def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> FireworksState:
+        return generate(rng, self._request)
+
+    def _fields(self, state: FireworksState, agent: str, turn: int) -> Mapping[str, object]:
+        view = hidden_from(state, _seat(agent))
+        return PromptFields(self._placeholders, view, agent, turn)
+
+    def _parse(self, state: FireworksState, agent: str, text: str) -> Action | ParseError:
+        return read_action(text, state.setting, self._is_marked)
+
+    def _act(self, state: FireworksState, agent: str, action: Action | ParseError) -> Transition:
+        if isinstance(action, ParseError):
+            return self._done(state, None, self._costs.malformed, "")
+        fault = fault_of(state, action)
+        if fault:
+            return self._done(state, None, self._costs.empty, fault)
+        return self._done(state, action, 0.0, "")
+
+    def _done(
+        self, before: FireworksState, action: Action | None, local: float, fault: str
+    ) -> Transition:
+        state = after(before, action)
+        ended = ending(state)
+        is_won = ended == "won"
+        team = potential(state) - potential(before) + SUCCESS * is_won
+        info = {
+            "fault": fault,
+            "score": state.score,
+            "reachable": reachable(state),
+            "hints_left": state.hints,
+            "fuses_left": state.fuses,
+            "num_left": state.num_left,
+            "ending": ended,
+            "witness": state.witness,
+        }
+        return Transition(state, team, local, bool(ended), is_won, info)
+
+    def _ansi(self, state: FireworksState) -> str:
+        hands = (
+            f"player {seat}: {' '.join(card_text(held.card) for held in hand)}"
+            for seat, hand in enumerate(state.hands)
+        )
+        deck = " ".join(map(card_text, state.deck[state.num_drawn :])) or "empty"
+        return "\n".join(
+            [
+                f"stacks: {stacks_text(state)}, {state.score} of {state.setting.target}",
+                *hands,
+                f"discarded: {discards_text(state)}",
+                f"deck: {deck}",
+                f"hints: {state.hints}, fuses: {state.fuses}",
+            ]
+        )
+
+    def _key_json(self, state: FireworksState) -> Any:
+        # Who said what, and when, changes what players do, not what they can still earn.
+        return to_jsonable(state._replace(events=()))
+
+    def _level_json(self, state: FireworksState) -> str:
+        return canonical_form(state).decode()
+
+    def _scripted(self, state: FireworksState, agent: str, policy: str, rng: random.Random) -> str:
+        action = action_of(state, policy, rng)
+        return f"#### {action_text(action)}" if self._is_marked else terse(action)

@@ -1,0 +1,232 @@
+"""What players read and write, rewards, ends."""
+
+import random
+
+import pytest
+
+import pettingllms
+from pettingllms.testing import play, transcript_of
+from pettingllms.testing.play import scripted_actor
+from pettingllms.transition import ParseError
+from pettingllms_envs.fireworks import FireworksEnv
+from pettingllms_envs.fireworks.rules import COLOURS, Discard, Hint, Play, Setting, actions_of
+from pettingllms_envs.fireworks.text import action_text, card_text, read_action, terse
+
+FULL = Setting(5, 5, 5, 4, 8, 3, 25)
+
+
+def started(seed=0, **kwargs):
+    env = pettingllms.make("fireworks_v0", checks=False, **kwargs)
+    env.reset(seed=seed)
+    return env
+
+
+def local(env, agent):
+    return env.infos[agent]["reward_parts"]["local"]
+
+
+@pytest.mark.parametrize("observation_mode", ["full", "delta"])
+def test_golden_transcripts(golden, observation_mode):
+    rng = random.Random(0)
+
+    def actor(env, agent):
+        if env.turn == 1:
+            return "Let me think about it."
+        return env.scripted_action(agent, "random" if env.turn == 2 else "conventions", rng)
+
+    env = pettingllms.make(
+        "fireworks_v0", checks=False, split="validation", observation_mode=observation_mode
+    )
+    golden(f"fireworks_{observation_mode}", transcript_of(env, 4, actor))
+
+
+def test_the_documented_example_runs():
+    example = (FireworksEnv.__doc__ or "").split("```python\n")[1].split("```")[0]
+    lines = [line.removeprefix("    ") for line in example.split("\n")]
+    scope = {}
+    exec(compile("\n".join(lines), "example", "exec"), scope)
+    assert scope["info"]["success"]
+
+
+@pytest.mark.parametrize("level", [None, *FireworksEnv.levels.names])
+def test_the_oracle_takes_as_many_actions_as_the_certificate(level):
+    env = pettingllms.make("fireworks_v0", checks=False, level=level, split="test")
+    for seed in range(3):
+        env.reset(seed=seed)
+        steps = play(env, scripted_actor("oracle", random.Random(0)))
+        assert steps[-1]["info"]["success"]
+        assert len(steps) == steps[-1]["info"]["witness"]
+
+
+def test_players_read_all_hands_but_their_own():
+    env = started(players=3, colours=5, ranks=5, hand=5, target=10)
+    hands = [[card_text(held.card) for held in hand] for hand in env.state().hands]
+    for reader in range(3):
+        prompt = env.observe(f"player_{reader}")
+        for seat, cards in enumerate(hands):
+            line = f"player {seat} holds " + " ".join(f"{n}:{c}" for n, c in enumerate(cards, 1))
+            assert (line in prompt) == (seat != reader)
+        assert "You hold 1:RGBWY/12345 2:" in prompt
+
+
+def test_no_placeholder_depends_on_own_cards():
+    """All of them, for every reader, where the reader's cards are exchanged for others."""
+    for seed in range(20):
+        env, rng = started(seed), random.Random(seed)
+        for _ in range(rng.randrange(6)):
+            if env.acting():
+                env.step(env.scripted_action(env.agent_selection, "conventions", rng))
+        state = env.state()
+        for seat in range(2):
+            hands = list(state.hands)
+            hands[seat] = tuple(
+                held._replace(card=card)
+                for held, card in zip(hands[seat], state.deck[-len(hands[seat]) :], strict=True)
+            )
+            other = state._replace(hands=tuple(hands), deck=state.deck[::-1])
+            agent = f"player_{seat}"
+            assert dict(env._fields(other, agent, 0)) == dict(env._fields(state, agent, 0))
+
+
+def test_a_hint_is_read_by_whom_it_is_for():
+    env = started(seed=3)
+    hinted = env.state().hands[1][0].card
+    env.step(f"#### hint 1 rank {hinted.rank}")
+    slots = [n for n, held in enumerate(env.state().hands[1], 1) if held.card.rank == hinted.rank]
+    shown = " ".join(map(str, slots))
+    assert f"player 0 hinted player 1 rank {hinted.rank}: cards {shown}." in env.observe("player_1")
+    assert f"You hold 1:RG/{hinted.rank} " in env.observe("player_1")
+    fields = env.fields("player_1")
+    assert fields["told_compact"] == shown.replace(" ", "")
+    assert fields["own_compact"][:2] == f"?{hinted.rank}"
+
+
+def test_lost_turns_take_hints_and_nothing_else():
+    env = started(hints=2)
+    texts = ["hm", "#### discard 9", "#### hint 0 rank 1", "#### hint 1 red and green"]
+    for text, left, cost in zip(texts, (1, 0, 0, 0), (0.05, 0.04, 0.04, 0.05), strict=True):
+        agent, before = env.agent_selection, env.state()
+        env.step(text)
+        after = env.state()
+        assert (after.hands, after.stacks, after.fuses) == (before.hands, before.stacks, 2)
+        assert after.hints == left
+        assert local(env, agent) == pytest.approx(-cost / 8)
+        assert f"{agent.replace('_', ' ')} lost a turn." in env.observe(env.agent_selection)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("#### hint 0 red", "hints are for other players"),
+        ("#### hint 4 red", "hints are for other players"),
+        ("#### play 9", "there is no card 9"),
+        ("#### discard 1", "no card is discarded while all hints are there"),
+    ],
+)
+def test_impossible_actions_say_why(text, fault):
+    env = started()
+    env.step(text)
+    assert fault in env.infos["player_0"]["fault"]
+    assert env.infos["player_0"]["parse_error"] is None
+
+
+def test_hints_must_point_at_a_card_and_be_left():
+    env = started(seed=1, ranks=5, target=5)
+    ranks = {held.card.rank for held in env.state().hands[1]}
+    env.step(f"#### hint 1 rank {min({1, 2, 3, 4, 5} - ranks)}")
+    assert env.infos["player_0"]["fault"] == "a hint must point at a card"
+    for text in ("", "", "", f"#### hint 1 rank {min(ranks)}"):
+        agent = env.agent_selection
+        env.step(text)
+    assert env.infos[agent]["fault"] == "no hint is left"
+
+
+def test_stacks_pay_and_lost_games_keep_what_was_built():
+    env = started(seed=2)
+    paid = 0.0
+    while env.state().score < 2:
+        env.step(env.scripted_action(env.agent_selection, "oracle", random.Random(0)))
+        paid += env.rewards["player_0"]
+    assert paid == pytest.approx(0.1 * 2 / 5)
+    while env.acting():
+        agent, state = env.agent_selection, env.state()
+        hand = [held.card for held in state.hands[state.player]]
+        wrong = [n for n, card in enumerate(hand, 1) if card.rank != state.stacks[card.colour] + 1]
+        env.step(f"#### play {wrong[0]}" if wrong else "")
+        assert env.infos[agent]["reward_parts"]["team"] == 0
+    assert env.infos[agent]["ending"] == "fuses"
+    assert not env.infos[agent]["success"]
+
+
+def test_running_out_of_turns_is_no_success():
+    env = started(max_turns=5)
+    assert env.state().witness <= 10
+    steps = play(env, scripted_actor("conventions", random.Random(0)))
+    assert len(steps) == 10
+    assert steps[-1]["truncated"]
+    assert not steps[-1]["info"]["success"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("#### play 2", Play(1)),
+        ("#### I will play my card 2.", Play(1)),
+        ("#### P2", Play(1)),
+        ("#### discard 1", Discard(0)),
+        ("#### Discard the card 1", Discard(0)),
+        ("#### hint 1 red", Hint(1, 0)),
+        ("#### hint player 1 rank 3", Hint(1, None, 3)),
+        ("#### tell player_1 about all red cards", Hint(1, 0)),
+        ("#### Hint 1: yellow", Hint(1, 4)),
+        ("#### hint 1 3", Hint(1, None, 3)),
+        ("#### hint 1, 3s", Hint(1, None, 3)),
+        ("#### hint 1 colour B", Hint(1, 2)),
+        ("#### H13", Hint(1, None, 3)),
+        ("#### H1R", Hint(1, 0)),
+        ("#### The answer is play 4", Play(3)),
+        ("Player 1 may have it.\n#### \\boxed{play 1}", Play(0)),
+        ("#### play 1\n#### play 2", None),
+        ("#### play 0", None),
+        ("#### play", None),
+        ("#### hint red", None),
+        ("#### hint 1 rank 6", None),
+        ("#### hint 1 purple", None),
+        ("#### hint 1 red 3", None),
+        ("#### do not play 2", None),
+        ("play 2", None),
+        ("", None),
+    ],
+)
+def test_what_players_write(text, expected):
+    found = read_action(text, FULL, is_marked=True)
+    assert isinstance(found, ParseError) if expected is None else found == expected
+
+
+def test_colours_and_ranks_of_other_games_are_unreadable():
+    small = FULL._replace(colours=2, ranks=3)
+    assert isinstance(read_action("#### hint 1 blue", small, is_marked=True), ParseError)
+    assert isinstance(read_action("#### hint 1 rank 4", small, is_marked=True), ParseError)
+
+
+def test_all_actions_are_read_as_they_are_written():
+    env = started(players=5, colours=5, ranks=5, hand=5, hints=8, target=25)
+    env.step(f"#### hint 1 {'rank'} {env.state().hands[1][0].card.rank}")
+    actions = actions_of(env.state())
+    assert {type(action) for action in actions} == {Play, Discard, Hint}
+    for action in actions:
+        assert read_action(f"#### {action_text(action)}", FULL, is_marked=True) == action
+        assert read_action(terse(action), FULL, is_marked=False) == action
+
+
+def test_terse_prompts_need_no_mark():
+    prompts = {"player": {"system": "", "user": "{own_compact}|{others_compact}|{told_compact}"}}
+    env = started(prompts=prompts)
+    rng = random.Random(0)
+    while env.acting():
+        said = env.scripted_action(env.agent_selection, "conventions", rng)
+        assert said[0] in "PDH"
+        assert said[-1] in f"123{COLOURS}"
+        agent = env.agent_selection
+        env.step(said)
+        assert env.infos[agent]["parse_error"] is None
