@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pettingllms.transition import ParseError
 from pettingllms_envs.dining.rules import CHOICES
 from pettingllms_envs.dining.text import read_choice
-from pettingllms_envs.fireworks.rules import Discard, Hint, Play, Setting
+from pettingllms_envs.fireworks.rules import Discard, Hint, Play, Rules
 from pettingllms_envs.fireworks.text import action_text, read_action
 from pettingllms_envs.grid import moves_json, read_moves
 from pettingllms_envs.panel.text import (
@@ -194,7 +194,7 @@ PHRASES = {
     ),
     "cards and hints": (
         (CARDS | HINTS).map(lambda action: (action_text(action), action)),
-        lambda text, is_marked: read_action(text, Setting(5, 5, 5, 4, 8, 3, 25), is_marked),
+        lambda text, is_marked: read_action(text, Rules(5, 5, 5, 4, 8, 3, 25), is_marked),
     ),
     "moderator": (FLOORS | SUMS, lambda text, is_marked: read_moderator(text, 3, is_marked)),
     "expert": (STATEMENTS, lambda text, is_marked: read_expert(text, "f", is_marked)),

@@ -23,7 +23,7 @@ from pettingllms_envs.fireworks.policies import action_of
 from pettingllms_envs.fireworks.rules import (
     Action,
     FireworksState,
-    Setting,
+    Rules,
     after,
     ending,
     fault_of,
@@ -140,7 +140,7 @@ def _level(players: int, max_turns: int, **others: int) -> Mapping[str, int]:
 
 def potential(state: FireworksState) -> float:
     """Return the potential: what the stacks have of the target, in [0, 0.1]."""
-    target = state.setting.target
+    target = state.rules.target
     return shaped(max(0, target - state.score), target)
 
 
@@ -293,11 +293,11 @@ class FireworksEnv(TextEnv[FireworksState]):
         render_mode: str | None = None,
     ) -> None:
         max_turns = check_whole("max_turns", max_turns, 1, MAX_TURNS)
-        given = Setting(players, colours, ranks, hand, hints, fuses, target)
-        setting = Request(given, 0, split).checked().setting
-        self._request = Request(setting, max_turns * setting.players, split)
+        given = Rules(players, colours, ranks, hand, hints, fuses, target)
+        rules = Request(given, 0, split).checked().rules
+        self._request = Request(rules, max_turns * rules.players, split)
         super().__init__(
-            stages=[[f"player_{seat}"] for seat in range(setting.players)],
+            stages=[[f"player_{seat}"] for seat in range(rules.players)],
             max_turns=max_turns,
             alpha=alpha,
             reward=reward,
@@ -307,12 +307,12 @@ class FireworksEnv(TextEnv[FireworksState]):
         )
         self._costs = costs(max_turns, 1)
         costs_text = fault_text(self._costs, "an impossible action", "a target reached", reward)
-        shown = {**setting._asdict(), "colours": colours_text(setting)}
+        shown = {**rules._asdict(), "colours": colours_text(rules)}
         shown |= {"max_turns": max_turns, "costs": costs_text}
         self._placeholders = dict(_FIELDS)
         for name, meaning in _LIMITS.items():
             self._placeholders[name] = PromptField(meaning, _constant(str(shown[name])))
-        self.board = " ".join(f"{name}={value}" for name, value in setting._asdict().items())
+        self.board = " ".join(f"{name}={value}" for name, value in rules._asdict().items())
         self._is_marked = asks_for_mark(self.prompts["player"])
 
     def _generate(self, rng: random.Random, options: Mapping[str, Any]) -> FireworksState:
@@ -323,7 +323,7 @@ class FireworksEnv(TextEnv[FireworksState]):
         return PromptFields(self._placeholders, view, agent, turn)
 
     def _parse(self, state: FireworksState, agent: str, text: str) -> Action | ParseError:
-        return read_action(text, state.setting, self._is_marked)
+        return read_action(text, state.rules, self._is_marked)
 
     def _act(self, state: FireworksState, agent: str, action: Action | ParseError) -> Transition:
         if isinstance(action, ParseError):
@@ -360,7 +360,7 @@ class FireworksEnv(TextEnv[FireworksState]):
         deck = " ".join(map(card_text, state.deck[state.num_drawn :])) or "empty"
         return "\n".join(
             [
-                f"stacks: {stacks_text(state)}, {state.score} of {state.setting.target}",
+                f"stacks: {stacks_text(state)}, {state.score} of {state.rules.target}",
                 *hands,
                 f"discarded: {discards_text(state)}",
                 f"deck: {deck}",
@@ -372,8 +372,8 @@ class FireworksEnv(TextEnv[FireworksState]):
         # Who said what, and when, changes what players do, not what they can still earn.
         return to_jsonable(state._replace(events=()))
 
-    def _level_json(self, state: FireworksState) -> str:
-        return canonical_form(state).decode()
+    def _level_json(self, state: FireworksState) -> Any:
+        return [to_jsonable(state.rules), canonical_form(state).decode()]
 
     def _scripted(self, state: FireworksState, agent: str, policy: str, rng: random.Random) -> str:
         action = action_of(state, policy, rng)

@@ -20,7 +20,7 @@ from pettingllms_envs.fireworks.rules import (
     MIN_PLAYERS,
     MIN_RANKS,
     FireworksState,
-    Setting,
+    Rules,
     after,
     deal,
     deck_of,
@@ -33,7 +33,7 @@ ATTEMPTS = 500
 class Request(NamedTuple):
     """The properties of the deals to generate."""
 
-    setting: Setting
+    rules: Rules
     max_actions: int
     """Actions within which the oracle must reach the target."""
     split: str | None
@@ -45,8 +45,8 @@ class Request(NamedTuple):
             InvalidArgument: If a value is out of its range or of the wrong kind.
             UnreachableRequest: If the hands take all cards, or the target is higher than the cards.
         """
-        given = self.setting
-        setting = Setting(
+        given = self.rules
+        rules = Rules(
             check_whole("players", given.players, MIN_PLAYERS, MAX_PLAYERS),
             check_whole("colours", given.colours, 1, len(COLOURS)),
             check_whole("ranks", given.ranks, MIN_RANKS, MAX_RANKS),
@@ -56,19 +56,19 @@ class Request(NamedTuple):
             check_whole("target", given.target, 1),
         )
         check_split(self.split)
-        dealt = setting.players * setting.hand
-        if dealt >= setting.num_cards:
+        dealt = rules.players * rules.hand
+        if dealt >= rules.num_cards:
             raise UnreachableRequest(
-                f"players={setting.players} with hand={setting.hand} hold {dealt} cards, and "
-                f"colours={setting.colours} with ranks={setting.ranks} are {setting.num_cards}; "
+                f"players={rules.players} with hand={rules.hand} hold {dealt} cards, and "
+                f"colours={rules.colours} with ranks={rules.ranks} are {rules.num_cards}; "
                 "at least one must be left to draw"
             )
-        if setting.target > setting.colours * setting.ranks:
+        if rules.target > rules.colours * rules.ranks:
             raise UnreachableRequest(
-                f"target={setting.target} is more than the {setting.colours * setting.ranks} of "
-                f"colours={setting.colours} times ranks={setting.ranks}"
+                f"target={rules.target} is more than the {rules.colours * rules.ranks} of "
+                f"colours={rules.colours} times ranks={rules.ranks}"
             )
-        return Request(setting, self.max_actions, self.split)
+        return Request(rules, self.max_actions, self.split)
 
 
 def generate(rng: random.Random, request: Request) -> FireworksState:
@@ -83,11 +83,11 @@ def generate(rng: random.Random, request: Request) -> FireworksState:
     Raises:
         UnreachableRequest: If the oracle won none of 500 deals.
     """
-    deck = deck_of(request.setting)
+    deck = deck_of(request.rules)
     attempts = 0
     while attempts < ATTEMPTS:
         rng.shuffle(deck)
-        start = deal(request.setting, tuple(deck))
+        start = deal(request.rules, tuple(deck))
         if request.split is not None and split_of(canonical_form(start)) != request.split:
             continue
         attempts += 1
@@ -95,7 +95,7 @@ def generate(rng: random.Random, request: Request) -> FireworksState:
         if 0 < witness <= request.max_actions:
             return start._replace(witness=witness)
     raise UnreachableRequest(
-        f"the oracle won none of {ATTEMPTS} deals of {request.setting} within "
+        f"the oracle won none of {ATTEMPTS} deals of {request.rules} within "
         f"{request.max_actions} actions; raise max_turns or hints, or lower target"
     )
 
@@ -117,7 +117,7 @@ def canonical_form(start: FireworksState) -> bytes:
     order that makes the text the smallest.
     """
     drawn = tuple(dict.fromkeys(card.colour for card in start.deck[start.num_drawn :]))
-    others = [colour for colour in range(start.setting.colours) if colour not in drawn]
+    others = [colour for colour in range(start.rules.colours) if colour not in drawn]
     return min(_text(start, (*drawn, *order)) for order in permutations(others))
 
 
@@ -127,4 +127,4 @@ def _text(start: FireworksState, order: tuple[int, ...]) -> bytes:
 
     hands = [sorted(named(*held.card) for held in hand) for hand in start.hands]
     drawn = [named(*card) for card in start.deck[start.num_drawn :]]
-    return f"{start.setting[4:]} {hands} {drawn}".encode()
+    return f"{hands} {drawn}".encode()

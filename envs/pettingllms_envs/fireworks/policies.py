@@ -56,9 +56,9 @@ def _seeing_all(state: FireworksState) -> Action:
     fitting = [slot for slot, card in enumerate(hand) if is_playable(state, card)]
     if fitting:
         return Play(min(fitting, key=lambda slot: hand[slot].rank))
-    is_full = state.hints == state.setting.hints
-    missing = state.setting.target - state.score
-    has_time = missing < state.num_left + state.setting.players
+    is_full = state.hints == state.rules.hints
+    missing = state.rules.target - state.score
+    has_time = missing < state.num_left + state.rules.players
     useless = [
         slot
         for slot, card in enumerate(hand)
@@ -100,7 +100,7 @@ def _by_conventions(view: FireworksState) -> Action:
     useful = [hint for hint in hints if _is_sign(view, hint)]
     if useful:
         return max(useful, key=lambda hint: _worth(view, hint))
-    if view.hints < view.setting.hints:
+    if view.hints < view.rules.hints:
         useless = [slot for slot, held in enumerate(hand) if _surely(view, held, fits=False)]
         unhinted = [slot for slot, held in enumerate(hand) if not held.is_hinted]
         return Discard([*useless, *unhinted, 0][0])
@@ -116,7 +116,7 @@ def _surely(view: FireworksState, held: Held, *, fits: bool) -> bool:
         card
         for card in map(Card._make, product(held.colours, held.ranks))
         if seen.count(card) + (view.stacks[card.colour] >= card.rank)
-        < copies(card.rank, view.setting.ranks)
+        < copies(card.rank, view.rules.ranks)
     ]
     if fits:
         return all(is_playable(view, card) for card in could_be)
@@ -157,7 +157,7 @@ def _is_sign(view: FireworksState, hint: Hint) -> bool:
     if slot is None or _meant(view, hint.player) is not None:
         return False
     card = view.hands[hint.player][slot].card
-    others = (seat for seat in range(view.setting.players) if seat != view.player)
+    others = (seat for seat in range(view.rules.players) if seat != view.player)
     told = [(seat, _meant(view, seat)) for seat in others]
     taken = [view.hands[seat][place].card for seat, place in told if place is not None]
     return is_playable(view, card) and card not in taken

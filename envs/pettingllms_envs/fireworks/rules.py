@@ -36,7 +36,7 @@ class Held(NamedTuple):
     """Whether a hint has pointed at it."""
 
 
-class Setting(NamedTuple):
+class Rules(NamedTuple):
     """What is on the table at the start, and what wins."""
 
     players: int
@@ -98,7 +98,7 @@ class Event(NamedTuple):
 class FireworksState(NamedTuple):
     """The state of an episode; `hidden_from` returns what a player sees of it."""
 
-    setting: Setting
+    rules: Rules
     deck: tuple[Card, ...]
     """All cards in the order in which they are dealt and drawn."""
     hands: tuple[tuple[Held, ...], ...]
@@ -122,7 +122,7 @@ class FireworksState(NamedTuple):
     @property
     def num_left(self) -> int:
         """Cards that are left to draw."""
-        return self.setting.num_cards - self.num_drawn
+        return self.rules.num_cards - self.num_drawn
 
     @property
     def score(self) -> int:
@@ -135,30 +135,30 @@ def copies(rank: int, ranks: int) -> int:
     return 3 if rank == 1 else 1 if rank == ranks else 2
 
 
-def deck_of(setting: Setting) -> list[Card]:
+def deck_of(rules: Rules) -> list[Card]:
     """Return the cards of the game, sorted."""
     return [
         Card(colour, rank)
-        for colour in range(setting.colours)
-        for rank in range(1, setting.ranks + 1)
-        for _ in range(copies(rank, setting.ranks))
+        for colour in range(rules.colours)
+        for rank in range(1, rules.ranks + 1)
+        for _ in range(copies(rank, rules.ranks))
     ]
 
 
-def deal(setting: Setting, deck: tuple[Card, ...]) -> FireworksState:
+def deal(rules: Rules, deck: tuple[Card, ...]) -> FireworksState:
     """Return the first state of a deck: player 0 has the first `hand` cards, and so on."""
-    size = setting.hand
+    size = rules.hand
     hands = tuple(
-        tuple(_unknown(setting, card) for card in deck[at : at + size])
-        for at in range(0, size * setting.players, size)
+        tuple(_unknown(rules, card) for card in deck[at : at + size])
+        for at in range(0, size * rules.players, size)
     )
-    stacks = (0,) * setting.colours
-    num_drawn = size * setting.players
-    return FireworksState(setting, deck, hands, stacks, setting.hints, setting.fuses, num_drawn)
+    stacks = (0,) * rules.colours
+    num_drawn = size * rules.players
+    return FireworksState(rules, deck, hands, stacks, rules.hints, rules.fuses, num_drawn)
 
 
-def _unknown(setting: Setting, card: Card) -> Held:
-    return Held(card, tuple(range(setting.colours)), tuple(range(1, setting.ranks + 1)))
+def _unknown(rules: Rules, card: Card) -> Held:
+    return Held(card, tuple(range(rules.colours)), tuple(range(1, rules.ranks + 1)))
 
 
 def hidden_from(state: FireworksState, player: int) -> FireworksState:
@@ -185,14 +185,14 @@ def touched(state: FireworksState, hint: Hint) -> tuple[int, ...]:
 def fault_of(state: FireworksState, action: Action) -> str:
     """Return why the present player cannot do this; empty if that is possible."""
     if isinstance(action, Hint):
-        if action.player == state.player or action.player >= state.setting.players:
+        if action.player == state.player or action.player >= state.rules.players:
             return "hints are for other players"
         if not state.hints:
             return "no hint is left"
         return "" if touched(state, action) else "a hint must point at a card"
     if action.slot >= len(state.hands[state.player]):
         return f"there is no card {action.slot + 1} in the hand"
-    if isinstance(action, Discard) and state.hints == state.setting.hints:
+    if isinstance(action, Discard) and state.hints == state.rules.hints:
         return "no card is discarded while all hints are there"
     return ""
 
@@ -200,11 +200,11 @@ def fault_of(state: FireworksState, action: Action) -> str:
 def actions_of(state: FireworksState) -> list[Action]:
     """Return what the present player can do."""
     slots = range(len(state.hands[state.player]))
-    setting = state.setting
+    rules = state.rules
     found: list[Action] = [kind(slot) for kind in (Play, Discard) for slot in slots]
-    for other in range(setting.players):
-        found += [Hint(other, colour) for colour in range(setting.colours)]
-        found += [Hint(other, None, rank) for rank in range(1, setting.ranks + 1)]
+    for other in range(rules.players):
+        found += [Hint(other, colour) for colour in range(rules.colours)]
+        found += [Hint(other, None, rank) for rank in range(1, rules.ranks + 1)]
     return [action for action in found if not fault_of(state, action)]
 
 
@@ -229,7 +229,7 @@ def after(state: FireworksState, action: Action | None) -> FireworksState:
 
 def _without_card(state: FireworksState, action: Play | Discard) -> FireworksState:
     """Return the state after a card was played or discarded, and another one drawn."""
-    setting, hand = state.setting, state.hands[state.player]
+    rules, hand = state.rules, state.hands[state.player]
     card = hand[action.slot].card
     fits = isinstance(action, Play) and is_playable(state, card)
     done = state
@@ -239,11 +239,11 @@ def _without_card(state: FireworksState, action: Play | Discard) -> FireworksSta
         done = done._replace(discards=tuple(sorted((*state.discards, card))))
     if isinstance(action, Play) and not fits:
         done = done._replace(fuses=state.fuses - 1)
-    elif isinstance(action, Discard) or card.rank == setting.ranks:
-        done = done._replace(hints=min(state.hints + 1, setting.hints))
+    elif isinstance(action, Discard) or card.rank == rules.ranks:
+        done = done._replace(hints=min(state.hints + 1, rules.hints))
     kept = (*hand[: action.slot], *hand[action.slot + 1 :])
     if state.num_left:
-        kept = (*kept, _unknown(setting, state.deck[state.num_drawn]))
+        kept = (*kept, _unknown(rules, state.deck[state.num_drawn]))
         done = done._replace(num_drawn=state.num_drawn + 1)
     done = done._replace(hands=_with(state.hands, state.player, kept))
     return _passed_on(done, Event(state.player, action, card, fits=fits))
@@ -264,7 +264,7 @@ def _told(held: Held, hint: Hint, is_meant: bool) -> Held:
 
 def _passed_on(state: FireworksState, event: Event) -> FireworksState:
     """Return the state in the turn of the next player."""
-    players = state.setting.players
+    players = state.rules.players
     last_turns = state.last_turns
     if last_turns is not None:
         last_turns -= 1
@@ -283,19 +283,19 @@ def reachable(state: FireworksState) -> int:
     for colour, height in enumerate(state.stacks):
         lost = (
             rank
-            for rank in range(height + 1, state.setting.ranks + 1)
-            if state.discards.count(Card(colour, rank)) == copies(rank, state.setting.ranks)
+            for rank in range(height + 1, state.rules.ranks + 1)
+            if state.discards.count(Card(colour, rank)) == copies(rank, state.rules.ranks)
         )
-        total += next(lost, state.setting.ranks + 1) - 1
+        total += next(lost, state.rules.ranks + 1) - 1
     return total
 
 
 def ending(state: FireworksState) -> str:
     """Return how the game has ended: `"won"`, `"fuses"`, `"lost card"`, `"deck"`; or nothing."""
-    if state.score >= state.setting.target:
+    if state.score >= state.rules.target:
         return "won"
     if not state.fuses:
         return "fuses"
-    if reachable(state) < state.setting.target:
+    if reachable(state) < state.rules.target:
         return "lost card"
     return "deck" if state.last_turns == 0 else ""

@@ -18,7 +18,7 @@ from pettingllms_envs.fireworks.rules import (
     Held,
     Hint,
     Play,
-    Setting,
+    Rules,
 )
 
 NAMES = {"R": "red", "G": "green", "B": "blue", "W": "white", "Y": "yellow"}
@@ -33,12 +33,12 @@ _HINT = re.compile(
 )
 
 
-def read_action(text: str, setting: Setting, is_marked: bool) -> Action | ParseError:
+def read_action(text: str, rules: Rules, is_marked: bool) -> Action | ParseError:
     """Read what a player does: `play 2`, `discard 1`, `hint 1 red`, `hint player 1 rank 3`.
 
     Args:
         text: What the player wrote; `P2`, `D1`, `H1R` and `H13` are read too.
-        setting: The cards of the game.
+        rules: The cards of the game.
         is_marked: Whether the action must follow `####`.
     """
 
@@ -52,10 +52,10 @@ def read_action(text: str, setting: Setting, is_marked: bool) -> Action | ParseE
             return ParseError(f"{shown} is neither play, nor discard, nor hint")
         if found[2]:
             rank = int(found[2])
-            is_known = rank <= setting.ranks
+            is_known = rank <= rules.ranks
             return Hint(int(found[1]), None, rank) if is_known else ParseError(f"no rank {rank}")
         colour = COLOURS.index(_LETTER.get(found[3], found[3].upper()))
-        is_known = colour < setting.colours
+        is_known = colour < rules.colours
         return Hint(int(found[1]), colour) if is_known else ParseError(f"no colour {found[3]}")
 
     return read_phrase(text, fits, needs_mark=is_marked)
@@ -80,9 +80,9 @@ def _asked(hint: Hint) -> str:
     return f"rank {hint.rank}" if hint.colour is None else NAMES[COLOURS[hint.colour]]
 
 
-def colours_text(setting: Setting) -> str:
+def colours_text(rules: Rules) -> str:
     """Return the colours of a game: `R (red), G (green)`."""
-    return ", ".join(f"{one} ({NAMES[one]})" for one in COLOURS[: setting.colours])
+    return ", ".join(f"{one} ({NAMES[one]})" for one in COLOURS[: rules.colours])
 
 
 def card_text(card: Card) -> str:
@@ -113,7 +113,7 @@ def discards_text(state: FireworksState) -> str:
 
 def hands_text(view: FireworksState, reader: int) -> str:
     """Return a line per player: cards, and what their holder may know of them; last the reader."""
-    players = view.setting.players
+    players = view.rules.players
     lines: list[str] = []
     for seat in ((reader + step) % players for step in range(1, players)):
         cards = " ".join(f"{n}:{card_text(h.card)}" for n, h in enumerate(view.hands[seat], 1))
@@ -130,7 +130,7 @@ def others_compact(view: FireworksState, reader: int) -> str:
 
     A card that fits has the mark `!`, one that is too high `.`, a useless one `x`.
     """
-    players = view.setting.players
+    players = view.rules.players
     hands = [view.hands[(reader + step) % players] for step in range(1, players)]
     return "|".join(
         "".join(card_text(held.card) + _mark(view, held.card) for held in hand)

@@ -9,10 +9,10 @@ from pettingllms.testing import play, transcript_of
 from pettingllms.testing.play import scripted_actor
 from pettingllms.transition import ParseError
 from pettingllms_envs.fireworks import FireworksEnv
-from pettingllms_envs.fireworks.rules import COLOURS, Discard, Hint, Play, Setting, actions_of
+from pettingllms_envs.fireworks.rules import COLOURS, Discard, Hint, Play, Rules, actions_of
 from pettingllms_envs.fireworks.text import action_text, card_text, read_action, terse
 
-FULL = Setting(5, 5, 5, 4, 8, 3, 25)
+FULL = Rules(5, 5, 5, 4, 8, 3, 25)
 
 
 def started(seed=0, **kwargs):

@@ -22,7 +22,7 @@ from pettingllms_envs.fireworks.rules import (
     Discard,
     Hint,
     Play,
-    Setting,
+    Rules,
     actions_of,
     after,
     deal,
@@ -32,8 +32,8 @@ from pettingllms_envs.fireworks.rules import (
     reachable,
 )
 
-SETTINGS = st.builds(
-    Setting,
+RULES = st.builds(
+    Rules,
     st.integers(2, 3),
     st.integers(2, 3),
     st.integers(2, 4),
@@ -42,32 +42,32 @@ SETTINGS = st.builds(
     st.integers(1, 3),
     st.integers(3, 4),
 )
-PERFECT = Setting(3, 3, 4, 3, 4, 2, 12)
+PERFECT = Rules(3, 3, 4, 3, 4, 2, 12)
 
 
-def dealt(setting, seed):
-    deck = deck_of(setting)
+def dealt(rules, seed):
+    deck = deck_of(rules)
     random.Random(seed).shuffle(deck)
-    return deal(setting, tuple(deck))
+    return deal(rules, tuple(deck))
 
 
 class Reference:
     """The game as its rules are written for people: objects that change, and no clever counting."""
 
-    def __init__(self, setting, deck):
-        self.setting = setting
+    def __init__(self, rules, deck):
+        self.rules = rules
         self.pile = list(deck)
-        self.table = {colour: [] for colour in range(setting.colours)}
+        self.table = {colour: [] for colour in range(rules.colours)}
         self.gone = []
-        self.hints, self.fuses, self.turn, self.since_last = setting.hints, setting.fuses, 0, None
-        self.hands = [[self.drawn() for _ in range(setting.hand)] for _ in range(setting.players)]
+        self.hints, self.fuses, self.turn, self.since_last = rules.hints, rules.fuses, 0, None
+        self.hands = [[self.drawn() for _ in range(rules.hand)] for _ in range(rules.players)]
 
     def drawn(self):
-        cards = product(range(self.setting.colours), range(1, self.setting.ranks + 1))
+        cards = product(range(self.rules.colours), range(1, self.rules.ranks + 1))
         return {"card": self.pile.pop(0), "may be": set(cards)}
 
     def do(self, action):
-        setting, hand = self.setting, self.hands[self.turn]
+        rules, hand = self.rules, self.hands[self.turn]
         was_last_drawn = not self.pile
         if action is None:
             self.hints -= bool(self.hints)
@@ -82,11 +82,11 @@ class Reference:
             stack = self.table[card.colour]
             if isinstance(action, Discard):
                 self.gone.append(card)
-                self.hints = min(setting.hints, self.hints + 1)
+                self.hints = min(rules.hints, self.hints + 1)
             elif card.rank == len(stack) + 1:
                 stack.append(card)
-                if len(stack) == setting.ranks:
-                    self.hints = min(setting.hints, self.hints + 1)
+                if len(stack) == rules.ranks:
+                    self.hints = min(rules.hints, self.hints + 1)
             else:
                 self.gone.append(card)
                 self.fuses -= 1
@@ -96,7 +96,7 @@ class Reference:
             self.since_last += 1
         elif not self.pile:
             self.since_last = 0
-        self.turn = (self.turn + 1) % setting.players
+        self.turn = (self.turn + 1) % rules.players
 
     def best(self):
         """Return the highest score, by putting all cards that are not gone on the stacks."""
@@ -109,13 +109,13 @@ class Reference:
         return sum(heights.values())
 
     def end(self):
-        if sum(map(len, self.table.values())) >= self.setting.target:
+        if sum(map(len, self.table.values())) >= self.rules.target:
             return "won"
         if self.fuses == 0:
             return "fuses"
-        if self.best() < self.setting.target:
+        if self.best() < self.rules.target:
             return "lost card"
-        return "deck" if self.since_last == self.setting.players else ""
+        return "deck" if self.since_last == self.rules.players else ""
 
 
 def choice(state, rng):
@@ -125,10 +125,10 @@ def choice(state, rng):
 
 
 @settings(max_examples=150)
-@given(setting=SETTINGS, seed=st.integers(0, 10**6))
-def test_games_are_those_of_the_reference(setting, seed):
-    state, rng = dealt(setting, seed), random.Random(seed)
-    game = Reference(setting, state.deck)
+@given(rules=RULES, seed=st.integers(0, 10**6))
+def test_games_are_those_of_the_reference(rules, seed):
+    state, rng = dealt(rules, seed), random.Random(seed)
+    game = Reference(rules, state.deck)
     while True:
         assert [[h.card for h in hand] for hand in state.hands] == [
             [held["card"] for held in hand] for hand in game.hands
@@ -151,7 +151,7 @@ def test_games_are_those_of_the_reference(setting, seed):
         action = choice(state, rng)
         state = after(state, action)
         game.do(action)
-    assert len(state.deck) == setting.num_cards
+    assert len(state.deck) == rules.num_cards
 
 
 @given(seed=st.integers(0, 10**6), num_actions=st.integers(0, 12))
@@ -200,7 +200,7 @@ def test_conventions_never_burn_a_fuse_on_a_card_that_a_hint_has_pointed_out():
     """The first card of a sign that may fit does fit: whoever was told plays it at once."""
     num_signs = 0
     for seed in range(60):
-        state, rng = dealt(Setting(2, 3, 3, 3, 4, 2, 9), seed), random.Random(seed)
+        state, rng = dealt(Rules(2, 3, 3, 3, 4, 2, 9), seed), random.Random(seed)
         while not ending(state):
             action = action_of(state, "conventions", rng)
             state, before = after(state, action), state
@@ -211,7 +211,7 @@ def test_conventions_never_burn_a_fuse_on_a_card_that_a_hint_has_pointed_out():
                 and before.hands[before.player][action.slot].is_hinted
             ):
                 num_signs += 1
-                assert state.events[-1].fits or before.hints == before.setting.hints - 1
+                assert state.events[-1].fits or before.hints == before.rules.hints - 1
     assert num_signs > 60
 
 
@@ -232,8 +232,8 @@ def test_names_of_colours_and_the_order_of_first_hands_do_not_matter(seed, colou
 
 def test_canonical_forms_differ_as_brute_force_says():
     """Of all deals of six cards: two have one form if and only if one is an image of the other."""
-    setting = Setting(2, 2, 2, 2, 1, 1, 4)
-    decks = {tuple(deck) for seed in range(400) for deck in [dealt(setting, seed).deck]}
+    rules = Rules(2, 2, 2, 2, 1, 1, 4)
+    decks = {tuple(deck) for seed in range(400) for deck in [dealt(rules, seed).deck]}
 
     def images(deck):
         for order in permutations(range(2)):
@@ -241,7 +241,7 @@ def test_canonical_forms_differ_as_brute_force_says():
             for first, second in product(permutations(named[:2]), permutations(named[2:4])):
                 yield (*first, *second, *named[4:])
 
-    forms = {deck: canonical_form(deal(setting, deck)) for deck in decks}
+    forms = {deck: canonical_form(deal(rules, deck)) for deck in decks}
     by_images = {deck: min(images(deck)) for deck in decks}
     assert Counter(Counter(forms.values()).values()) == Counter(
         Counter(by_images.values()).values()
@@ -261,9 +261,9 @@ def test_generated_deals_keep_their_request(split):
         assert 0 < start.witness == witness_length(start) <= 30
 
 
-def winnable(setting, deck):
+def winnable(rules, deck):
     """Return whether some sequence of actions wins a deal, by trying all of them."""
-    seen, edge = set(), [deal(setting, deck)]
+    seen, edge = set(), [deal(rules, deck)]
     while edge:
         state = edge.pop()
         if ending(state) == "won":
@@ -276,24 +276,24 @@ def winnable(setting, deck):
 
 
 def test_the_oracle_wins_no_deal_that_cannot_be_won_and_nearly_all_others():
-    setting = Setting(2, 2, 2, 2, 1, 1, 4)
-    decks = [dealt(setting, seed).deck for seed in range(40)]
-    by_search = [winnable(setting, deck) for deck in decks]
-    by_oracle = [witness_length(deal(setting, deck)) > 0 for deck in decks]
+    rules = Rules(2, 2, 2, 2, 1, 1, 4)
+    decks = [dealt(rules, seed).deck for seed in range(40)]
+    by_search = [winnable(rules, deck) for deck in decks]
+    by_oracle = [witness_length(deal(rules, deck)) > 0 for deck in decks]
     assert all(search or not oracle for search, oracle in zip(by_search, by_oracle, strict=True))
     assert sum(by_oracle) >= 0.8 * sum(by_search) > 0
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("rules", "message"),
     [
         (PERFECT._replace(hand=5, players=5), "at least one must be left to draw"),
         (PERFECT._replace(target=13), "target=13 is more than the 12"),
     ],
 )
-def test_requests_that_contradict_themselves_are_refused(setting, message):
+def test_requests_that_contradict_themselves_are_refused(rules, message):
     with pytest.raises(UnreachableRequest, match=message):
-        Request(setting, 30, None).checked()
+        Request(rules, 30, None).checked()
 
 
 def test_requests_that_cannot_be_met_are_refused():
