@@ -1,95 +1,139 @@
-"""What does branching buy? Runs the study, resumably, and writes its figures and its pages.
+"""By what should answers be credited? Runs the study, cell by cell, and continues where it stopped.
 
-    python benchmarks/study.py                      # the exact layer
-    python benchmarks/study.py --layer tiny --resume
-    python benchmarks/study.py --layer tiny --resume --further
-    python benchmarks/study.py --page               # only the figures and the pages
+    python benchmarks/study.py selection     # learning rates of the exact layer, on own seeds
+    python benchmarks/study.py exact         # 20 minutes
+    python benchmarks/study.py tiny          # 8 hours
 
-Variants, settings and seeds are in `benchmarks/credit_study/table.toml`; the result of every cell
-is added to `benchmarks/results/credit_study.json` when it is there.
+Rows, ways and seeds are in `benchmarks/credit_study/rows.toml`. A layer's cells are computed one
+after another, in one thread, by one commit: what differs from it must be committed first, and a
+result file of another commit is not added to. A copy of the repository that nobody changes
+(`git worktree add PATH`) with `--output` outside of it keeps the study apart from other work.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import platform
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from credit_study.cells import LAYERS, TABLE, Cell, compute, read_table, stages_of
-from credit_study.page import write_pages
-from rich.progress import Progress, Task
+sys.path.insert(0, str(Path(__file__).with_name("rivals")))
+
+from credit_study.rows import LAYERS, SELECTION, Cell, cells_of, compute, read_table
 
 from pettingllms_trainers.files import write_atomically
 
-_HOUR_S = 3600.0
-RESULT = Path(__file__).with_name("results") / "credit_study.json"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = {
+    "selection": SELECTION,
+    "exact": ROOT / "benchmarks" / "results" / "credit_exact.json",
+    "tiny": ROOT / "benchmarks" / "results" / "credit_tiny.json",
+}
 
 
 class Study:
-    """The results so far, and the file in which they are.
+    """The results of a layer so far, and the file in which they are.
 
     Args:
         path: The result file.
-        layer: Which layer is run.
-        resumes: Whether the layer's cells that are there are kept; other layers' always are.
+        layer: Which layer.
+        commit: What computes.
+        begins_anew: Whether cells that are there are dropped.
+
+    Raises:
+        SystemExit: The file has cells of another commit.
     """
 
-    def __init__(self, path: Path, layer: str, resumes: bool) -> None:
-        self._path = path
-        self._commit = _commit()
+    def __init__(self, path: Path, layer: str, commit: str, begins_anew: bool) -> None:
+        self._path, self._layer, self._commit = path, layer, commit
         known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        cells = known.get("cells", {})
-        self.cells: dict[str, Any] = {
-            key: cell for key, cell in cells.items() if resumes or cell["layer"] != layer
-        }
+        if begins_anew or not known:
+            known = {"commit": commit, "cells": {}}
+        if known["commit"] != commit:
+            raise SystemExit(
+                f"{path} has cells of commit {known['commit'][:9]}, this is {commit[:9]}; check "
+                "that one out to continue, or drop these cells with --anew"
+            )
+        self.cells: dict[str, Any] = known["cells"]
 
-    def add(self, cell: Cell, layer: str, result: dict[str, Any], seconds: float) -> None:
+    def add(self, cell: Cell, result: dict[str, Any], seconds: float) -> None:
         """Keep the result of a cell, also if the study ends right afterwards."""
-        self.cells[cell.key] = {
-            "layer": layer,
-            "date": datetime.now(UTC).date().isoformat(),
-            "commit": self._commit,
-            "processor_seconds": round(seconds, 1),
-            **result,
-        }
-        data = {
+        self.cells[cell.key] = {**result, "processor_seconds": round(seconds, 2)}
+        head = {
             "suite": "study",
-            "command": "python benchmarks/study.py --layer LAYER --resume",
-            "date": max(known["date"] for known in self.cells.values()),
-            "hardware": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+            "command": f"python benchmarks/study.py {self._layer}",
+            "commit": self._commit,
+            "date": datetime.now(UTC).date().isoformat(),
+            "hardware": f"{platform.system()} {platform.machine()}, one thread, CPU time",
             "versions": {"python": platform.python_version()}
             | {name: version(name) for name in ("torch", "transformers", "numpy")},
-            "cells": dict(sorted(self.cells.items())),
         }
-        write_atomically(self._path, json.dumps(data, indent=1) + "\n")
+        lines = [f'"{key}": {json.dumps(of)}' for key, of in self.cells.items()]
+        text = ",\n".join([*(f'"{name}": {json.dumps(of)}' for name, of in head.items())])
+        cells = ",\n".join(lines)
+        write_atomically(self._path, f'{{\n{text},\n"cells": {{\n{cells}\n}}\n}}\n')
 
 
-def _commit() -> str:
-    """Return the commit that computes, with a mark if the code differs from it."""
-    code = ("pettingllms", "envs", "trainers", "benchmarks/credit_study")
-    git = ["git", "-C", str(Path(__file__).parents[1])]
-    found = [
-        subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout.strip()
-        for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--", *code))
+def clean_commit(root: Path, output: Path) -> str:
+    """Return the commit of a working tree.
+
+    Args:
+        root: The working tree.
+        output: The file that may differ from it.
+
+    Raises:
+        SystemExit: The tree differs from its commit, so that nobody could compute the cells again.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(root), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    allowed = output.resolve()
+    changed = [
+        line
+        for line in git("status", "--porcelain", "--untracked-files=all").splitlines()
+        if (root / line[3:]).resolve() != allowed
     ]
-    return found[0] + ("+" if found[1] else "")
+    if changed:
+        raise SystemExit(
+            f"{root} differs from its commit ({', '.join(line[3:] for line in changed[:3])}); "
+            "commit or stash, or run the study in `git worktree add PATH`"
+        )
+    return git("rev-parse", "HEAD").strip()
 
 
-def timed(cell: Cell, shared: Path) -> tuple[dict[str, Any], float]:
-    """Return the result of a cell and its processor time, which other work does not change."""
-    before = _processor_seconds()
-    return compute(cell, shared), _processor_seconds() - before
+def run(study: Study, cells: Sequence[Cell], shared: Path) -> int:
+    """Compute the cells that are missing; return how many failed.
+
+    Args:
+        study: Gets their results.
+        cells: In order.
+        shared: Folder for what cells share.
+    """
+    todo = [cell for cell in cells if cell.key not in study.cells]
+    print(f"{len(cells)} cells, {len(cells) - len(todo)} known", flush=True)
+    num_failed = 0
+    for number, cell in enumerate(todo, 1):
+        before = _processor_seconds()
+        try:
+            result = compute(cell, shared)
+        except Exception as error:  # noqa: BLE001  one cell must not end the study
+            num_failed += 1
+            print(f"{cell.key} FAILED: {type(error).__name__}: {error}", flush=True)
+            continue
+        seconds = _processor_seconds() - before
+        study.add(cell, result, seconds)
+        print(f"[{number}/{len(todo)}] {cell.key} {seconds:.1f} s", flush=True)
+    return num_failed
 
 
 def _processor_seconds() -> float:
@@ -97,83 +141,22 @@ def _processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def run(study: Study, layer: str, cells: list[Cell], num_processes: int, shared: Path) -> int:
-    """Compute the cells that are missing; return how many failed.
-
-    Args:
-        study: Gets their results.
-        layer: Theirs.
-        cells: All of the layer, or of a part of it.
-        num_processes: That compute beside each other.
-        shared: Folder for what cells share.
-    """
-    todo = [cell for cell in cells if cell.key not in study.cells]
-    progress = Progress(speed_estimate_period=_HOUR_S)  # of 30 s by default: shorter than a cell
-    say = partial(progress.console.print, markup=False, highlight=False, soft_wrap=True)
-    say(f"{layer}: {len(cells)} cells, {len(cells) - len(todo)} known")
-    if not todo:
-        return 0
-    num_failed = 0
-    context = multiprocessing.get_context("spawn")
-    with progress, ProcessPoolExecutor(num_processes, mp_context=context) as pool:
-        waiting: dict[Future[tuple[dict[str, Any], float]], Cell] = {
-            pool.submit(timed, cell, shared): cell for cell in todo
-        }
-        try:
-            bar = progress.add_task(layer, total=len(todo))
-            for future in as_completed(waiting):
-                cell = waiting[future]
-                progress.advance(bar)
-                try:
-                    result, seconds = future.result()
-                except Exception as error:  # noqa: BLE001  one cell must not end the study
-                    num_failed += 1
-                    say(f"{cell.key} FAILED: {type(error).__name__}: {error}")
-                    continue
-                study.add(cell, layer, result, seconds)
-                say(f"{_so_far(progress.tasks[0])} {cell.key} {seconds:.1f} s")
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            say("stopped; continue with --resume")
-            raise
-    return num_failed
-
-
-def _so_far(task: Task) -> str:
-    """Return how far a layer is, for logs, in which no bar moves."""
-    left = task.time_remaining
-    minutes = "" if left is None else f", {left / 60:.0f} min left"
-    return f"[{task.completed:.0f}/{task.total:.0f}{minutes}]"
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run a layer of the study and write the pages."""
+    """Run a layer of the study."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--layer", choices=LAYERS, default="exact")
-    parser.add_argument("--resume", action="store_true", help="keep the cells that are there")
-    parser.add_argument("--further", action="store_true", help="the further rows of the layer, too")
-    parser.add_argument("--page", action="store_true", help="only write figures and pages")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--table", type=Path, default=TABLE)
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("layer", choices=LAYERS)
+    parser.add_argument(
+        "--output", type=Path, help="result file; that of the repository if left out"
+    )
     parser.add_argument("--only", default="", help="cells whose key contains this text")
+    parser.add_argument("--anew", action="store_true", help="drop the cells that are there")
     options = parser.parse_args(arguments)
-    table = read_table(options.table)
-    num_failed = 0
-    if not options.page:
-        study = Study(options.output, options.layer, options.resume)
-        os.environ["OMP_NUM_THREADS"] = "1"  # cells run beside each other, one thread each
-        with tempfile.TemporaryDirectory(prefix="credit-study-") as shared:
-            for stage in stages_of(table, options.layer):
-                cells = [
-                    cell
-                    for cell in stage(study.cells)
-                    if options.only in cell.key and (options.further or not cell.is_further)
-                ]
-                num_failed += run(study, options.layer, cells, options.processes, Path(shared))
-    if options.output == RESULT:
-        write_pages(table, options.output)
-    return bool(num_failed)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    output = options.output or RESULTS[options.layer]
+    study = Study(output, options.layer, clean_commit(ROOT, output), options.anew)
+    cells = [cell for cell in cells_of(read_table(), options.layer) if options.only in cell.key]
+    with tempfile.TemporaryDirectory(prefix="credit-study-") as shared:
+        return bool(run(study, cells, Path(shared)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -270,24 +269,3 @@ def _keys(variant: Mapping[str, Any], changed: Mapping[str, Any] | None = None) 
         for name in _SECTIONS
         if name in variant or name in (changed or {})
     }
-
-
-def compute(cell: Cell, shared: Path) -> dict[str, Any]:
-    """Return the result of a cell, as JSON data.
-
-    Args:
-        cell: What to compute.
-        shared: Folder for what cells share; the same one for all cells of a study.
-    """
-    # Imported here: only the processes that compute need numpy and the trainer.
-    from credit_study import figure, tiny, trials
-
-    kinds = {
-        "lemma": trials.lemma_cell,
-        "bias": trials.bias_cell,
-        "noise": trials.noise_cell,
-        "trial": trials.trial_cell,
-        "training": partial(tiny.training_cell, shared=shared),
-        "figure": partial(figure.figure_cell, shared=shared),
-    }
-    return json.loads(json.dumps(kinds[cell.kind](**cell.arguments)))

@@ -135,6 +135,19 @@ def lemma_1(level: Level) -> dict[str, tuple[int, int, int]]:
     return {role: (n, of_return, of_success) for role, (n, of_return, of_success) in counts.items()}
 
 
+def best_answers(levels: Sequence[Level], num_rows: int) -> np.ndarray:
+    """Return ``[R, A]``: 1 where an answer to a prompt can still lead to success, else 0."""
+    found = np.zeros((num_rows, len(levels[0].texts)))
+    for level in levels:
+        best = np.zeros(len(level.nodes))
+        for index in range(len(level.nodes) - 1, -1, -1):  # children first
+            node = level.nodes[index]
+            can = node.success + np.where(node.children >= 0, best[node.children], 0.0)
+            best[index] = can.max()
+            found[node.row] = np.maximum(found[node.row], can)
+    return found
+
+
 def proposition_1(level: Level) -> tuple[bool, bool]:
     """Return (greedy play by immediate rewards solves the level, it can be solved).
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import tomli_w
 
-from credit_study.runs import played, train
-from credit_study.tiny import ROOT, flags_of
+from credit_study.runs import played
+from credit_study.trained import ROOT, flags_of, trained
 from credit_study.warm_start import begin_with, warm_start, weights_of
 from pettingllms.evaluation.plan import swapped
 from pettingllms.evaluation.training_run import TrainingRun
@@ -27,53 +27,49 @@ ALONE = {"planner": "single", "tool": "single-tool"}
 
 
 def figure_cell(
-    plays: str,
-    limit_s: int,
-    task: Mapping[str, Any],
-    keys: Mapping[str, Any],
-    reward: str,
-    rate: float,
-    seed: int,
-    shared: Path,
+    plays: str, task: Mapping[str, Any], reward: str, seed: int, limit_s: int, shared: Path
 ) -> dict[str, Any]:
-    """Train until the task's sampled tokens are used up, and evaluate on its held-out levels.
+    """Train by AT-GRPO until the task's sampled tokens are used up; evaluate on held-out levels.
 
     Args:
-        plays: `"single"`: the planner alone, with a warm start of its own; `"team"`: all roles;
-            `"apart"`: each role alone, from the team's warm start, with the task's tokens each.
-        limit_s: Limit of the processor time of a training.
+        plays: `"single"`: the planner alone, with a warm start of its own; `"team"`: both roles,
+            with a policy each; `"shared"`: with one policy; `"apart"`: each role alone, from the
+            team's warm start, with the task's tokens each.
         task: Run file of the team, tokens, further keys.
-        keys: The variant: sections of a run file.
         reward: Argument of the environment.
-        rate: Learning rate.
         seed: Of the run; the held-out levels are always the same.
+        limit_s: Limit of the processor time of a training.
         shared: Folder of the study's warm starts.
 
     Returns:
         As `training_cell`. A team of two policies has `swapped` besides: its success with policies
-        exchanged. `"apart"` has what `training_cell` returns for each role instead, and `joined`:
-        the success of both as a team, and that of the same team `before` training.
+        exchanged. `"apart"` has the same for each role instead, and `joined`: the success of both
+        as a team `after` training, and that of the same team `before`.
+
+    Raises:
+        RuntimeError: A run failed, or did not use up its tokens within the limit.
     """
-    flags = flags_of(task, keys, reward, rate, seed)
+    algorithm = {"name": "at_grpo", "branch_choice": "greedy"}
+    flags = flags_of(task, algorithm, 48, reward, "", seed)
     with tempfile.TemporaryDirectory(prefix="credit-study-") as name:
         folder = Path(name)
         if plays == "apart":
-            found = _apart(folder, task, flags, limit_s, shared)
-        else:
-            is_single = plays == "single"
-            path = _alone(folder, task, "planner", {}) if is_single else ROOT / task["config"]
-            begun = begin_with(shared, [path], flags)
-            found = train([path], begun, folder / "run", task["tokens"], limit_s)
-            if found["complete"] and not is_single:
-                found |= _swapped(folder / "run")
+            return _apart(folder, task, flags, limit_s, shared)
+        path = ROOT / task["config"]
+        if plays == "single":
+            path = _alone(folder, task, "planner", {})
+        elif plays == "shared":
+            path = path.with_name(f"{path.stem}_shared.toml")
+        begun = begin_with(shared, [path], flags)
+        found = trained(path, begun, folder / "run", task["tokens"], limit_s)
+        if plays == "team":
+            found |= _swapped(folder / "run")
     return found
 
 
 def _swapped(directory: Path) -> dict[str, float]:
-    """Return the success with the policies exchanged, if there are several."""
+    """Return the success with the policies exchanged."""
     line_up = TrainingRun.open(directory).line_up()
-    if len(set(line_up.values())) == 1:
-        return {}
     return played(directory, directory / "swapped", {"swapped": swapped(line_up)})
 
 
@@ -83,21 +79,16 @@ def _apart(
     """Train each role alone, from the weights of the team's warm start, and join them."""
     team = warm_start(shared, [ROOT / task["config"]], flags)
     begun = weights_of(team)
-    found: dict[str, Any] = {"complete": True}
+    found: dict[str, Any] = {}
     for role in ALONE:
         path = _alone(folder, task, role, {"policies": {role: {"model": str(begun[role])}}})
         alone = {**flags, "warm_start.num_steps": 0}
-        found[role] = train([path], alone, folder / role, task["tokens"], limit_s)
-        found["complete"] &= found[role]["complete"]
-        if "error" in found[role]:
-            found["error"] = found[role]["error"]
-    if found["complete"]:
-        teams = {
-            "before": {role: f"hf:{begun[role]}" for role in ALONE},
-            "after": {role: f"run:{folder / role}?policy={role}" for role in ALONE},
-        }
-        found["joined"] = played(team, folder / "joined", teams)
-    return found
+        found[role] = trained(path, alone, folder / role, task["tokens"], limit_s)
+    teams = {
+        "before": {role: f"hf:{begun[role]}" for role in ALONE},
+        "after": {role: f"run:{folder / role}?policy={role}" for role in ALONE},
+    }
+    return {**found, "joined": played(team, folder / "joined", teams)}
 
 
 def _alone(folder: Path, task: Mapping[str, Any], role: str, changes: Mapping[str, Any]) -> Path:

@@ -256,7 +256,12 @@ class Table:
         self.fit_values(algorithm.value_examples(trees, moment).get("table", []))
 
 
+def num_candidates(trees: Sequence[RolloutTree]) -> int:
+    """Return the candidates of trees; what continuations sampled is not among them."""
+    return sum(len(d.candidates) for tree in trees for d in tree.decisions)
+
+
 def num_sampled(trees: Sequence[RolloutTree]) -> int:
     """Return the sampled completions of trees, those of continuations included."""
-    own = sum(len(d.candidates) for tree in trees for d in tree.decisions)
-    return own + sum(tree.num_continuation_tokens for tree in trees)  # one token each
+    # A completion is one token.
+    return num_candidates(trees) + sum(tree.num_continuation_tokens for tree in trees)

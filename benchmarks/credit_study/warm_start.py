@@ -13,7 +13,7 @@ from typing import Any
 from credit_study.runs import command_of, flag_lines
 from pettingllms_trainers.config.loading import load_config
 
-_LATER = ("algorithm", "rollout", "loss")
+_LATER = ("algorithm", "rollout", "loss", "rewards")
 """Sections that decide nothing before the first train step."""
 
 

@@ -1,0 +1,22 @@
+"""What is paid beside the outcome without a meaning for it: `[rewards]` of the tiny layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from zlib import crc32
+
+
+def noise(messages: Sequence[Mapping[str, str]], answer: str) -> float:
+    """Return plus or minus 0.01, fixed by prompt and answer, as a judge with a taste would."""
+    text = "\0".join([*(message["content"] for message in messages), answer])
+    return 0.01 if crc32(text.encode()) % 2 else -0.01
+
+
+def length(messages: Sequence[Mapping[str, str]], answer: str) -> float:
+    """Return minus 0.01 per character, as a penalty of long answers."""
+    return -0.01 * len(answer)
+
+
+def taste(messages: Sequence[Mapping[str, str]], answer: str) -> float:
+    """Return 0.05 for an answer that begins with U or 1, as for a fashion."""
+    return 0.05 * answer.startswith(("U", "1"))

@@ -1,0 +1,181 @@
+"""The cells of the study: what is to be computed, by a key, and how."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+TABLE = Path(__file__).with_name("rows.toml")
+SELECTION = Path(__file__).with_name("selection.json")
+"""The result of the layer `selection`, from which the exact layer takes its learning rates."""
+Table = Mapping[str, Any]
+Cells = Mapping[str, Mapping[str, Any]]
+
+
+class Cell(NamedTuple):
+    """One thing to compute."""
+
+    key: str
+    """Layer or kind, row, way and seed, divided by bars."""
+    kind: str
+    """Name of the function that computes it."""
+    arguments: dict[str, Any]
+    """Its arguments, plain values."""
+
+
+def read_table(path: Path = TABLE) -> dict[str, Any]:
+    """Return the table of the study."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def read_cells(path: Path) -> Cells:
+    """Return key -> result of a result file; nothing if there is none."""
+    return json.loads(path.read_text(encoding="utf-8"))["cells"] if path.is_file() else {}
+
+
+def ways_of(section: Table, row: Table) -> list[str]:
+    """Return the ways of a row, those that it has beside the layer's at the end."""
+    return [*row.get("ways", section["ways"]), *row.get("more", ())]
+
+
+def selection(table: Table) -> Iterator[Cell]:
+    """Yield the trials by which learning rates are chosen, on seeds of their own."""
+    for row, way in _exact_rows(table):
+        if "rates_of" not in row:
+            for rate in table["exact"]["rates"]:
+                for seed in table["selection_seeds"]:
+                    key = f"selection|{row['name']}|{way}|{rate:g}|{seed}"
+                    yield Cell(key, "trial", _trial(table, row, way, rate, seed))
+
+
+def exact(table: Table, chosen: Cells) -> Iterator[Cell]:
+    """Yield the cells of the exact layer.
+
+    Args:
+        table: The table of the study.
+        chosen: Results of `selection`.
+    """
+    section = table["exact"]
+    for case in section["lemma"]:
+        for team in case["teams"]:
+            yield Cell(f"lemma|{case['label']}|{team}", "lemma", {"case": case, "team": team})
+    for reward in ("shaped", "outcome"):
+        game = {"exact": _section(section), "reward": reward}
+        yield Cell(f"bias|{reward}", "bias", game)
+        for way in section["noise_ways"]:
+            keys = {"algorithm": table["ways"][way]["algorithm"]}
+            yield Cell(f"noise|{reward}|{way}", "noise", {**game, "keys": keys})
+    for row, way in _exact_rows(table):
+        rate = best_rate(table, chosen, row, way)
+        for seed in table["seeds"]:
+            key = f"exact|{row['name']}|{way}|{seed}"
+            yield Cell(key, "trial", _trial(table, row, way, rate, seed))
+
+
+def best_rate(table: Table, chosen: Cells, row: Table, way: str) -> float:
+    """Return the learning rate of the selection with the highest mean over seeds and budgets.
+
+    Raises:
+        LookupError: The selection has not been run.
+    """
+    name, rates = row.get("rates_of", row["name"]), table["exact"]["rates"]
+
+    def mean(rate: float) -> float:
+        keys = (f"selection|{name}|{way}|{rate:g}|{seed}" for seed in table["selection_seeds"])
+        missing = [key for key in keys if key not in chosen]
+        if missing:
+            raise LookupError(
+                f"{SELECTION.name} has no {missing[0]}; run: python benchmarks/study.py selection"
+            )
+        return fmean(
+            fmean(chosen[f"selection|{name}|{way}|{rate:g}|{seed}"]["success"].values())
+            for seed in table["selection_seeds"]
+        )
+
+    return max(rates, key=mean)
+
+
+def tiny(table: Table) -> Iterator[Cell]:
+    """Yield the cells of the tiny layer, row by row, all ways of a seed together."""
+    section = table["tiny"]
+    for row in section["rows"]:
+        task = section["tasks"][row["task"]]
+        task = {**task, "keys": {**section["keys"], **task.get("keys", {})}}
+        given = {"task": task, "reward": row["reward"], "limit_s": section["limit_s"]}
+        for seed in table["seeds"]:
+            for plays in row.get("plays", ()):
+                arguments = {**given, "seed": seed, "plays": plays}
+                yield Cell(f"tiny|{row['name']}|{plays}|{seed}", "figure", arguments)
+            for way in () if "plays" in row else ways_of(section, row):
+                arguments = {
+                    **given,
+                    "seed": seed,
+                    "algorithm": table["ways"][way]["algorithm"],
+                    "num_levels": row["levels"][way],
+                    "bonus": row.get("bonus", ""),
+                }
+                yield Cell(f"tiny|{row['name']}|{way}|{seed}", "training", arguments)
+
+
+def cells_of(table: Table, layer: str) -> Sequence[Cell]:
+    """Return all cells of a layer, in the order in which they are computed."""
+    if layer == "exact":
+        return [*exact(table, read_cells(SELECTION))]
+    return [*{"selection": selection, "tiny": tiny}[layer](table)]
+
+
+LAYERS = ("selection", "exact", "tiny")
+
+
+def compute(cell: Cell, shared: Path) -> dict[str, Any]:
+    """Return the result of a cell, as JSON data.
+
+    Args:
+        cell: What to compute.
+        shared: Folder for what cells share; the same one for all cells of a layer.
+    """
+    from credit_study import enumerated, figure, trained  # numpy and the trainer
+
+    kinds = {
+        **enumerated.KINDS,
+        "training": partial(trained.training_cell, shared=shared),
+        "figure": partial(figure.figure_cell, shared=shared),
+    }
+    found = kinds[cell.kind](**cell.arguments)
+    return json.loads(json.dumps(found))
+
+
+def _exact_rows(table: Table) -> Iterator[tuple[Table, str]]:
+    for row in table["exact"]["rows"]:
+        for way in ways_of(table["exact"], row):
+            yield row, way
+
+
+def _trial(table: Table, row: Table, way: str, rate: float, seed: int) -> dict[str, Any]:
+    return {
+        "exact": _section(table["exact"], row),
+        "algorithm": table["ways"][way]["algorithm"],
+        "reward": row["reward"],
+        "bonus": row.get("bonus"),
+        "rate": rate,
+        "seed": seed,
+    }
+
+
+def _section(section: Table, row: Table | None = None) -> dict[str, Any]:
+    """Return what a cell needs of a layer, with what a row changes."""
+    row = row or {}
+    game = section["game"]
+    kwargs = {**game["kwargs"], **row.get("kwargs", {})}
+    names = ("budgets", "completions_per_step", "num_levels", "num_candidates", "num_groups")
+    return {
+        **{name: row.get(name, section[name]) for name in names},
+        "counts": row.get("counts", "sampled"),
+        "start": row.get("start", 0.0),
+        "game": {**game, "answers": row.get("answers", game["answers"]), "kwargs": kwargs},
+    }
